@@ -1,9 +1,10 @@
-/* check_extract [small|queue|time [b|r|z]|equal [b|r|z]|random [FIRST [COUNT]]]: whole-trace extraction on a CUDA
- * device against the CPU, on simulated frames and on scenes drawn at random: within 1e-6 sigma (flux) and 1e-8 (ivar,
- * relative; resolution) of it, the same bins flagged, the same bits when repeated, with so little memory that it works
- * in pieces, and on all devices. Then seconds. `small`: without the large frames, for compute-sanitizer; `queue`: only
- * frames one after another, on all devices; `time`, `equal`: only one large frame, its seconds and its equality;
- * `random`: COUNT random scenes of each kind from number FIRST on, by default 100 from 1. Built by make cuda-tests. */
+/* check_extract [small|queue|time [b|r|z [hits]]|equal [b|r|z [hits]]|random [FIRST [COUNT]]]: whole-trace extraction
+ * on a CUDA device against the CPU, on simulated frames and on scenes drawn at random: within 1e-6 sigma (flux) and
+ * 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, with so little memory
+ * that it works in pieces, and on all devices. Then seconds. `small`: without the large frames, for compute-sanitizer;
+ * `queue`: only frames one after another, on all devices; `time`, `equal`: only one large frame, its seconds and its
+ * equality; `hits`: of one with cosmic-ray hits that nobody has flagged; `random`: COUNT random scenes of each kind
+ * from number FIRST on, by default 100 from 1. Built by make cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -22,7 +23,7 @@
 #include "num/stat.h"
 #include "sim/sim.h"
 
-enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32 };
+enum { MASKS = 1, GAP = 2, LARGE = 4, SMALL = 8, TURNED = 16, CLOSE = 32, HITS = 64 };
 
 /* Traces that run the other way, and stand the other way round. */
 static void turn(size_t nspec, size_t npix, size_t ncoef, double *coef)
@@ -71,8 +72,15 @@ static scene make_frame(char arm, size_t nspec, double wmin, double wmax, int wh
         noise.gap = 10;
         noise.blocks = 2;
     }
+    if (what & HITS)
+        noise.cosmics = 150.0;
     must(spx_sim_expose(s.psf->npix_y, s.psf->npix_x, model, &noise, &s.image, &e) == SPX_OK, &e);
     s.o = spx_extract_trace_defaults();
+    if (what & HITS) {
+        for (size_t i = 0; i < s.image.ny * s.image.nx; i++)
+            s.image.mask[i] &= ~(uint32_t)SPX_CCD_COSMIC;
+        s.o.reject = 5.0;
+    }
     s.o.nspec = nspec;
     s.o.wmin = wmin;
     s.o.wmax = wmax;
@@ -114,7 +122,31 @@ static void free_frame(spx_frame *f)
     spx_free(f->pixmask_fraction);
     spx_free(f->fiber);
     spx_free(f->model);
+    spx_free(f->cosmic_pixels);
     memset(f, 0, sizeof *f);
+}
+
+static int same_hits(const spx_frame *a, const spx_frame *b)
+{
+    return a->ncosmic == b->ncosmic &&
+           (a->ncosmic == 0 || !memcmp(a->cosmic_pixels, b->cosmic_pixels, 2 * a->ncosmic * sizeof *a->cosmic_pixels));
+}
+
+/* Pixels that only one of the two has rejected. */
+static size_t other_hits(const spx_frame *a, const spx_frame *b)
+{
+    size_t i = 0, j = 0, n = 0;
+    while (i < a->ncosmic || j < b->ncosmic) {
+        const int32_t *p = a->cosmic_pixels + 2 * i, *q = b->cosmic_pixels + 2 * j;
+        const int way = i == a->ncosmic   ? 1
+                        : j == b->ncosmic ? -1
+                        : p[0] != q[0]    ? (p[0] < q[0] ? -1 : 1)
+                                          : (p[1] > q[1]) - (p[1] < q[1]);
+        n += way != 0;
+        i += way <= 0;
+        j += way >= 0;
+    }
+    return n;
 }
 
 static int same_bits(const spx_frame *a, const spx_frame *b)
@@ -123,7 +155,7 @@ static int same_bits(const spx_frame *a, const spx_frame *b)
     return !memcmp(a->arm.flux, b->arm.flux, bytes) && !memcmp(a->arm.ivar, b->arm.ivar, bytes) &&
            !memcmp(a->chi2pix, b->chi2pix, bytes) && !memcmp(a->pixmask_fraction, b->pixmask_fraction, bytes) &&
            !memcmp(a->arm.mask, b->arm.mask, n * sizeof(uint32_t)) &&
-           !memcmp(a->arm.resolution, b->arm.resolution, bytes * a->arm.ndiag);
+           !memcmp(a->arm.resolution, b->arm.resolution, bytes * a->arm.ndiag) && same_hits(a, b);
 }
 
 /* The largest of all, NaN above any. */
@@ -226,7 +258,11 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
                    ivar <= 1e-8 && res <= 1e-8 && chi2 <= chi2_limit && fraction <= 1e-12 && mask == 0 && bits &&
                    nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
                    nc.npatch_regularised == ng.npatch_regularised && nc.npix == ng.npix && nc.npix_bad == ng.npix_bad &&
-                   nc.npix_masked == ng.npix_masked;
+                   nc.npix_masked == ng.npix_masked && same_hits(&c, &g) && nc.npix_rejected == ng.npix_rejected &&
+                   nc.nbin_cosmic == ng.nbin_cosmic && !ng.screened_on_cpu;
+    if (s->o.reject > 0.0 && (of != DRAWN || !ok))
+        printf("%-28s %zu pixels rejected, %zu others than on the CPU; %zu bins COSMIC\n", what, g.ncosmic,
+               other_hits(&c, &g), ng.nbin_cosmic);
     if (of != DRAWN || !ok)
         printf(
             "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on "
@@ -486,6 +522,18 @@ static void chosen_frames(spx_extract_device *dev)
     s.o.bundle_size = 3;
     compare(&s, dev, "turned by half a turn");
     free_scene(&s);
+    s = make_frame('r', 12, 6000.0, 6200.0, HITS);
+    s.o.bundle_size = 5;
+    compare(&s, dev, "hits");
+    s.o.dw = 1.2; /* recurrences of any bandwidth */
+    compare(&s, dev, "hits, wide bins");
+    free_scene(&s);
+    s = make_frame('z', 7, 9000.0, 9120.0, TURNED | HITS | GAP);
+    compare(&s, dev, "hits, turned, a gap");
+    free_scene(&s);
+    s = make_frame('b', 6, 4000.0, 4080.0, LARGE | HITS);
+    compare(&s, dev, "hits, large spots");
+    free_scene(&s);
 }
 
 /* Frames as cameras have them, timed too. */
@@ -512,6 +560,12 @@ static void large_frames(spx_extract_device *dev, int ndev)
                 time_queue(&s, dev, 1, ncall, name);
         free_scene(&s);
     }
+    s = make_frame('r', 100, 5760.0, 7620.0, HITS | MASKS);
+    compare(&s, dev, "100 fibres with hits");
+    time_it(&s, dev, "100 fibres with hits");
+    s.o.max_device_mem = (size_t)500 << 20;
+    compare(&s, dev, "100 with hits, in pieces");
+    free_scene(&s);
     s = make_frame('r', 100, 5760.0, 7620.0, MASKS | GAP);
     compare(&s, dev, "100 fibres with a gap");
     time_it(&s, dev, "100 fibres with a gap");
@@ -533,7 +587,7 @@ int main(int argc, char **argv)
         const int i = arm ? (int)(arm - arms) : 0;
         char name[] = "500 fibres, x";
         name[12] = arms[i];
-        s = make_frame(arms[i], 500, from[i], to[i], MASKS);
+        s = make_frame(arms[i], 500, from[i], to[i], argc > 3 ? HITS : MASKS);
         if (timed)
             time_it(&s, &dev, name);
         else

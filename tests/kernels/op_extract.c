@@ -1,6 +1,6 @@
 /* Cases of the operation `extract`, the trace method, against dense algebra in extended precision. Sizes: columns
- * between the fibres in tenths, first fibre, fibres, 1: pixels masked, 2: cosmic-ray hits that are rejected, 1:
- * model image.
+ * between the fibres in tenths, first fibre, fibres, 1: pixels masked, 2: cosmic-ray hits that are rejected, 3: both;
+ * 1: model image.
  *
  * Tolerance: 1e-6 of its error for the flux, 1e-8 relative for ivar, 1e-8 for elements of the resolution, which is
  * where the iteration and the poles of the square root end (options.tolerance 1e-8). Against dense algebra a hundredth
@@ -16,6 +16,8 @@ static const op_case cases[] = {
     {"fibres of two bundles, with a model", {70, 2, 4, 0, 1}},
     {"masked: a dead column, a gap, NaN", {70, 0, 7, 1, 0}},
     {"hits that are rejected", {70, 0, 7, 2, 0}},
+    {"hits on fibres that are close, of two bundles", {56, 2, 4, 2, 0}},
+    {"hits beside masks", {70, 0, 7, 3, 0}},
     {"traces on each other, which a device leaves to the CPU", {15, 0, 7, 0, 0}},
 };
 
@@ -25,18 +27,18 @@ static void *draw(const size_t *size, uint64_t from)
     small_psf_shape shape = small_psf_default();
     spx_sim_noise noise = {.seed = from, .camera = 'r', .photon_noise = 1, .readnoise = 3.0, .fullwell = 1e6};
     shape.pitch = 0.1 * (double)size[0];
-    noise.cosmics = size[3] == 2 ? 3000.0 : 0.0;
+    noise.cosmics = size[3] >= 2 ? 3000.0 : 0.0;
     *s = expose_scene(small_psf(&shape), 90, 60, shape.wmin, shape.wmax, STEP, &noise);
     s->o.first = size[1];
     s->o.nspec = size[2];
     s->o.want_model = size[4] != 0;
-    if (size[3] == 1)
-        add_masks(s);
     const size_t npix = s->image.ny * s->image.nx;
-    if (size[3] == 2) { /* nobody has flagged them */
+    if (size[3] >= 2) { /* nobody has flagged them */
         memset(s->image.mask, 0, npix * sizeof *s->image.mask);
         s->o.reject = 5.0;
     }
+    if (size[3] % 2 == 1)
+        add_masks(s);
     op_const("image", s->image.data, npix, sizeof *s->image.data);
     op_const("ivar", s->image.ivar, npix, sizeof *s->image.ivar);
     op_const("mask", s->image.mask, npix, sizeof *s->image.mask);
@@ -69,6 +71,12 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
         mask = op_add(a, "mask", n, 0, NULL);
         for (size_t i = 0; i < n; i++)
             mask[i] = out->arm.mask[i];
+        double *rejected = op_add(a, "rejected", s->image.ny * s->image.nx, 0, NULL);
+        for (size_t i = 0; i < out->ncosmic; i++)
+            rejected[(size_t)out->cosmic_pixels[2 * i] * s->image.nx + (size_t)out->cosmic_pixels[2 * i + 1]] = 1;
+        const double number[] = {(double)counts->npix_rejected, (double)counts->nbin_cosmic,
+                                 (double)counts->npix_masked, (double)counts->screened_on_cpu};
+        op_put(a, "numbers", sizeof number / sizeof *number, number, 0);
         double *model = op_add(a, "model", out->model_ny * out->model_nx, 1e-6, &scale);
         for (size_t i = 0; i < out->model_ny * out->model_nx; i++)
             scale[i] = 1 + fabs(model[i] = (double)out->model[i]);

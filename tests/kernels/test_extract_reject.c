@@ -1,8 +1,20 @@
 /* Checks the rejection of cosmic-ray hits and the variance of the model against plain loops with dense algebra on small
  * frames, and what holds whatever is rejected: the rest of the frame is that of an extraction with these pixels masked,
  * to the last bit, for any number of threads. */
+#include "device.h"
 #include "extract/trace/reject_math.h"
 #include "extract_scene.h"
+
+static spx_backend backend;
+
+/* On the CPU, or the device that is tested. */
+static result extract_there(const scene *s, const char *what)
+{
+    result r = {0};
+    r.status = backend.extract(&backend, &s->image, s->psf, &s->o, &r.frame, &r.counts, &r.e);
+    CHECK(r.status == SPX_OK, "%s: %s", what, spx_err_text(&r.e));
+    return r;
+}
 
 enum { SEEN = 1, HIT = 2, STRONG = 4, USED = 8, INNER = 16 };
 
@@ -315,7 +327,7 @@ static void check_pixels(uint64_t from, double cosmics, double pitch)
 {
     scene s = make_hit(from, cosmics, pitch);
     s.o.reject = 5.0;
-    result r = extract(&s, 0, "hits");
+    result r = extract_there(&s, "hits");
     const size_t npix = s.image.ny * s.image.nx;
     unsigned char *want = spx_alloc(npix, 1, NULL), *got = spx_alloc(npix, 1, NULL);
     size_t nwant = 0, differ = 0;
@@ -356,9 +368,9 @@ static void check_frame(scene *s, const char *what)
 {
     s->o.reject = 5.0;
     s->o.nthreads = 1;
-    result r = extract(s, 0, what);
+    result r = extract_there(s, what);
     s->o.nthreads = 3;
-    result three = extract(s, 0, what);
+    result three = extract_there(s, what);
     s->o.reject = 0.0;
     const size_t n = r.frame.nspec * r.frame.arm.nwave;
     CHECK(r.frame.ncosmic == three.frame.ncosmic && same_rows(&r.frame, 0, &three.frame, 0, s->o.nspec) &&
@@ -369,7 +381,7 @@ static void check_frame(scene *s, const char *what)
     for (size_t j = 0; j < r.frame.ncosmic; j++)
         s->image.mask[(size_t)r.frame.cosmic_pixels[2 * j] * s->image.nx + (size_t)r.frame.cosmic_pixels[2 * j + 1]] |=
             SPX_CCD_COSMIC;
-    result masked = extract(s, 0, what);
+    result masked = extract_there(s, what);
     size_t wrong = 0;
     const size_t cosmic = count_bits(&r.frame, SPX_COSMIC);
     for (size_t i = 0; i < n; i++) {
@@ -392,7 +404,7 @@ static void check_frames(void)
     scene s = make_hit(seed, 0.0, 7.0);
     check_frame(&s, "no hits");
     s.o.reject = 5.0;
-    result r = extract(&s, 0, "no hits");
+    result r = extract_there(&s, "no hits");
     CHECK(r.frame.ncosmic == 0 && r.frame.cosmic_pixels == NULL, "no hits: %zu pixels rejected", r.frame.ncosmic);
     spx_frame_free(&r.frame);
     free_scene(&s);
@@ -497,7 +509,7 @@ static void check_variance(double pitch)
         t.image.ivar[q] = (float)(1.0 / (9.0 + fmax(light[q], 0.0)));
     s.o.variance = SPX_VARIANCE_MODEL;
     CHECK(s.image.readnoise && s.image.readnoise[nx] == 3.0f, "read noise");
-    result a = extract(&s, 0, "variance of the model"), b = extract(&t, 0, "variance of the model");
+    result a = extract_there(&s, "variance of the model"), b = extract_there(&t, "variance of the model");
     double flux = 0.0, ivar = 0.0;
     for (size_t i = 0; i < a.frame.nspec * a.frame.arm.nwave; i++) {
         flux = fmax(flux, fabs(a.frame.arm.flux[i] - b.frame.arm.flux[i]) * sqrt(b.frame.arm.ivar[i]));
@@ -505,7 +517,7 @@ static void check_variance(double pitch)
     }
     CHECK(flux < 1e-5 && ivar < 1e-6, "pitch %g: flux %.2g sigma, ivar %.2g from dense algebra", pitch, flux, ivar);
     s.o.nthreads = 3;
-    result c = extract(&s, 0, "variance of the model");
+    result c = extract_there(&s, "variance of the model");
     CHECK(same_rows(&a.frame, 0, &c.frame, 0, s.o.nspec), "variance of the model: depends on the number of threads");
     spx_frame_free(&a.frame);
     spx_frame_free(&b.frame);
@@ -513,7 +525,7 @@ static void check_variance(double pitch)
     s.image.readnoise[45 * nx + 20] = NAN; /* pixels without read noise are not used */
     s.image.readnoise[45 * nx + 21] = 0.0f;
     s.o.reject = 5.0;
-    a = extract(&s, 0, "read noise that is none");
+    a = extract_there(&s, "read noise that is none");
     CHECK(a.counts.npix_bad == 2, "%zu pixels without read noise", a.counts.npix_bad);
     spx_frame_free(&a.frame);
     spx_free(light);
@@ -556,6 +568,7 @@ static void check_refusals(void)
 
 int main(void)
 {
+    open_device(&backend, SPX_OP_EXTRACT);
     for (uint64_t i = 0; i < 4; i++)
         check_pixels(seed + i, 3000.0, i % 2 ? 5.6 : 7.0);
     check_pixels(seed, 0.0, 7.0);
@@ -563,5 +576,6 @@ int main(void)
     check_variance(7.0);
     check_variance(5.6);
     check_refusals();
+    spx_backend_close(&backend);
     return failures != 0;
 }

@@ -37,7 +37,7 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
     if (st == SPX_OK && c->screened_on_cpu) {
         (strcmp(s->common.device, "auto") != 0 ? spx_warn : spx_detail)(
-            "%s--device %s: --reject and --variance model were prepared on the CPU", label, s->common.device);
+            "%s--device %s: --variance model was prepared on the CPU", label, s->common.device);
         st = spx_run_record(s, "screened_on_cpu", e, "1");
     }
     if (st == SPX_OK && eo->reject > 0)

@@ -143,20 +143,16 @@ struct nothing {
     }
 };
 
-/* Factors of the fibres' own blocks; block (lanes, segment). */
-template <int M> __global__ void factorise_kernel(params k)
+/* Factors of a fibre's own block, in a segment. */
+template <int M> __device__ void factorise(const params &k, int column, int number, double *shared)
 {
-    extern __shared__ double shared[];
-    const int column = blockIdx.x * WARP + threadIdx.x;
-    if (column >= k.lanes || k.fibre[column] < 0)
-        return;
-    const segment s(k, blockIdx.y, k.halo);
+    const segment s(k, number, k.halo);
     const double *a = k.mat + column;
     double *l = k.ldl + column;
     const size_t arow = (size_t)k.nelem * k.lanes, lrow = (size_t)(k.m + 1) * k.lanes;
     bool good;
     if constexpr (M > 0) {
-        double *seam = k.seam + (size_t)blockIdx.y * M * lrow + column;
+        double *seam = k.seam + (size_t)number * M * lrow + column;
         good = factor<M>(
             s.last - s.begin, a + s.begin * arow, arow, k.lanes, 0.0,
             [&](int j) {
@@ -173,12 +169,18 @@ template <int M> __global__ void factorise_kernel(params k)
         atomicOr(&k.bad[column / k.nl], BAD_FACTOR);
 }
 
-/* Whether the segments of the factors fit together: block (lanes, m, segment - 1). */
-__global__ void seams_kernel(params k)
+/* Of all fibres; block (lanes, segment). */
+template <int M> __global__ void factorise_kernel(params k)
 {
-    const int column = blockIdx.x * WARP + threadIdx.x, row = blockIdx.y, seg = blockIdx.z + 1;
-    if (column >= k.lanes || k.fibre[column] < 0)
-        return;
+    extern __shared__ double shared[];
+    const int column = blockIdx.x * WARP + threadIdx.x;
+    if (column < k.lanes && k.fibre[column] >= 0)
+        factorise<M>(k, column, blockIdx.y, shared);
+}
+
+/* Whether a segment of the factors fits to the one before; `row` of M rows. */
+__device__ void look_at_seam(const params &k, int column, int row, int seg)
+{
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
     const double *is = k.ldl + (size_t)(seg * k.seg - k.m + row) * lrow + column;
     const double *was = k.seam + (size_t)(seg * k.m + row) * lrow + column;
@@ -188,6 +190,14 @@ __global__ void seams_kernel(params k)
         torn |= !(fabs(is[i * lanes] - was[i * lanes]) <= far);
     if (torn)
         atomicOr(k.torn, 1);
+}
+
+/* All of them: block (lanes, m, segment - 1). */
+__global__ void seams_kernel(params k)
+{
+    const int column = blockIdx.x * WARP + threadIdx.x;
+    if (column < k.lanes && k.fibre[column] >= 0)
+        look_at_seam(k, column, blockIdx.y, blockIdx.z + 1);
 }
 
 /* s = L^-1 b for one lane: b(j) = each_right(j, right[j rrow]), result in scratch [n] with stride `srow`. */

@@ -10,13 +10,27 @@ namespace
 /* What an inner product is for: r z of the start, d M d for the length of a step, r z for the next direction. */
 enum { START, STEP, NEXT };
 
-/* scalar[b]: rz, alpha, beta, what is enough, from an inner product. A bundle that is done has alpha = beta = 0. */
-__device__ void advance(const params &k, int b, int what, double sum)
+/* The iteration for a bundle, or for a run of its bins. */
+struct iteration {
+    double *parts;  /* of an inner product */
+    int *ready;     /* how many of these are there */
+    double *scalar; /* [4] rz, alpha, beta, what is enough; one that is done has alpha = beta = 0 */
+    int *bad;       /* gets BAD_SOLVE */
+    double tolerance;
+};
+
+__device__ iteration of_bundle(const params &k, int b)
 {
-    double *s = k.scalar + 4 * b;
+    return {k.part + (size_t)b * dot_parts(k), &k.ready[b], k.scalar + 4 * b, &k.bad[b], k.tolerance};
+}
+
+/* Scalars from an inner product. */
+__device__ void advance(const iteration &of, int what, double sum)
+{
+    double *s = of.scalar;
     if (what == START) {
         s[0] = sum;
-        s[3] = fmax(k.tolerance * k.tolerance, 1e-26 * sum);
+        s[3] = fmax(of.tolerance * of.tolerance, 1e-26 * sum);
         s[1] = s[2] = 0.0;
     } else if (what == STEP) {
         s[1] = 0.0;
@@ -24,7 +38,7 @@ __device__ void advance(const params &k, int b, int what, double sum)
             if (sum > 0.0 && isfinite(sum))
                 s[1] = s[0] / sum;
             else
-                atomicOr(&k.bad[b], BAD_SOLVE);
+                atomicOr(of.bad, BAD_SOLVE);
         }
     } else {
         s[2] = s[0] > s[3] && s[1] != 0.0 ? sum / s[0] : 0.0;
@@ -33,16 +47,15 @@ __device__ void advance(const params &k, int b, int what, double sum)
     }
 }
 
-/* An inner product of a bundle, of which each of `count` blocks has part `at`: the last that is ready adds them up, in
- * their order, and goes on with it. */
-__device__ void add_up(const params &k, int b, int at, int count, double part, int what)
+/* An inner product, of which each of `count` blocks has part `at`: the last that is ready adds them up, in their order,
+ * and goes on with it. */
+__device__ void add_up(const iteration &of, int at, int count, double part, int what)
 {
     __shared__ bool last;
-    double *parts = k.part + (size_t)b * dot_parts(k);
     if (threadIdx.x == 0) {
-        parts[at] = part;
+        of.parts[at] = part;
         __threadfence();
-        last = atomicAdd(&k.ready[b], 1) == count - 1;
+        last = atomicAdd(of.ready, 1) == count - 1;
     }
     __syncthreads();
     if (!last || threadIdx.x >= WARP)
@@ -50,11 +63,11 @@ __device__ void add_up(const params &k, int b, int at, int count, double part, i
     __threadfence();
     double sum = 0.0;
     for (int i = threadIdx.x; i < count; i += WARP)
-        sum += ((volatile double *)parts)[i];
+        sum += ((volatile double *)of.parts)[i];
     sum = warp_sum(sum);
     if (threadIdx.x == 0) {
-        k.ready[b] = 0;
-        advance(k, b, what, sum);
+        *of.ready = 0;
+        advance(of, what, sum);
     }
 }
 
@@ -87,6 +100,28 @@ __device__ double along(const double *mat, ptrdiff_t next, const double *d, ptrd
     return sum;
 }
 
+/* Element (bin, column) of M v; f: the fibre in its bundle. */
+__device__ double product_at(const params &k, int bin, int f, int column, const double *v)
+{
+    const ptrdiff_t lanes = k.lanes, mrow = k.nelem * lanes;
+    const double *mat = k.mat + bin * mrow + column, *d = v + bin * lanes + column;
+    double q = mat[0] * d[0];
+    for (int df = 0; df <= k.reach; df++) {
+        const int lo = df > 0 ? k.lo[df] : 1, hi = k.hi[df];
+        const double *element = mat + (k.first[df] - k.lo[df]) * lanes;
+        if (f + df < k.nl) { /* with bin + dk of fibre + df */
+            const int from = max(lo, -bin), to = min(hi, k.n - 1 - bin);
+            q += along(element + from * lanes, lanes, d + from * lanes + df, lanes, to - from + 1);
+        }
+        if (f >= df) { /* with bin - dk of fibre - df */
+            const int from = max(lo, bin - k.n + 1), to = min(hi, bin);
+            q +=
+                along(element + from * (lanes - mrow) - df, lanes - mrow, d - from * lanes - df, -lanes, to - from + 1);
+        }
+    }
+    return q;
+}
+
 /* q = M d and the inner product of both; block (bins, bundle). Each element of M is used twice, by its own bin and by
  * that which it is shared with: a block has some bins in a row, so that it comes from the cache for one of them. */
 __global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(params k)
@@ -94,33 +129,40 @@ __global__ void __launch_bounds__(MULTIPLY_THREADS, 2) multiply_kernel(params k)
     __shared__ double partial[MULTIPLY_THREADS / WARP];
     const int b = blockIdx.y, i = blockIdx.x * MULTIPLY_THREADS + threadIdx.x, bin = i / k.nl, f = i % k.nl;
     const int column = b * k.nl + f;
-    const ptrdiff_t lanes = k.lanes, mrow = k.nelem * lanes;
     double product = 0.0;
     if (bin < k.n && k.fibre[column] >= 0) {
-        const double *mat = k.mat + bin * mrow + column, *d = k.d + bin * lanes + column;
-        double q = mat[0] * d[0];
-        for (int df = 0; df <= k.reach; df++) {
-            const int lo = df > 0 ? k.lo[df] : 1, hi = k.hi[df];
-            const double *element = mat + (k.first[df] - k.lo[df]) * lanes;
-            if (f + df < k.nl) { /* with bin + dk of fibre + df */
-                const int from = max(lo, -bin), to = min(hi, k.n - 1 - bin);
-                q += along(element + from * lanes, lanes, d + from * lanes + df, lanes, to - from + 1);
-            }
-            if (f >= df) { /* with bin - dk of fibre - df */
-                const int from = max(lo, bin - k.n + 1), to = min(hi, bin);
-                q += along(element + from * (lanes - mrow) - df, lanes - mrow, d - from * lanes - df, -lanes,
-                           to - from + 1);
-            }
-        }
-        k.q[bin * lanes + column] = q;
-        product = q * d[0];
+        const ptrdiff_t at = (ptrdiff_t)bin * k.lanes + column;
+        const double q = product_at(k, bin, f, column, k.d);
+        k.q[at] = q;
+        product = q * k.d[at];
     }
     product = spx::block_sum<MULTIPLY_THREADS / WARP>(product, partial);
-    add_up(k, b, blockIdx.x, gridDim.x, product, STEP);
+    add_up(of_bundle(k, b), blockIdx.x, gridDim.x, product, STEP);
 }
 
-/* z = P^-1 r and the inner product of both, which is that of L^-1 r and D^-1 L^-1 r; block (lanes of a bundle,
- * segment). Segments begin half as early as those of the factors: the iteration takes the same steps. */
+/* z = P^-1 r in bins first .. last - 1 of a lane, worked on from begin to end - 1; scratch: as many rows. Returns what
+ * these bins give to the inner product of both, which is that of L^-1 r and D^-1 L^-1 r. */
+template <int M>
+__device__ double precondition(const params &k, int column, int first, int last, int begin, int end, double *scratch,
+                               double *shared)
+{
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    const double *l = k.ldl + begin * lrow + column;
+    double *z = k.z + column, product = 0.0;
+    solve_forth<M>(end - begin, k.m, l, lrow, lanes, scratch, lanes, k.r + begin * lanes + column, lanes, shared,
+                   [](int, double v) { return v; });
+    solve_back<M>(end - begin, first - begin, k.m, l, lrow, lanes, scratch, lanes, shared,
+                  [&](int j, double v, double part) {
+                      if (begin + j < last) {
+                          z[(begin + j) * lanes] = v;
+                          product += part;
+                      }
+                  });
+    return product;
+}
+
+/* Of all bins; block (lanes of a bundle, segment). Segments begin half as early as those of the factors: the iteration
+ * takes the same steps. */
 template <int M> __global__ void precondition_kernel(params k, int what)
 {
     extern __shared__ double shared[];
@@ -129,21 +171,12 @@ template <int M> __global__ void precondition_kernel(params k, int what)
     double product = 0.0;
     if (f < k.nl && k.fibre[column] >= 0) {
         const segment s(k, blockIdx.y, k.halo / 2);
-        const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
-        double *z = k.z + column, *scratch = k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * lanes + column;
-        const double *l = k.ldl + s.begin * lrow + column;
-        solve_forth<M>(s.end - s.begin, k.m, l, lrow, lanes, scratch, lanes, k.r + s.begin * lanes + column, lanes,
-                       shared + threadIdx.x, [](int, double v) { return v; });
-        solve_back<M>(s.end - s.begin, s.first - s.begin, k.m, l, lrow, lanes, scratch, lanes, shared + threadIdx.x,
-                      [&](int j, double v, double part) {
-                          if (s.begin + j < s.last) {
-                              z[(s.begin + j) * lanes] = v;
-                              product += part;
-                          }
-                      });
+        product = precondition<M>(k, column, s.first, s.last, s.begin, s.end,
+                                  k.scratch + (size_t)blockIdx.y * (k.seg + 2 * k.halo) * k.lanes + column,
+                                  shared + threadIdx.x);
     }
     product = warp_sum(product);
-    add_up(k, b, blockIdx.y * bundle_blocks(k) + block, gridDim.y * bundle_blocks(k), product, what);
+    add_up(of_bundle(k, b), blockIdx.y * bundle_blocks(k) + block, gridDim.y * bundle_blocks(k), product, what);
 }
 
 /* x = 0 and r = y; one thread a bin. */

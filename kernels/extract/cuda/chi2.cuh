@@ -33,13 +33,14 @@ __device__ int tile_of(const params &k, int y)
     return y >= 0 ? y / k.tile_rows : -((k.tile_rows - 1 - y) / k.tile_rows);
 }
 
-/* Of each trace, the first and the last bin whose spot touches a tile. */
-__global__ void tiles_kernel(params k)
+/* Of each trace, the first and the last bin whose spot touches a tile; the first begins `before` rows before the CCD.
+ */
+__global__ void tiles_kernel(params k, int before)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes || k.state[i] != SPX_TRACE_SPOT)
         return;
-    const int yc = k.at[i].yc, bin = i / k.lanes, column = i % k.lanes;
+    const int yc = k.at[i].yc + before, bin = i / k.lanes, column = i % k.lanes;
     const int t0 = max(tile_of(k, yc), 0), t1 = min(tile_of(k, yc + k.ny - 1), k.ntile - 1);
     for (int t = t0; t <= t1; t++) {
         atomicMin(&k.tile_begin[t * k.lanes + column], bin);
@@ -231,18 +232,24 @@ __global__ void chi2_kernel(params k)
     k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = total > 0.0 ? total / seen : 0.0;
 }
 
-/* Model and chi^2 of a piece, into k.out_chi2. Fails where no row of a bundle fits into shared memory. */
-void fit(const params &k, size_t most_shared, slot *s)
+void find_tiles(const params &k, int before, slot *s)
 {
-    const size_t touched = (size_t)k.ntile * k.lanes, bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
-    const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
-    if (bytes > most_shared)
-        spx::fail("bundles of %d columns are too wide for the device: use {device} cpu", k.wide);
+    const size_t touched = (size_t)k.ntile * k.lanes;
     spx::check(cudaMemsetAsync(k.tile_begin, 0x7f, touched * sizeof(int), s->stream),
                "device memory"); /* beyond all bins */
     zero(s, k.tile_end, touched * sizeof(int));
+    tiles_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k, before);
+}
+
+/* Model and chi^2 of a piece, into k.out_chi2. Fails where no row of a bundle fits into shared memory. */
+void fit(const params &k, size_t most_shared, slot *s)
+{
+    const size_t bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
+    const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
+    if (bytes > most_shared)
+        spx::fail("bundles of %d columns are too wide for the device: use {device} cpu", k.wide);
     zero(s, k.chi2, (size_t)k.nshare * k.lanes * k.n * sizeof(double));
-    tiles_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
+    find_tiles(k, 0, s);
     fit_kernel<<<dim3(k.ntile, k.nbundle), (apart + turns - 1) / turns * WARP, bytes, s->stream>>>(k);
     chi2_kernel<<<dim3(blocks(k.nwave, 128), k.lanes), 128, 0, s->stream>>>(k);
     spx::check(cudaGetLastError(), "launch");

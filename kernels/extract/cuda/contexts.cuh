@@ -48,10 +48,11 @@ struct context {
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
     char *memory;
     size_t size;
-    layout_ref constants;    /* whose constants are in `memory`, at its front */
-    size_t shared;           /* bytes of shared memory that a block may have */
-    bool starved;            /* the last call found too little memory */
-    staging_workers staging; /* for pages that are not locked */
+    layout_ref constants;              /* whose constants are in `memory`, at its front */
+    size_t shared;                     /* bytes of shared memory that a block may have */
+    bool starved;                      /* the last call found too little memory */
+    spx::device_buffer<unsigned> hits; /* pixels of the image that are rejected */
+    staging_workers staging;           /* for pages that are not locked */
 };
 
 /* Calls that share a device: transfers of one run beside the other's work. Three were no faster. */

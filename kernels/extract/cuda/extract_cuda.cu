@@ -28,6 +28,7 @@
 #include "extract/cuda/hook_frame.cuh"
 #include "extract/cuda/normal.cuh"
 #include "extract/cuda/plan.cuh"
+#include "extract/cuda/reject.cuh"
 #include "extract/cuda/schur.cuh"
 #include "extract/cuda/spots.cuh"
 #include "extract/cuda/sqrt.cuh"
@@ -129,14 +130,20 @@ struct piece {
     }
 };
 
-/* Hands out the piece's memory, and sends its tables there. */
-void send_tables(piece &w)
+/* Hands out the piece's memory, with that of a search unless v is NULL, and sends its tables there. The spots are at
+ * the same place with and without a search. */
+void send_tables(piece &w, search *v)
 {
     const call &job = w.job;
     params &k = w.k;
     const tables &t = w.t;
     fill_tables(job.p, job.list + w.first, k, w.t, &w.rows);
-    lay_out(w.m, k);
+    const size_t bytes = (size_t)((char *)t.need - (char *)t.fibre);
+    char *block = w.m.take<char>(bytes);
+    if (v)
+        lay_out_search(w.m, k, *v);
+    else
+        lay_out(w.m, k);
     if (job.retained) {
         const spx_frame *f = &job.retained->f;
         k.out_flux = f->arm.flux;
@@ -146,8 +153,6 @@ void send_tables(piece &w)
         k.out_res = f->arm.resolution;
         k.row0 = 0;
     }
-    const size_t bytes = (size_t)((char *)t.need - (char *)t.fibre);
-    char *block = w.m.take<char>(bytes);
     const auto on_device = [&](const void *host) { return block + ((const char *)host - (const char *)t.fibre); };
     k.fibre = (const int *)on_device(t.fibre);
     k.wanted = (const int *)on_device(t.wanted);
@@ -159,7 +164,7 @@ void send_tables(piece &w)
     put(w.s, block, (const char *)t.fibre, bytes);
 }
 
-/* Zeros, and the spots, which may be there from the frame before. */
+/* Zeros, and the spots, which may be there from the search or the frame before. */
 void prepare(piece &w)
 {
     params &k = w.k;
@@ -169,7 +174,6 @@ void prepare(piece &w)
     zero(s, k.bad, sizeof(int) * (k.nbundle + 1));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
         zero(s, v, sizeof(double) * (size_t)k.n * k.lanes);
-    begin_roots(k, s);
     if (s->spots_of != first || s->spots_in != memory || s->nspots != k.nbundle) {
         spots(k, s);
         s->spots_of = first;
@@ -192,6 +196,7 @@ void take_steps(piece &w)
         switch (step) {
         case 0:
             equations(k, s);
+            regularise(k, s);
             break;
         case 1:
             solve(k, s, t.scalar, t.bad, [&]() { aside.go_on(k, w.m, t); });
@@ -240,21 +245,26 @@ void fetch_results(piece &w)
     }
 }
 
+/* Reasons to leave a bundle of a piece to the CPU. The last word: did the iteration converge? */
+int why_host(const tables &t, int b)
+{
+    return t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
+}
+
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
 void settle(const piece &w, size_t *nospot)
 {
     const call &job = w.job;
     const params &k = w.k;
     const tables &t = w.t;
-    int *why_host = job.why_host + w.first;
+    int *why = job.why_host + w.first;
     for (int b = 0; b < k.nbundle; b++) {
-        /* the last word: did the iteration converge? */
-        why_host[b] = t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
-        for (size_t j = 0; j < job.p->job->nwave && !why_host[b]; j++)
+        why[b] = why_host(t, b);
+        for (size_t j = 0; j < job.p->job->nwave && !why[b]; j++)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
                            t.bin_state[(j + job.p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
-        spx_progress_step(job.p->job->o->progress, why_host[b] ? 0 : job.list[w.first + (size_t)b].nf);
+        spx_progress_step(job.p->job->o->progress, why[b] ? 0 : job.list[w.first + (size_t)b].nf);
     }
 }
 
@@ -262,8 +272,9 @@ void settle(const piece &w, size_t *nospot)
 spx_status run_piece(const call &job, int which, size_t i, size_t *nospot)
 {
     piece w(job, which, i);
-    send_tables(w);
+    send_tables(w, NULL);
     prepare(w);
+    begin_roots(w.k, w.s);
     const spx_status st = wait_for_pixels(job, w.s, i);
     if (st != SPX_OK)
         return st;
@@ -273,19 +284,67 @@ spx_status run_piece(const call &job, int which, size_t i, size_t *nospot)
     return SPX_OK;
 }
 
+/* Piece number i, as far as hits are found: job.found, COSMIC in job.mask, and job.why_host for bundles in which nobody
+ * has looked. */
+spx_status search_piece(const call &job, int which, size_t i)
+{
+    piece w(job, which, i);
+    params &k = w.k;
+    tables &t = w.t;
+    slot *s = w.s;
+    search v;
+    send_tables(w, &v);
+    prepare(w);
+    const spx_status st = wait_for_pixels(job, s, i);
+    if (st != SPX_OK)
+        return st;
+    spx::check(cudaEventRecord(s->step[0], s->stream), "event");
+    equations(k, s);
+    hit_search::keep(k, v, s);
+    regularise(k, s);
+    spx::check(cudaEventRecord(s->step[1], s->stream), "event");
+    solve(k, s, t.scalar, t.bad, []() {});
+    job.begun->solved();
+    std::vector<char> solved((size_t)k.nbundle);
+    for (int b = 0; b < k.nbundle; b++)
+        solved[b] = (job.why_host[w.first + b] = why_host(t, b)) == 0;
+    hit_search hits(k, v, s, t);
+    hits.run(solved);
+    hits.collect(job.found + w.first, t.bin_state);
+    const size_t nwave = job.p->job->nwave;
+    for (int lane = 0; lane < k.lanes; lane++)
+        for (size_t j = 0; j < nwave && t.wanted[lane] >= 0; j++)
+            if (t.bin_state[(j + job.p->pad) * k.lanes + lane]) {
+                job.mask[t.wanted[lane] * nwave + j] |= SPX_COSMIC;
+                job.found[w.first + lane / k.nl].ncosmic++;
+            }
+    spx::check(cudaEventRecord(s->step[2], s->stream), "event");
+    spx::check(cudaEventSynchronize(s->step[2]), "event");
+    for (int step = 0; step < 2; step++) {
+        float ms = 0.0f;
+        spx::check(cudaEventElapsedTime(&ms, s->step[step], s->step[step + 1]), "event");
+        s->seconds[step] += 1e-3 * (double)ms;
+    }
+    return SPX_OK;
+}
+
 /* A call's frame. */
 struct frame {
     const spx_trace_plan *p;
     layout_ref l;
     result results[RESULTS];
     const device_frame *retained = NULL;
+    found_hits *found = NULL; /* [bundles of the frame] for a search */
+    uint32_t *mask;
+    const std::vector<unsigned> *hits = NULL; /* or pixels to leave out */
 
     frame(const spx_trace_plan *plan, const layout_ref &shared, const spx_frame *out)
         : p(plan), l(shared), results{{out->arm.flux, false, 1},
                                       {out->arm.ivar, false, 1},
                                       {out->arm.resolution, false, out->arm.ndiag},
                                       {out->pixmask_fraction, false, 1},
-                                      {out->chi2pix, false, 1}}
+                                      {out->chi2pix, false, 1}},
+          mask(out->arm.mask)
     {
         for (result &r : results)
             r.direct = spx_mem_pagelocked(r.to) != 0;
@@ -377,6 +436,8 @@ spx_status check_coverage(const call &all, unsigned long long *counted, outcome 
                "copy");
     spx::check(cudaStreamSynchronize(c->upload), "stream");
     memcpy(got->counted, c->counted, sizeof got->counted);
+    if (all.nhit > 0) /* the search has looked at it */
+        return SPX_OK;
     return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
 }
 
@@ -392,7 +453,7 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
             spx_status done = SPX_OK;
             spx::check(cudaSetDevice(device), "device");
             for (size_t i = (size_t)which; i < all.npiece && done == SPX_OK; i += (size_t)all.nslot)
-                done = run_piece(all, which, i, &nospot[which]);
+                done = all.found ? search_piece(all, which, i) : run_piece(all, which, i, &nospot[which]);
             return done;
         });
     };
@@ -419,9 +480,22 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     return st;
 }
 
-/* A call in a context: bundles list[nbundle] of a frame. */
+/* Pixels that were rejected, to the device. */
+void send_hits(call &all, const std::vector<unsigned> &hits)
+{
+    const size_t unit = (size_t)1 << 16; /* so that memory is asked for seldom */
+    all.nhit = hits.size();
+    if (all.nhit == 0)
+        return;
+    unsigned *to = all.c->hits.need((all.nhit + unit - 1) / unit * unit);
+    spx::to_device += all.nhit * sizeof *to;
+    spx::check(cudaMemcpyAsync(to, hits.data(), all.nhit * sizeof *to, cudaMemcpyHostToDevice, all.c->upload), "copy");
+    all.hits = to;
+}
+
+/* A call in a context: bundles list[nbundle] of a frame, of which the first is its bundle number bundle0. */
 spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
-                  size_t nbundle, int *why_host, outcome *got, spx_err *e)
+                  size_t bundle0, size_t nbundle, int *why_host, outcome *got, spx_err *e)
 {
     call all = {};
     all.p = f.p;
@@ -429,6 +503,8 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     all.nbundle = nbundle;
     memcpy(all.results, f.results, sizeof all.results);
     all.retained = f.retained;
+    all.found = f.found ? f.found + bundle0 : NULL;
+    all.mask = f.mask;
     all.why_host = why_host;
     all.c = c;
     all.begun = begun;
@@ -452,6 +528,8 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     need_workers(all, upload.direct(), device);
     const double begin = spx_seconds();
     send_constants(c, f, all.k);
+    if (f.hits)
+        send_hits(all, *f.hits);
     /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
     if (st == SPX_OK)
@@ -468,8 +546,8 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
 }
 
 /* With a context of the device's. Where memory is out, once more, when no other call has some of it. */
-spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bundle *list, size_t nbundle,
-               int *why_host, outcome *got, spx_err *e)
+spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bundle *list, size_t bundle0,
+               size_t nbundle, int *why_host, outcome *got, spx_err *e)
 {
     pool *all = (pool *)dev->pool;
     const spx_status there = spx::guarded("extract", e, [&]() {
@@ -486,8 +564,9 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
         });
         launch_gate begun(all);
         if (st == SPX_OK) /* others wait for the context, whatever happens */
-            st = spx::guarded("extract", e,
-                              [&]() { return run_in(c, &begun, dev->device, f, list, nbundle, why_host, got, e); });
+            st = spx::guarded("extract", e, [&]() {
+                return run_in(c, &begun, dev->device, f, list + bundle0, bundle0, nbundle, why_host + bundle0, got, e);
+            });
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)
             (void)cudaDeviceSynchronize();
@@ -499,7 +578,7 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
     }
 }
 
-/* Shares the bundles out among the devices, a host thread each, and joins what they have counted. */
+/* Shares the bundles out among the devices, a host thread each, and joins what they have counted; adds to *times. */
 spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
                           size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
                           spx_err *e)
@@ -510,13 +589,14 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
         spx_err error;
     };
     spx_status st = SPX_OK;
+    double seconds = 0.0;
     try {
         std::vector<part> parts(ndev);
         const auto share = [&](size_t d) {
             const size_t b0 = nbundle * d / ndev, b1 = nbundle * (d + 1) / ndev;
             part &mine = parts[d];
             if (b0 < b1)
-                mine.st = run(&dev[d], f, list + b0, b1 - b0, why_host + b0, &mine.got, &mine.error);
+                mine.st = run(&dev[d], f, list, b0, b1 - b0, why_host, &mine.got, &mine.error);
         };
         struct joined {
             std::vector<std::thread> threads;
@@ -537,7 +617,7 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
             counts->nbin_nospot += each.got.nospot;
             counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
             counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
-            times->seconds = fmax(times->seconds, each.got.times.seconds);
+            seconds = fmax(seconds, each.got.times.seconds);
             for (int i = 0; i < STEPS; i++)
                 times->step[i] += each.got.times.step[i];
             if (st == SPX_OK && each.st != SPX_OK)
@@ -546,18 +626,21 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
     } catch (const std::exception &x) {
         st = spx_fail(e, SPX_EIO, "threads of the host: %s", x.what());
     }
+    times->seconds += seconds;
     counts->device_seconds = times->seconds;
     return st;
 }
 
-/* Solves on the CPU the bundles that the device has left, why_host[i] != 0; retained: NULL, or the frame that gets
- * their rows. */
+/* Solves on the CPU the bundles that the device has left, why_host[i] != 0, without some pixels; retained: NULL, or the
+ * frame that gets their rows. */
 spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
-                          size_t nbundle, const int *why_host, const device_frame *retained, spx_frame *out,
-                          spx_extract_counts *counts, spx_err *e)
+                          size_t nbundle, const int *why_host, const std::vector<unsigned> &hits,
+                          const device_frame *retained, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const spx_extract_options *o = job->o;
     spx_status st = spx_extract_pixel_weights(job, counts, e);
+    for (size_t i = 0; st == SPX_OK && i < hits.size(); i++)
+        job->weight[hits[i]] = 0.0f;
     if (st == SPX_OK)
         st = spx_trace_solve_bundles(plan, nbundle, list, why_host, out, counts, e);
     if (st != SPX_OK)
@@ -571,15 +654,15 @@ spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, cons
     return SPX_OK;
 }
 
-/* Where hits are rejected or the variance is made anew: on the host, for all bundles. *seen gets the image with the
- * weights that follow, which *job keeps. */
+/* Where the variance is made anew: on the host, for all bundles. *seen gets the image with the weights that follow,
+ * which *job keeps. */
 spx_status screen_on_host(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
                           size_t nbundle, spx_image *seen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     int *chosen = (int *)spx_alloc2(nbundle, 1, sizeof *chosen, e);
     spx_status st = chosen ? spx_extract_pixel_weights(job, counts, e) : SPX_EIO;
     if (st == SPX_OK)
-        st = spx_trace_screen_bundles(plan, nbundle, list, job, 0, chosen, out, counts, e);
+        st = spx_trace_screen_bundles(plan, nbundle, list, NULL, job, 0, chosen, out, counts, e);
     spx_free(chosen);
     if (st != SPX_OK)
         return st;
@@ -588,6 +671,60 @@ spx_status screen_on_host(spx_extract_job *job, const spx_trace_plan *plan, cons
     seen->mask = NULL;
     counts->screened_on_cpu = 1;
     return SPX_OK;
+}
+
+/* The hits of the bundles that a search on devices has left to the CPU, why_host[i] != 0; their pixels are added to the
+ * list. */
+spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
+                           size_t nbundle, const int *why_host, std::vector<unsigned> &hits, spx_frame *out,
+                           spx_extract_counts *counts, spx_err *e)
+{
+    const size_t nx = job->image->nx;
+    std::vector<int> chosen(nbundle);
+    spx_status st = spx_extract_pixel_weights(job, counts, e);
+    if (st == SPX_OK)
+        st = spx_trace_screen_bundles(plan, nbundle, list, why_host, job, 0, chosen.data(), out, counts, e);
+    spx_extract_job_free(job);
+    for (size_t i = 0; i < out->ncosmic; i++)
+        hits.push_back((unsigned)((size_t)out->cosmic_pixels[2 * i] * nx + (size_t)out->cosmic_pixels[2 * i + 1]));
+    spx_free(out->cosmic_pixels);
+    out->cosmic_pixels = NULL;
+    return st;
+}
+
+/* Hits on devices: a pass over all bundles that ends with these. hits: pixels of the frame, in order, which *out gets,
+ * too. */
+spx_status find_hits(const spx_extract_device *dev, size_t ndev, spx_extract_job *job, const spx_trace_plan *plan,
+                     const layout_ref &l, int *why_host, std::vector<unsigned> &hits, spx_frame *out,
+                     spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
+{
+    const size_t nbundle = l->it.nbundle, nx = job->image->nx;
+    std::vector<found_hits> found(nbundle);
+    spx_extract_counts not_those = {};
+    frame f(plan, l, out);
+    f.found = found.data();
+    spx_status st = run_on_devices(dev, ndev, f, l->it.list, nbundle, why_host, &not_those, times, e);
+    bool rest = false;
+    for (size_t i = 0; i < nbundle; i++) {
+        hits.insert(hits.end(), found[i].pixel.begin(), found[i].pixel.end());
+        counts->nbin_cosmic += found[i].ncosmic;
+        rest |= why_host[i] != 0;
+    }
+    if (st == SPX_OK && rest)
+        st = search_the_rest(job, plan, l->it.list, nbundle, why_host, hits, out, counts, e);
+    std::fill(why_host, why_host + nbundle, 0);
+    std::sort(hits.begin(), hits.end()); /* windows of bundles overlap */
+    hits.erase(std::unique(hits.begin(), hits.end()), hits.end());
+    counts->npix_rejected = out->ncosmic = hits.size();
+    if (st == SPX_OK && !hits.empty()) {
+        out->cosmic_pixels = (int32_t *)spx_alloc2(hits.size(), 2, sizeof *out->cosmic_pixels, e);
+        st = out->cosmic_pixels ? SPX_OK : SPX_EIO;
+    }
+    for (size_t i = 0; i < hits.size() && st == SPX_OK; i++) {
+        out->cosmic_pixels[2 * i] = (int32_t)(hits[i] / nx);
+        out->cosmic_pixels[2 * i + 1] = (int32_t)(hits[i] % nx);
+    }
+    return st;
 }
 
 /* Devices that are open; with the last, page-locked memory goes. */
@@ -667,7 +804,12 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     counts->npix = image->nx * image->ny;
     spx_image seen; /* the image with other weights */
     float *weight = NULL;
-    const bool screens = spx_extract_screens(o);
+    const bool screens = spx_extract_screens(o) && !searches(o);
+    std::vector<unsigned> hits;
+    if (st == SPX_OK && searches(o))
+        st = spx::guarded("extract", e, [&]() {
+            return find_hits(dev, ndev, &job, &plan, l, why_host, hits, out, counts, times, e);
+        });
     if (st == SPX_OK && screens) {
         st = spx::guarded("extract", e,
                           [&]() { return screen_on_host(&job, &plan, list, nbundle, &seen, out, counts, e); });
@@ -688,6 +830,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     if (st == SPX_OK) {
         frame f(&plan, l, out);
         f.retained = o->hook ? &retained : NULL;
+        f.hits = &hits;
         st = run_on_devices(dev, ndev, f, list, nbundle, why_host, counts, times, e);
     }
     counts->fallback = {"bundles",
@@ -698,7 +841,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         counts->fallback.on_cpu += why_host[i] != 0;
     if (st == SPX_OK && counts->fallback.on_cpu > 0)
         st = spx::guarded("extract", e, [&]() {
-            return solve_the_rest(&job, &plan, list, nbundle, why_host, o->hook ? &retained : NULL, out, counts, e);
+            return solve_the_rest(&job, &plan, list, nbundle, why_host, hits, o->hook ? &retained : NULL, out, counts,
+                                  e);
         });
     if (st == SPX_OK)
         st = spx::guarded("extract", e, [&]() {

@@ -32,7 +32,9 @@ void spx_extract_cuda_free(spx_extract_device *dev);
  * than to first order (traces that lie on each other, masks that hit several at the same place), those in which bins
  * matter to each other that are farther apart than usual (bins of less than a pixel, traces that cross), and
  * those whose equations need regularisation, are solved on the CPU, to the bits of spx_extract_trace_cpu();
- * counts->fallback has their number, and counts->seconds are of these. SPX_EDEVICE: a device
+ * counts->fallback has their number, and counts->seconds are of these. Hits (o->reject) are found on the
+ * devices by a pass before, those of such bundles on the CPU: the same pixels as on the CPU, unless an excess is at a
+ * threshold to within rounding; with the variance of the model, both on the CPU for all. SPX_EDEVICE: a device
  * failed or has too little memory; SPX_EUSAGE also for patches. Several threads may call it for the same device: two
  * calls at a time share it, transfers of one beside the computation of the other, and more wait. A call that finds the
  * memory taken by others waits for them, too. Where memory is kept (spx_mem_cache()), all arrays have to be blocks of

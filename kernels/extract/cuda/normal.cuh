@@ -423,20 +423,24 @@ __global__ void around_kernel(params k)
     k.around[(size_t)bin * k.nbundle + b] = v > 0.0 ? v : most[0];
 }
 
-/* What is added to the diagonal of M, as on the CPU: alpha^2, larger where a bin has little weight, and the prior. One
- * thread a bin. */
+/* What is added to the diagonal of M, as on the CPU: alpha^2, larger where a bin has little weight, and the prior. */
+__device__ double regularisation(const params &k, int bin, int column)
+{
+    const double least = 1e-4 * k.around[(size_t)bin * k.nbundle + column / k.nl];
+    const double w = k.w[(size_t)bin * k.lanes + column], alpha = w < least ? least - w : k.regularize;
+    return alpha * alpha + SPX_TRACE_PRIOR;
+}
+
+/* One thread a bin. */
 __global__ void regularise_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl;
+    const int bin = i / k.lanes, column = i % k.lanes;
     const size_t at = (size_t)bin * k.nelem * k.lanes + column;
-    if (k.fibre[column] >= 0) {
-        const double least = 1e-4 * k.around[(size_t)bin * k.nbundle + b], w = k.w[i];
-        const double alpha = w < least ? least - w : k.regularize;
-        k.mat[at] += alpha * alpha + SPX_TRACE_PRIOR;
-    }
+    if (k.fibre[column] >= 0)
+        k.mat[at] += regularisation(k, bin, column);
     k.inverse[i] = 1.0 / (k.mat[at] + SPX_TRACE_PRIOR);
 }
 
@@ -448,8 +452,15 @@ void rest(const params &k, int df, int dk0, int dk1, slot *s)
                                                                                                                 dk0);
 }
 
-/* M, right-hand side, weights and regularisation of a piece, from its spots and pixels. */
-void equations(params &k, slot *s)
+/* Before regularisation: the largest weights of the bins around each. */
+void weights_around(const params &k, slot *s)
+{
+    largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
+    around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
+}
+
+/* M, right-hand side and weights of a piece, from its spots and pixels. */
+void equations(const params &k, slot *s)
 {
     if ((size_t)17 * k.lanes * k.npix * sizeof(double) > UINT_MAX)
         spx::fail("spots of %d x %d pixels are too large for the device: use {device} cpu", k.nx, k.ny);
@@ -463,8 +474,12 @@ void equations(params &k, slot *s)
         } else {
             rest(k, df, k.lo[df], k.hi[df], s);
         }
-    largest_kernel<<<blocks((size_t)k.n * k.nbundle, 128), 128, 0, s->stream>>>(k);
-    around_kernel<<<dim3(blocks(k.n, 128), k.nbundle), 128, 0, s->stream>>>(k);
+    spx::check(cudaGetLastError(), "launch");
+}
+
+void regularise(const params &k, slot *s)
+{
+    weights_around(k, s);
     regularise_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     spx::check(cudaGetLastError(), "launch");
 }

@@ -5,6 +5,7 @@
  *     normal.cuh        normal matrix of overlapping spots, regularisation
  *     band.cuh          banded recurrences along a trace, in segments
  *     cg.cuh            deconvolved flux
+ *     reject.cuh        search for cosmic-ray hits
  *     schur.cuh         information of each fibre with its neighbours marginalised
  *     sqrt_poles.cuh    bounds of the eigenvalues, poles of the square root
  *     sqrt_wide.cuh     the same, and the root, of traces with wide bands: a warp each
@@ -123,6 +124,7 @@ struct segmentation {
 /* Options of the call. */
 struct settings {
     double tolerance, psf_error, regularize;
+    double reject; /* 0, or errors above the model from which on pixels are hits */
 };
 
 /* Pixels. */
@@ -283,8 +285,8 @@ __device__ __host__ inline size_t dot_parts(const params &k)
     return products > segments ? products : segments;
 }
 
-/* Everything but what marginal information and the poles' work take of what is left. */
-void lay_out(arena &m, params &k)
+/* Spots, equations and deconvolved flux. */
+void lay_out_solution(arena &m, params &k)
 {
     const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
     k.at = m.take<spx_bin_geometry>(row);
@@ -311,12 +313,19 @@ void lay_out(arena &m, params &k)
     k.seam = m.take<double>((size_t)k.nseg * k.m * (k.m + 1) * lanes);
     k.scratch = m.take<double>((size_t)k.nseg * (k.seg + 2 * k.halo) * lanes);
     k.part = m.take<double>(nb * dot_parts(k));
+    k.bad = m.take<int>(nb + 1);
+    k.torn = k.bad + nb;
+}
+
+/* Everything but what marginal information and the poles' work take of what is left. */
+void lay_out(arena &m, params &k)
+{
+    const size_t n = k.n, lanes = k.lanes, row = n * lanes, nb = k.nbundle;
+    lay_out_solution(m, k);
     k.length = m.take<int>(row);
     k.t[0] = m.take<double>(row * (k.band + 1));
     k.t[1] = m.take<double>(row * (k.band + 1));
     k.a = m.take<double>(row * (k.band + 1));
-    k.bad = m.take<int>(nb + 1);
-    k.torn = k.bad + nb;
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.schur_flags = m.take<int>((size_t)schur_segments(k) * lanes);
     k.narrow = m.take<double>(lanes);

@@ -5,11 +5,18 @@
 
 #include <algorithm>
 
+#include "extract/cuda/reject.cuh"
 #include "extract/cuda/sqrt.cuh"
 #include "extract/cuda/transfer.cuh"
 
 namespace
 {
+
+/* Whether a device looks for hits; where it is not, and there is something to be done, the CPU does it. */
+bool searches(const spx_extract_options *o)
+{
+    return o->reject > 0.0 && o->variance == SPX_VARIANCE_DATA;
+}
 
 /* Geometry that all bundles of the call share: the union of theirs. */
 void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k)
@@ -34,6 +41,7 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
     k.tolerance = p->tolerance;
     k.psf_error = job->psf_error;
     k.regularize = job->o->regularize;
+    k.reject = searches(job->o) ? job->o->reject : 0.0;
     k.half = job->o->wave_step > p->nbin ? (int)p->nbin : (int)(job->o->wave_step + 2 * p->pad);
     for (int df = 0; df <= REACH; df++) {
         k.lo[df] = INT_MAX;
@@ -100,8 +108,9 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     arena m = {NULL, 0, 0};
     w.nbundle = count;
     w.lanes = count * w.nl;
-    lay_out(m, w);
     m.take<char>((size_t)w.nbundle * ((w.n + 2 * sizeof(int)) * (size_t)w.nl + 4096) + 8192); /* see struct tables */
+    arena before = m;
+    lay_out(m, w);
     const size_t columns = (size_t)w.n * w.lanes * w.rows;
     size_t few, all;
     root_size(w, &few, &all);
@@ -109,6 +118,12 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     all = few > all ? few : all;
     *least = m.used + few * sizeof(double) + 16384;
     *best = m.used + all * sizeof(double) + 16384;
+    if (w.reject > 0.0) {
+        search v;
+        lay_out_search(before, w, v);
+        *least = std::max(*least, before.used + 16384);
+        *best = std::max(*best, *least);
+    }
 }
 
 /* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */

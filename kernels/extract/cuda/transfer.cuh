@@ -10,6 +10,7 @@
 
 #include "extract/cuda/contexts.cuh"
 #include "extract/cuda/hook_frame.cuh"
+#include "extract/cuda/reject.cuh"
 
 namespace
 {
@@ -45,6 +46,10 @@ struct call {
     params k;
     result results[RESULTS];
     const device_frame *retained; /* NULL, or where the frame is until a hook has seen it */
+    found_hits *found;            /* NULL, or [nbundle] for what a search finds, which is all that is done */
+    uint32_t *mask;               /* of the frame, for a search */
+    const unsigned *hits;         /* on the device: pixels without weight, */
+    size_t nhit;                  /* and their number */
     int *why_host;
     context *c;
     launch_gate *begun;
@@ -241,6 +246,7 @@ class sender
     {
         const strip &part = job_.strips[which];
         pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload);
+        leave_out_pixels(job_.k, job_.hits, job_.nhit, part.x0, part.x1, job_.c->upload);
         spx::check(cudaEventRecord(job_.c->strip_there[which], job_.c->upload), "event");
     }
 };

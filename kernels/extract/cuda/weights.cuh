@@ -71,6 +71,21 @@ void pixel_weights(const params &k, const unsigned *mask, size_t x0, size_t x1, 
     spx::check(cudaGetLastError(), "launch");
 }
 
+/* Takes the weights of some pixels of the frame, where they are in columns x0 .. x1 - 1. */
+__global__ void left_out_kernel(params k, const unsigned *pixels, size_t n, size_t x0, size_t x1)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && pixels[i] % k.ccd_nx >= x0 && pixels[i] % k.ccd_nx < x1)
+        ((float *)k.weight)[pixels[i]] = 0.0f;
+}
+
+void leave_out_pixels(const params &k, const unsigned *pixels, size_t n, size_t x0, size_t x1, cudaStream_t stream)
+{
+    if (n > 0)
+        left_out_kernel<<<blocks(n, 128), 128, 0, stream>>>(k, pixels, n, x0, x1);
+    spx::check(cudaGetLastError(), "launch");
+}
+
 /* After all pixels. */
 void count_coverage(const params &k, int first, int nspec, unsigned long long *count, cudaStream_t stream)
 {

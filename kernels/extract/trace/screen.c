@@ -105,7 +105,7 @@ static void need_readnoise(spx_extract_job *job, spx_extract_counts *counts)
 }
 
 spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
-                                    spx_extract_job *job, int finish, int *chosen, spx_frame *out,
+                                    const int *only, spx_extract_job *job, int finish, int *chosen, spx_frame *out,
                                     spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(job->o), anew = job->o->variance == SPX_VARIANCE_MODEL;
@@ -131,12 +131,14 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
             spx_trace_bundle b;
             spx_trace_hits hits = {0};
             double *light = NULL;
-            const float *noise = anew && job->o->reject > 0.0 ? load_readnoise(p, &list[i], r, NULL) : NULL;
-            failed |= anew && job->o->reject > 0.0 && !noise;
-            failed |= spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, &hits, &light, &chosen[i], out,
-                                              &tallies[i], NULL) != SPX_OK;
+            const int here = only == NULL || only[i] != 0;
+            const float *noise = here && anew && job->o->reject > 0.0 ? load_readnoise(p, &list[i], r, NULL) : NULL;
+            failed |= here && anew && job->o->reject > 0.0 && !noise;
+            failed |= here && spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, &hits, &light, &chosen[i], out,
+                                                      &tallies[i], NULL) != SPX_OK;
 #pragma omp ordered
-            join(&s, &b, &hits, light);
+            if (here)
+                join(&s, &b, &hits, light);
         }
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);

@@ -233,8 +233,9 @@ typedef struct {
 } spx_trace_hits;
 
 /* Finds the pixels of a bundle with a solution that are more than the options' `reject` errors above its model; leaves
- * weights, equations and flux without them (the flux within 1e-3 of its error). readnoise: [wny][wnx], for the variance
- * of the model in place of 1/ivar; or NULL. Ends early where the equations have no solution any more. */
+ * weights and, for the variance of the model, flux without them (the flux within 1e-3 of its error). readnoise:
+ * [wny][wnx], for the variance of the model in place of 1/ivar; or NULL. Ends early where the equations have no
+ * solution any more. */
 spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
                             spx_trace_workspace *r, const float *readnoise, spx_trace_hits *out, spx_err *e);
 
@@ -249,12 +250,13 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
                                    spx_trace_workspace *r, const float *readnoise, int finish, spx_trace_hits *hits,
                                    double **light, int *chosen, spx_frame *out, spx_trace_tally *t, spx_err *e);
 
-/* All bundles: solves them as far as the flux, rejects hits and makes the variance anew, as the job's options say.
- * job->weight, hit pixels and cosmic bins of *out, and counts of them are changed. chosen[nbundle]: 1 for bundles to be
- * extracted with these weights; 0: nothing has changed, and the rows of *out have the bundle's spectra already
+/* All bundles, or those of which only[i] is not 0: solves them as far as the flux, rejects hits and makes the variance
+ * anew, as the job's options say. job->weight, hit pixels and cosmic bins of *out, and counts of them are changed.
+ * chosen[nbundle]: 1 for bundles to be extracted with these weights; 0: nothing has changed, and the rows of *out have
+ * the bundle's spectra already
  * (`finish`), with the bits of spx_trace_solve_bundles(). The result does not depend on the number of threads. */
 spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
-                                    spx_extract_job *job, int finish, int *chosen, spx_frame *out,
+                                    const int *only, spx_extract_job *job, int finish, int *chosen, spx_frame *out,
                                     spx_extract_counts *counts, spx_err *e);
 
 /* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
