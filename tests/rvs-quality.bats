@@ -28,12 +28,12 @@ setup_file() {
     h5edit f.h5 scale /frame/ivar 25
     rvs-fit -q --templates "$d/templates.h5" f.h5 -o plain.h5
     rvs-fit -q --scale-errors --templates "$d/templates.h5" f.h5 -o wide.h5
-    # npoly 10 and six quantities less
-    paste -d, <(h5table --csv -c VRAD,VRAD_ERR,TEFF_ERR,CHISQ_TOT,NPIX_TOT plain.h5) \
+    # the functions of the continuum and six quantities less
+    paste -d, <(h5table --csv -c VRAD,VRAD_ERR,TEFF_ERR,CHISQ_TOT,NPIX_TOT,NPOLY_R plain.h5) \
         <(h5table --csv -c VRAD,VRAD_ERR,TEFF_ERR wide.h5) | awk -F, '
         NR > 1 {
-            s = sqrt($4 / ($5 - 16)); n++
-            if (!(s > 3 && $6 == $1 && sqrt(($7 / $2 / s - 1) ^ 2) < 0.002 && sqrt(($8 / $3 / s - 1) ^ 2) < 0.002)) {
+            s = sqrt($4 / ($5 - $6 - 6)); n++
+            if (!(s > 3 && $7 == $1 && sqrt(($8 / $2 / s - 1) ^ 2) < 0.002 && sqrt(($9 / $3 / s - 1) ^ 2) < 0.002)) {
                 print; bad = 1
             }
         }

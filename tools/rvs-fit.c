@@ -17,10 +17,9 @@
 #include "products/templates_h5.h"
 #include "run/catalogue_run.h"
 
-static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_RBF,
+static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
                            .interpolator = SPX_INTERPOLATE_AUTO,
                            .joint = SPX_JOINT_NO,
-                           .npoly = 10,
                            .reject_sigma = 5,
                            .rotation = 1,
                            .dichroic = 1,
@@ -72,12 +71,13 @@ static const spx_opt options[] = {
                "Hold v, vsini, or a parameter of the templates at a value; repeatable"),
     SPX_OPTION(LIST, "prior", 0, "NAME=MEAN,SIGMA", o.prior,
                "Gaussian prior on v, vsini, or a parameter of the templates; repeatable"),
-    SPX_OPTION(INT, "npoly", 0, "N", o.npoly,
-               "Functions of the continuum. Fewer suit a short range: 10 are made for a whole arm", .min = 1,
-               .max = SPX_RVFIT_MAX_POLY),
-    SPX_OPTION(CHOICE, "continuum", 0, NULL, o.continuum,
-               "Form of the continuum: a parabola with Gaussians, or polynomials",
-               .choices = SPX_CHOICES({"rbf", SPX_CONTINUUM_RBF}, {"chebyshev", SPX_CONTINUUM_CHEBYSHEV})),
+    SPX_OPTION(INT, "npoly", 0, "N", o.npoly, "Functions of the continuum of each arm", .min = 1,
+               .max = SPX_RVFIT_MAX_POLY, .given = &o.npoly_given, .no_default = 1, .absent = "by the arm's range"),
+    SPX_OPTION(
+        CHOICE, "continuum", 0, NULL, o.continuum,
+        "Form of the continuum: splines that follow steep ends of an arm, a parabola with Gaussians, or polynomials",
+        .choices = SPX_CHOICES({"spline", SPX_CONTINUUM_SPLINE}, {"rbf", SPX_CONTINUUM_RBF},
+                               {"chebyshev", SPX_CONTINUUM_CHEBYSHEV})),
     SPX_OPTION(CHOICE, "interpolator", 0, NULL, o.interpolator,
                "How to interpolate templates. In a regular grid, grid is multilinear and cubic smooth; simplex suits "
                "irregular "

@@ -2,7 +2,7 @@
  *
  * Model of a star: T = exp(interpolated ln flux) at the parameters theta, broadened by rotation (vsini), shifted by v
  * (natural cubic spline through the log grid, evaluated at lambda sqrt((1-beta)/(1+beta))), optionally multiplied by
- * the spectrum's own resolution matrix, and multiplied by a continuum that is linear in its npoly coefficients.
+ * the spectrum's own resolution matrix, and multiplied by a continuum that is linear in its coefficients.
  *
  * Objective, marginalised over the continuum with a flat prior (Koposov et al. 2011, ApJ 736, 146; rvspecfit,
  * ascl:1907.013), with D_i = f_i/e_i and S_ik = P_k(lambda_i) T_i/e_i:
@@ -37,8 +37,9 @@
 enum { SPX_RVFIT_MAX_POLY = 32 };
 
 typedef enum {
-    SPX_CONTINUUM_RBF = 0, /* 1, u, u^2, then npoly-3 Gaussians, centres evenly on [-1,1], sigma 1/(npoly-3) */
-    SPX_CONTINUUM_CHEBYSHEV = 1
+    SPX_CONTINUUM_SPLINE = 0, /* cubic B-splines, with knots that are dense at both ends of an arm (setup_basis.c) */
+    SPX_CONTINUUM_RBF,        /* 1, u, u^2, then npoly-3 Gaussians, centres evenly on [-1,1], sigma 1/(npoly-3) */
+    SPX_CONTINUUM_CHEBYSHEV
 } spx_continuum;
 
 typedef enum {
@@ -52,7 +53,7 @@ typedef enum {
 
 /* Quantities are numbered 0: v (km/s), 1: vsini (km/s), 2 + i: parameter i of the templates (not mapped). */
 typedef struct {
-    size_t npoly;
+    size_t npoly; /* functions of the continuum of each arm; 0: of splines, as many as its range asks for, else 10 */
     spx_continuum continuum;
     spx_interpolator interpolator;
     double vmin, vmax;         /* km/s, |v| < c/2 */
@@ -104,7 +105,7 @@ typedef struct {
  * memory. */
 spx_status spx_rvfit_bend(spx_templates *t, const char **name, spx_err *e);
 
-/* 10 continuum functions, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
+/* Splines, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
 void spx_rvfit_options_init(spx_rvfit_options *o);
 
 /* A plan for batches like `in` (of which setup[] and what the arms of the spectra are matter, not the stars): it is

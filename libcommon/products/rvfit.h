@@ -48,13 +48,14 @@ typedef struct {
     double arm_chisq[SPX_MAX_ARM], arm_chisq_c[SPX_MAX_ARM];
     double jitter[SPX_MAX_ARM], jitter_err[SPX_MAX_ARM]; /* fraction of the flux that errors of pixels hold; its error,
                                                           * 0 where it was given */
-    int64_t npix;                                        /* good pixels */
-    int64_t nreject;                                     /* pixels rejected as outliers, which are not in npix */
-    int32_t niter;                                       /* evaluations of the objective with its derivatives */
-    int32_t success;                                     /* 1: a minimum was reached */
-    int32_t nexp;                                        /* exposures used */
-    int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
-    int64_t warn;      /* SPX_RVS_* */
+    int32_t npoly[SPX_MAX_ARM]; /* functions of the continuum of each exposure; 0: the arm was not used */
+    int64_t npix;               /* good pixels */
+    int64_t nreject;            /* pixels rejected as outliers, which are not in npix */
+    int32_t niter;              /* evaluations of the objective with its derivatives */
+    int32_t success;            /* 1: a minimum was reached */
+    int32_t nexp;               /* exposures used */
+    int32_t ccf_entry;          /* entry of the cross-correlation set whose curves are kept; -1: none */
+    int64_t warn;               /* SPX_RVS_* */
 } spx_rvfit_star;
 
 /* Spectrum of a star in its fit. */

@@ -28,7 +28,8 @@ static int is_taken(const char *name, const char (*par)[32], size_t k)
         "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
         "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
         "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP"};
-    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0;
+    int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0 ||
+              strncmp(name, "NPOLY_", 6) == 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         yes |= strcmp(name, fixed[i]) == 0;
     for (size_t j = 0; j < k && !yes; j++) {
@@ -144,6 +145,11 @@ static spx_status add_arms(spx_table *t, const spx_rvfit *r, double *tmp, spx_er
             arm_column(columns[k].prefix, r->arm[a].name, name, sizeof name);
             st = add_f64(t, r, name, "", columns[k].offset + a * sizeof(double), tmp, e);
         }
+    for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
+        char name[48];
+        arm_column("NPOLY", r->arm[a].name, name, sizeof name);
+        st = add_i64(t, r, name, AT(npoly) + a * sizeof r->star->npoly[0], sizeof r->star->npoly[0], e);
+    }
     return st;
 }
 

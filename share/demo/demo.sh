@@ -70,7 +70,7 @@ done
 
 say "The response of the cameras: models of the stars, as far as they can be fitted without it"
 run "h5merge sframe-b0.h5 sframe-r0.h5 sframe-z0.h5 | rvs-fit --templates continuum.h5 --resolution-matrix \\
-    $standard --npoly 20 --with-template -o standards.h5"
+    $standard --with-template -o standards.h5"
 for arm in b r z; do
     run "specx-flux --fit standards.h5 -o cframe-${arm}0.h5 sframe-${arm}0.h5"
 done

@@ -147,6 +147,7 @@ static void objective(const spx_templates *full)
         want += plain_objective(&s.arm[a], &t->setup[a], 2 * 4 + 1, 37.5, flux, err);
     }
     init(&o);
+    o.continuum = SPX_CONTINUUM_RBF;
     spx_rvfit_input in = input_of(&s, t);
     double x[NQ] = {37.5, 0, 5500, -1, 0}, f;
     NEED(spx_rvfit_objective(&in, &o, x, &f, NULL, &need_e));
@@ -235,12 +236,13 @@ static void cubic_weights(void)
     }
 }
 
-/* The loops of every instruction set that this processor has give the same. */
+/* The loops over templates of every instruction set that this processor has give the same; those over pixels are in
+ * test_rvfit_continuum. */
 static void instruction_sets(const spx_templates *t)
 {
     const spx_rv_kernels *k[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
     const spx_pca *p = &t->setup[0].pca;
-    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NP = 3, NF = 2 };
+    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NLOOP = 5 };
     size_t nc = p->ncomp;
     float *comp = spx_alloc2(N, nc, sizeof *comp, NULL), *cf = spx_alloc2(nc, L, sizeof *cf, NULL);
     double *cd = spx_alloc2(nc, L, sizeof *cd, NULL), mean[N], in[N * SPX_RV_LANES], cprime[N];
@@ -257,12 +259,12 @@ static void instruction_sets(const spx_templates *t)
     for (size_t i = 0; i < N * SPX_RV_LANES; i++)
         in[i] = uniform();
     spx_rv_spline_factor(N, cprime);
-    double weight[4] = {0.4, 0.2, 0.07, 0.03}, first[8][N * SPX_RV_LANES], got[8][N * SPX_RV_LANES];
+    double weight[4] = {0.4, 0.2, 0.07, 0.03}, first[NLOOP][N * SPX_RV_LANES], got[NLOOP][N * SPX_RV_LANES];
     for (int set = 0; set < 3; set++) {
         if (!k[set])
             continue;
         memset(got, 0, sizeof got);
-        double *plane = got[0], chol[10], coef[NP] = {0.3, 0.2, 0.1};
+        double *plane = got[0];
         k[set]->components(L, NT, 2, nc, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &plane);
         memcpy(got[1], mean, sizeof mean);
         k[set]->exponential(N, got[1]);
@@ -271,14 +273,9 @@ static void instruction_sets(const spx_templates *t)
         k[set]->broaden(N, 3, weight, in, got[2]);
         k[set]->broaden_one(N, 3, weight, in, got[3]);
         k[set]->spline(N, cprime, in, got[4]);
-        k[set]->normal(N, NP, in, in + 3 * N, in + 4 * N, in + 5 * N, got[5]);
-        memcpy(chol, got[5], sizeof chol);
-        CHECK(spx_rv_cholesky(NP, chol, 0), "no factor");
-        got[6][N] = k[set]->residual(N, NP, in, coef, in + 3 * N, in + 4 * N, in + 5 * N, got[6]);
-        k[set]->curvature(N, NP, NF, in, chol, got[6], in, in + 4 * N, in + 5 * N, got[7]);
         if (set == 0)
             memcpy(first, got, sizeof first);
-        for (size_t i = 0; i < 8; i++)
+        for (size_t i = 0; i < NLOOP; i++)
             for (size_t j = 0; j < N * SPX_RV_LANES; j++) {
                 double tol = (i == 0 ? 3e-6 : 1e-12) * (1 + fabs(first[i][j]));
                 CHECK(fabs(got[i][j] - first[i][j]) < tol, "set %d, loop %zu, element %zu: %.17g, base %.17g", set, i,
@@ -351,11 +348,11 @@ static void gradient(const spx_templates *t)
         }
     }
     spx_rvfit_input in = input_of(&s, t);
-    for (int variant = 0; variant < 3; variant++) {
+    for (int variant = 0; variant < 4; variant++) {
         init(&o);
         o.resolution = variant == 1;
-        o.continuum = variant == 2 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
-        o.npoly = variant == 2 ? 6 : 10;
+        o.continuum = variant == 2 ? SPX_CONTINUUM_CHEBYSHEV : variant == 3 ? SPX_CONTINUUM_RBF : SPX_CONTINUUM_SPLINE;
+        o.npoly = (size_t[]){0, 16, 6, 10}[variant];
         for (size_t q = 0; q < 4 && variant == 2; q++) {
             o.prior_mean[q] = q == 2 ? 5000 : 1;
             o.prior_sigma[q] = q == 2 ? 100 : 1;
@@ -795,8 +792,8 @@ static void refusals(const spx_templates *t)
     init(&d);
 
     o = d;
-    o.npoly = 0;
-    refused("no continuum", SPX_EUSAGE, &in, &o);
+    o.npoly = SPX_RVFIT_MAX_POLY + 1;
+    refused("too many functions", SPX_EUSAGE, &in, &o);
     o = d;
     o.vmin = 10;
     o.vmax = -10;

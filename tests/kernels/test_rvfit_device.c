@@ -91,7 +91,9 @@ static void random_options(spx_rvfit_options *o, int trial)
     static const size_t npoly[] = {10, 1, 3, 7, 8, 10, 15, 16, 23, 24, 31, 32};
     init(o);
     o->npoly = npoly[trial % 12];
-    o->continuum = chance(0.3) || o->npoly > 16 ? SPX_CONTINUUM_CHEBYSHEV : SPX_CONTINUUM_RBF;
+    o->continuum = chance(0.4)                    ? SPX_CONTINUUM_SPLINE
+                   : o->npoly > 16 || chance(0.5) ? SPX_CONTINUUM_CHEBYSHEV
+                                                  : SPX_CONTINUUM_RBF;
     o->vsinimax = chance(0.2) ? 0 : (chance(0.3) ? 1500 : 500);
     o->dichroic = chance(0.5);
     o->resolution = trial % 3 == 2;

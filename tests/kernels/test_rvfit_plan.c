@@ -110,10 +110,10 @@ static void refusals(spx_spectra *s, const spx_templates *t, const spx_rvfit_opt
     refused("stars out of order", SPX_EINPUT, &other, o);
     backend.rvfit_close(&backend, plan);
 
-    d.npoly = 0;
+    d.npoly = SPX_RVFIT_MAX_POLY + 1;
     spx_err e = {0};
     in.plan = plan = NULL;
-    CHECK(backend.rvfit_open(&backend, &in, &d, &plan, &e) == SPX_EUSAGE && !plan, "a plan without continuum");
+    CHECK(backend.rvfit_open(&backend, &in, &d, &plan, &e) == SPX_EUSAGE && !plan, "a plan with too many functions");
     backend.rvfit_close(&backend, plan);
 }
 

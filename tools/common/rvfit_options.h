@@ -19,7 +19,7 @@ typedef struct {
     long npoly, reject, minexpid, maxexpid;
     double lsf_sigma, reject_sigma, minsn;
     int rotation, dichroic, resolution, all_fibers, scale_errors, model, with_template, ccf, zbest_select;
-    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given;
+    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given, npoly_given;
 } spx_rvfit_args;
 
 /* Options of the fit, but for threads and hook. --fix and --prior name v, vsini, or a parameter of `setup`. SPX_EUSAGE:

@@ -499,13 +499,13 @@ bool engine::has_lines(const spx_rv_spectra *w) const
 {
     bool all = !c_->opt->resolution; /* which the kernel does not multiply with */
     for (size_t j = 0; j < w->first[c_->narm]; j++)
-        all = all && c_->arm[w->piece[j].arm].per > 0;
+        all = all && c_->arm[w->piece[j].arm].lines.per > 0;
     return all;
 }
 
 template <int PER> void engine::launch_scan(size_t n, const item *items, double *out)
 {
-    const size_t bytes = scan_shared(m_.npoly);
+    const size_t bytes = scan_shared(m_.scan_entries);
     spx::check(cudaFuncSetAttribute(scan_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                "kernel");
     scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->scan.n, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
@@ -523,7 +523,7 @@ const double *engine::scans(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some * nv);
         to_device(list, from + i, some);
-        const int entries = scan_entries(m_.npoly);
+        const int entries = m_.scan_entries;
         if (entries <= 9 * SCAN_WARPS)
             launch_scan<9>(some, list, out);
         else if (entries <= 20 * SCAN_WARPS)

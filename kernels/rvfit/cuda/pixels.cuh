@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
-    const int np = m.npoly, nf = m.nfree, n = a.n;
+    const int np = a.npoly, nf = m.nfree, n = a.n;
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
     double *stage = workspace + (size_t)warp * STAGE * ROW, *sum = workspace + (size_t)WARPS * STAGE * ROW;
     double *inverse = sum + SUMS * 64; /* L^-1, [N][N + 1] */

@@ -61,12 +61,10 @@ size_t device_limit(const spx_rvfit_options *o, size_t taken)
 
 device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
 {
-    const spx_rvfit_options *o = c->opt;
     std::vector<arm> arms(c->narm);
     m.narm = (int)c->narm;
     m.ng = (int)c->grid.ng;
     m.nfree = (int)c->nfree;
-    m.npoly = (int)o->npoly;
     m.lanes = 1 + m.ng;
     m.interpolator = (int)c->interpolator;
     m.free_v = c->nfree > 0 && c->freeq[0] == 0;
@@ -121,12 +119,22 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
     a->stride = (int)from.stride;
     a->ndiag = (int)from.arm->ndiag;
     a->dlnwave = s->dlnwave;
-    a->lndet = from.lndet;
+    a->npoly = (int)from.basis.n;
+    m.npoly = std::max(m.npoly, a->npoly);
+    a->lndet = from.basis.lndet;
     a->place = keep(from.place, from.n);
-    a->basis = keep(from.basis, from.stride * c->opt->npoly);
-    a->per = (int)from.per;
-    if (from.per > 0)
-        a->line = keep(from.line, (from.n + from.per - 1) / from.per * 2 * SPX_RVFIT_MAX_POLY);
+    a->basis = keep(from.basis.value, from.stride * from.basis.n);
+    const spx_rv_lines &lines = from.lines;
+    a->per = (int)lines.per;
+    a->band = (int)lines.band;
+    if (lines.per > 0) {
+        std::vector<int2> range(lines.n);
+        for (size_t b = 0; b < lines.n; b++)
+            range[b] = make_int2((int)lines.range[b][0], (int)(lines.range[b][0] + lines.range[b][1]));
+        a->line = keep(lines.line, lines.n * 2 * SPX_RVFIT_MAX_POLY);
+        a->range = keep(range.data(), lines.n);
+        m.scan_entries = std::max(m.scan_entries, scan_entries(a->npoly, a->band));
+    }
     if (s->node != nullptr) {
         size_t n = 1;
         for (size_t q = 0; q < s->npar; q++)

@@ -12,28 +12,23 @@ enum {
     MOMENTS = 5
 };
 
-/* Numbers of a velocity's equations: S'S packed, then S'D. */
-__host__ __device__ inline int scan_entries(int npoly)
+inline size_t scan_shared(int entries)
 {
-    return npoly * (npoly + 1) / 2 + npoly;
-}
-
-inline size_t scan_shared(int npoly)
-{
-    return (size_t)std::max((int)SCAN_STAGE * MOMENTS, scan_entries(npoly)) * 32 * sizeof(double);
+    return (size_t)std::max((int)SCAN_STAGE * MOMENTS, entries) * 32 * sizeof(double);
 }
 
 /* The objective of a piece out of its equations g[entries][32], of which this lane has a column. */
-__device__ inline double scan_value(int np, double *g, double square)
+__device__ inline double scan_value(int np, int band, double *g, double square)
 {
-    double *b = g + np * (np + 1) / 2 * 32, f = square;
+    double *b = g + band_row(band, np) * 32, f = square;
     for (int i = 0; i < np; i++) {
-        double *row = g + i * (i + 1) / 2 * 32;
+        const int i0 = band_first(band, i);
+        double *row = g + (band_row(band, i) - i0) * 32; /* of which element i0 is the first */
         double y = b[i * 32];
-        for (int j = 0; j <= i; j++) {
-            const double *other = g + j * (j + 1) / 2 * 32;
+        for (int j = i0; j <= i; j++) {
+            const double *other = g + (band_row(band, j) - band_first(band, j)) * 32;
             double s = row[j * 32];
-            for (int k = 0; k < j; k++)
+            for (int k = i0; k < j; k++)
                 s = fma(-row[k * 32], other[k * 32], s);
             if (j == i && !(s > 0 && isfinite(s)))
                 return HUGE_VAL;
@@ -60,8 +55,8 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, np = m.npoly, per = a.per;
-    const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = scan_entries(np);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, np = a.npoly, per = a.per;
+    const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = scan_entries(np, a.band);
     const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
     const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
     knots += (size_t)it.at * m.samples + a.sample0;
@@ -73,11 +68,11 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
     for (int i = 0; i < PER; i++) {
         const int e = warp + SCAN_WARPS * i;
         int k = 0;
-        while ((k + 1) * (k + 2) / 2 <= e && k + 1 < np)
+        while (band_row(a.band, k + 1) <= e && k + 1 < np)
             k++;
-        const bool data = e >= np * (np + 1) / 2;
-        first[i] = data ? min(e - np * (np + 1) / 2, np - 1) : k;
-        second[i] = data ? -1 : e - k * (k + 1) / 2;
+        const int right = band_row(a.band, np);
+        first[i] = e >= right ? min(e - right, np - 1) : k;
+        second[i] = e >= right ? -1 : band_first(a.band, k) + e - band_row(a.band, k);
         gram[i] = 0;
     }
     for (int b0 = 0; b0 < nblock; b0 += SCAN_STAGE) {
@@ -113,8 +108,11 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
             const double *from = workspace + (b - b0) * MOMENTS * 32 + lane;
             const double s0 = from[0], s1 = from[32], s2 = from[64], d0 = from[96], d1 = from[128];
             const double *value = a.line + (size_t)b * 2 * SPX_RVFIT_MAX_POLY, *slope = value + SPX_RVFIT_MAX_POLY;
+            const int2 range = a.range[b];
 #pragma unroll
-            for (int i = 0; i < PER; i++) {
+            for (int i = 0; i < PER; i++) { /* all lanes have the same functions */
+                if (first[i] < range.x || first[i] >= range.y || (second[i] >= 0 && second[i] < range.x))
+                    continue;
                 const double v0 = value[first[i]], v1 = slope[first[i]];
                 if (second[i] < 0) {
                     gram[i] = fma(d0, v0, fma(d1, v1, gram[i]));
@@ -138,7 +136,7 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
     square = 0;
     for (int i = 0; i < SCAN_WARPS; i++)
         square += squares[i];
-    const double f = scan_value(np, workspace + lane, square) + a.lndet + d.sum_lne2;
+    const double f = scan_value(np, a.band, workspace + lane, square) + a.lndet + d.sum_lne2;
     if (which < m.nscan)
         out[(size_t)blockIdx.x * m.nscan + which] = isfinite(f) ? f : HUGE_VAL;
 }

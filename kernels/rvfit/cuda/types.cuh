@@ -30,12 +30,29 @@ enum {
     MAX_REACH = 4096 /* of a rotation kernel: the longest that the CPU takes, too */
 };
 
+/* Functions l <= k of row k of S'S that a band leaves: where they begin, packed, and the first of them. */
+__host__ __device__ inline int band_row(int band, int k)
+{
+    return k <= band ? k * (k + 1) / 2 : band * (band + 1) / 2 + (k - band) * (band + 1);
+}
+
+__host__ __device__ inline int band_first(int band, int k)
+{
+    return k <= band ? 0 : k - band;
+}
+
+/* Numbers of a velocity's equations in a scan: S'S packed, then S'D. */
+__host__ __device__ inline int scan_entries(int npoly, int band)
+{
+    return band_row(band, npoly) + npoly;
+}
+
 /* One arm on the device; offsets into arrays that hold all arms side by side. */
 struct arm {
     int n, nt, ncomp, nlarge;   /* pixels, samples, components, those that are summed in double precision */
     int columns;                /* samples, padded to COLUMNS */
     int pixel0, sample0, comp0; /* where the arm begins in a point's pixels, samples, coefficients */
-    int stride;                 /* of basis rows */
+    int npoly, stride;          /* functions of the continuum; of basis rows */
     int ndiag, of_flux;
     double dlnwave, lndet;
     const float *comp;   /* [ncomp][columns] */
@@ -45,7 +62,9 @@ struct arm {
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
     int per;            /* pixels of a block of a scan, with */
+    int band;           /* functions whose numbers differ by more have no block in common */
     const double *line; /* lines of the basis in each; 0: the objective itself is scanned */
+    const int2 *range;  /* first and last + 1 of the functions that differ from 0 in each */
     spx_nn nn;
     /* cross-correlation */
     int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
@@ -63,7 +82,7 @@ struct arm {
 /* What all stars share. */
 struct model {
     const arm *arms;
-    int narm, ng, nfree, npoly, lanes; /* lanes = 1 + ng */
+    int narm, ng, nfree, npoly, lanes; /* npoly: most of an arm; lanes = 1 + ng */
     int nbroadened,
         broadened[SPX_MAX_FIT]; /* derivatives of templates that pass through rotation: axis, or -1: vsini */
     int free_v;                 /* 1: v is the first of the free quantities */
@@ -74,6 +93,7 @@ struct model {
     size_t nfreq, ccf_samples, most_ccf; /* frequencies: sum over arms; samples of all components; most of a set */
     int reach;                           /* longest rotation kernel: weights 0 ... reach */
     int width;                           /* of the networks */
+    int scan_entries;                    /* most of an arm */
     int nscan;                           /* velocities scan_v0 + i scan_step */
     double scan_v0, scan_step;
     spx_rv_set set;

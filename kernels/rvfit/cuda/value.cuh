@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     const item &it = items[which];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
-    const int np = m.npoly;
+    const int np = a.npoly;
     double *stage = workspace + (size_t)warp * N * ROW;
     const view v = {&a,
                     VALUE,

@@ -190,7 +190,7 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
         d->ngood += d->good[i];
         err[i] = d->good[i] ? 1 / sqrt(ivar[i]) : 0;
     }
-    if (d->ngood <= c->opt->npoly)
+    if (d->ngood <= a->basis.n)
         return 0;
     /* The median flux sets the error of bad pixels: of all finite values, or of what is not 0 when most are. */
     double typical = median_of(n, flux, NULL, tmp, NULL);
@@ -245,7 +245,7 @@ static size_t reject_piece(spx_rv_spectra *w, spx_rv_data *d, double sigma)
     uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use */
     for (size_t i = 0; i < a->n; i++)
         found += fill[i] = d->good[i] && z[i] > cut;
-    if (d->ngood - found <= w->ctx->opt->npoly)
+    if (d->ngood - found <= a->basis.n)
         return 0;
     for (size_t i = 0; i < a->n; i++)
         if (fill[i]) {
@@ -276,6 +276,14 @@ void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *e
 size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure)
 {
     return c->in->row ? c->in->row[exposure] : exposure;
+}
+
+size_t spx_rv_continua(const spx_rv_spectra *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
+        n += w->ctx->arm[w->piece[i].arm].basis.n;
+    return n;
 }
 
 int spx_rv_load(spx_rv_spectra *w, size_t star)

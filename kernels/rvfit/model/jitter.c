@@ -107,7 +107,7 @@ int spx_rv_fit_jitter(spx_rv_spectra *w)
             continue;
         for (size_t k = w->first[ia]; k < w->first[ia + 1]; k++)
             good += (double)w->piece[k].ngood;
-        const double taken = (double)(w->first[ia + 1] - w->first[ia]) * (double)c->opt->npoly;
+        const double taken = (double)(w->first[ia + 1] - w->first[ia]) * (double)c->arm[ia].basis.n;
         const double h = fmin(0.9, taken / good + (double)c->nfree / all);
         const double q = best_square(w, ia, h), sigma_q = 1 / sqrt(at_jitter(w, ia, h, q).info);
         const double jitter = sqrt(q), error = sqrt(q + sigma_q) - jitter;

@@ -243,21 +243,22 @@ static inline void products(size_t n, const double *x, const double *y, vec *sum
     memcpy(sum, s, sizeof s);
 }
 
-/* The same for a continuum that is linear in each block of `per` pixels (a multiple of SPX_RV_LANES, at most
- * SPX_RV_BLOCK; without `place` y is the template at the pixels): line[nblock][2][SPX_RVFIT_MAX_POLY] are value at the
- * middle and slope of each function of the basis. weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond the last of the
- * npix pixels; the template is linear between its own pixels y[nt]. gram as normal() leaves it. */
-static void scan(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
-                 const double *y, const double *weight, const double *data, double *gram)
+/* The same for a continuum that is linear in each block of lines->per pixels (a multiple of SPX_RV_LANES, at most
+ * SPX_RV_BLOCK; without `place` y is the template at the pixels). weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond
+ * the last of the npix pixels; the template is linear between its own pixels y[nt]. gram as normal() leaves it. */
+static void scan(size_t npix, const spx_rv_lines *lines, const double *place, double shift, size_t nt, const double *y,
+                 const double *weight, const double *data, double *gram, double *right)
 {
     enum { M = SPX_RVFIT_MAX_POLY };
-    const size_t npad = (np + SPX_VL - 1) / SPX_VL * SPX_VL;
-    const double last = (double)nt - 1.000001;
-    double a[M][M] = {{0}}, b[M] = {0}, t[SPX_RV_BLOCK];
+    const size_t np = lines->functions, per = lines->per;
+    const double last = (double)nt - 1.000001, *line = lines->line;
+    double a[M][M], t[SPX_RV_BLOCK];
     vec ramp;
+    memset(a, 0, np * sizeof a[0]);
+    memset(right, 0, np * sizeof *right);
     for (size_t l = 0; l < SPX_VL; l++)
         ramp[l] = (double)l - 0.5 * (double)(per - 1);
-    for (size_t i0 = 0; i0 < npix; i0 += per, line += 2 * M) {
+    for (size_t b = 0, i0 = 0; b < lines->n; b++, i0 += per, line += 2 * M) {
         const size_t m = npix - i0 < per ? npix - i0 : per;
         for (size_t j = 0; j < m && !place; j++)
             t[j] = y[i0 + j];
@@ -283,101 +284,142 @@ static void scan(size_t npix, size_t per, size_t np, const double *line, const d
         const double m0 = sum_in_order(s0), m1 = sum_in_order(s1), m2 = sum_in_order(s2), e0 = sum_in_order(d0),
                      e1 = sum_in_order(d1);
         const double *value = line, *slope = line + M;
-        for (size_t k = 0; k < np; k++) {
+        const size_t first = lines->range[b][0], end = first + lines->range[b][1];
+        for (size_t k = first; k < end; k++) {
             const double g0 = m0 * value[k] + m1 * slope[k], g1 = m1 * value[k] + m2 * slope[k];
-            b[k] += e0 * value[k] + e1 * slope[k];
-            for (size_t l = 0; l < npad; l += SPX_VL)
+            right[k] += e0 * value[k] + e1 * slope[k];
+            for (size_t l = first / SPX_VL * SPX_VL; l <= k; l += SPX_VL)
                 store(&a[k][l], load(&a[k][l]) + g0 * load(value + l) + g1 * load(slope + l));
         }
     }
-    for (size_t k = 0; k < np; k++) {
-        for (size_t l = 0; l <= k; l++)
-            gram[spx_rv_packed(k, l)] = a[k][l];
-        gram[spx_rv_packed(np, k)] = b[k];
-    }
+    for (size_t d = 0; d <= lines->band; d++)
+        for (size_t k = 0; k < np; k++)
+            gram[d * np + k] = k + d < np ? a[k + d][k] : 0;
 }
 
-/* gram: lower triangle of S'S and S'D, packed: row np is D. */
-static void normal(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
-                   double *gram)
+/* Sets rows w ... n-1 of x to 0 for m pixels: what products() takes beyond the last row. */
+static inline void clear_rows(double (*x)[BLOCK], size_t w, size_t n, size_t m)
 {
-    size_t nx = (np + 1 + TX - 1) / TX;
+    for (; w < n; w++)
+        memset(x[w], 0, m * sizeof(double));
+}
+
+/* S'S by diagonals, and S'D. */
+static void normal(const spx_rv_basis *basis, const double *t, const double *ie, const double *flux, double *gram,
+                   double *right)
+{
+    const size_t np = basis->n;
     double s[MAX_X * TX + TY][BLOCK];
     vec sum[MAX_X][MAX_Y][TX * TY];
-    memset(sum, 0, nx * sizeof sum[0]);
-    memset(s[np + 1], 0, (nx * TX + TY - np - 1) * sizeof s[0]);
-    for (size_t i0 = 0; i0 < n; i0 += BLOCK) {
-        size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
-        for (size_t i = 0; i < m; i += SPX_VL) {
-            vec e = load(ie + i0 + i), te = load(t + i0 + i) * e;
-            for (size_t k = 0; k < np; k++)
-                store(&s[k][i], load(basis + k * n + i0 + i) * te);
-            store(&s[np][i], load(flux + i0 + i) * e);
+    memset(gram, 0, (basis->band + 1) * np * sizeof *gram);
+    memset(right, 0, np * sizeof *right);
+    for (size_t j = 0; j < basis->nspan; j++) {
+        const spx_rv_span *p = &basis->span[j];
+        const double *value = basis->value + p->first * basis->stride;
+        const size_t w = p->n, nx = (w + 1 + TX - 1) / TX;
+        memset(sum, 0, nx * sizeof sum[0]);
+        for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
+            const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
+            for (size_t i = 0; i < m; i += SPX_VL) {
+                vec e = load(ie + i0 + i), te = load(t + i0 + i) * e;
+                for (size_t k = 0; k < w; k++)
+                    store(&s[k][i], load(value + k * basis->stride + i0 + i) * te);
+                store(&s[w][i], load(flux + i0 + i) * e);
+            }
+            clear_rows(s, w + 1, nx * TX + TY, m);
+            for (size_t a = 0; a < nx; a++)
+                for (size_t b = 0; b * TY < (a + 1) * TX && b * TY < w; b++)
+                    products(m, s[a * TX], s[b * TY], sum[a][b]);
         }
-        for (size_t a = 0; a < nx; a++)
-            for (size_t b = 0; b * TY < (a + 1) * TX && b * TY < np; b++)
-                products(m, s[a * TX], s[b * TY], sum[a][b]);
+        for (size_t k = 0; k <= w; k++)
+            for (size_t l = k < w && k > basis->band ? k - basis->band : 0; l <= k && l < w; l++) {
+                const double v = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
+                if (k < w)
+                    gram[(k - l) * np + p->first + l] += v;
+                else
+                    right[p->first + l] += v;
+            }
     }
-    for (size_t k = 0; k <= np; k++)
-        for (size_t j = 0; j <= k && j < np; j++)
-            gram[spx_rv_packed(k, j)] = sum_in_order(sum[k / TX][j / TY][k % TX * TY + j % TY]);
 }
 
-static double residual(size_t n, size_t np, const double *basis, const double *coef, const double *t, const double *ie,
+static double residual(const spx_rv_basis *basis, const double *coef, const double *t, const double *ie,
                        const double *flux, double *cont)
 {
     vec chisq = every(0);
-    for (size_t i = 0; i < n; i += SPX_VL) {
-        vec q = every(0);
-        for (size_t k = 0; k < np; k++)
-            q += coef[k] * load(basis + k * n + i);
-        store(cont + i, q);
-        vec r = (load(flux + i) - q * load(t + i)) * load(ie + i);
-        chisq += r * r;
+    for (size_t j = 0; j < basis->nspan; j++) {
+        const spx_rv_span *p = &basis->span[j];
+        const double *value = basis->value + p->first * basis->stride, *a = coef + p->first;
+        for (size_t i = p->begin; i < p->end; i += SPX_VL) {
+            vec q = every(0);
+            for (size_t k = 0; k < p->n; k++)
+                q += a[k] * load(value + k * basis->stride + i);
+            store(cont + i, q);
+            vec r = (load(flux + i) - q * load(t + i)) * load(ie + i);
+            chisq += r * r;
+        }
     }
     return sum_in_order(chisq);
 }
 
-static void curvature(size_t n, size_t np, size_t nf, const double *basis, const double *chol, const double *cont,
-                      const double *t, const double *ie, const double *flux, double *out)
+/* B_i'(S'S)^-1 B_i at the pixels from i on, of the w functions of a span whose first is number `first`. */
+static inline vec leverage(const spx_rv_basis *basis, const double *inverse, size_t first, size_t w,
+                           const double *value, size_t i, vec *b)
 {
-    size_t rows = np + 1 + nf, nx = (rows + TX - 1) / TX, ny = (nf + TY - 1) / TY;
-    double x[MAX_X * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK], scale[SPX_RVFIT_MAX_POLY];
-    vec sum[MAX_X][MAX_Y][TX * TY];
-    memset(sum, 0, nx * sizeof sum[0]);
-    memset(x[rows], 0, (nx * TX - rows) * sizeof x[0]);
-    memset(y[nf], 0, (ny * TY - nf) * sizeof y[0]);
-    for (size_t k = 0; k < np; k++)
-        scale[k] = 1 / chol[spx_rv_packed(k, k)];
-    for (size_t i0 = 0; i0 < n; i0 += BLOCK) {
-        size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
-        for (size_t i = 0; i < m; i += SPX_VL) {
-            size_t at = i0 + i;
-            vec e = load(ie + at), q = load(cont + at), t0 = load(t + at), qe = q * e, te = t0 * e, w = qe * te;
-            vec z[SPX_RVFIT_MAX_POLY], lever = every(0);
-            for (size_t k = 0; k < np; k++) { /* z = L^-1 B_i */
-                vec b = load(basis + k * n + at);
-                for (size_t j = 0; j < k; j++)
-                    b -= chol[spx_rv_packed(k, j)] * z[j];
-                z[k] = b * scale[k];
-                lever += z[k] * z[k];
-                store(&x[k][i], z[k] * w);
-            }
-            vec r = (load(flux + at) - q * t0) * e;
-            store(&x[np][i], lever * te * e - r * qe);
-            for (size_t l = 0; l < nf; l++) {
-                vec tl = load(t + (1 + l) * n + at);
-                store(&x[np + 1 + l][i], qe * qe * tl);
-                store(&y[l][i], tl);
-            }
-        }
-        for (size_t a = 0; a < nx; a++)
-            for (size_t b = 0; b < ny; b++)
-                products(m, x[a * TX], y[b * TY], sum[a][b]);
+    vec lever = every(0);
+    for (size_t k = 0; k < w; k++) {
+        b[k] = load(value + k * basis->stride + i);
+        vec s = every(0);
+        for (size_t l = k > basis->band ? k - basis->band : 0; l < k; l++)
+            s += inverse[(k - l) * basis->n + first + l] * b[l];
+        lever += b[k] * (s + s + inverse[first + k] * b[k]);
     }
-    for (size_t k = 0; k < rows; k++)
+    return lever;
+}
+
+static void curvature(const spx_rv_basis *basis, size_t nf, const double *inverse, const double *cont, const double *t,
+                      const double *ie, const double *flux, double *out)
+{
+    /* rows of x: what all spans add to, then those of a span's functions, from a multiple of TX on */
+    const size_t np = basis->n, n = basis->stride, common = (1 + nf + TX - 1) / TX, ny = (nf + TY - 1) / TY;
+    double x[(MAX_X + 1) * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK];
+    vec sum[MAX_X + 1][MAX_Y][TX * TY];
+    memset(sum, 0, common * sizeof sum[0]);
+    memset(out, 0, np * nf * sizeof *out);
+    for (size_t j = 0; j < basis->nspan; j++) {
+        const spx_rv_span *p = &basis->span[j];
+        const double *value = basis->value + p->first * n;
+        const size_t w = p->n, nx = common + (w + TX - 1) / TX;
+        memset(sum[common], 0, (nx - common) * sizeof sum[0]);
+        for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
+            const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
+            for (size_t i = 0; i < m; i += SPX_VL) {
+                const size_t at = i0 + i;
+                vec e = load(ie + at), q = load(cont + at), t0 = load(t + at), qe = q * e, te = t0 * e,
+                    b[SPX_RVFIT_MAX_POLY];
+                vec r = (load(flux + at) - q * t0) * e, lever = leverage(basis, inverse, p->first, w, value, at, b);
+                for (size_t k = 0; k < w; k++)
+                    store(&x[common * TX + k][i], b[k] * te * qe);
+                store(&x[0][i], lever * te * e - r * qe);
+                for (size_t l = 0; l < nf; l++) {
+                    vec tl = load(t + (1 + l) * n + at);
+                    store(&x[1 + l][i], qe * qe * tl);
+                    store(&y[l][i], tl);
+                }
+            }
+            clear_rows(x, 1 + nf, common * TX, m);
+            clear_rows(x, common * TX + w, nx * TX, m);
+            clear_rows(y, nf, ny * TY, m);
+            for (size_t a = 0; a < nx; a++)
+                for (size_t b = 0; b < ny; b++)
+                    products(m, x[a * TX], y[b * TY], sum[a][b]);
+        }
+        for (size_t k = 0; k < w; k++)
+            for (size_t l = 0; l < nf; l++)
+                out[(p->first + k) * nf + l] += sum_in_order(sum[common + k / TX][l / TY][k % TX * TY + l % TY]);
+    }
+    for (size_t k = 0; k < 1 + nf; k++)
         for (size_t l = 0; l < nf; l++)
-            out[k * nf + l] = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
+            out[(np + k) * nf + l] = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
 }
 
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,

@@ -183,6 +183,15 @@ SPX_HD int spx_rv_cholesky(size_t n, double *a, double tiny)
     return 1;
 }
 
+/* ln det of a matrix of n rows with this factor of calib/band.h. */
+SPX_HD double spx_rv_lndet(size_t n, const double *factor)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum -= log(factor[k]);
+    return sum;
+}
+
 /* x = L^-1 x and x = L'^-1 x. */
 SPX_HD void spx_rv_forward(size_t n, const double *l, double *x)
 {

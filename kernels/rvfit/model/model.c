@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "calib/band.h"
 #include "rvfit/model/model.h"
 #include "spectral/nn_math.h"
 #include "spectral/rotation_math.h"
@@ -476,61 +477,67 @@ void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, co
             t[i] = 0;
 }
 
-/* Continuum coefficients for the template t[stride]; chol receives the factor of S'S. Leaves the continuum in
- * workspace->q, returns chi^2 over all pixels; HUGE_VAL when S'S is singular. */
-static double solve_continuum(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, double *chol,
-                              double *coef)
+/* Normal equations of the continuum of a piece. */
+typedef struct {
+    double factor[SPX_RVFIT_MAX_POLY * SPX_RVFIT_MAX_POLY]; /* of S'S (calib/band.h) */
+    double coef[SPX_RVFIT_MAX_POLY];
+} equations;
+
+/* The continuum for the template t[stride]; leaves it in workspace->q, returns chi^2 over all pixels; HUGE_VAL when S'S
+ * is singular. */
+static double solve_continuum(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, equations *s)
 {
-    const spx_rv_arm *a = &w->ctx->arm[d->arm];
+    const spx_rv_basis *b = &w->ctx->arm[d->arm].basis;
     const spx_rv_kernels *kernels = w->ctx->kernels;
-    size_t np = w->ctx->opt->npoly;
-    kernels->normal(a->stride, np, a->basis, t, d->ie, d->flux, chol);
-    memcpy(coef, chol + np * (np + 1) / 2, np * sizeof *coef);
-    if (!spx_rv_cholesky(np, chol, 0))
+    double gram[SPX_RVFIT_MAX_POLY * SPX_RVFIT_MAX_POLY];
+    kernels->normal(b, t, d->ie, d->flux, gram, s->coef);
+    if (spx_band_factor(b->n, (int)b->band, gram, 0, s->factor) > 0)
         return HUGE_VAL;
-    spx_rv_forward(np, chol, coef);
-    spx_rv_backward(np, chol, coef);
-    return kernels->residual(a->stride, np, a->basis, coef, t, d->ie, d->flux, w->workspace->q);
+    spx_band_solve(b->n, (int)b->band, s->factor, s->coef);
+    return kernels->residual(b, s->coef, t, d->ie, d->flux, w->workspace->q);
 }
 
 /* Gradient and Gauss-Newton curvature of one piece. With the continuum projected out (Golub & Pereyra 1973; Kaufman's
- * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (Q'u)'(Q'u)] with
- * Q = S L'^-1, S'S = L L', and d ln det(S'S) = 2 sum_i (Q_i Q_i') dT_i / T_i. */
-static void piece_derivatives(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, const double *chol,
+ * approximation of the curvature), u_l = (P a) dT_l / e:  d|r|^2 = -2 r'u,  curvature 2 [u'u - (S'u)'(S'S)^-1(S'u)],
+ * and d ln det(S'S) = 2 sum_i S_i'(S'S)^-1 S_i dT_i / T_i. */
+static void piece_derivatives(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, const equations *s,
                               spx_rv_value *out)
 {
     const spx_rv_ctx *c = w->ctx;
-    const spx_rv_arm *a = &c->arm[d->arm];
-    size_t np = c->opt->npoly, nf = c->nfree;
-    double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT];
-    c->kernels->curvature(a->stride, np, nf, a->basis, chol, w->workspace->q, t, d->ie, d->flux, sum);
+    const spx_rv_basis *b = &c->arm[d->arm].basis;
+    const size_t np = b->n, nf = c->nfree;
+    double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT], inverse[SPX_RVFIT_MAX_POLY * SPX_RVFIT_MAX_POLY];
+    spx_band_inverse(np, (int)b->band, s->factor, inverse);
+    c->kernels->curvature(b, nf, inverse, w->workspace->q, t, d->ie, d->flux, sum);
     for (size_t l = 0; l < nf; l++) {
+        double solved[SPX_RVFIT_MAX_POLY];
+        for (size_t k = 0; k < np; k++)
+            solved[k] = sum[k * nf + l];
+        spx_band_solve(np, (int)b->band, s->factor, solved);
         out->grad[l] += 2 * sum[np * nf + l];
-        for (size_t m = 0; m < nf; m++) {
-            double s = sum[(np + 1 + l) * nf + m];
+        for (size_t m = 0; m <= l; m++) {
+            double v = sum[(np + 1 + l) * nf + m];
             for (size_t k = 0; k < np; k++)
-                s -= sum[k * nf + l] * sum[k * nf + m];
-            out->hess[l * nf + m] += 2 * s;
+                v -= sum[k * nf + m] * solved[k];
+            out->hess[l * nf + m] += 2 * v;
+            if (m < l)
+                out->hess[m * nf + l] += 2 * v;
         }
     }
 }
 
-enum { CHOL = (SPX_RVFIT_MAX_POLY + 1) * (SPX_RVFIT_MAX_POLY + 2) / 2 };
-
 /* Adds a piece to *out, with what sample() left; 0 when the objective cannot be computed. */
 static int add_piece(spx_rv_spectra *w, const spx_rv_data *d, spx_rv_value *out)
 {
-    size_t np = w->ctx->opt->npoly;
-    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], lndet = w->ctx->arm[d->arm].lndet;
+    const spx_rv_basis *b = &w->ctx->arm[d->arm].basis;
     const double *t = blurred(w, d, w->prep_deriv ? 1 + w->ctx->nfree : 1);
-    double chisq = solve_continuum(w, d, t, chol, coef);
+    equations s;
+    const double chisq = solve_continuum(w, d, t, &s);
     if (!(chisq < HUGE_VAL))
         return 0;
-    for (size_t k = 0; k < np; k++)
-        lndet += 2 * log(chol[spx_rv_packed(k, k)]);
-    out->f += lndet + d->sum_lne2 + chisq;
+    out->f += spx_rv_lndet(b->n, s.factor) + b->lndet + d->sum_lne2 + chisq;
     if (w->prep_deriv)
-        piece_derivatives(w, d, t, chol, out);
+        piece_derivatives(w, d, t, &s, out);
     return 1;
 }
 
@@ -611,14 +618,15 @@ void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX
 double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat, double *model)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
-    double chol[CHOL], coef[SPX_RVFIT_MAX_POLY], chisq = 0;
+    equations s;
+    double chisq = 0;
     if (flat)
         for (size_t i = 0; i < a->stride; i++)
             w->workspace->t[i] = i < a->n;
     else
         sample(w, d->arm, v);
     const double *t = blurred(w, d, 1);
-    int ok = solve_continuum(w, d, t, chol, coef) < HUGE_VAL;
+    int ok = solve_continuum(w, d, t, &s) < HUGE_VAL;
     for (size_t i = 0; i < a->n; i++) {
         double f = ok ? w->workspace->q[i] * t[i] : 0, z = (d->flux[i] - f) * d->ie[i];
         if (d->good[i])

@@ -25,6 +25,31 @@ enum {
     SPX_RV_LEVELS = 25 /* widths of spots, 0.25 to 2.8 pixels, that rows of resolution matrices are matched for */
 };
 
+/* Pixels begin ... end-1, multiples of SPX_RV_LANES, at which none but functions first ... first+n-1 differ from 0. */
+typedef struct {
+    size_t begin, end, first, n;
+} spx_rv_span;
+
+/* Functions of the continuum of an arm. Splines overlap with few others, so that S'S is a band; the other forms have
+ * one span, and a band that is all of S'S. */
+typedef struct {
+    size_t n, stride; /* functions; pixels of a row */
+    double *value;    /* [n][stride], 0 beyond the last pixel; forms other than splines are orthonormal */
+    double lndet;     /* ln det(S'S) of the functions as they are defined less that of these */
+    size_t band;      /* functions whose numbers differ by more have no pixel in common */
+    size_t nspan;
+    spx_rv_span *span; /* of all pixels, in their order */
+} spx_rv_basis;
+
+/* The functions' best straight lines in blocks of pixels, for the velocity scan (search/scan.c). */
+typedef struct {
+    size_t per;          /* pixels of a block; 0: the objective itself is scanned */
+    size_t functions, n; /* blocks */
+    size_t band;         /* as that of the functions, of whole blocks */
+    size_t (*range)[2];  /* [n] first and number of the functions that differ from 0 in a block */
+    double *line;        /* [n][2][SPX_RVFIT_MAX_POLY] value in the middle, and slope */
+} spx_rv_lines;
+
 /* Heavy loops (model/lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
  * last pixel. */
 typedef struct {
@@ -46,19 +71,19 @@ typedef struct {
                    const double *m, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
-    /* gram (as below) of the first npix pixels with a continuum that is linear in blocks (model/lanes.h); `place` may
-     * be NULL. */
-    void (*scan)(size_t npix, size_t per, size_t np, const double *line, const double *place, double shift, size_t nt,
-                 const double *y, const double *weight, const double *data, double *gram);
-    /* gram: S'S and, as row np, S'D, packed. n: stride from here on. */
-    void (*normal)(size_t n, size_t np, const double *basis, const double *t, const double *ie, const double *flux,
-                   double *gram);
+    /* gram and right (as below) of the first npix pixels with a continuum that is linear in blocks (model/lanes.h);
+     * `place` may be NULL. */
+    void (*scan)(size_t npix, const spx_rv_lines *lines, const double *place, double shift, size_t nt, const double *y,
+                 const double *weight, const double *data, double *gram, double *right);
+    /* gram: S'S by diagonals, [band+1][functions] as calib/band.h has them; right[functions]: S'D. */
+    void (*normal)(const spx_rv_basis *basis, const double *t, const double *ie, const double *flux, double *gram,
+                   double *right);
     /* cont = sum_k coef_k basis_k; returns |D - S a|^2 */
-    double (*residual)(size_t n, size_t np, const double *basis, const double *coef, const double *t, const double *ie,
+    double (*residual)(const spx_rv_basis *basis, const double *coef, const double *t, const double *ie,
                        const double *flux, double *cont);
-    /* out[np+1+nf][nf]: Q'u, half of the gradient, u'u (model/model.c). */
-    void (*curvature)(size_t n, size_t np, size_t nf, const double *basis, const double *chol, const double *cont,
-                      const double *t, const double *ie, const double *flux, double *out);
+    /* out[functions+1+nf][nf]: S'u, half of the gradient, u'u (model/model.c). inverse: the band of (S'S)^-1. */
+    void (*curvature)(const spx_rv_basis *basis, size_t nf, const double *inverse, const double *cont, const double *t,
+                      const double *ie, const double *flux, double *out);
 } spx_rv_kernels;
 
 /* NULL: not for this processor. */
@@ -75,7 +100,7 @@ typedef struct {
     double *lag;    /* [nclass][SPX_RV_LEVELS][3][ndiag] autocorrelations, for the misfit */
 } spx_rv_match;
 
-/* One arm: its pixels on the templates' grid and the continuum's basis. */
+/* One arm: its pixels on the templates' grid, and the continuum. */
 typedef struct {
     size_t index;       /* arm of the spectra */
     const spx_arm *arm; /* of the batch */
@@ -84,12 +109,12 @@ typedef struct {
     size_t ndiag;         /* of the resolution matrix, where it is used; else 0 */
     size_t n, nt;         /* pixels, template pixels */
     size_t stride, ntile; /* of arrays over pixels; tiles of the template's */
-    float *comp;        /* [ntile][ncomp][SPX_RV_TILE] principal components; NULL: the templates themselves are used */
-    double *mean;       /* [ntile * SPX_RV_TILE] */
-    double *lnwave;     /* [n] in the templates' medium */
-    double *place;      /* [n] place on the templates' grid at v = 0 */
-    double *basis;      /* [npoly][stride] orthonormal */
-    double lndet;       /* ln det(S'S) of the defined basis minus that of the orthonormal one */
+    float *comp;    /* [ntile][ncomp][SPX_RV_TILE] principal components; NULL: the templates themselves are used */
+    double *mean;   /* [ntile * SPX_RV_TILE] */
+    double *lnwave; /* [n] in the templates' medium */
+    double *place;  /* [n] place on the templates' grid at v = 0 */
+    spx_rv_basis basis;
+    spx_rv_lines lines;
     double *cprime;     /* [nt] of the spline */
     uint8_t *leftout;   /* [n] pixels that no star uses */
     spx_rv_match match; /* with resolution matrices */
@@ -98,8 +123,6 @@ typedef struct {
      * out. */
     size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
     float *ccf_comp, *ccf_coef;
-    size_t per;        /* pixels of a block of a scan of velocities; 0: the objective itself is scanned */
-    double *line;      /* [blocks][2][SPX_RVFIT_MAX_POLY] value and slope of the basis in each (search/scan.c) */
     size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
     float *lag_weight; /* [nlag][4] */
     int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
@@ -281,6 +304,9 @@ int spx_rv_fit_jitter(spx_rv_spectra *w);
 /* Exposures of a star: indices first ... end-1 of the input's row[]. */
 void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);
 size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure);
+
+/* Functions of the continua of all pieces. */
+size_t spx_rv_continua(const spx_rv_spectra *w);
 
 /* Take a star into the workspace; 0 when no piece of it can be fitted, or memory ran out (w->err). */
 int spx_rv_load(spx_rv_spectra *w, size_t star);

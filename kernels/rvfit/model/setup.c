@@ -8,8 +8,7 @@
 
 void spx_rvfit_options_init(spx_rvfit_options *o)
 {
-    *o = (spx_rvfit_options){.npoly = 10,
-                             .continuum = SPX_CONTINUUM_RBF,
+    *o = (spx_rvfit_options){.continuum = SPX_CONTINUUM_SPLINE,
                              .vmin = -1000,
                              .vmax = 1000,
                              .vsinimax = 500,
@@ -119,7 +118,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->wave);
         spx_free(a->lnwave);
         spx_free(a->place);
-        spx_free(a->basis);
+        spx_free(a->basis.value);
+        spx_free(a->basis.span);
         spx_free(a->ccf_comp);
         spx_free(a->ccf_coef);
         spx_free(a->lag_at);
@@ -131,7 +131,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->cprime);
         spx_free(a->leftout);
         spx_rv_match_free(&a->match);
-        spx_free(a->line);
+        spx_free(a->lines.line);
+        spx_free(a->lines.range);
         if (a->forward)
             fftwf_destroy_plan(a->forward);
         if (a->inverse)

@@ -12,6 +12,8 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e);
  * it does not; SPX_EUSAGE: lines that no bins of the arm could see. */
 spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e);
 void spx_rv_match_free(spx_rv_match *m);
+/* The continuum's basis: npoly, basis, lndet of an arm that has its pixels. */
+spx_status spx_rv_make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e);
 /* Has the setup what the interpolator works with? */
 spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_err *e);
 /* Do two setups have the same parameters, nodes and simplices? */

@@ -1,5 +1,4 @@
-/* Provides what the model needs of an arm: its pixels on the templates' grid, an orthonormal basis of the continuum,
- * and the principal components in tiles. */
+/* Provides what the model needs of an arm: its pixels on the templates' grid, and the principal components in tiles. */
 #include <math.h>
 #include <string.h>
 
@@ -9,53 +8,6 @@
 
 enum { EDGE_PIXELS = 5 };
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
-
-static double basis_function(const spx_rvfit_options *o, size_t k, double u)
-{
-    if (o->continuum == SPX_CONTINUUM_CHEBYSHEV)
-        return cos((double)k * acos(fmin(1, fmax(-1, u))));
-    if (k < 3)
-        return k == 0 ? 1 : (k == 1 ? u : u * u);
-    double nrbf = (double)(o->npoly - 3), centre = nrbf > 1 ? -1 + 2 * (double)(k - 3) / (nrbf - 1) : -1;
-    double z = (u - centre) * nrbf;
-    return exp(-0.5 * z * z);
-}
-
-/* Orthonormal basis of the continuum (modified Gram-Schmidt, twice). */
-static spx_status make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e)
-{
-    size_t n = a->n, np = o->npoly;
-    const double *wave = a->arm->wavelength;
-    a->basis = spx_alloc2(np, a->stride, sizeof *a->basis, e);
-    if (!a->basis)
-        return SPX_EIO;
-    for (size_t k = 0; k < np; k++) {
-        double *p = a->basis + k * a->stride, norm0 = 0, norm = 0;
-        for (size_t i = 0; i < n; i++) {
-            p[i] = basis_function(o, k, (wave[i] - wave[0]) / (wave[n - 1] - wave[0]) * 2 - 1);
-            norm0 += p[i] * p[i];
-        }
-        for (size_t j = 0; j < 2 * k; j++) {
-            const double *b = a->basis + j % k * a->stride;
-            double s = 0;
-            for (size_t i = 0; i < n; i++)
-                s += b[i] * p[i];
-            for (size_t i = 0; i < n; i++)
-                p[i] -= s * b[i];
-        }
-        for (size_t i = 0; i < n; i++)
-            norm += p[i] * p[i];
-        if (!(norm > 1e-20 * norm0) || n <= np)
-            return spx_fail_remedy(e, SPX_EINPUT, "use fewer ({npoly}), or a wider range ({wavelength})",
-                                   "arm '%.15s' has %zu pixels: too few for %zu continuum functions", a->arm->name, n,
-                                   np);
-        norm = sqrt(norm);
-        for (size_t i = 0; i < n; i++)
-            p[i] /= norm;
-        a->lndet += 2 * log(norm);
-    }
-    return SPX_OK;
-}
 
 /* Principal components in the order in which they are used: tile after tile. */
 static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
@@ -148,7 +100,7 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return spx_fail_remedy(e, SPX_EINPUT, "fit without {resolution_matrix}",
                                "arm '%.15s': resolution matrix has %zu diagonals, want an odd number up to %d",
                                a->arm->name, a->arm->ndiag, SPX_MAX_NDIAG);
-    if ((st = make_pixels(a, o, e)) != SPX_OK || (st = make_basis(a, o, e)) != SPX_OK)
+    if ((st = make_pixels(a, o, e)) != SPX_OK || (st = spx_rv_make_basis(a, o, e)) != SPX_OK)
         return st;
     if (o->resolution && (st = spx_rv_make_match(a, o->lsf_sigma, e)) != SPX_OK)
         return st;

@@ -7,7 +7,7 @@
 
 spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
 {
-    if (o->npoly < 1 || o->npoly > SPX_RVFIT_MAX_POLY)
+    if (o->npoly > SPX_RVFIT_MAX_POLY)
         return spx_fail(e, SPX_EUSAGE, "%zu continuum functions: use 1 to %d", o->npoly, SPX_RVFIT_MAX_POLY);
     if (!(o->vmin <= o->vmax))
         return spx_fail(e, SPX_EUSAGE, "{vrange} %g to %g km/s: give the smaller velocity first", o->vmin, o->vmax);

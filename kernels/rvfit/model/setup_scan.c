@@ -8,35 +8,48 @@
 enum { LEAST_BLOCKS = 32, MOST_VELOCITIES = 1024 };
 static const double STEP_PIXELS = 0.5; /* of the scan */
 
-/* Straight lines of the basis of an arm. */
-static spx_status make_lines(spx_rv_arm *a, size_t np, spx_err *e)
+/* Straight lines of the functions of an arm's continuum. */
+static spx_status make_lines(spx_rv_arm *a, spx_err *e)
 {
-    size_t wanted = 4 * np > LEAST_BLOCKS ? 4 * np : LEAST_BLOCKS;
-    a->per = (a->n / wanted + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
-    a->per = a->per < SPX_RV_LANES ? SPX_RV_LANES : a->per > SPX_RV_BLOCK ? SPX_RV_BLOCK : a->per;
-    const size_t nblock = (a->n + a->per - 1) / a->per;
-    if (nblock < 2 * np) { /* few pixels: the objective itself is as fast */
-        a->per = 0;
+    enum { M = SPX_RVFIT_MAX_POLY };
+    const spx_rv_basis *basis = &a->basis;
+    spx_rv_lines *l = &a->lines;
+    const size_t np = l->functions = basis->n, wanted = 4 * np > LEAST_BLOCKS ? 4 * np : LEAST_BLOCKS;
+    l->per = (a->n / wanted + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
+    l->per = l->per < SPX_RV_LANES ? SPX_RV_LANES : l->per > SPX_RV_BLOCK ? SPX_RV_BLOCK : l->per;
+    l->n = (a->n + l->per - 1) / l->per;
+    if (l->n < 2 * np) { /* few pixels: the objective itself is as fast */
+        l->per = 0;
         return SPX_OK;
     }
-    if (!(a->line = spx_alloc2(nblock, 2 * SPX_RVFIT_MAX_POLY, sizeof *a->line, e)))
+    l->line = spx_alloc2(l->n, 2 * M, sizeof *l->line, e);
+    l->range = spx_alloc(l->n, sizeof *l->range, e);
+    if (l->line == NULL || l->range == NULL)
         return SPX_EIO;
-    for (size_t b = 0; b < nblock; b++) {
-        const size_t i0 = b * a->per, m = a->n - i0 < a->per ? a->n - i0 : a->per;
-        double *line = a->line + b * 2 * SPX_RVFIT_MAX_POLY;
-        const double shift = 0.5 * (double)(a->per - 1), middle = 0.5 * (double)(m - 1); /* of a last block */
+    for (size_t b = 0; b < l->n; b++) {
+        const size_t i0 = b * l->per, m = a->n - i0 < l->per ? a->n - i0 : l->per;
+        double *line = l->line + b * 2 * M;
+        const double shift = 0.5 * (double)(l->per - 1), middle = 0.5 * (double)(m - 1); /* of a last block */
+        size_t first = np, end = 0;
         for (size_t k = 0; k < np; k++) {
-            const double *p = a->basis + k * a->stride + i0;
+            const double *p = basis->value + k * a->stride + i0;
             double s = 0, sx = 0, xx = 0;
             for (size_t j = 0; j < m; j++) {
                 double x = (double)j - middle;
                 s += p[j] / (double)m;
                 sx += x * p[j];
                 xx += x * x;
+                if (p[j] != 0) {
+                    first = k < first ? k : first;
+                    end = k + 1;
+                }
             }
-            line[SPX_RVFIT_MAX_POLY + k] = xx > 0 ? sx / xx : 0;
-            line[k] = s + line[SPX_RVFIT_MAX_POLY + k] * (shift - middle);
+            line[M + k] = xx > 0 ? sx / xx : 0;
+            line[k] = s + line[M + k] * (shift - middle);
         }
+        l->range[b][0] = first;
+        l->range[b][1] = end - first;
+        l->band = end - first > l->band + 1 ? end - first - 1 : l->band;
     }
     return SPX_OK;
 }
@@ -48,7 +61,7 @@ spx_status spx_rv_scan_init(spx_rv_ctx *c, spx_err *e)
     for (size_t i = 0; i < c->narm && st == SPX_OK; i++) {
         const spx_rv_arm *a = &c->arm[i];
         pixel += (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1) * SPX_C_KMS / (double)c->narm;
-        st = make_lines(&c->arm[i], c->opt->npoly, e);
+        st = make_lines(&c->arm[i], e);
     }
     const double range = c->hi[0] - c->lo[0];
     c->scan.step = fmax(STEP_PIXELS * pixel, range / (MOST_VELOCITIES - 2));

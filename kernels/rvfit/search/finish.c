@@ -45,9 +45,9 @@ static void widen_errors(const spx_rv_ctx *c, const double *widen, spx_rvfit_sta
 
 /* Goodness of the fit, and errors that are as large as the misfit where that is asked for. np: functions of the
  * continua */
-static void judge(const spx_rv_ctx *c, double np, const spx_rv_star *star, spx_rvfit_star *s)
+static void judge(const spx_rv_ctx *c, size_t np, const spx_rv_star *star, spx_rvfit_star *s)
 {
-    const double dof = fmax(1, (double)s->npix - (double)c->nfree - np), reduced = s->chisq / dof;
+    const double dof = fmax(1, (double)s->npix - (double)c->nfree - (double)np), reduced = s->chisq / dof;
     /* Wilson & Hilferty 1931: the cube root of chi^2/dof is nearly normal */
     const double z = (cbrt(reduced) - 1 + 2 / (9 * dof)) / sqrt(2 / (9 * dof));
     s->chisq_logp = spx_log10_chisq_tail(s->chisq, dof);
@@ -160,8 +160,11 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
                         : (c->grid.naxis[p] == 1 ? c->arm[0].setup->params[p] : spx_rv_unmap(c, 2 + p, x[2 + p]));
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
-    for (size_t i = 0; i < w->first[c->narm]; i++)
+    for (size_t i = 0; i < w->first[c->narm]; i++) {
         finish_piece(c, &w->piece[i], s, out);
+        const spx_rv_arm *a = &c->arm[w->piece[i].arm];
+        s->npoly[a->index] = (int32_t)a->basis.n;
+    }
     for (size_t i = 0; i < c->narm; i++) {
         s->jitter[c->arm[i].index] = w->jitter[i];
         s->jitter_err[c->arm[i].index] = w->jitter_err[i];
@@ -171,7 +174,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->chisq += s->arm_chisq[a];
         s->chisq_c += s->arm_chisq_c[a];
     }
-    judge(c, (double)w->first[c->narm] * (double)c->opt->npoly, star, s);
+    judge(c, spx_rv_continua(w), star, s);
     warnings(c, s);
     if (is_negative(w))
         s->warn |= SPX_RVS_NEGATIVE;

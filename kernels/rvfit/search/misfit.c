@@ -145,7 +145,7 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
             good++;
         }
     }
-    const double free = (double)c->nfree + (double)(w->first[c->narm] * c->opt->npoly);
+    const double free = (double)c->nfree + (double)spx_rv_continua(w);
     const double most = fmax(1, MOST * (double)p->n), bins = fmax(1, fmin(most, round(length / p->bin)));
     for (size_t i = 0; i < p->n; i++)
         share[i] /= square;

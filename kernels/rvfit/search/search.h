@@ -84,7 +84,7 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *v
 
 /* Errors of v, and the best other minimum along v, of one star (search/profile.c): results so far, and the velocities
  * to be looked at next. */
-enum { SPX_RV_MAX_OTHER = 3 };
+enum { SPX_RV_MAX_OTHER = 5 };
 typedef struct {
     double v, f, half; /* half: distance of the points on both sides that are looked at; 0: done */
 } spx_rv_other;
