@@ -3,8 +3,8 @@
  * Splines (de Boor, A Practical Guide to Splines, ch. IX): cubic B-splines over x = 0 ... 1, from the first pixel of
  * the arm to the last. Their knots are dense at both ends, where a dichroic, the edge of a filter or a grating's blaze
  * cuts the light off within 1 % of the arm, and sparse between, where the response and a star's own continuum are
- * smooth. At distance d from the nearer end their density is proportional to 1 + (DENSE - 1) min(1, exp(-(d -
- * PLATEAU)/DECAY)) */
+ * smooth. At distance d from the nearer end their density is proportional to
+ *     1 + (DENSE - 1) min(1, exp((PLATEAU - d)/DECAY)) */
 #include <math.h>
 
 #include "base/mem.h"
@@ -12,16 +12,17 @@
 
 static const double PLATEAU = 0.04, DECAY = 0.04, DENSE = 18;
 
-/* Intervals between knots that ln(wavelength) = 1 gets, so that a whole arm of a three-armed spectrograph has some 25,
- * and a hundred Angstrom are one cubic; the most that there are, and pixels for each: the shortest has a fifth of
- * these.
- */
+/* Intervals between knots for each unit of ln(wavelength): some 25 for an arm of a three-armed spectrograph, and one
+ * cubic for a hundred Angstrom. */
 static const double INTERVALS_PER_LN = 90;
-enum { MOST_INTERVALS = 28, PIXELS_OF_INTERVAL = 40, CUBIC = 3, OTHER_FORMS = 10 };
 
-/* Functions of a span: the loops over pixels (model/lanes.h) take no longer for them than for the four of an interval.
- */
-enum { WIDEST = 6 };
+enum {
+    MOST_INTERVALS = 28,
+    PIXELS_OF_INTERVAL = 40, /* at least, in the mean; the shortest has a fifth of them */
+    CUBIC = 3,
+    OTHER_FORMS = 10, /* functions */
+    WIDEST = 6        /* functions of a span: the loops of model/lanes.h take no longer for them than for four */
+};
 
 static size_t choose_number(const spx_rv_arm *a, const spx_rvfit_options *o)
 {
