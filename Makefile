@@ -261,7 +261,7 @@ $(BUILD)/man/%.7: man/%.7.in $(BUILD)/bin/specpipe-info share/man.awk CHANGELOG.
 CHECK_ENV = MAKE='$(MAKE)' BUILD='$(BUILD)' UNIT='$(filter unit/%,$(CTESTS))' KERNELS='$(filter kernels/%,$(CTESTS))' \
             FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
 
-.PHONY: check check-run asan ubsan lint lint-shell lint-format lint-c lint-man
+.PHONY: check check-run asan ubsan lint lint-shell lint-format lint-c lint-man lint-python
 ## check: build, run every test and the lint; the last line counts (SUITES="unit kernels clang debug sanitize bats cuda lint")
 check:
 	+@$(CHECK_ENV) tests/check.sh $(SUITES)
@@ -292,8 +292,8 @@ C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/*
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
-## lint: lint-shell, lint-format, lint-c and lint-man
-lint: lint-shell lint-format lint-c lint-man
+## lint: lint-shell, lint-format, lint-c, lint-man and lint-python
+lint: lint-shell lint-format lint-c lint-man lint-python
 
 ## lint-shell: shellcheck of the scripts and the Bats files
 lint-shell:
@@ -320,6 +320,10 @@ lint-c:
 ## lint-man: mandoc's lint of the manual pages
 lint-man: $(MAN)
 	mandoc -Tlint -W warning $(MAN)
+
+## lint-python: mypy of the Python package
+lint-python:
+	mypy --config-file python/pyproject.toml --cache-dir $(BUILD)/mypy python/specpipe
 
 # ---- benchmarks ----
 

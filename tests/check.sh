@@ -208,7 +208,7 @@ plugin_is_served() {
 
 suite_lint() {
     local p=0 f=0 s=0 kind program
-    for kind in shell:shellcheck format:clang-format c:cppcheck man:mandoc; do
+    for kind in shell:shellcheck format:clang-format c:cppcheck man:mandoc python:mypy; do
         program=${kind#*:}
         kind=${kind%%:*}
         if ! command -v "$program" >/dev/null; then

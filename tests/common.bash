@@ -63,19 +63,24 @@ wait_for() {
     done
 }
 
-# need_hook [MODULE...]: skip the test where hooks were not built, or where no Python has NumPy and these modules. Sets
-# SPX_PYTHON.
-need_hook() {
+# find_python MODULE...: sets SPX_PYTHON to a Python that has these modules; fails where there is none.
+find_python() {
     local p m
-    [ -e "$SPX_BUILD/lib/specpipe/hook-python.so" ] || skip "built without Python's headers"
     for p in "${SPX_PYTHON:-python3}" /usr/bin/python3; do
-        for m in numpy "$@"; do
+        for m in "$@"; do
             "$p" -c "import $m" 2>/dev/null || continue 2
         done
         export SPX_PYTHON=$p
         return
     done
-    skip "no Python with numpy $*"
+    return 1
+}
+
+# need_hook [MODULE...]: skip the test where hooks were not built, or where no Python has NumPy and these modules. Sets
+# SPX_PYTHON.
+need_hook() {
+    [ -e "$SPX_BUILD/lib/specpipe/hook-python.so" ] || skip "built without Python's headers"
+    find_python numpy "$@" || skip "no Python with numpy $*"
 }
 
 # fails_with STATUS TEXT COMMAND...: the command must exit with STATUS, say TEXT (a shell pattern) on stderr, print

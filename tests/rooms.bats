@@ -9,6 +9,7 @@ plant() {
     mkdir -p tree/tools
     cp -r "$SPX_ROOT/libcommon" "$SPX_ROOT/kernels" "$SPX_ROOT/README.md" tree
     cp -r "$SPX_ROOT/tools/common" tree/tools
+    cp -rL "$SPX_ROOT/python" tree/python
     mkdir -p "$(dirname "tree/$1")"
     touch "tree/$1"
     sed -i "1i$2" "tree/$1" 2>/dev/null || :
@@ -51,6 +52,15 @@ refused() {
 
 @test "a room that README.md does not have is refused" {
     refused libcommon/attic/old.c '#include "base/mem.h"'
+}
+
+@test "a folder that README.md does not have, and packages of Python that not everybody has, are refused" {
+    plant attic/old.c '#include "base/mem.h"'
+    run -1 "$SPX_ROOT/tests/rooms.sh" tree
+    [[ $output == *"attic/: not in the table"* ]]
+    refused python/specpipe/tables.py 'import astropy'
+    refused python/specpipe/tables.py '    import astropy'
+    refused python/specpipe/bridges.py 'import matplotlib'
 }
 
 @test "a program is short: 350 lines at most" {

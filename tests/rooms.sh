@@ -12,6 +12,8 @@
 #   threads            base/, app/, run/, h5/{deferred,file,inventory,read}.c (large arrays), pthread_once in
 #                      h5/schema_parse.c and num/blas.c; kernels
 #   headers            no circle
+#   Python             scipy in python/specpipe/resolution.py; astropy, specutils, matplotlib in bridges.py
+#   folders            each of the top level is in the table
 set -u -o pipefail
 cd "${1:-$(dirname "$0")/..}" || exit
 
@@ -57,6 +59,14 @@ problems=$(
         header ~ /^erfa/ && $2 != "libcommon/num/barycentre.c" { not_allowed("ERFA is for num/barycentre.c") }
         header ~ /^(omp|pthread|stdatomic|threads)\.h$/ && room !~ /^(base|app|run|kernels)$/ &&
             $2 !~ /^libcommon\/(h5\/(deferred|file|inventory|read|schema_parse)|num\/blas)\.c$/ { not_allowed("no threads in this room") }'
+    find . -mindepth 1 -maxdepth 1 -type d -name '[a-z]*' | sed 's|^\./||' | grep -vxE 'build|carry|demo-out' |
+        while read -r folder; do
+            grep -q "^    $folder/ " README.md || echo "$folder/: not in the table of README.md"
+        done
+    # packages that not everybody has are imported where they are used, in one file each
+    grep -nE '^ *(import|from) +(scipy|astropy|specutils|matplotlib)' python/specpipe/*.py /dev/null |
+        grep -vE '/resolution\.py:[0-9]+: +import scipy|/bridges\.py:[0-9]+: +(import|from) (astropy|specutils|matplotlib)' |
+        sed 's/$/: not in this file, or not within a function/'
     # a header that includes itself through others
     printf '%s\n' "$includes" | awk '$2 ~ /^"/ && $1 ~ /\.(h|cuh)$/ {
         sub(/^(libcommon|kernels)\//, "", $1); gsub(/"/, "", $2); print $1, $2 }' | tsort 2>&1 >/dev/null |
