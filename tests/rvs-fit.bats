@@ -479,3 +479,31 @@ column() {
     h5check joint.h5
     h5dump -H -d /rvfit/r/exposure_template joint.h5 | grep 'SIMPLE { ( 6, 251 )'
 }
+
+@test "rvs-fit --leave-out: what lies in bands does not matter" {
+    data frame-r0.h5 templates.h5
+    local how row
+    printf '6480 6490\n' >bands.txt
+    rvs-fit -q -t templates.h5 --leave-out 6480,6490 -o good.h5 frame-r0.h5
+    rvs-fit -q -t templates.h5 -o all.h5 frame-r0.h5
+    paste -d, <(column NPIX_TOT good.h5) <(column NPIX_TOT all.h5) |
+        awk -F, '{ n++; if ($2 - $1 < 10 || $2 - $1 > 14) { print; bad = 1 } } END { exit bad || n < 6 }'
+    # light that no star has, of 251 bins a row from 6400 Angstrom on
+    for row in 0 1 2 3 4 5 6 7; do
+        h5edit frame-r0.h5 set /frame/flux $((251 * row + 105)) 1e4
+    done
+    rvs-fit -q -t templates.h5 -o spoilt.h5 frame-r0.h5
+    run ! h5diff -q all.h5 spoilt.h5 /rvfit/table
+    for how in 6480,6490 bands.txt; do
+        rvs-fit -q -f -t templates.h5 --leave-out "$how" --leave-out telluric -o rv.h5 frame-r0.h5
+        # the median of all fluxes, which sets the error of pixels without information, has moved a little
+        paste -d, <(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT good.h5) <(column VRAD,CHISQ_TOT,NPIX_TOT rv.h5) |
+            awk -F, '{ n++; v = ($5 - $1) / $2; c = $6 - $3; if (v * v > 1e-4 || c * c > 1e-4 || $7 != $4) { print; bad = 1 } }
+                END { exit bad || n < 6 }'
+    done
+    fails_with 2 '*--leave-out 6490,6480: give the smaller of two wavelengths first*' \
+        rvs-fit -t templates.h5 --leave-out 6490,6480 -o x.h5 frame-r0.h5
+    fails_with 3 '*tellurics: cannot open*' rvs-fit -t templates.h5 --leave-out tellurics -o x.h5 frame-r0.h5
+    printf '6480\n' >bands.txt
+    fails_with 3 '*bands.txt:1: is not a band*' rvs-fit -t templates.h5 --leave-out bands.txt -o x.h5 frame-r0.h5
+}

@@ -35,6 +35,10 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "arms", 0, "ARM,...", o.arms, "Fit these arms only", .absent = "all"),
     SPX_OPTION(LIST, "wavelength", 'w', "[ARM:]MIN,MAX", o.wavelength,
                "Fit these wavelengths only, Angstrom, of all arms or of one; repeatable"),
+    SPX_OPTION(
+        LIST, "leave-out", 0, "MIN,MAX|FILE|telluric", o.leave_out,
+        "Leave out these wavelengths, Angstrom at the telescope: the bands of oxygen and water, a band, or those of "
+        "a text, two wavelengths a line; repeatable"),
     SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Fit these spectra only, counted from 0, without LAST",
                .absent = "all"),
     SPX_OPTION(LIST, "targetid", 0, "ID", o.targetid, "Fit this target only; repeatable"),
@@ -125,6 +129,7 @@ typedef struct {
     spx_backend backend;
     spx_templates templates;
     spx_spectra_parts spectra;
+    spx_bands bands; /* that are left out of them */
     const spx_setup *setup[SPX_MAX_ARM];
     spx_setup cut[SPX_MAX_ARM]; /* parts of setups, for arms that share one */
     spx_arm bins[SPX_MAX_ARM];  /* wavelengths of the arms, before parts of them are chosen; for templates */
@@ -139,25 +144,6 @@ typedef struct {
     spx_progress *progress;
 } fit_run;
 
-/* The spectra could not be read: perhaps since they and the templates changed places. */
-static spx_status explain_swap(const spx_input *spectra, spx_err *e)
-{
-    spx_input t;
-    spx_status st = e->code;
-    if (st != SPX_EINPUT || !spx_h5_exists(spectra->file, "/templates") || strcmp(o.templates, "-") == 0 ||
-        spx_input_open(&t, o.templates, NULL) != SPX_OK)
-        return st;
-    const char *kind = spx_h5_exists(t.file, "/frame")     ? "a frame"
-                       : spx_h5_exists(t.file, "/spectra") ? "spectra"
-                                                           : NULL;
-    spx_input_close(&t);
-    if (kind == NULL)
-        return st;
-    spx_err_clear(e);
-    return spx_fail(e, SPX_EUSAGE, "--templates %s: is %s, and %s holds templates: give them the other way round",
-                    o.templates, kind, spectra->name);
-}
-
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
@@ -170,7 +156,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
             (st = spx_spectra_parts_add(&r->spectra, in->file, joint, e)) != SPX_OK)
-            st = explain_swap(in, e);
+            st = spx_rvfit_explain_swap(&o, in, e);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
@@ -193,6 +179,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         r->nq = r->setup[a] != NULL ? 2 + r->setup[a]->npar : 0;
     if (st == SPX_OK)
         st = spx_rvfit_choose_wavelengths(&o, &r->spectra, r->setup, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_leave_out(&o, s, &r->spectra, &r->bands, e);
     if (st == SPX_OK)
         st = spx_rvfit_args_options(&o, &r->templates.setup[0], fit, e);
     if (st == SPX_OK)
@@ -333,6 +321,7 @@ static spx_status run(spx_run *s, spx_err *e)
     }
     spx_templates_free(&r.templates);
     spx_spectra_parts_free(&r.spectra);
+    spx_free(r.bands.band);
     return st;
 }
 

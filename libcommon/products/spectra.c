@@ -1,10 +1,15 @@
 /* Provides blocks `spectra` (any number of arms) and `frame` (one camera, as extracted) (products/spectra.h). */
 #include "products/spectra.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "h5/table.h"
+#include "num/wave.h"
+
+/* Most that the barycentre moves against an observer, and a limit for values of it, km/s. */
+static const double GROUND_KMS = 30, MOST_KMS = 100;
 
 spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
 {
@@ -15,6 +20,21 @@ spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
         return SPX_EIO;
     memcpy(out->wavelength, a->wavelength, a->nwave * sizeof *out->wavelength);
     return SPX_OK;
+}
+
+void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, size_t nband, const double *band)
+{
+    double shift = 0, wider = 0;
+    if (a->barycentric && velocity != NULL && fabs(*velocity) < MOST_KMS)
+        shift = *velocity / SPX_C_KMS;
+    else if (a->barycentric)
+        wider = GROUND_KMS / SPX_C_KMS;
+    for (size_t i = 0; i < a->nwave; i++)
+        for (size_t b = 0; b < nband; b++) {
+            const double w = a->wavelength[i] / (1 + shift);
+            if (w >= band[2 * b] * (1 - wider) && w <= band[2 * b + 1] * (1 + wider))
+                a->mask[row * a->nwave + i] |= SPX_NODATA;
+        }
 }
 
 void spx_arm_free(spx_arm *a)

@@ -79,6 +79,11 @@ spx_status spx_spectra_subset(const spx_spectra *s, size_t n, const size_t *row,
 /* Copies name, unit and wavelengths of an arm, without values. */
 spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e);
 
+/* Marks the bins of a spectrum that lie in bands on the ground with SPX_NODATA; the arm has a mask. band[nband][2],
+ * Angstrom in the arm's medium. velocity: of barycentric wavelengths against those on the ground, km/s; where it is
+ * NULL or none that an observer has, bands are wider by 30 km/s on both sides. */
+void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, size_t nband, const double *band);
+
 void spx_arm_free(spx_arm *a);
 void spx_spectra_free(spx_spectra *s);
 void spx_frame_free(spx_frame *f);

@@ -359,11 +359,28 @@ static spx_status make_arm(const spx_spectra_parts *p, size_t k, size_t n, spx_a
     a->flux = spx_alloc2(n, a->nwave, sizeof *a->flux, e);
     a->ivar = spx_alloc2(n, a->nwave, sizeof *a->ivar, e);
     if (a->wavelength == NULL || a->flux == NULL || a->ivar == NULL ||
-        (p->has_mask[k] && (a->mask = spx_alloc2(n, a->nwave, sizeof *a->mask, e)) == NULL) ||
+        ((p->has_mask[k] || p->nband > 0) && (a->mask = spx_alloc2(n, a->nwave, sizeof *a->mask, e)) == NULL) ||
         (a->ndiag > 0 && (a->resolution = spx_alloc2(n, a->ndiag * a->nwave, sizeof *a->resolution, e)) == NULL))
         return SPX_EIO;
     memcpy(a->wavelength, from->wavelength, a->nwave * sizeof *a->wavelength);
     return SPX_OK;
+}
+
+spx_status spx_spectra_parts_leave_out(spx_spectra_parts *p, size_t nband, const double *band, int *widened, spx_err *e)
+{
+    int barycentric = 0;
+    *widened = 0;
+    p->nband = nband;
+    p->band = band;
+    for (size_t k = 0; k < p->all.narm; k++)
+        barycentric |= p->all.arm[k].barycentric;
+    if (!barycentric || nband == 0)
+        return SPX_OK;
+    *widened = p->all.fibermap == NULL || spx_table_find(p->all.fibermap, "BARYCENTRIC_VELOCITY") < 0;
+    if (*widened)
+        return SPX_OK;
+    p->velocity = spx_alloc(p->all.nspec, sizeof *p->velocity, e);
+    return p->velocity != NULL ? spx_table_get_f64(p->all.fibermap, "BARYCENTRIC_VELOCITY", p->velocity, e) : SPX_EIO;
 }
 
 spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out, spx_err *e)
@@ -385,6 +402,9 @@ spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const si
         qsort(m, have, sizeof *m, by_row);
         st = read_part(p, part, have, m, out, e);
     }
+    for (size_t k = 0; k < n && st == SPX_OK && p->nband > 0; k++)
+        for (size_t a = 0; a < out->narm; a++)
+            spx_arm_leave_out(&out->arm[a], k, p->velocity != NULL ? &p->velocity[row[k]] : NULL, p->nband, p->band);
     spx_free(m);
     return st;
 }
@@ -394,7 +414,7 @@ size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p)
     size_t n = 0;
     for (size_t k = 0; k < p->all.narm; k++) {
         size_t doubles = 2 + (p->with_resolution ? p->all.arm[k].ndiag : 0);
-        n += p->all.arm[k].nwave * (doubles * sizeof(double) + (p->has_mask[k] ? sizeof(uint32_t) : 0));
+        n += p->all.arm[k].nwave * (doubles * sizeof(double) + (p->has_mask[k] || p->nband > 0 ? sizeof(uint32_t) : 0));
     }
     return n;
 }
@@ -404,5 +424,6 @@ void spx_spectra_parts_free(spx_spectra_parts *p)
     spx_spectra_free(&p->all);
     spx_text_free(&p->dropped);
     spx_free(p->part);
+    spx_free(p->velocity);
     memset(p, 0, sizeof *p);
 }

@@ -27,6 +27,10 @@ typedef struct {
     size_t skip[SPX_MAX_ARM], whole[SPX_MAX_ARM]; /* pixels of the files before the first of `all`, and in all */
     size_t npart, capacity;
     spx_spectra_part *part;
+    /* Bands that are left out of all spectra, band[nband][2], Angstrom on the ground; they belong to the caller. */
+    size_t nband;
+    const double *band;
+    double *velocity; /* [all.nspec] of barycentric wavelengths against the ground's, km/s; NULL: not known */
     spx_text dropped; /* columns that not all fibermaps have alike, and `all` lacks: "A, B" */
 } spx_spectra_parts;
 
@@ -40,6 +44,12 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
 /* Restricts an arm to pixels from wavelength `lo` to `hi`; returns their number, and leaves the arm unchanged where
  * that is 0. Call it once an arm, after all files were added. */
 size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi);
+
+/* Leaves bands out: their bins, where each spectrum has them on the ground, are read with SPX_NODATA in the mask. Of
+ * barycentric wavelengths that is by BARYCENTRIC_VELOCITY of the fibermap; where it has none, bands are wider by 30
+ * km/s on both sides, and *widened is 1. Call it after all files were added. */
+spx_status spx_spectra_parts_leave_out(spx_spectra_parts *p, size_t nband, const double *band, int *widened,
+                                       spx_err *e);
 
 /* Reads rows row[n] into a block without tables and header; an arm that a row's file lacks has ivar 0. */
 spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out,

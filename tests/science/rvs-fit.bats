@@ -105,9 +105,9 @@ simulated_library() {
 
 @test "stars whose lines are not those of the templates: pulls of velocities with a jitter" {
     local seed misfit name
-    for misfit in 0 0.1 0.3 0.6; do
+    for misfit in 0 0.3; do
         rm -f plain scaled jitter
-        for seed in {2001..2060}; do
+        for seed in {2001..2040}; do
             any_library "$seed" 2 grid library.h5 stars.h5 "$misfit" >truth
             # some of the libraries have a parameter that cannot be mapped
             rvs-template -q -f -s a:5020:5180:0.4:FWHM=1.58 --library-resolution none \

@@ -1,4 +1,6 @@
-/* Checks the parts of a frame that come from its image, rows of the fibermap for any choice of fibres, and scores. */
+/* Checks the parts of a frame that come from its image, rows of the fibermap for any choice of fibres, scores, and
+ * bands on the ground that are left out of barycentric wavelengths. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,21 @@ static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, co
     spx_image_free(&im);
 }
 
+/* First and last bin that the band 6000-6010 Angstrom on the ground leaves out of bins of 0.1 from 5990 on. */
+static void check_left_out(int barycentric, const double *velocity, size_t first, size_t last)
+{
+    enum { N = 301 };
+    static const double band[2] = {6000, 6010};
+    double wave[N];
+    uint32_t mask[2 * N] = {0};
+    const spx_arm a = {.nwave = N, .wavelength = wave, .mask = mask, .barycentric = barycentric};
+    for (size_t i = 0; i < N; i++)
+        wave[i] = 5990.05 + 0.1 * (double)i;
+    spx_arm_leave_out(&a, 1, velocity, 1, band);
+    for (size_t i = 0; i < N; i++)
+        CHECK(mask[i] == 0 && mask[N + i] == (i >= first && i <= last ? (uint32_t)SPX_NODATA : 0));
+}
+
 int main(void)
 {
     const int32_t mixed[4] = {13, 10, 11, 12}, few[3] = {21, 19, 18}, twice[3] = {1, 11, 2}, none[4] = {-1, 1, -1, 3};
@@ -68,5 +85,14 @@ int main(void)
     CHECK(f.scores->nrow == 2 && spx_table_ncol(f.scores) == 3);
     CHECK(spx_table_get_f64(f.scores, "MEDIAN_RAW_SNR_R", got, &e) == SPX_OK && got[1] == 6);
     spx_frame_free(&f);
+
+    /* 6000 Angstrom on the ground are 6000.500 at +25 km/s; 30 km/s are 0.6004 Angstrom there, 0.6014 at 6010 */
+    const double velocity = 25, nothing = NAN, mad = 3e5;
+    check_left_out(0, NULL, 100, 199);
+    check_left_out(0, &velocity, 100, 199);
+    check_left_out(1, &velocity, 105, 204);
+    check_left_out(1, NULL, 94, 205);
+    check_left_out(1, &nothing, 94, 205);
+    check_left_out(1, &mad, 94, 205);
     return 0;
 }

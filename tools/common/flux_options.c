@@ -8,6 +8,7 @@
 #include "base/lines.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "common/bands.h"
 #include "h5/table.h"
 #include "products/rvfit.h"
 
@@ -16,40 +17,15 @@ enum { LEAST_FIT = 10 };           /* bins of a template that make it one */
 
 spx_status spx_flux_read_bands(spx_run *s, const char *name, size_t *n, double **band, spx_err *e)
 {
-    spx_lines lines;
-    size_t held = 0;
-    *n = 0;
-    *band = NULL;
-    if (name == NULL || strcmp(name, "none") == 0) {
-        const size_t count = name == NULL ? spx_flux_nband : 0;
-        if ((*band = spx_alloc2(count, 2, sizeof **band, e)) == NULL)
-            return SPX_EIO;
-        if (count > 0)
-            memcpy(*band, spx_flux_bands, count * sizeof *spx_flux_bands);
-        *n = count;
-        return SPX_OK;
-    }
-    spx_status st = spx_run_foreign_input(s, name, e);
-    if (st == SPX_OK)
-        st = spx_lines_open(&lines, name, e);
-    if (st != SPX_OK)
-        return st;
-    for (char *p, *q, *r; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
-        const double lo = strtod(p, &q), hi = strtod(q, &r);
-        if (q == p || r == q || *r != '\0' || !(lo > 0 && hi > lo && hi < 1e9)) {
-            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a band: two wavelengths, in Angstrom", name, lines.number);
-            break;
-        }
-        double *more = spx_grow(*band, *n, 1, &held, 2 * sizeof *more, e);
-        if (more == NULL) {
-            st = SPX_EIO;
-            break;
-        }
-        *band = more;
-        (*band)[2 * *n] = lo;
-        (*band)[2 * (*n)++ + 1] = hi;
-    }
-    return spx_lines_close(&lines, st, e);
+    spx_bands all = {0};
+    spx_status st = SPX_OK;
+    if (name == NULL)
+        st = spx_bands_add_telluric(&all, SPX_VACUUM, e);
+    else if (strcmp(name, "none") != 0)
+        st = spx_bands_add_file(&all, s, name, e);
+    *n = all.n;
+    *band = all.band;
+    return st;
 }
 
 /* ---- which stars ---- */

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "h5/object.h"
 
 static const spx_setup *find_setup(const spx_templates *t, const char *name)
 {
@@ -162,6 +163,31 @@ static spx_status name_ranges(size_t n, const char *const *text, size_t narm, co
     return st;
 }
 
+spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectra_parts *p, spx_bands *bands,
+                               spx_err *e)
+{
+    spx_status st = SPX_OK;
+    int widened;
+    for (size_t i = 0; i < o->leave_out.n && st == SPX_OK; i++) {
+        const char *text = o->leave_out.value[i];
+        double lo, hi;
+        if (strcmp(text, "telluric") == 0)
+            st = spx_bands_add_telluric(bands, p->all.arm[0].medium, e);
+        else if (spx_rvfit_parse_pair(text, "", "", &lo, &hi, NULL) != SPX_OK)
+            st = spx_bands_add_file(bands, run, text, e);
+        else if (lo > 0 && lo < hi)
+            st = spx_bands_add(bands, lo, hi, e);
+        else
+            st = spx_fail(e, SPX_EUSAGE, "--leave-out %s: give the smaller of two wavelengths first", text);
+    }
+    if (st == SPX_OK)
+        st = spx_spectra_parts_leave_out(p, bands->n, bands->band, &widened, e);
+    if (st == SPX_OK && widened)
+        spx_note("--leave-out: wavelengths are barycentric, and the fibermap has no BARYCENTRIC_VELOCITY: bands are "
+                 "wider by 30 km/s on both sides");
+    return st;
+}
+
 spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_parts *p, spx_rvfit_options *fit,
                                    spx_err *e)
 {
@@ -195,6 +221,24 @@ static int is_alone(size_t narm, const char *const *name, size_t a)
         if (k != a && names(name[a], strlen(name[a]), name[k]) != NOT_NAMED)
             return 0;
     return 1;
+}
+
+spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spectra, spx_err *e)
+{
+    spx_input t;
+    spx_status st = e->code;
+    if (st != SPX_EINPUT || !spx_h5_exists(spectra->file, "/templates") || strcmp(o->templates, "-") == 0 ||
+        spx_input_open(&t, o->templates, NULL) != SPX_OK)
+        return st;
+    const char *kind = spx_h5_exists(t.file, "/frame")     ? "a frame"
+                       : spx_h5_exists(t.file, "/spectra") ? "spectra"
+                                                           : NULL;
+    spx_input_close(&t);
+    if (kind == NULL)
+        return st;
+    spx_err_clear(e);
+    return spx_fail(e, SPX_EUSAGE, "--templates %s: is %s, and %s holds templates: give them the other way round",
+                    o->templates, kind, spectra->name);
 }
 
 spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,

@@ -14,7 +14,7 @@ typedef struct {
     spx_continuum continuum;
     spx_interpolator interpolator;
     spx_rvfit_joint joint;
-    spx_opt_list map, fix, prior, targetid, wavelength, jitter;
+    spx_opt_list map, fix, prior, targetid, wavelength, leave_out, jitter;
     size_t max_device_mem;
     long npoly, reject, minexpid, maxexpid;
     double lsf_sigma, reject_sigma, minsn;

@@ -1,0 +1,21 @@
+/* Provides bands of wavelengths from a command line: those of the atmosphere, of text files, single ones. */
+#ifndef SPX_TOOLS_BANDS_H
+#define SPX_TOOLS_BANDS_H
+
+#include "app/main.h"
+#include "products/spectra.h"
+
+/* Zeroed to begin with; the caller frees `band`. */
+typedef struct {
+    size_t n, held;
+    double *band; /* [n][2] Angstrom */
+} spx_bands;
+
+spx_status spx_bands_add(spx_bands *b, double lo, double hi, spx_err *e);
+/* The bands of oxygen and water, in `medium`. */
+spx_status spx_bands_add_telluric(spx_bands *b, spx_medium medium, spx_err *e);
+/* Those of a text file, two wavelengths a line, which becomes an input of the run. SPX_EINPUT: it holds something else.
+ */
+spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_err *e);
+
+#endif
