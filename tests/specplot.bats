@@ -59,7 +59,7 @@ block() { awk -v name="\$$1" '/^EOD/ { on = 0 } on; $1 == name && $2 == "<<" { o
     specplot --script -s 2 "$d/frame-r0.h5" >a.gp
     h5table --csv -s 2 "$d/frame-r0.h5" >a.csv
     [ "$(ranges x a.gp)" = "6400 6600" ]
-    [ "$(ranges y a.gp | head -n 1)" = "-0.5 7.5" ]
+    [ "$(ranges y a.gp | sed -n 1p)" = "-0.5 7.5" ]
     # the spectrum in the program is the frame's, and the axis holds 99 % of it
     block s0 a.gp | paste -d ' ' - <(tail -n +2 a.csv | tr , ' ') | awk '
         { good = $9 > 0 && $10 == 0; bad += abs($1 - $7) > 1e-3 || good != ($2 != "NaN") }
@@ -125,7 +125,7 @@ kinds=(
     'spectrum - spectra.h5' 'shift - shift.h5' 'shifts - shift.h5 shift.h5' 'flat - flat.h5' 'sky kind sframe.h5'
     'flux kind cframe.h5' 'fit - rv.h5 spectra.h5' 'ccf kind ccf.h5' 'corner kind rv.h5 truth-r0.h5' 'stars - rv.h5'
     'truth - rv.h5 truth-r0.h5' 'templates - templates.h5' 'matrix - stack.h5' 'matrix - burgers.h5'
-    'matrix - library.h5' 'svd - svd.h5'
+    'matrix - library.h5' 'svd - svd.h5' 'night kind sframe.h5 cframe.h5 frame-b0.h5' 'repeats kind rv.h5 ccf.h5'
 )
 
 @test "every kind of picture is drawn, and chosen by what the files hold" {
@@ -166,11 +166,11 @@ kinds=(
     near 1e-6 a b
     # the error of the response, per cent
     block c b.gp | cut -d ' ' -f 6 >a
-    paste <(values "$d/cframe.h5" /flux/covariance | head -n $n) b | awk '{ printf "%.9g\n", 100 * sqrt($1) / $2 }' >c
+    paste <(values "$d/cframe.h5" /flux/covariance | sed -n "1,${n}p") b | awk '{ printf "%.9g\n", 100 * sqrt($1) / $2 }' >c
     near 1e-5 a c
     # the scatter of the residuals of 2 sky fibres in a cell: all about 1
     block scatter c.gp | awk '$2 != "NaN" { n++; sum += $2 } END { print n, sum / n; exit !(n > 5 && sum / n > 0.3 && sum / n < 2) }'
-    [ "$(ranges x c.gp | head -n 1)" = "6400 6600" ]
+    [ "$(ranges x c.gp | sed -n 1p)" = "6400 6600" ]
 }
 
 @test "truth, corner: differences, pulls and errors are those of the tables" {
@@ -187,7 +187,7 @@ kinds=(
     # panels of the corner plot end three errors from the value, those of the temperature for example
     h5table --csv -t /rvfit/table -c TEFF,TEFF_ERR "$d/rv.h5" | sed -n 3p | tr , ' ' |
         awk '{ printf "%.9g\n%.9g\n", $1 - 3 * $2, $1 + 3 * $2 }' >a
-    near 1e-5 a <(ranges x b.gp | awk '$1 > 4000' | head -n 1 | tr ' ' '\n')
+    near 1e-5 a <(ranges x b.gp | awk '$1 > 4000' | sed -n 1p | tr ' ' '\n')
 }
 
 @test "shift, cross-correlation: curves of the products, the minimum where the fit is" {
@@ -210,7 +210,7 @@ kinds=(
     [ "$(ranges x a.gp | sort -u)" = "4.5 24.5" ]
     [ "$(ranges y a.gp | sort -u)" = "29.5 69.5" ]
     # row 30 of the image
-    block data a.gp | head -n 1 | tr ' ' '\n' >a
+    block data a.gp | sed -n 1p | tr ' ' '\n' >a
     h5dump -A 0 -y -w 1 -m %.9g -d /image/data -s 30,5 -c 1,20 "$d/image-r0.h5" |
         awk '/DATA [{]/ { d = 1; next } /[}]/ { d = 0 } d { gsub(/[ ,]/, ""); print }' >b
     near 1e-5 a b
@@ -218,6 +218,33 @@ kinds=(
     block traces a.gp | awk 'NF == 0 { n++; last = -1e9; next } { bad += $2 <= last; last = $2 } BEGIN { last = -1e9 } END { exit !(n == 8 && bad == 0) }'
     fails_with 2 '*--region*columns 0 to*' specplot -r 5000:6000,0:10 -o p.png "$d/image-r0.h5"
     fails_with 2 '*--region*' specplot -r 5 -o p.png "$d/image-r0.h5"
+}
+
+@test "night: the numbers of frames, and stars seen twice" {
+    local d=$BATS_FILE_TMPDIR/data n
+    cp "$d/sframe.h5" sframe-r0-00000007.h5
+    cp "$d/frame-b0.h5" frame-b0-00000012.h5
+    h5edit frame-b0-00000012.h5 range /frame/mask 300 400 4
+    specplot -k night --table frame-b0-00000012.h5 sframe-r0-00000007.h5 >a
+    cut -f 1,2 a | tail -n +2 | diff - <(printf 'r0\t00000007\nb0\t00000012\n')
+    # of the targets alone: six of eight fibres
+    h5table --csv -t /scores -c MEDIAN_RAW_SNR_R sframe-r0-00000007.h5 | tail -n +2 >snr
+    h5table --csv -t /fibermap -c OBJTYPE sframe-r0-00000007.h5 | tail -n +2 | paste -d ' ' snr - |
+        awk '$2 == "TGT" { print $1 }' | sort -g | awk '{ v[NR] = $1 } END { print (v[3] + v[4]) / 2; print 1 }' >expected
+    sed -n 2p a | cut -f 6 | cat - <(echo 1) >measured
+    near 1e-5 expected measured
+    # masked bins, and what the second has not: sky
+    n=$(for r in 0 1 2 3 4 5 6 7; do h5table --csv -s $r frame-b0-00000012.h5; done | awk -F , '$1 + 0 > 0 { n++; m += !($3 > 0) || $4 != 0 } END { printf "%.6g", m / n }')
+    [ "$(sed -n 3p a | cut -f 9)" = "$n" ]
+    awk -v n="$n" 'BEGIN { exit !(n > 0.03) }'
+    [ "$(sed -n 3p a | cut -f 7)" = nan ]
+    fails_with 2 '*--table*--kind night*' specplot --table frame-b0-00000012.h5
+    fails_with 3 '*rv.h5*is no frame*' specplot -k night --table "$d/rv.h5"
+    # stars of both, those without a warning; the same spectra: no difference
+    n=$(h5table --csv -t /rvfit/table -c RVS_WARN "$d/ccf.h5" | grep -cx 0)
+    specplot --script -k repeats "$d/rv.h5" "$d/ccf.h5" >b.gp
+    block p0 b.gp | awk '{ n++; bad += $2 != 0 } END { print n, bad; exit !(n == wanted && n > 0 && bad == 0) }' wanted="$n" -
+    fails_with 1 '*twice*' specplot --script -k repeats "$d/rv.h5"
 }
 
 @test "the first failure is one line: status and remedy" {

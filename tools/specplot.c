@@ -15,7 +15,26 @@ enum { AUTO = -1 };
 /* Kinds of pictures. The first input decides: the kind whose block is its main one (the attribute `product` of the
  * file) or, of files without it, is there. `with`: another block that has to be among the inputs; `several`: there have
  * to be several inputs. Without a product, a kind is drawn only when asked for. */
-enum { FIT, FRAME, SPECTRUM, IMAGE, FLAT, SKY, FLUX, SHIFT, SHIFTS, STARS, TRUTH, CORNER, CCF, TEMPLATES, SVD, MATRIX };
+enum {
+    FIT,
+    FRAME,
+    SPECTRUM,
+    IMAGE,
+    FLAT,
+    SKY,
+    FLUX,
+    SHIFT,
+    SHIFTS,
+    STARS,
+    TRUTH,
+    CORNER,
+    CCF,
+    TEMPLATES,
+    SVD,
+    MATRIX,
+    NIGHT,
+    REPEATS
+};
 
 static const struct {
     int word;
@@ -44,24 +63,27 @@ static const struct {
     {SPECTRUM, NULL, NULL, NULL, 0, 900, 640, spx_picture_spectrum},
     {CORNER, NULL, NULL, NULL, 0, 900, 900, spx_picture_corner},
     {CCF, NULL, NULL, NULL, 0, 900, 640, spx_picture_ccf},
+    {NIGHT, NULL, NULL, NULL, 0, 900, 760, spx_picture_night},
+    {REPEATS, NULL, NULL, NULL, 0, 900, 400, spx_picture_repeats},
 };
 enum { NKIND = sizeof kinds / sizeof *kinds };
 
 static struct {
     const char *targetid, *wavelength, *region, *size;
     long spectrum;
-    int kind, format, script, spectrum_given;
+    int kind, format, script, table, spectrum_given;
     double zoom;
 } o = {.kind = AUTO, .format = SPX_NO_CHOICE, .zoom = 2};
 
 static const spx_opt_choice words[] = {
-    {"auto", AUTO},     {"image", IMAGE},   {"frame", FRAME}, {"spectrum", SPECTRUM}, {"shift", SHIFT},
-    {"shifts", SHIFTS}, {"flat", FLAT},     {"sky", SKY},     {"flux", FLUX},         {"fit", FIT},
-    {"ccf", CCF},       {"corner", CORNER}, {"stars", STARS}, {"truth", TRUTH},       {"templates", TEMPLATES},
-    {"svd", SVD},       {"matrix", MATRIX}, {NULL, 0}};
+    {"auto", AUTO},     {"image", IMAGE},         {"frame", FRAME}, {"spectrum", SPECTRUM}, {"shift", SHIFT},
+    {"shifts", SHIFTS}, {"flat", FLAT},           {"sky", SKY},     {"flux", FLUX},         {"fit", FIT},
+    {"ccf", CCF},       {"corner", CORNER},       {"stars", STARS}, {"truth", TRUTH},       {"repeats", REPEATS},
+    {"night", NIGHT},   {"templates", TEMPLATES}, {"svd", SVD},     {"matrix", MATRIX},     {NULL, 0}};
 
 static const spx_opt options[] = {
-    SPX_OPTION(CHOICE, "kind", 'k', NULL, o.kind, "Picture to draw", .choices = words),
+    SPX_OPTION(CHOICE, "kind", 'k', "KIND", o.kind,
+               "Picture to draw, in place of the one that the files suggest: specplot(1) lists them", .choices = words),
     SPX_OPTION(INT, "spectrum", 's', "N", o.spectrum, "Spectrum to show: the row N, counted from 0", .min = 0,
                .max = 1e9, .given = &o.spectrum_given, .no_default = 1,
                .absent = "one of median signal-to-noise ratio"),
@@ -76,6 +98,8 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "format", 0, NULL, o.format, "Format of a picture on standard output",
                .choices = SPX_CHOICES({"png", SPX_PLOT_PNG}, {"svg", SPX_PLOT_SVG}, {"pdf", SPX_PLOT_PDF}),
                .absent = "the output's suffix; png"),
+    SPX_OPTION(FLAG, "table", 0, NULL, o.table,
+               "With --kind night: print the numbers of each frame instead, with tabs between"),
     SPX_OPTION(FLAG, "script", 0, NULL, o.script,
                "Print the gnuplot program with its data instead of running it. gnuplot is not needed then"),
     {0}};
@@ -93,13 +117,13 @@ static spx_status parse_range(const char *text, const char *option, const char *
 /* The kind for these inputs. */
 static spx_status choose_kind(const spx_picture *p, size_t *kind, spx_err *e)
 {
+    for (*kind = 0; o.kind != AUTO && *kind < NKIND; ++*kind)
+        if (kinds[*kind].word == o.kind)
+            return SPX_OK;
     const spx_input *in = p->args->in[0];
     char product[64] = "";
     if (spx_h5_has_attr(in->file, "/", "product"))
         (void)spx_h5_attr_str(in->file, "/", "product", product, sizeof product, NULL);
-    for (*kind = 0; o.kind != AUTO && *kind < NKIND; ++*kind)
-        if (kinds[*kind].word == o.kind)
-            return SPX_OK;
     for (int loosely = 0; loosely < 2; loosely++)
         for (*kind = 0; *kind < NKIND; ++*kind)
             if (kinds[*kind].product != NULL &&
@@ -146,14 +170,19 @@ static spx_status draw(spx_run *s, spx_picture *p, spx_plot_format format, spx_e
     p->width = o.size != NULL ? size[0] : kinds[kind].width;
     p->height = o.size != NULL ? size[1] : kinds[kind].height;
     spx_run_step(s, "data");
-    p->st = spx_plot_start(&p->script, format, p->width, p->height, o.zoom, e);
-    kinds[kind].draw(p);
-    spx_run_step(s, o.script ? "write" : "gnuplot");
+    if (o.table) {
+        spx_picture_night_table(p);
+    } else {
+        p->st = spx_plot_start(&p->script, format, p->width, p->height, o.zoom, e);
+        kinds[kind].draw(p);
+    }
+    const int text = o.script || o.table;
+    spx_run_step(s, text ? "write" : "gnuplot");
     if ((st = p->st) == SPX_OK)
         st = spx_run_tmpfile(s, s->common.output, &out, e);
     if (st == SPX_OK)
-        st = o.script ? spx_write_all(out->fd, p->script.s, p->script.n, s->common.output, e)
-                      : spx_plot_run(&p->script, out->fd, e);
+        st = text ? spx_write_all(out->fd, p->script.s, p->script.n, s->common.output, e)
+                  : spx_plot_run(&p->script, out->fd, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
     return st;
@@ -167,24 +196,29 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_status st = SPX_OK;
     if (o.spectrum_given && o.targetid != NULL)
         return spx_fail(e, SPX_EUSAGE, "--spectrum and --targetid exclude each other");
-    if (o.script)
+    if (o.table && o.kind != NIGHT)
+        return spx_fail(e, SPX_EUSAGE, "--table goes with --kind night only");
+    /* these take any number of files */
+    const int many = o.kind == NIGHT || o.kind == REPEATS, text = o.script || o.table;
+    args.name = s->input;
+    if (text)
         spx_text_output();
-    if (o.script && s->common.output == NULL)
+    if (text && s->common.output == NULL)
         s->common.output = "-";
     else
         st = spx_run_need_output(s, e);
     if (o.format != SPX_NO_CHOICE)
         format = (spx_plot_format)o.format;
-    else if (st == SPX_OK && !o.script && strcmp(s->common.output, "-") != 0)
+    else if (st == SPX_OK && !text && strcmp(s->common.output, "-") != 0)
         st = spx_plot_format_of(s->common.output, &format, e);
     if (st == SPX_OK && o.wavelength != NULL)
         st = parse_range(o.wavelength, "--wavelength", "MIN,MAX", args.wave, e);
     if (st == SPX_OK && o.region != NULL)
         st = parse_region(args.region, e);
-    if (st == SPX_OK && (args.in = spx_alloc(s->ninput, sizeof(spx_input *), e)) == NULL)
+    if (st == SPX_OK && !many && (args.in = spx_alloc(s->ninput, sizeof(spx_input *), e)) == NULL)
         st = SPX_EIO;
     spx_run_step(s, "read");
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
+    for (size_t i = 0; i < s->ninput && !many && st == SPX_OK; i++)
         st = spx_run_input(s, i, &args.in[i], e);
     if (st == SPX_OK)
         st = draw(s, &p, format, e);

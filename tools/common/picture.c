@@ -256,20 +256,13 @@ void spx_picture_keep(spx_picture *p, void *memory)
 {
     if (memory == NULL)
         return;
-    if (p->nmemory == p->capacity) {
-        const size_t capacity = 2 * p->capacity + 16;
-        void **grown = spx_alloc(capacity, sizeof *grown, p->e);
-        if (grown == NULL) {
-            p->st = SPX_EIO;
-            spx_free(memory);
-            return;
-        }
-        for (size_t i = 0; i < p->nmemory; i++)
-            grown[i] = p->memory[i];
-        spx_free(p->memory);
-        p->memory = grown;
-        p->capacity = capacity;
+    void **more = spx_grow(p->memory, p->nmemory, 1, &p->capacity, sizeof *more, p->e);
+    if (more == NULL) {
+        p->st = SPX_EIO;
+        spx_free(memory);
+        return;
     }
+    p->memory = more;
     p->memory[p->nmemory++] = memory;
 }
 

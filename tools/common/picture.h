@@ -16,7 +16,8 @@
 
 typedef struct {
     size_t n;
-    spx_input **in;     /* [n] inputs, open */
+    spx_input **in;     /* [n] inputs, open; NULL for pictures of many files, which open them one after another */
+    char **name;        /* [n] their names */
     long spectrum;      /* row; -1: choose one */
     const char *target; /* TARGETID of a row; NULL: none */
     double wave[2];     /* Angstrom; both 0: all */
@@ -26,7 +27,7 @@ typedef struct {
 typedef struct {
     const spx_picture_args *args;
     double width, height;
-    size_t nmap;     /* maps so far */
+    size_t nmap;     /* numbered data blocks so far */
     double panel[3]; /* left and right end, and middle of the height, of the panel in work */
     spx_text script;
     spx_status st;
@@ -114,6 +115,12 @@ void spx_picture_plot_map(spx_picture *p);
 /* Place of the colour bar of a panel that ends at `right`. */
 void spx_picture_bar(spx_picture *p, double right, double top, double bottom);
 
+/* ---- pulls ---- */
+/* Two panels beside each other: diff[n] with error[n] over x[n], and the distribution of diff/error with its median and
+ * scatter (1.4826 MAD). NaN: left out. */
+void spx_picture_pulls(spx_picture *p, const char *ylabel, const char *yunit, const char *xlabel, const char *plabel,
+                       const double *x, const double *diff, const double *error, size_t n, double top, double bottom);
+
 /* ---- lines ---- */
 /* Names and thin marks of stellar lines at velocity v (km/s), or of the night sky, in a panel `pixels` wide whose x
  * axis is lo ... hi, in rows from the upper edge of the panel. spx_picture_unlined() takes them back after its plot. */
@@ -137,6 +144,10 @@ void spx_picture_corner(spx_picture *p); /* covariance of one star */
 void spx_picture_templates(spx_picture *p);
 void spx_picture_svd(spx_picture *p);
 void spx_picture_ccf(spx_picture *p); /* cross-correlation and chi2(v) of one star */
+/* Frames of a night, exposure by exposure, and the same numbers as text: a line a frame, tabs between. */
+void spx_picture_night(spx_picture *p);
+void spx_picture_night_table(spx_picture *p);
+void spx_picture_repeats(spx_picture *p); /* velocities of stars that several files have */
 /* Any matrix: snapshots of a simulation, stacks, spectra of a library. */
 void spx_picture_matrix_of(spx_picture *p);
 

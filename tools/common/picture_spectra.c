@@ -450,18 +450,50 @@ void spx_picture_frame(spx_picture *p)
 
 /* ---- spectrum, fit ---- */
 
+/* Row of the models of exposures that shows spectrum `row` of a source: stars that were fitted jointly have one for
+ * each. Of those of the target, the first whose columns agree with the spectrum's; SPX_NO_ROW: none. */
+static size_t exposure_of(spx_picture *p, spx_input *fit, const shown *d, size_t source, size_t row)
+{
+    static const char *const same[] = {"TARGETID", "EXPID", "NIGHT", "BARYCENTRIC_VELOCITY"};
+    enum { NSAME = sizeof same / sizeof *same };
+    const spx_table *mine = d->source[source].fibermap;
+    spx_table *theirs = NULL;
+    size_t found = SPX_NO_ROW;
+    if (p->st == SPX_OK)
+        p->st = spx_table_read(fit->file, "/exp_fibermap", &theirs, p->e);
+    const double *a[NSAME], *b[NSAME];
+    for (size_t c = 0; c < NSAME; c++) {
+        a[c] = spx_picture_column(p, mine, same[c]);
+        b[c] = spx_picture_column(p, theirs, same[c]);
+    }
+    for (size_t i = 0; p->st == SPX_OK && theirs != NULL && i < theirs->nrow && found == SPX_NO_ROW; i++) {
+        int alike = a[0] != NULL && b[0] != NULL;
+        for (size_t c = 0; c < NSAME && alike; c++)
+            alike = a[c] == NULL || b[c] == NULL || a[c][row] == b[c][i];
+        if (alike)
+            found = i;
+    }
+    spx_table_free(theirs);
+    return found;
+}
+
 /* Model of a star in one arm, on the bins of the data. */
-static double *model_of(spx_picture *p, spx_input *fit, const shown_arm *s, size_t star, size_t nstar)
+static double *model_of(spx_picture *p, spx_input *fit, const shown *d, const shown_arm *s, size_t row, size_t star)
 {
     char path[80];
-    size_t nwave = 0, n = nstar;
+    size_t nwave = 0, n = 0;
+    const size_t mine = row_in(d, s->source, row);
     (void)snprintf(path, sizeof path, "/rvfit/%s/wavelength", s->arm->name);
-    if (!spx_h5_exists(fit->file, path))
+    if (!spx_h5_exists(fit->file, path) || mine == SPX_NO_ROW)
         return NULL;
     const double *wave = spx_picture_read1(p, fit, path, &nwave);
-    (void)snprintf(path, sizeof path, "/rvfit/%s/model", s->arm->name);
+    (void)snprintf(path, sizeof path, "/rvfit/%s/exposure_model", s->arm->name);
+    if (spx_h5_exists(fit->file, path))
+        star = exposure_of(p, fit, d, s->source, mine);
+    else
+        (void)snprintf(path, sizeof path, "/rvfit/%s/model", s->arm->name);
     const double *all = wave != NULL ? spx_picture_read2(p, fit, path, &n, &nwave) : NULL;
-    double *model = all != NULL ? spx_picture_alloc(p, s->n) : NULL;
+    double *model = all != NULL && star < n ? spx_picture_alloc(p, s->n) : NULL;
     size_t i = 0;
     for (size_t j = 0; model != NULL && j < s->n; j++) {
         while (i < nwave && wave[i] < s->wave[j] - 1e-3)
@@ -618,7 +650,7 @@ void spx_picture_fit(spx_picture *p)
             spx_picture_fail(p, SPX_EINPUT, "%s: spectrum %zu was not fitted", fit->name, row);
         const size_t k = p->st == SPX_OK ? (size_t)star[row] - 1 : 0;
         for (size_t a = 0; a < d->narm && p->st == SPX_OK; a++)
-            model[a] = model_of(p, fit, &d->arm[a], k, t->nrow);
+            model[a] = model_of(p, fit, d, &d->arm[a], row, k);
         name_of(d, row, sizeof name, name);
         spx_picture_add(p, "set multiplot\n");
         const double *teff = spx_picture_column(p, t, "TEFF"), *logg = spx_picture_column(p, t, "LOGG");

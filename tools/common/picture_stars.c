@@ -195,30 +195,29 @@ static double *match_truth(spx_picture *p, const spx_table *fit, const spx_table
     return p->st == SPX_OK ? row : NULL;
 }
 
-/* Panels of one parameter: differences over the truth, and the distribution of the pulls. */
-static void draw_truth(spx_picture *p, size_t q, const double *truth, const double *diff, const double *error, size_t n,
-                       double top, double bottom, int first)
+void spx_picture_pulls(spx_picture *p, const char *ylabel, const char *yunit, const char *xlabel, const char *plabel,
+                       const double *x, const double *diff, const double *error, size_t n, double top, double bottom)
 {
     enum { BINS = 16 };
-    double *pull = spx_picture_alloc(p, n), *v = spx_picture_alloc(p, n), *away = spx_picture_alloc(p, n);
-    double count[BINS] = {0}, centre[BINS], lo, hi, l, h;
+    double *v = spx_picture_alloc(p, n), *away = spx_picture_alloc(p, n), *scratch = spx_picture_alloc(p, n);
+    double count[BINS] = {0}, centre[BINS], lo, hi, l, h, most = 0.45;
     size_t m = 0;
     char name[32];
     if (p->st != SPX_OK)
         return;
     for (size_t i = 0; i < n; i++) {
-        pull[i] = diff[i] / error[i];
-        if (isfinite(pull[i]) && error[i] > 0)
-            v[m++] = pull[i];
+        const double pull = diff[i] / error[i];
+        away[i] = fabs(diff[i]) + error[i];
+        if (isfinite(pull) && error[i] > 0)
+            v[m++] = pull;
     }
+    if (m == 0)
+        return;
     for (size_t i = 0; i < m; i++) {
         const double bin = (v[i] + 4) / 8 * BINS;
         if (bin >= 0 && bin < BINS)
             count[(int)bin]++;
     }
-    double *scratch = spx_picture_alloc(p, m);
-    if (scratch == NULL || m == 0)
-        return;
     memcpy(scratch, v, m * sizeof *v);
     const double median = spx_median(scratch, m);
     for (size_t i = 0; i < m; i++)
@@ -227,40 +226,36 @@ static void draw_truth(spx_picture *p, size_t q, const double *truth, const doub
     for (int k = 0; k < BINS; k++) {
         centre[k] = -4 + 8 * (k + 0.5) / BINS;
         count[k] /= (double)m * 8 / BINS;
+        most = fmax(most, count[k]);
     }
-    const double *col[] = {truth, diff, error};
+    const size_t q = p->nmap++;
+    const double *col[] = {x, diff, error};
     (void)snprintf(name, sizeof name, "p%zu", q);
     spx_picture_columns(p, name, n, 3, col);
     const double *cols[] = {centre, count};
     (void)snprintf(name, sizeof name, "h%zu", q);
     spx_picture_columns(p, name, BINS, 2, cols);
     const double split = LEFT + 0.66 * (p->width - LEFT - RIGHT);
-    char label[80];
-    (void)snprintf(label, sizeof label, "Δ %s", parameter[q].label);
-    for (size_t i = 0; i < n; i++)
-        away[i] = fabs(diff[i]) + error[i];
-    (void)spx_picture_quantiles(truth, n, 0, 1, &lo, &hi);
+    (void)spx_picture_quantiles(x, n, 0, 1, &lo, &hi);
     (void)spx_picture_quantiles(away, n, 0, 0.99, &l, &h);
     spx_picture_panel(p, LEFT, split, top, bottom);
     spx_picture_range(p, "x", lo - 0.03 * (hi - lo), hi + 0.03 * (hi - lo));
     spx_picture_range(p, "y", -1.15 * h, 1.15 * h);
-    spx_picture_label(p, "y", label, parameter[q].unit);
-    spx_picture_add(p, "set xlabel '%s, true (%s)' offset 0,0.5\nset format x '%%g'\nset ytics auto\nset xtics auto\n",
-                    parameter[q].label, parameter[q].unit);
+    spx_picture_label(p, "y", ylabel, yunit);
+    spx_picture_add(p, "set xlabel ");
+    spx_picture_quote(p, xlabel);
     spx_picture_add(p,
+                    " offset 0,0.5\nset format x '%%g'\nset ytics auto\nset xtics auto\n"
                     "set xzeroaxis lt -1 lw 0.6 lc rgb '" SPX_GREY "'\nset key off\n"
                     "plot $p%zu using 1:2:3 with yerrorbars pt 7 ps 0.5 lw 0.8 lc rgb '" SPX_BLUE "' notitle\n",
                     q);
-    if (first)
-        spx_picture_untitled(p);
+    spx_picture_untitled(p);
     spx_picture_panel(p, split + 40, p->width - RIGHT, top, bottom);
     spx_picture_range(p, "x", -4, 4);
-    double most = 0.45;
-    for (int k = 0; k < BINS; k++)
-        most = fmax(most, count[k]);
     spx_picture_range(p, "y", 0, 1.35 * most);
-    spx_picture_add(
-        p, "unset label 2\nset ytics format ''\nset xlabel '(result − truth) / error' offset 0,0.5\nset label 5 ");
+    spx_picture_add(p, "unset label 2\nset ytics format ''\nset xlabel ");
+    spx_picture_quote(p, plabel);
+    spx_picture_add(p, " offset 0,0.5\nset label 5 ");
     char text[96];
     (void)snprintf(text, sizeof text, "median %.2f ± %.2f, scatter %.2f", median, 1.253 * scatter / sqrt((double)m),
                    scatter);
@@ -314,9 +309,15 @@ void spx_picture_truth(spx_picture *p)
         const double each = (p->height - TOP - BOTTOM + 52) / (double)m;
         spx_picture_add(p, "set multiplot\n");
         spx_picture_title(p, LEFT, "%zu stars against the truth", n);
-        for (size_t k = 0; k < m; k++)
-            draw_truth(p, shown[k].q, shown[k].truth, shown[k].diff, shown[k].error, n, TOP + (double)k * each,
-                       TOP + (double)(k + 1) * each - 52, k == 0);
+        for (size_t k = 0; k < m; k++) {
+            char ylabel[80], xlabel[80];
+            (void)snprintf(ylabel, sizeof ylabel, "Δ %s", parameter[shown[k].q].label);
+            (void)snprintf(xlabel, sizeof xlabel, "%s, true (%s)", parameter[shown[k].q].label,
+                           parameter[shown[k].q].unit);
+            spx_picture_pulls(p, ylabel, parameter[shown[k].q].unit, xlabel, "(result − truth) / error", shown[k].truth,
+                              shown[k].diff, shown[k].error, n, TOP + (double)k * each,
+                              TOP + (double)(k + 1) * each - 52);
+        }
         spx_picture_add(p, "unset multiplot\n");
     }
     spx_table_free(fit);
