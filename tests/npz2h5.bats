@@ -54,7 +54,10 @@ values() {
     fails_with 2 '*START:STEP*' npz2h5 -l a,b,c,d -w linear:1 -o x.h5 net.npz
     fails_with 2 '*--wavelength linear:5000:0: does not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
     fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
-    fails_with 3 '*shape*' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
+    fails_with 3 '*x_min has the shape (4,), wanted is (400,)' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
+    mock_network --pixels pixels.npz
+    fails_with 3 '*w_array_0 has the shape (400, 2, 4), pixels by neurons by inputs: *give these as a library' \
+        npz2h5 -l a,b,c,d -o x.h5 pixels.npz
     # what is not finite in single precision, or as a range
     fails_with 2 '*--fix d=1e+300*trained for*' npz2h5 -l a,b,c,d --fix d=1e300 -o x.h5 net.npz
     fails_with 3 '*/network/lo*too large*' npz2h5 -l a:1e308,b,c,d -o x.h5 net.npz

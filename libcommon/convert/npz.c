@@ -247,6 +247,21 @@ spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e)
     return st;
 }
 
+/* A shape as NumPy writes it, n where any length will do. */
+static void shape_text(char *out, size_t size, int ndim, const size_t *dims)
+{
+    size_t at = (size_t)snprintf(out, size, "(");
+    for (int d = 0; d < ndim && at < size; d++) {
+        const char *comma = d > 0 ? ", " : "";
+        if (dims[d] > 0)
+            at += (size_t)snprintf(out + at, size - at, "%s%zu", comma, dims[d]);
+        else
+            at += (size_t)snprintf(out + at, size - at, "%sn", comma);
+    }
+    if (at < size)
+        (void)snprintf(out + at, size - at, ndim == 1 ? ",)" : ")");
+}
+
 const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char *name, int ndim, size_t *dims,
                                   spx_err *e)
 {
@@ -255,6 +270,9 @@ const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char
         if (strcmp(a->name, name) != 0)
             continue;
         int ok = a->value != NULL && a->ndim == ndim;
+        char wanted[160], has[160];
+        shape_text(wanted, sizeof wanted, ndim, dims);
+        shape_text(has, sizeof has, a->ndim, a->dims);
         for (int d = 0; d < ndim && ok; d++) {
             ok = a->dims[d] > 0 && (dims[d] == 0 || dims[d] == a->dims[d]);
             dims[d] = a->dims[d];
@@ -266,8 +284,11 @@ const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char
             }
         if (ok)
             return a;
-        (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is no array of numbers of the shape that is wanted",
-                          name);
+        if (a->value == NULL)
+            (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s holds no numbers: wanted are those of the shape %s",
+                              name, wanted);
+        else
+            (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s has the shape %s, wanted is %s", name, has, wanted);
         return NULL;
     }
     (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "there is no array %s", name);

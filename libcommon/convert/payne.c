@@ -17,8 +17,17 @@ static spx_status find_layers(const spx_npz *z, const char *path, size_t nlabel,
         char name[32];
         size_t dims[2] = {0, 0}, found = 0;
         (void)snprintf(name, sizeof name, "w_array_%zu", *nlayer);
-        for (size_t i = 0; i < z->n; i++)
-            found += strcmp(z->array[i].name, name) == 0;
+        for (size_t i = 0; i < z->n; i++) {
+            const spx_npz_array *a = &z->array[i];
+            found += strcmp(a->name, name) == 0;
+            if (*nlayer == 0 && strcmp(a->name, name) == 0 && a->ndim == 3)
+                return spx_fail_at(
+                    e, SPX_EINPUT, path, NULL,
+                    "compute spectra with it on a grid of parameters, and give these as a library",
+                    "%s has the shape (%zu, %zu, %zu), pixels by neurons by inputs: a network for each pixel, the "
+                    "first form of The Payne, has no layers in common",
+                    name, a->dims[0], a->dims[1], a->dims[2]);
+        }
         if (found == 0)
             break;
         if (*nlayer == SPX_NN_MAX_LAYER)

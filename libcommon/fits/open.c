@@ -128,7 +128,10 @@ static spx_status refuse_other(const unsigned char *b, size_t n, const char *nam
         return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is %s, not FITS: unpack it: %s FILE | fits2h5 -", packed,
                            command);
     if (n >= 6 && memcmp(b, "\x89HDF\r\n", 6) == 0)
-        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is an HDF5 file, not FITS: it needs no conversion");
+        return spx_fail_at(e, SPX_EINPUT, name, NULL,
+                           "products of specpipe need no conversion; specpipe-schema(5) says how other programs write "
+                           "what they hold, such as /spectra",
+                           "is an HDF5 file, not FITS");
     return SPX_OK;
 }
 

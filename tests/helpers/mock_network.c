@@ -1,5 +1,6 @@
-/* mock_network [--packed] FILE.npz: a network in the manner of The Payne, from teff (in 1000 K), logg, feh and vturb to
- * the normalised flux at 400 wavelengths, 5000 to 5199.5 Angstrom. */
+/* mock_network [--packed|--pixels] FILE.npz: a network in the manner of The Payne, from teff (in 1000 K), logg, feh and
+ * vturb to the normalised flux at 400 wavelengths, 5000 to 5199.5 Angstrom. --pixels: arrays of the shapes that a
+ * network for each pixel has, the first form of The Payne. */
 #include <math.h>
 
 #include "mock_npz.h"
@@ -33,7 +34,11 @@ int main(int argc, char **argv)
                 w[k][i] += 0.09 * sin(1.3 * l * (i + 1)) * line;
         }
     }
-    mock_npz_array(&z, "w_array_0", "<f8", 0, "(8, 4)", w0, sizeof w0);
+    static double each[NPIX][2][NLABEL];
+    if (strcmp(argv[1], "--pixels") == 0)
+        mock_npz_array(&z, "w_array_0", "<f8", 0, "(400, 2, 4)", each, sizeof each);
+    else
+        mock_npz_array(&z, "w_array_0", "<f8", 0, "(8, 4)", w0, sizeof w0);
     mock_npz_array(&z, "w_array_1", "<f8", 0, "(8, 8)", w1, sizeof w1);
     mock_npz_array(&z, "w_array_2", "<f8", 0, "(400, 8)", w, sizeof w);
     mock_npz_array(&z, "b_array_0", "<f8", 0, "(8,)", b0, sizeof b0);
