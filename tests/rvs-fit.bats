@@ -289,15 +289,24 @@ column() {
     [ "$status" -eq 0 ]
     # run sets it
     # shellcheck disable=SC2154
-    [[ $stderr == *"1 of 6 spectra could not be fitted"* ]]
+    [[ $stderr == *"1 of 6 spectra could not be fitted (RVS_WARN 32): 1 with no good pixel in any arm"*"(row 1)"* ]]
     h5check bad.h5
     [ "$(column RVS_WARN bad.h5 | sed -n 2p)" -eq 32 ]
     [[ $(column VRAD bad.h5 | sed -n 2p) == *[Nn][Aa][Nn]* ]]
     cmp <(h5table --csv good.h5 | sed 3d) <(h5table --csv bad.h5 | sed 3d)
     [ "$(h5dump -d /rvfit/r/model -s 1,0 -c 1,251 bad.h5 | grep '^ *(1' | tr -d ' ' | sed 's/.*)://' | tr ',' '\n' |
         sort -u | tr -d '\n')" = 0 ]
+    cp spectra.h5 dark.h5
+    for arm in b r z; do h5edit dark.h5 fill /spectra/$arm/flux 0; done
+    fails_with 1 '*none of 6 spectra*: 1 with no good pixel*, 5 with no flux (row * is the first)*' \
+        rvs-fit -t templates.h5 -o x.h5 dark.h5
     for arm in b r z; do h5edit spectra.h5 fill /spectra/$arm/mask 1; done
-    fails_with 1 '*none of 6 spectra*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
+    fails_with 1 '*none of 6 spectra*: 6 with no good pixel*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
+    # five pixels of one arm, fewer than the continuum has functions
+    for arm in b r z; do h5edit dark.h5 fill /spectra/$arm/ivar 0; done
+    for k in $(seq 20 24); do echo "set /spectra/r/ivar $k 1"; done | xargs h5edit dark.h5
+    fails_with 1 '*: 5 with no good pixel*, 1 with no more good pixels than functions of the continuum*' \
+        rvs-fit -t templates.h5 -o x.h5 dark.h5
 }
 
 @test "rvs-fit refuses what it cannot use" {

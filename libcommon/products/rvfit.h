@@ -30,6 +30,15 @@ enum {
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 
+/* Reason why nothing of a spectrum can be fitted. */
+typedef enum {
+    SPX_RVFIT_GOOD = 0,   /* it was, or the fit found no finite objective */
+    SPX_RVFIT_NO_PIXEL,   /* no good pixel in any arm that is fitted */
+    SPX_RVFIT_FEW_PIXELS, /* no arm has more good pixels than the continuum has functions */
+    SPX_RVFIT_NO_FLUX,    /* the median flux is 0, or beyond all bounds */
+    SPX_RVFIT_NBAD
+} spx_rvfit_bad;
+
 typedef struct {
     double vrad, vrad_err, vrad_skew, vrad_kurt; /* km/s; moments of exp(-objective(v)/2), other parameters held */
     double vrad_ccf;                             /* km/s, the start from cross-correlation */
@@ -56,6 +65,7 @@ typedef struct {
     int32_t nexp;               /* exposures used */
     int32_t ccf_entry;          /* entry of the cross-correlation set whose curves are kept; -1: none */
     int64_t warn;               /* SPX_RVS_* */
+    spx_rvfit_bad bad;          /* with SPX_RVS_BAD */
 } spx_rvfit_star;
 
 /* Spectrum of a star in its fit. */

@@ -29,6 +29,27 @@ static spx_status say_quality(const spx_rvfit_stars *stars, const spx_rvfit *all
     return SPX_OK;
 }
 
+/* Why stars could not be fitted, and a row of each kind, into text. */
+static void say_why(const spx_rvfit_stars *stars, const spx_rvfit *all, char *text, size_t size)
+{
+    static const char *const why[SPX_RVFIT_NBAD] = {"no finite objective", "no good pixel in any arm that is fitted",
+                                                    "no more good pixels than functions of the continuum (--npoly)",
+                                                    "no flux"};
+    size_t at = 0;
+    text[0] = '\0';
+    for (int k = SPX_RVFIT_GOOD; k < SPX_RVFIT_NBAD; k++) {
+        size_t n = 0, first = 0;
+        for (size_t i = stars->nstar; i-- > 0;)
+            if ((all->star[i].warn & SPX_RVS_BAD) && (int)all->star[i].bad == k) {
+                n++;
+                first = stars->row[stars->joint ? stars->first[i] : i];
+            }
+        if (n > 0 && at < size)
+            at += (size_t)snprintf(text + at, size - at, "%s%zu with %s (row %zu%s)", at > 0 ? ", " : "", n, why[k],
+                                   first, n > 1 ? " is the first" : "");
+    }
+}
+
 spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
                             const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
 {
@@ -41,11 +62,12 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
         failed += !star->success && !(star->warn & SPX_RVS_BAD);
     }
     const char *what = stars->joint ? "stars" : "spectra";
+    char why[400];
+    say_why(stars, all, why, sizeof why);
     if (bad == stars->nstar)
-        return spx_fail(e, SPX_ENO, "none of %zu %s could be fitted: no flux, or no good pixels; nothing is written",
-                        stars->nstar, what);
+        return spx_fail(e, SPX_ENO, "none of %zu %s could be fitted: %s; nothing is written", stars->nstar, what, why);
     if (bad > 0)
-        spx_warn("%zu of %zu %s could not be fitted (RVS_WARN 32)", bad, stars->nstar, what);
+        spx_warn("%zu of %zu %s could not be fitted (RVS_WARN 32): %s", bad, stars->nstar, what, why);
     if (failed > 0)
         spx_warn("%zu of %zu fits did not converge (SUCCESS 0)", failed, stars->nstar);
     if (wide > 0)

@@ -171,6 +171,13 @@ static void fill_pixels(size_t n, double *f, const uint8_t *fill)
     }
 }
 
+/* A piece is left out: of all reasons the one that came closest to a fit is kept. */
+static void leave_out(spx_rv_spectra *w, spx_rvfit_bad why)
+{
+    if (why > w->bad)
+        w->bad = why;
+}
+
 static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -190,8 +197,10 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
         d->ngood += d->good[i];
         err[i] = d->good[i] ? 1 / sqrt(ivar[i]) : 0;
     }
-    if (d->ngood <= a->basis.n)
+    if (d->ngood <= a->basis.n) {
+        leave_out(w, d->ngood == 0 ? SPX_RVFIT_NO_PIXEL : SPX_RVFIT_FEW_PIXELS);
         return 0;
+    }
     /* The median flux sets the error of bad pixels: of all finite values, or of what is not 0 when most are. */
     double typical = median_of(n, flux, NULL, tmp, NULL);
     if (typical == 0) {
@@ -206,8 +215,10 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
             typical = spx_median(tmp, n);
     }
     typical = fabs(typical);
-    if (!(typical > 1e-45) || !(typical < 1e45))
+    if (!(typical > 1e-45) || !(typical < 1e45)) {
+        leave_out(w, SPX_RVFIT_NO_FLUX);
         return 0;
+    }
     fill_pixels(n, d->flux, fill);
 
     for (size_t i = 0; i < n; i++)
@@ -294,6 +305,7 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
     w->workspace->owner = NULL;
     w->npix = 0;
     w->neval = 0;
+    w->bad = SPX_RVFIT_NO_PIXEL;
     if (!need_pieces(w, c->narm * (end - begin), &w->err))
         return 0;
     for (size_t i = 0; i < c->narm; i++) {

@@ -245,6 +245,7 @@ typedef struct {
     size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
     size_t maxpiece;
+    spx_rvfit_bad bad;                                   /* why there is none */
     size_t first[SPX_MAX_ARM + 1];                       /* pieces of arm i are first[i] ... first[i+1]-1 */
     size_t npix;                                         /* all pixels of pieces */
     double jitter[SPX_MAX_ARM], jitter_err[SPX_MAX_ARM]; /* of each arm of the context: fraction, error */

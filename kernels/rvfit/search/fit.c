@@ -144,10 +144,12 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         s->again = spx_rv_load(&s->spectra, s->index);
     }
     for (size_t k = 0; k < n; k++) {
-        if (g->star[k].again)
+        if (g->star[k].again) {
             g->fitted[m++] = &g->star[k];
-        else
+        } else {
             spx_rv_bad_star(c, &out->star[first + k]);
+            out->star[first + k].bad = g->star[k].spectra.bad;
+        }
     }
     spx_status st = any_error(g, n, e);
     if (st != SPX_OK || m == 0 || (st = load(g, m, g->fitted, e)) != SPX_OK ||
