@@ -983,9 +983,8 @@ class call
         const unsigned *all = put<unsigned>(list.data(), list.size());
         v_.q = make<double>(nt_ * n_ * (v_.h + 3));
         const size_t each = n_ * (M + 3) * WARP;
-        size_t free = 0, total = 0;
-        spx::check(cudaMemGetInfo(&free, &total), "device memory");
-        const size_t fit = std::max<size_t>(free / 2 / (each * sizeof(double)), 1), some = std::min(fit, list.size());
+        const size_t fit = std::max<size_t>(spx::usable_memory(0) / 2 / (each * sizeof(double)), 1),
+                     some = std::min(fit, list.size());
         spx::array<double> lower(some * each);
         bounds_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
         poles_kernel<<<(unsigned)nt_, dim3(POLE_THREADS, TRIES)>>>(v_);

@@ -1,14 +1,19 @@
-/* Provides memory of devices, and of the host as devices reach it, that is freed by itself; and how many bytes were
- * copied between them. */
+/* Provides memory of devices, and of the host as devices reach it, that is freed by itself; how much of it a program
+ * takes beside others; and how many bytes were copied between them. */
 #ifndef SPX_CUDA_MEMORY_CUH
 #define SPX_CUDA_MEMORY_CUH
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "cuda/check.cuh"
 
 extern "C" {
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 }
 
@@ -18,7 +23,59 @@ namespace spx
 /* Bytes that were copied from a device to the host so far, and to a device (spx_backend's copied). */
 inline std::atomic<size_t> to_host{0}, to_device{0};
 
-/* Device memory of n elements. */
+/* ---- programs side by side on a device ----
+ *
+ * A program takes what its work needs, and leaves a tenth of what is free, and LEFT_FREE, for contexts of those that
+ * begin. One that finds less than its least because of others waits for them, PATIENCE seconds at most, and says so:
+ * two that wait for each other go on then, with an error. */
+constexpr size_t LEFT_FREE = (size_t)512 << 20;
+constexpr double PATIENCE = 60.0;
+
+enum { MOST_DEVICES = 64, TRIES = 3 };
+
+/* Bytes that this program has of each device. */
+inline std::atomic<size_t> held[MOST_DEVICES];
+
+struct memory_of_device {
+    size_t usable, total;
+};
+
+/* Of the device in use, with `own` bytes that are given back before. */
+inline memory_of_device look_at_memory(size_t own)
+{
+    size_t free_bytes, total;
+    check(cudaMemGetInfo(&free_bytes, &total), "device memory");
+    const size_t all = free_bytes + own, left = std::max(all / 10, std::min(LEFT_FREE, total / 32));
+    return {all - std::min(all, left), total};
+}
+
+inline int device_in_use()
+{
+    int device;
+    check(cudaGetDevice(&device), "device");
+    return std::min(device, (int)MOST_DEVICES - 1);
+}
+
+/* Bytes of the device in use that may be taken; where these are less than `least`, and other programs have the rest,
+ * after a wait. own: bytes of this program that are given back before. */
+inline size_t usable_memory(size_t least, size_t own = 0)
+{
+    memory_of_device m = look_at_memory(own);
+    const size_t mine = held[device_in_use()] - own;
+    const double begin = spx_seconds();
+    for (bool said = false; m.usable < least && least + mine + 2 * LEFT_FREE <= m.total; m = look_at_memory(own)) {
+        if (spx_seconds() - begin > PATIENCE)
+            break;
+        if (!said)
+            spx_note("waits for %.2f GB of device memory, up to %.0f s: other programs have left %.2f GB",
+                     1e-9 * (double)least, PATIENCE, 1e-9 * (double)m.usable);
+        said = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return m.usable;
+}
+
+/* Device memory of n elements. Where other programs have too much of it, waits for them. */
 template <typename T> class array
 {
   public:
@@ -28,22 +85,33 @@ template <typename T> class array
         size_t bytes;
         if (spx_mul(n > 0 ? n : 1, sizeof(T), &bytes, nullptr) != SPX_OK)
             throw failure("device memory: size overflows");
-        check(cudaMalloc(reinterpret_cast<void **>(&p_), bytes), "device memory");
+        const int device = device_in_use();
+        cudaError_t code = cudaMalloc(reinterpret_cast<void **>(&p_), bytes);
+        /* or somebody else was faster */
+        for (int i = 0; i < TRIES && code == cudaErrorMemoryAllocation && usable_memory(bytes) >= bytes; i++) {
+            (void)cudaGetLastError();
+            code = cudaMalloc(reinterpret_cast<void **>(&p_), bytes);
+        }
+        check(code, "device memory");
+        device_ = device;
+        bytes_ = bytes;
+        held[device] += bytes;
     }
     array(const array &) = delete;
     array &operator=(const array &) = delete;
-    array(array &&other) noexcept : p_(other.p_)
+    array(array &&other) noexcept
     {
-        other.p_ = nullptr;
+        swap(other);
     }
     array &operator=(array &&other) noexcept
     {
-        std::swap(p_, other.p_);
+        swap(other);
         return *this;
     }
     ~array()
     {
         (void)cudaFree(p_);
+        held[device_] -= bytes_;
     }
     T *get() const
     {
@@ -66,6 +134,15 @@ template <typename T> class array
 
   private:
     T *p_ = nullptr;
+    size_t bytes_ = 0;
+    int device_ = 0;
+
+    void swap(array &other) noexcept
+    {
+        std::swap(p_, other.p_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(device_, other.device_);
+    }
 };
 
 /* A copy of host values on the device. */

@@ -26,7 +26,7 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
             (*plan)->device = all; /* which is closed with it, whatever happens */
             for (int d = 0; d < state->ndevice; d++) {
                 spx::check(cudaSetDevice(state->device[d]), "device");
-                all->devices.emplace_back(new device_state(state->device[d], &c, device_limit(o, 0)));
+                all->devices.push_back(make_state(state->device[d], &c));
             }
             return SPX_OK;
         });

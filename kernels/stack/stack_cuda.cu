@@ -731,8 +731,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
     spx::array<int> flag(1);
     flag.clear(1);
     /* stacks are copied out in batches that fit the free memory */
-    size_t free_bytes = 0, all_bytes = 0;
-    spx::check(cudaMemGetInfo(&free_bytes, &all_bytes), "device memory");
+    const size_t free_bytes = spx::usable_memory(0);
     const size_t row = (o->earlier != nullptr ? 2 : 1) * length * sizeof(T);
     size_t batch = n;
     if (out->method == SPX_STACK_STACK)

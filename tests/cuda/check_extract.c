@@ -1,10 +1,11 @@
-/* check_extract [small|queue|time [b|r|z [hits]]|equal [b|r|z [hits]]|random [FIRST [COUNT]]]: whole-trace extraction
- * on a CUDA device against the CPU, on simulated frames and on scenes drawn at random: within 1e-6 sigma (flux) and
- * 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, with so little memory
- * that it works in pieces, and on all devices. Then seconds. `small`: without the large frames, for compute-sanitizer;
- * `queue`: only frames one after another, on all devices; `time`, `equal`: only one large frame, its seconds and its
- * equality; `hits`: of one with cosmic-ray hits that nobody has flagged; `random`: COUNT random scenes of each kind
- * from number FIRST on, by default 100 from 1. Built by make cuda-tests. */
+/* check_extract [small|queue|beside|time [b|r|z [hits]]|equal [b|r|z [hits]]|random [FIRST [COUNT]]]: whole-trace
+ * extraction on a CUDA device against the CPU, on simulated frames and on scenes drawn at random: within 1e-6 sigma
+ * (flux) and 1e-8 (ivar, relative; resolution) of it, the same bins flagged, the same bits when repeated, with so
+ * little memory that it works in pieces, and on all devices. Then seconds. `small`: without the large frames, for
+ * compute-sanitizer; `queue`: only frames one after another, on all devices; `time`, `equal`: only one large frame, its
+ * seconds and its equality; `hits`: of one with cosmic-ray hits that nobody has flagged; `beside`: only that memory is
+ * waited for which another program has; `random`: COUNT random scenes of each kind from number FIRST on, by default 100
+ * from 1. Built by make cuda-tests. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../kernels/extract_random.h"
 #include "../kernels/same_rows.h"
@@ -469,6 +472,94 @@ static void several(int ndev)
         spx_extract_cuda_free(&dev[i]);
 }
 
+/* ---- memory that another program has ---- */
+
+/* Of the runtime library, whose header the C compiler may not find. */
+extern int cudaMemGetInfo(size_t *free_bytes, size_t *total);
+extern int cudaMalloc(void **p, size_t bytes);
+
+typedef struct {
+    pid_t child;
+    int there[2], go[2]; /* the child says that it has the memory; it takes it, and gives it back, when told */
+} hoarder;
+
+/* A child that will take all but 100 MB of the device: before this process uses it. */
+static hoarder start_hoarder(void)
+{
+    hoarder h;
+    if (pipe(h.there) != 0 || pipe(h.go) != 0 || (h.child = fork()) < 0) {
+        puts("no second process");
+        exit(1);
+    }
+    if (h.child == 0) {
+        size_t left = 0, total = 0;
+        void *p;
+        char c = 0;
+        (void)close(h.go[1]);
+        if (read(h.go[0], &c, 1) == 1 && cudaMemGetInfo(&left, &total) == 0)
+            c = cudaMalloc(&p, left - ((size_t)100 << 20)) == 0;
+        if (write(h.there[1], &c, 1) == 1)
+            (void)!read(h.go[0], &c, 1);
+        _exit(0);
+    }
+    (void)close(h.go[0]);
+    return h;
+}
+
+/* Reads what this process says on stderr, and has the memory given back when it says that it waits. */
+typedef struct {
+    hoarder *h;
+    int from, said;
+} listener;
+
+static void *listen_to(void *p)
+{
+    listener *l = p;
+    char text[4096];
+    size_t n = 0;
+    for (ssize_t more; (more = read(l->from, text + n, sizeof text - 1 - n)) > 0 && n < sizeof text - 1;) {
+        text[n += (size_t)more] = '\0';
+        if (!l->said && strstr(text, "waits for") != NULL) {
+            l->said = 1;
+            (void)close(l->h->go[1]);
+        }
+    }
+    return NULL;
+}
+
+/* An extraction waits for the memory, says so, and is right. */
+static void wait_for_others(hoarder *h, const spx_extract_device *dev)
+{
+    scene s = make_frame('r', 12, 6000.0, 6040.0, 0);
+    listener l = {.h = h};
+    pthread_t thread;
+    int words[2], before = dup(STDERR_FILENO);
+    char c = 1;
+    compare(&s, dev, "alone"); /* contexts of the device are there */
+    spx_extract_device other;
+    spx_err e = {0};
+    must(spx_extract_cuda_open(&other, 0, &e) == SPX_OK, &e);
+    if (write(h->go[1], &c, 1) != 1 || read(h->there[0], &c, 1) != 1 || c != 1 || pipe(words) != 0 ||
+        dup2(words[1], STDERR_FILENO) < 0 || close(words[1]) != 0) {
+        puts("beside a program: it could not take the memory  FAILED");
+        failures++;
+        return;
+    }
+    l.from = words[0];
+    must(pthread_create(&thread, NULL, listen_to, &l) == 0, &e);
+    compare(&s, &other, "beside another program");
+    (void)dup2(before, STDERR_FILENO);
+    (void)pthread_join(thread, NULL);
+    if (!l.said) {
+        puts("beside another program       nobody has waited  FAILED");
+        failures++;
+        (void)close(h->go[1]);
+    }
+    (void)waitpid(h->child, NULL, 0);
+    spx_extract_cuda_free(&other);
+    free_scene(&s);
+}
+
 static const char arms[] = "rbz";
 static const double from[] = {5760.0, 3600.0, 7520.0}, to[] = {7620.0, 5800.0, 9824.0};
 
@@ -580,7 +671,17 @@ int main(int argc, char **argv)
     spx_extract_device dev;
     spx_err error = {0};
     scene s;
+    hoarder h;
+    const int beside = argc > 1 && strcmp(argv[1], "beside") == 0;
+    if (beside)
+        h = start_hoarder();
     must(spx_extract_cuda_open(&dev, 0, &error) == SPX_OK, &error);
+    if (beside)
+        wait_for_others(&h, &dev);
+    if (beside) {
+        spx_extract_cuda_free(&dev);
+        return failures != 0;
+    }
     const int timed = argc > 1 && strcmp(argv[1], "time") == 0, equal = argc > 1 && strcmp(argv[1], "equal") == 0;
     if (timed || equal) { /* for profilers */
         const char *arm = argc > 2 ? strchr(arms, argv[2][0]) : arms;

@@ -46,7 +46,7 @@ struct context {
     cudaStream_t upload;
     cudaEvent_t strip_there[STRIPS];
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
-    char *memory;
+    spx::array<char> memory;
     size_t size;
     layout_ref constants;              /* whose constants are in `memory`, at its front */
     size_t shared;                     /* bytes of shared memory that a block may have */
@@ -112,7 +112,6 @@ class launch_gate
 
 void free_context(context *c)
 {
-    (void)cudaFree(c->memory);
     (void)cudaFreeHost(c->counted);
     for (slot &s : c->slots) {
         (void)cudaFreeHost(s.table);

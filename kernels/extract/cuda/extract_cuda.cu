@@ -358,14 +358,13 @@ struct outcome {
     spx_extract_cuda_times times;
 };
 
-/* Bytes of the device that a call may use. */
-size_t memory_limit(const context *c, const frame &f)
+/* Bytes of the device that a call may use, those that it has at least; waits for others where these are less than
+ * `least`. */
+size_t memory_limit(const context *c, const frame &f, size_t least)
 {
-    size_t free_bytes, total_bytes;
-    spx::check(cudaMemGetInfo(&free_bytes, &total_bytes), "device memory");
-    const size_t limit = (free_bytes + c->size) / 10 * 9;
-    const size_t kept = f.retained ? f.retained->bytes : 0, most = f.p->job->o->max_device_mem;
-    return most == 0 ? limit : std::min(limit, most - std::min(most, kept));
+    const size_t kept = f.retained ? f.retained->bytes : 0, given = f.p->job->o->max_device_mem;
+    const size_t most = given == 0 ? (size_t)-1 : given - std::min(given, kept);
+    return std::min(std::max(spx::usable_memory(std::min(least, most), c->size), c->size), most);
 }
 
 /* Hands out what all pieces share; what frames share, first. */
@@ -494,7 +493,7 @@ void send_hits(call &all, const std::vector<unsigned> &hits)
 }
 
 /* A call in a context: bundles list[nbundle] of a frame, of which the first is its bundle number bundle0. */
-spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
+spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const frame &f, const spx_trace_bundle *list,
                   size_t bundle0, size_t nbundle, int *why_host, outcome *got, spx_err *e)
 {
     call all = {};
@@ -513,12 +512,12 @@ spx_status run_in(context *c, launch_gate *begun, int device, const frame &f, co
     unsigned long long *counted;
     arena shared = {NULL, 0, 0};
     take_shared(shared, f.p, all.k, &mask, &counted);
-    reserve_memory(all, shared.used, memory_limit(c, f));
+    reserve_memory(all, shared.used, alone, [&](size_t least) { return memory_limit(c, f, least); });
     params piece_work = all.k;
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
     need_tables(c, piece_work, all.nslot);
-    shared = {c->memory, 0, c->size};
+    shared = {c->memory.get(), 0, c->size};
     take_shared(shared, f.p, all.k, &mask, &counted);
     for (slot &s : c->slots)
         memset(s.seconds, 0, sizeof s.seconds);
@@ -565,7 +564,8 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
         launch_gate begun(all);
         if (st == SPX_OK) /* others wait for the context, whatever happens */
             st = spx::guarded("extract", e, [&]() {
-                return run_in(c, &begun, dev->device, f, list + bundle0, bundle0, nbundle, why_host + bundle0, got, e);
+                return run_in(c, alone, &begun, dev->device, f, list + bundle0, bundle0, nbundle, why_host + bundle0,
+                              got, e);
             });
         const bool again = st != SPX_OK && c && c->starved && !alone;
         if (st != SPX_OK)

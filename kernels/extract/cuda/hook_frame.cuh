@@ -90,7 +90,7 @@ struct device_frame {
     int device = 0;
     size_t bytes = 0;
     cudaStream_t stream = nullptr;
-    char *memory = nullptr;
+    spx::array<char> memory;
     spx_frame f = {}; /* with arrays on the device */
     double *over_fibres = nullptr, *over_waves = nullptr;
     unsigned long long *count = nullptr;
@@ -100,7 +100,6 @@ struct device_frame {
     device_frame &operator=(const device_frame &) = delete;
     ~device_frame()
     {
-        (void)(memory && cudaFree(memory));
         (void)(stream && cudaStreamDestroy(stream));
     }
 
@@ -148,8 +147,8 @@ void make_device_frame(device_frame &h, int device, const spx_frame *out)
     h.bytes = m.used;
     spx::check(cudaSetDevice(device), "device");
     spx::check(cudaStreamCreateWithFlags(&h.stream, cudaStreamNonBlocking), "stream");
-    spx::check(cudaMalloc((void **)&h.memory, h.bytes), "device memory");
-    m = {h.memory, 0, h.bytes};
+    h.memory = spx::array<char>(h.bytes);
+    m = {h.memory.get(), 0, h.bytes};
     share(m);
     spx::check(cudaMemsetAsync(h.count, 0, sizeof *h.count, h.stream), "device memory");
     send(h, h.f.arm.mask, out->arm.mask, nbin); /* bits of what was rejected before */

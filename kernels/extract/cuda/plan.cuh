@@ -126,13 +126,16 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     }
 }
 
-/* Sizes of the pieces, and memory for them, within `limit` bytes; first what all pieces share. */
-void reserve_memory(call &job, size_t shared, size_t limit)
+/* Sizes of the pieces, and memory for them, within limit(0) bytes; first what all pieces share. limit(n): where these
+ * are less than n, waits for other programs that have them. alone: nobody else of this one has any. */
+template <class LIMIT> void reserve_memory(call &job, size_t shared, bool alone, LIMIT limit_of)
 {
+    size_t limit = limit_of(0);
     context *c = job.c;
     const int nbundle = (int)job.nbundle;
     size_t least = 0, best = 0, size = 0;
     int nslot = SLOTS, count = 0;
+    bool waited = false;
     job.npiece = SLOTS;
     job.uneven = nbundle >= FOR_UNEVEN;
     for (size_t i = 0; i < SLOTS && job.uneven; i++)
@@ -145,6 +148,13 @@ void reserve_memory(call &job, size_t shared, size_t limit)
     while (!job.uneven) {
         count = count == 0 || nslot > 1 ? (nbundle + nslot - 1) / nslot : count / 2;
         c->starved = count == 0;
+        if (count == 0 && alone && !waited) { /* for what keeps a device at work, or as much as there is then */
+            waited = true;
+            nslot = SLOTS;
+            piece_size(job.k, (nbundle + nslot - 1) / nslot, &least, &best);
+            limit = limit_of(shared + nslot * least);
+            continue;
+        }
         if (count == 0)
             spx::fail("one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
                       "({max_device_mem}), or use {device} cpu",
@@ -168,17 +178,16 @@ void reserve_memory(call &job, size_t shared, size_t limit)
     job.each = job.each < best ? job.each : best / 256 * 256 + 256;
     size = shared + nslot * job.each;
     if (c->size < size || c->size > limit) {
-        (void)cudaFree(c->memory);
+        c->memory = spx::array<char>();
         forget_constants(c);
-        c->memory = NULL;
         c->size = 0;
         c->starved = true;
-        spx::check(cudaMalloc((void **)&c->memory, size), "device memory");
+        c->memory = spx::array<char>(size);
         c->starved = false;
         c->size = size;
     }
     for (int i = 0; i < nslot; i++)
-        job.memory[i] = c->memory + shared + i * job.each;
+        job.memory[i] = c->memory.get() + shared + i * job.each;
 }
 
 } // namespace

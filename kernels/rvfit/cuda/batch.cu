@@ -133,13 +133,14 @@ void work(batch *b, device_state *s)
     }
 }
 
-/* What every device has at least of memory for workers, beside what `bytes` of a plan's workers have already. */
-size_t budget_of(const spx_rv_ctx *c, const plan_state &all, size_t bytes)
+/* What every device has at least of memory for workers, beside what `bytes` of a plan's workers have already; waits for
+ * `least`. */
+size_t budget_of(const spx_rv_ctx *c, const plan_state &all, size_t bytes, size_t least)
 {
     size_t budget = (size_t)-1;
     for (const std::unique_ptr<device_state> &s : all.devices) {
         spx::check(cudaSetDevice(s->device), "device");
-        budget = std::min(budget, device_limit(c->opt, s->templates.bytes + s->idle.size() * bytes));
+        budget = std::min(budget, device_limit(c->opt, s->templates.bytes + s->idle.size() * bytes, least));
     }
     return budget;
 }
@@ -161,7 +162,7 @@ shares share_out(plan_state *all)
     for (;;) {
         shares s;
         const bool fresh = all->devices[0]->idle.empty();
-        const size_t budget = budget_of(c, *all, all->bytes);
+        const size_t budget = budget_of(c, *all, all->bytes, fresh ? lists + star : 0);
         s.workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
         /* where memory is little, fewer groups of more stars */
         while (s.workers > 1 && budget / s.workers < lists + LEAST_GROUP * star)
@@ -188,6 +189,18 @@ shares share_out(plan_state *all)
 }
 
 } // namespace
+
+std::unique_ptr<device_state> make_state(int device, const spx_rv_ctx *c)
+{
+    std::unique_ptr<device_state> s(new device_state(device, c, device_limit(c->opt, 0, 0)));
+    if (!s->templates.has_all()) {
+        const size_t bytes = s->templates.bytes;
+        s.reset();
+        s.reset(new device_state(device, c, device_limit(c->opt, 0, bytes)));
+    }
+    s->templates.need_all();
+    return s;
+}
 
 spx_status fit(plan_state *all, spx_progress *p, spx_rvfit *out, spx_err *e)
 {

@@ -40,6 +40,9 @@ struct device_state {
     std::vector<std::unique_ptr<worker>> idle;
 };
 
+/* On the device in use; where others have what the templates need, after a wait. */
+std::unique_ptr<device_state> make_state(int device, const spx_rv_ctx *c);
+
 /* A plan on all devices. */
 struct plan_state {
     spx_rv_ctx c; /* of the batch that is under way: where workers look for it */

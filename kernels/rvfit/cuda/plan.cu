@@ -50,13 +50,10 @@ std::string megabytes(size_t bytes)
     return std::to_string((bytes + 999999) / 1000000);
 }
 
-size_t device_limit(const spx_rvfit_options *o, size_t taken)
+size_t device_limit(const spx_rvfit_options *o, size_t taken, size_t least)
 {
-    size_t available = 0, total = 0;
-    spx::check(cudaMemGetInfo(&available, &total), "device memory");
-    available -= available / 8; /* what the driver and others take meanwhile */
-    return o->max_device_mem > 0 ? std::min(available, o->max_device_mem - std::min(o->max_device_mem, taken))
-                                 : available;
+    const size_t given = o->max_device_mem, most = given > 0 ? given - std::min(given, taken) : (size_t)-1;
+    return std::min(spx::usable_memory(std::min(least, most)), most);
 }
 
 device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
@@ -89,9 +86,13 @@ device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     m.arms = keep(arms.data(), arms.size());
     if (c->ccf.n > 0 && c->ccf.nlag > 0)
         add_set(c, arms);
-    if (bytes > limit)
+}
+
+void device_plan::need_all() const
+{
+    if (!has_all())
         throw spx::failure("the templates take " + megabytes(bytes) + " MB of a device's memory, of which " +
-                           megabytes(limit) + MORE_MEMORY);
+                           megabytes(limit_) + MORE_MEMORY);
 }
 
 template <typename T> const T *device_plan::keep(const T *from, size_t n)

@@ -16,15 +16,22 @@ std::string megabytes(size_t bytes);
 #define MORE_MEMORY                                                                                                    \
     " MB are free or allowed: allow more ({max_device_mem}), use a device with more, or the CPU ({device} cpu)"
 
-/* What a plan may take of the memory of the device in use, of which `taken` bytes are what it has already. */
-size_t device_limit(const spx_rvfit_options *o, size_t taken);
+/* What a plan may take of the memory of the device in use, of which `taken` bytes are what it has already; waits for
+ * other programs where that is less than `least`. */
+size_t device_limit(const spx_rvfit_options *o, size_t taken, size_t least);
 
 /* What a plan has on one device. */
 class device_plan
 {
   public:
-    /* As many bytes as there may be: spx::failure says that there are more. */
+    /* limit: bytes that there may be; where there are more, these are counted alone. */
     device_plan(const spx_rv_ctx *c, size_t limit);
+    bool has_all() const
+    {
+        return bytes <= limit_;
+    }
+    /* spx::failure says how many bytes there would be. */
+    void need_all() const;
 
     model m = {};
     size_t bytes = 0;  /* of device memory */
