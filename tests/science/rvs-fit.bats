@@ -24,7 +24,7 @@ mock_templates() {
 }
 
 simulated_library() {
-    specx-sim -q --library stars --wavelength "$1" --axis logg=1,2,3,4,5 --axis feh=-2,-1.5,-1,-0.5,0,0.5 \
+    specx-sim -q --library stars --step "${2:-0.1}" --wavelength "$1" --axis logg=1,2,3,4,5 --axis feh=-2,-1.5,-1,-0.5,0,0.5 \
         --axis alpha=0,0.4 \
         --axis teff=4000,4250,4500,4750,5000,5250,5500,5750,6000,6250,6500,6750,7000,7500,8000
     fits2h5 -q -o stars.h5 stars
@@ -126,7 +126,8 @@ simulated_library() {
 }
 
 @test "slow rotators, with the spectra's resolution matrices" {
-    simulated_library 5900,9100
+    # samples 0.1 Angstrom apart, between which are straight lines, would widen lines by 0.04 Angstrom
+    simulated_library 5900,9100 0.05
     rvs-template -q -o narrow.h5 --library-resolution none --setup r:5990:6810:0.25:FWHM=1.1774 \
         --setup z:8190:9010:0.25:FWHM=1.1774 stars.h5
     for arm in r:6000,6800 z:8200,9000; do
@@ -137,10 +138,10 @@ simulated_library() {
     done
     rvs-fit -q -t narrow.h5 --resolution-matrix --no-model -o rv.h5 frame-r.h5 frame-z.h5
     truth OBJTYPE,VRAD,VSINI truth-r.h5 /truth/table | grep TGT | cut -d' ' -f2,3 >truth
-    paste -d' ' <(column VRAD,VRAD_ERR,VSINI,VSINI_ERR rv.h5) truth |
-        awk '{ n++; v = ($1 - $5) / $2; r = ($3 - $6) / $4; sv += v * v; sr += r; qr += r * r; d += $3 - $6 }
-            END { printf "%d stars: pulls of v %.2f, of vsini %.2f; vsini off by %.2f km/s, %.2f sigma\n", n,
-                sqrt(sv / n), sqrt(qr / n), d / n, sr / n
-                exit !(sqrt(sv / n) < 1.2 && sqrt(qr / n) < 1.6 && (d / n)^2 < 0.5^2) }' >report || { cat report; false; }
-    cat report >&3
+    paste -d' ' <(column VRAD,VRAD_ERR rv.h5) <(cut -d' ' -f1 truth) | robust >v
+    paste -d' ' <(column VSINI,VSINI_ERR rv.h5) <(cut -d' ' -f2 truth) | robust >vsini
+    echo "$(wc -l <truth) stars: robust pulls, median of v $(cat v), of vsini $(cat vsini)" >&3
+    # the statistical error of a median is 0.2, that of a width 0.16
+    awk '{ exit !($1 < 1.35 && $2 * $2 < 0.6^2) }' v
+    awk '{ exit !($1 < 1.5 && $2 * $2 < 0.6^2) }' vsini
 }

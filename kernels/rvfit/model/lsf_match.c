@@ -12,8 +12,8 @@
  * within the diagonals of R, and which has the same sum, mean and variance. But for ends, b(w) = R(w) sum_m G H / sum_m
  * G^2 of frequencies v = w + 2 pi m. That is R/G where g reaches no further than Nyquist. (R/G up to Nyquist has twice
  * the power there, so that templates are sharper than spectra and slow rotators too fast; the inverse of the samples of
- * g, R / sum_m G, is too smooth.) Alias frequencies have the weight L(v)/L(w), L = (1 + v^2) exp(-(0.2 v)^2): lines
- * have a width of their own, and what depends on high frequencies is the width that is fitted. */
+ * g, R / sum_m G, is too smooth.) Alias frequencies have the weight of the power of lines, which have a width of their
+ * own. */
 #include <math.h>
 #include <string.h>
 
@@ -37,10 +37,9 @@ static const double WIDEST = 4;     /* pixels, sigma of g: no bins see such a sp
 /* Products of frequency responses, g^2, g eta and eta^2, and the functions of the lag that belong to them. */
 enum { GG, GH, HH, NPRODUCT };
 
-/* Of lines that a parameter of the fit widens. */
 static double line_power(double v)
 {
-    return (1 + v * v) * exp(-LINE * LINE * v * v);
+    return exp(-LINE * LINE * v * v);
 }
 
 static void responses(double g, double p, double w, double product[NPRODUCT])
