@@ -185,6 +185,23 @@ values() {
     [ -z "$(ls -A)" ]
 }
 
+@test "a petal, a tile, standards" {
+    sim --petal 3 --tile 1234 --standards 2 --psf-output psf.fits --truth truth.h5 -o image.fits
+    fits2h5 -q image.fits psf.fits -o image.h5
+    h5check image.h5 truth.h5
+    [ "$(h5table --csv -t /fibermap -c FIBER,DESI_TARGET image.h5 | tail -n +2 | paste -sd ' ')" = \
+        "1500,$((1 << 35)) 1501,$((1 << 35)) 1502,0 1503,0 1504,0" ]
+    [ "$(column truth.h5 FIBER | paste -sd ' ')" = '1500 1501 1502 1503 1504' ]
+    head -c 2880 image.fits | fold -w 80 | grep -q "^TILEID  = *1234 "
+    h5dump -a /image/camera image.h5 | grep -qF '"r3"'
+    h5dump -a /psf/camera image.h5 | grep -qF '"r3"'
+    # the light is the same, and lamps have no standards
+    sim -o plain.h5
+    h5diff plain.h5 image.h5 /image/data
+    sim --flat --standards 2 -o flat.h5
+    run ! h5table -t /fibermap -c DESI_TARGET flat.h5
+}
+
 @test "options that make no sense" {
     fails_with 2 'specx-sim: --sky-fibers: 4 sky fibres of 3*' specx-sim -n 3 --sky-fibers 4 -o x.h5
     fails_with 2 "specx-sim: --fibers: '0' should be a number above 0 or FIRST:LAST*" specx-sim -n 0 -o x.h5

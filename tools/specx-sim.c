@@ -42,6 +42,9 @@ static const spx_opt options[] = {
     SPX_HEADING("What is simulated"),
     SPX_OPTION(CHOICE, "arm", 'a', NULL, o.arm, "Built-in camera",
                .choices = SPX_CHOICES({"b", 'b'}, {"r", 'r'}, {"z", 'z'})),
+    SPX_OPTION(INT, "petal", 0, "N", o.petal,
+               "Spectrograph: the built-in camera r is r0 to r9, and its fibres are numbered from 500 N on", .min = 0,
+               .max = 9),
     SPX_OPTION(STRING, "psf", 0, "FILE", o.psf, "Camera with this PSF instead, HDF5 or a DESI PSF file"),
     SPX_OPTION(STRING, "fibers", 'n', "N|FIRST:LAST", o.fibers, "Fibres that are lit",
                .absent = "25 of a built-in camera, all of --psf, as many as SPECTRA"),
@@ -76,6 +79,9 @@ static const spx_opt options[] = {
                .min = 0, .max = 0.2),
     SPX_OPTION(INT, "sky-fibers", 0, "N", o.sky_fibers, "Fibres that see the sky only; -1: one in five", .min = -1,
                .max = 5000),
+    SPX_OPTION(INT, "standards", 0, "N", o.standards,
+               "Targets that the fibermap calls standard stars (STD_BRIGHT of DESI_TARGET), the first of the exposure",
+               .min = 0, .max = 5000),
     SPX_OPTION(FLAG, "sky", 0, NULL, o.sky, "No light of the night sky. Without it, every fibre has it", .no = 1),
     SPX_HEADING("Atmosphere"),
     SPX_OPTION(STRING, "sky-gradient", 0, "GX,GY", o.sky_gradient,
@@ -138,6 +144,8 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "ivar", 0, NULL, o.ivar, "Variance from the noise-free model, or from the noisy data",
                .choices = SPX_CHOICES({"model", SPX_SIM_IVAR_MODEL}, {"data", SPX_SIM_IVAR_DATA})),
     SPX_OPTION(INT, "expid", 0, "N", o.expid, "Exposure number in the header", .min = 0, .max = 99999999),
+    SPX_OPTION(INT, "tile", 0, "N", o.tile, "Tile in the header, TILEID", .min = 0, .max = 999999999,
+               .given = &o.has_tile, .no_default = 1, .absent = "none"),
     SPX_HEADING("Output"),
     SPX_OPTION(CHOICE, "format", 0, NULL, o.format,
                "HDF5, or a DESI preproc file; auto: by the name of the output, *.fits",
@@ -160,6 +168,8 @@ static spx_status make_header(spx_sim_scene *c, spx_err *e)
     spx_status st = spx_cards_set_string(h, "CAMERA", c->image.camera, "camera", e);
     if (st == SPX_OK)
         st = spx_cards_set_int(h, "EXPID", o.expid, "exposure number", e);
+    if (st == SPX_OK && o.has_tile)
+        st = spx_cards_set_int(h, "TILEID", o.tile, "tile", e);
     if (st == SPX_OK)
         st = spx_cards_set_double(h, "EXPTIME", o.exptime, "[s] exposure time", e);
     if (st == SPX_OK && o.mjd > 0)
@@ -255,7 +265,7 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
         st = spx_target_truth(c.nspec, c.target, c.first, c.targets_drawn, c.targets_drawn && o.models != NULL,
                               &c.truth, e);
     if (st == SPX_OK)
-        st = spx_sim_scene_tables(&c, e);
+        st = spx_sim_scene_tables(&o, &c, e);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write_all(s, &c, e);

@@ -185,10 +185,41 @@ static spx_status add_field(const spx_sim_scene *c, size_t first, size_t nrow, s
     return st;
 }
 
-spx_status spx_sim_scene_tables(spx_sim_scene *c, spx_err *e)
+/* Numbers the fibres of a table, whose first row is fibre `first` of its petal, as an instrument of ten petals does. */
+static spx_status number_fibers(long petal, size_t first, size_t nrow, spx_table *t, spx_err *e)
 {
     spx_status st = SPX_OK;
-    if (c->field != NULL)
+    for (size_t i = 0; i < nrow && st == SPX_OK && petal > 0; i++)
+        st = spx_table_set_i64(t, "FIBER", i, 500 * petal + (int64_t)(first + i), e);
+    return st;
+}
+
+/* Adds DESI_TARGET to a table of nrow fibres, the first of which is fibre `first`: 0 but for the first `n` targets. */
+static spx_status add_standards(const spx_sim_scene *c, long n, size_t first, size_t nrow, spx_table *t, spx_err *e)
+{
+    const int64_t std_bright = INT64_C(1) << 35; /* a bit of desitarget's desi_mask */
+    int64_t *bits = spx_alloc(nrow, sizeof *bits, e);
+    if (bits == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < c->nspec && n > 0; i++)
+        if (!c->target[i].sky && n-- > 0)
+            bits[c->first - first + i] = std_bright;
+    spx_status st = spx_table_add(t, "DESI_TARGET", H5T_NATIVE_INT64, NULL, bits, e);
+    spx_free(bits);
+    return st;
+}
+
+spx_status spx_sim_scene_tables(const spx_sim_args *o, spx_sim_scene *c, spx_err *e)
+{
+    const int standards = o->standards > 0 && !o->flat && o->arc == NULL;
+    spx_status st = number_fibers(o->petal, 0, c->psf.nspec, c->image.fibermap, e);
+    if (st == SPX_OK)
+        st = number_fibers(o->petal, c->first, c->nspec, c->truth, e);
+    if (st == SPX_OK && standards)
+        st = add_standards(c, o->standards, 0, c->psf.nspec, c->image.fibermap, e);
+    if (st == SPX_OK && standards)
+        st = add_standards(c, o->standards, c->first, c->nspec, c->truth, e);
+    if (st == SPX_OK && c->field != NULL)
         st = add_field(c, 0, c->psf.nspec, c->image.fibermap, e);
     if (st == SPX_OK && c->field != NULL)
         st = add_field(c, c->first, c->nspec, c->truth, e);

@@ -16,7 +16,7 @@ typedef struct {
     spx_sim_ivar ivar;
     const char *teff, *logg, *feh, *alpha, *velocity, *vsini, *mag, *snr, *gap, *site;
     spx_opt_list axis;
-    long sky_fibers, seed, badcolumns, saturated, nans, expid;
+    long sky_fibers, standards, seed, badcolumns, saturated, nans, expid, petal, tile;
     double step, exptime, readnoise, fullwell, cosmics, mjd;
     int sky, noise, has_mjd;
     const char *shift, *arc;
@@ -28,7 +28,7 @@ typedef struct {
     spx_sim_family spots;
     double throughput, fiber_scatter;
     long noise_seed, instrument_seed;
-    int has_noise_seed, has_instrument_seed;
+    int has_noise_seed, has_instrument_seed, has_tile;
 } spx_sim_args;
 
 /* Seed of what differs from exposure to exposure. */

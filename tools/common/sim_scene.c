@@ -72,6 +72,8 @@ static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, s
         st = read_psf(o, s, &c->psf, e);
     if (st != SPX_OK)
         return st;
+    if (o->psf == NULL)
+        c->psf.camera[1] = (char)('0' + o->petal);
     if (o->psf != NULL && o->fibers == NULL && given == 0)
         last = c->psf.nspec;
     if (last > c->psf.nspec)

@@ -54,8 +54,8 @@ spx_status spx_sim_scene_light(const spx_sim_args *o, spx_run *s, spx_sim_scene 
 /* Makes the image of it. */
 spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e);
 
-/* Adds what the options put in besides the targets to fibermap and truth table. */
-spx_status spx_sim_scene_tables(spx_sim_scene *c, spx_err *e);
+/* Adds numbers of fibres, standards, and what the options put in besides the targets to fibermap and truth table. */
+spx_status spx_sim_scene_tables(const spx_sim_args *o, spx_sim_scene *c, spx_err *e);
 
 /* Writes /truth, and the PSF that the image was drawn through. */
 spx_status spx_sim_scene_write_truth(hid_t file, const spx_sim_scene *c, spx_err *e);
