@@ -37,6 +37,14 @@ threads_of() {
     [ "$(cat n)" -eq 0 ]
 }
 
+@test "start: OMP_NUM_THREADS is the number of threads where -j is not given" {
+    [ "$(nproc)" -gt 1 ] || skip "one processor"
+    OMP_NUM_THREADS=1 threads_of rvs-template -q -s a:5050:5350:0.4:R=3000 -o t.h5 "$BATS_FILE_TMPDIR/library.h5" >n
+    [ "$(cat n)" -eq 0 ]
+    OMP_NUM_THREADS=1 threads_of rvs-template -q -j 2 -s a:5050:5350:0.4:R=3000 -o u.h5 "$BATS_FILE_TMPDIR/library.h5" >n
+    [ "$(cat n)" -ge 1 ]
+}
+
 @test "start: results do not depend on the threads that BLAS is told to have" {
     for n in 1 2 7; do
         rm -f t.h5 svd.h5

@@ -82,9 +82,10 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
     out[n] = (spx_opt){0};
     n = 0;
     t[n++] = (spx_opt)SPX_HEADING("Common options");
-    t[n++] = (spx_opt)SPX_OPTION(INT, "threads", 'j', "N", c->threads,
-                                 "Number of threads, 0 for one a processor. The result does not depend on it", .min = 0,
-                                 .max = 4096, .brief = !device && (flags & SPX_OUT_NONE));
+    t[n++] = (spx_opt)SPX_OPTION(
+        INT, "threads", 'j', "N", c->threads,
+        "Number of threads, 0 for OMP_NUM_THREADS or one a processor. The result does not depend on it", .min = 0,
+        .max = 4096, .brief = !device && (flags & SPX_OUT_NONE));
     t[n++] = (spx_opt)SPX_OPTION(
         STRING, "device", 0, "DEVICE", c->device,
         "Where to compute: auto, cpu, cuda (the first GPU), or some of them: cuda:0,2. Only those named are started; "
@@ -599,7 +600,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     if (c->progress < 0)
         c->progress = isatty(STDERR_FILENO) && !c->quiet;
     if (c->threads == 0)
-        c->threads = omp_get_num_procs();
+        c->threads = omp_get_max_threads();
     omp_set_num_threads((int)c->threads);
     spx_mem_limit(c->max_mem);
     spx_inventory_use(c->verify);
