@@ -184,5 +184,16 @@ coadd() {
     fails_with 2 '*--reject: goes with --coadd only*' h5merge --reject 3 r1.h5 z3.h5 -o x.h5
     fails_with 2 '*--scale: goes with --coadd only*' h5merge --scale grey r1.h5 z3.h5 -o x.h5
     fails_with 2 '*--by: does not go with --coadd*' h5merge --coadd simple --by rows r1.h5 z3.h5 -o x.h5
-    fails_with 2 '*--allow-missing: does not go with --coadd*' h5merge --coadd simple --allow-missing r1.h5 -o x.h5
+}
+
+@test "an exposure that is not there: an error, or a note in the product" {
+    from r1 r3
+    fails_with 3 '*gone.h5: cannot open*' coadd simple r1.h5 gone.h5 -o x.h5
+    fails_with 3 '*none of the inputs is there: gone.h5 lost.h5' h5merge -q --coadd simple --allow-missing gone.h5 lost.h5 -o x.h5
+    run --separate-stderr coadd simple --allow-missing gone.h5 r1.h5 r3.h5 lost.h5 -o some.h5
+    [ "$status" -eq 0 ]
+    h5dump -a /spectra/missing_inputs some.h5 | grep -qF '"gone.h5 lost.h5"'
+    coadd simple r1.h5 r3.h5 -o all.h5
+    h5diff some.h5 all.h5 /spectra/r
+    h5check some.h5
 }

@@ -70,13 +70,12 @@ static spx_status check_coadd(spx_err *e)
                                         : "--allow-topocentric");
     if (o.diagonals_given && (o.coadd == SPX_NO_CHOICE || o.coadd == SPX_COADD_SIMPLE))
         return spx_fail(e, SPX_EUSAGE, "--diagonals: goes with --coadd optimal or auto");
-    if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow_missing || o.allow.n > 0))
+    if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow.n > 0))
         return spx_fail(e, SPX_EUSAGE,
                         "%s: does not go with --coadd, which takes the arms and exposures that are there",
                         o.by_given         ? "--by"
                         : o.fibers != NULL ? "--fibers"
-                        : o.allow.n > 0    ? "--allow"
-                                           : "--allow-missing");
+                                           : "--allow");
     return SPX_OK;
 }
 
@@ -105,23 +104,33 @@ static spx_status parse_options(spx_merge_options *mo, spx_err *e)
     return SPX_OK;
 }
 
-/* The inputs; names of those that do not exist, and may not, in `absent`. */
-static spx_status open_inputs(spx_run *s, spx_merge_part *part, size_t *n, spx_text *absent, spx_err *e)
+/* Takes inputs that do not exist, and may not, out of the run's list; their names in `absent`. */
+static spx_status without_absent(spx_run *s, spx_text *absent, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    const size_t ninput = s->ninput;
+    for (size_t i = s->ninput = 0; i < ninput && st == SPX_OK; i++) {
+        char *name = s->input[i];
+        if (o.allow_missing && strcmp(name, "-") != 0 && access(name, F_OK) != 0 && errno == ENOENT) {
+            spx_warn("%s: is not there: going on without", name);
+            st = spx_text_add(absent, e, "%s%s", absent->n > 0 ? " " : "", name);
+        } else {
+            s->input[s->ninput++] = name;
+        }
+    }
+    if (st == SPX_OK && s->ninput == 0)
+        st = spx_fail(e, SPX_EINPUT, "none of the inputs is there: %s", absent->s);
+    return st;
+}
+
+static spx_status open_inputs(spx_run *s, spx_merge_part *part, spx_err *e)
 {
     spx_status st = SPX_OK;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
         spx_input *in = NULL;
-        const char *name = s->input[i];
-        if (o.allow_missing && strcmp(name, "-") != 0 && access(name, F_OK) != 0 && errno == ENOENT) {
-            spx_warn("%s: is not there: going on without", name);
-            st = spx_text_add(absent, e, "%s%s", absent->n > 0 ? " " : "", name);
-            continue;
-        }
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
-            part[(*n)++] = (spx_merge_part){in->file, in->name, in->dev, in->ino};
+            part[i] = (spx_merge_part){in->file, in->name, in->dev, in->ino};
     }
-    if (st == SPX_OK && *n == 0)
-        st = spx_fail(e, SPX_EINPUT, "%s: none of the inputs is there", s->input[0]);
     return st;
 }
 
@@ -176,21 +185,27 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_merge_options mo = {0};
     spx_text absent = {0};
     spx_merge *m = NULL;
-    size_t n = 0;
+    spx_merge_part *part = NULL;
     spx_err_options(spx_kernel_options);
-    if (check_coadd(e) != SPX_OK)
-        return e->code;
-    if (o.coadd != SPX_NO_CHOICE) {
+    spx_status st = check_coadd(e);
+    if (st == SPX_OK)
+        st = without_absent(s, &absent, e);
+    if (st == SPX_OK && o.coadd != SPX_NO_CHOICE) {
         o.c.method = (spx_coadd_method)o.coadd;
-        return spx_coadd_merge(&o.c, s, e);
+        o.c.absent = absent.n > 0 ? absent.s : NULL;
+        st = spx_coadd_merge(&o.c, s, e);
+        spx_text_free(&absent);
+        return st;
     }
-    spx_merge_part *part = spx_alloc(s->ninput, sizeof *part, e);
-    spx_status st = part == NULL ? SPX_EIO : parse_options(&mo, e);
+    if (st == SPX_OK && (part = spx_alloc(s->ninput, sizeof *part, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = parse_options(&mo, e);
     spx_run_step(s, "read");
     if (st == SPX_OK)
-        st = open_inputs(s, part, &n, &absent, e);
+        st = open_inputs(s, part, e);
     if (st == SPX_OK)
-        st = spx_merge_plan(n, part, &mo, &m, e);
+        st = spx_merge_plan(s->ninput, part, &mo, &m, e);
     if (st == SPX_OK)
         st = join(s, m, &absent, e);
     spx_merge_free(m);

@@ -8,6 +8,7 @@
 #include "base/pipeline.h"
 #include "common/coadd_inputs.h"
 #include "common/device.h"
+#include "h5/attr.h"
 #include "h5/write.h"
 #include "products/arm_h5.h"
 
@@ -310,6 +311,10 @@ spx_status spx_coadd_merge(const spx_coadd_args *a, spx_run *run, spx_err *e)
     spx_run_step(run, "tables");
     if (st == SPX_OK)
         st = spx_coadd_inputs_write(&w.in, w.all, w.file, e);
+    if (st == SPX_OK && a->absent != NULL)
+        st = spx_h5_set_str(w.file, "/spectra", "missing_inputs", a->absent, e);
+    if (st == SPX_OK && a->absent != NULL)
+        st = spx_run_record(run, "missing_inputs", e, "%s", a->absent);
     if (st == SPX_OK)
         st = report(&w, e);
     if (st == SPX_OK)
