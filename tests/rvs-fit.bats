@@ -131,6 +131,12 @@ column() {
     h5dump -H -d /rvfit/r/wavelength arms.h5 | grep 'SIMPLE { ( 251 )'
     run ! h5ls arms.h5/rvfit/z
     fails_with 2 "*no arm 'x'*" rvs-fit -t templates.h5 -w x:1,2 -o x.h5 spectra.h5
+    # an arm of the templates that the spectra lack, as where a camera failed
+    data frame-b0.h5
+    run --separate-stderr rvs-fit -t templates.h5 -w b:5050,5150 -w z:8550,8650 -w r:6450,6550 -o two.h5 \
+        frame-b0.h5 frame-r0.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: --wavelength z:8550,8650: the spectra have no arm 'z'"* ]]
     fails_with 2 "*'b' is not fitted*" rvs-fit -t templates.h5 --arms r -w b:5050,5150 -o x.h5 spectra.h5
     fails_with 2 "*nothing of 1-2*" rvs-fit -t templates.h5 -w r:1,2 -o x.h5 spectra.h5
     fails_with 2 "*nothing to fit*" rvs-fit -t templates.h5 -w 1,2 -o x.h5 spectra.h5

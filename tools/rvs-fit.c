@@ -178,13 +178,13 @@ static spx_status prepare(fit_run *r, spx_err *e)
     for (size_t a = 0; a < SPX_MAX_ARM && r->nq == 0 && st == SPX_OK; a++)
         r->nq = r->setup[a] != NULL ? 2 + r->setup[a]->npar : 0;
     if (st == SPX_OK)
-        st = spx_rvfit_choose_wavelengths(&o, &r->spectra, r->setup, e);
+        st = spx_rvfit_choose_wavelengths(&o, &r->templates, &r->spectra, r->setup, e);
     if (st == SPX_OK)
         st = spx_rvfit_leave_out(&o, s, &r->spectra, &r->bands, e);
     if (st == SPX_OK)
         st = spx_rvfit_args_options(&o, &r->templates.setup[0], fit, e);
     if (st == SPX_OK)
-        st = spx_rvfit_choose_jitter(&o, &r->spectra, fit, e);
+        st = spx_rvfit_choose_jitter(&o, &r->templates, &r->spectra, fit, e);
     if (st == SPX_OK)
         st = spx_run_hook(s, &fit->hook, e);
     fit->keep_model = o.model || s->common.hook != NULL;

@@ -109,10 +109,11 @@ typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_STEM, SPX_RANG
 
 /* The arms name[narm] that a text "VALUE", of all arms, or "ARM:VALUE", of one or of all of that name but for a number
  * at the end, sets: takes[narm]; the narrower goes before, and chosen[narm] is what each has been given so far. *value
- * points into the text. SPX_EUSAGE: no such arm, or two values for
- * the same. */
-static spx_status match_arms(const char *option, const char *what, const char *text, size_t narm,
-                             const char *const *name, spx_range_of *chosen, int *takes, const char **value, spx_err *e)
+ * points into the text. An arm that the templates have and the spectra lack, as where a camera failed, is warned of.
+ * SPX_EUSAGE: no such arm in either, or two values for the same. */
+static spx_status match_arms(const char *option, const char *what, const char *text, const spx_templates *t,
+                             size_t narm, const char *const *name, spx_range_of *chosen, int *takes, const char **value,
+                             spx_err *e)
 {
     const char *colon = strrchr(text, ':');
     const size_t len = colon != NULL ? (size_t)(colon - text) : 0;
@@ -133,15 +134,20 @@ static spx_status match_arms(const char *option, const char *what, const char *t
         takes[a] = chosen[a] < which;
         chosen[a] = takes[a] ? which : chosen[a];
     }
-    return found > 0 ? SPX_OK
-                     : spx_fail(e, SPX_EUSAGE, "%s %s: the spectra have no arm '%.*s'", option, text, (int)len, text);
+    char arm[32];
+    (void)snprintf(arm, sizeof arm, "%.*s", (int)len, text);
+    if (found == 0 && find_setup(t, arm) == NULL)
+        return spx_fail(e, SPX_EUSAGE, "%s %s: the spectra have no arm '%s'", option, text, arm);
+    if (found == 0)
+        spx_warn("%s %s: the spectra have no arm '%s'", option, text, arm);
+    return SPX_OK;
 }
 
 /* range[narm]: which wavelengths of each arm name[k] are fitted, of text[n]: "MIN,MAX" for all arms, "ARM:MIN,MAX" for
  * one, or for all of that name but for a number at the end; the narrower goes before; none where chosen[k] is
  * SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the same. */
-static spx_status name_ranges(size_t n, const char *const *text, size_t narm, const char *const *name,
-                              double (*range)[2], spx_range_of *chosen, spx_err *e)
+static spx_status name_ranges(size_t n, const char *const *text, const spx_templates *t, size_t narm,
+                              const char *const *name, double (*range)[2], spx_range_of *chosen, spx_err *e)
 {
     spx_status st = SPX_OK;
     memset(chosen, 0, narm * sizeof *chosen);
@@ -153,7 +159,7 @@ static spx_status name_ranges(size_t n, const char *const *text, size_t narm, co
             return spx_fail(e, SPX_EUSAGE, "--wavelength: '%s' is not MIN,MAX or ARM:MIN,MAX", text[i]);
         if (!(lo < hi))
             return spx_fail(e, SPX_EUSAGE, "--wavelength %s: the first wavelength has to be the smaller one", text[i]);
-        st = match_arms("--wavelength", "range", text[i], narm, name, chosen, takes, &pair, e);
+        st = match_arms("--wavelength", "range", text[i], t, narm, name, chosen, takes, &pair, e);
         for (size_t a = 0; a < narm && st == SPX_OK; a++)
             if (takes[a]) {
                 range[a][0] = lo;
@@ -188,8 +194,8 @@ spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectr
     return st;
 }
 
-spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_parts *p, spx_rvfit_options *fit,
-                                   spx_err *e)
+spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
+                                   spx_rvfit_options *fit, spx_err *e)
 {
     const char *name[SPX_MAX_ARM], *value;
     spx_range_of chosen[SPX_MAX_ARM] = {0};
@@ -201,7 +207,7 @@ spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_pa
         const char *text = o->jitter.value[i];
         int takes[SPX_MAX_ARM];
         double jitter = NAN;
-        st = match_arms("--jitter", "jitter", text, p->all.narm, name, chosen, takes, &value, e);
+        st = match_arms("--jitter", "jitter", text, t, p->all.narm, name, chosen, takes, &value, e);
         if (st == SPX_OK && strcmp(value, "fit") != 0 &&
             (spx_parse_double(value, "--jitter", &jitter, NULL) != SPX_OK || !(jitter >= 0 && jitter <= 1)))
             st = spx_fail(e, SPX_EUSAGE, "--jitter %s: give a fraction of the flux, 0 to 1, or 'fit'", text);
@@ -269,8 +275,8 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
     return st;
 }
 
-spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_parts *p, const spx_setup **setup,
-                                        spx_err *e)
+spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, const spx_templates *t, spx_spectra_parts *p,
+                                        const spx_setup **setup, spx_err *e)
 {
     const spx_spectra *s = &p->all;
     const char *name[SPX_MAX_ARM];
@@ -279,7 +285,7 @@ spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_par
     size_t left_out = 0, fitted = 0;
     for (size_t a = 0; a < s->narm; a++)
         name[a] = p->base[a];
-    spx_status st = name_ranges(o->wavelength.n, o->wavelength.value, s->narm, name, range, chosen, e);
+    spx_status st = name_ranges(o->wavelength.n, o->wavelength.value, t, s->narm, name, range, chosen, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         const spx_arm *arm = &s->arm[a];
         const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];

@@ -20,8 +20,8 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
 
 /* Cuts the arms that have a setup to --wavelength; those that have nothing of what it says of all arms lose theirs.
  * SPX_EUSAGE: no such arm, no range, two for the same, or nothing is left. */
-spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, spx_spectra_parts *p, const spx_setup **setup,
-                                        spx_err *e);
+spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, const spx_templates *t, spx_spectra_parts *p,
+                                        const spx_setup **setup, spx_err *e);
 
 /* Leaves out of the spectra what --leave-out says; the bands are in use as long as the spectra. SPX_EUSAGE: not a band;
  * SPX_EINPUT: a file that holds none. */
@@ -29,7 +29,7 @@ spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectr
                                spx_err *e);
 
 /* Sets the jitter of each arm by --jitter. SPX_EUSAGE: no such arm, no fraction, or two for the same. */
-spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_spectra_parts *p, spx_rvfit_options *fit,
-                                   spx_err *e);
+spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
+                                   spx_rvfit_options *fit, spx_err *e);
 
 #endif
