@@ -136,6 +136,10 @@ values() {
     fails_with 3 "*is of arm 'b', of which stars-r0.h5 has no templates*" specx-flux --fit stars-r0.h5 -o x.h5 frame-b0.h5
     specx-flux -q --fit stars-r0.h5 -o c.h5 frame-r0.h5
     fails_with 3 '*relative flux*calibrated already*' specx-flux --fit stars-r0.h5 -o x.h5 c.h5
+    # a camera without light
+    specx-sim -q --arm r --fibers 8 --sky-fibers 2 --no-sky --wavelength 6400,6600 --mag 60 --format hdf5 -o dark.h5
+    specx-extract -q -w 6400,6600,0.8 -o dark-r0.h5 dark.h5
+    fails_with 3 '*no wavelength has a response*no light*' specx-flux -q --fit stars-r0.h5 -o x.h5 dark-r0.h5
     # stars of another exposure
     specx-sim -q --seed 99 --arm r --fibers 4 --sky-fibers 1 --no-sky --wavelength 6400,6600 --format hdf5 -o other.h5
     specx-extract -q -w 6400,6600,0.8 -o other-r0.h5 other.h5

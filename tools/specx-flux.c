@@ -75,6 +75,15 @@ static spx_status check_frame(const work *w, const job *j, spx_err *e)
     return SPX_OK;
 }
 
+/* Is there a bin with an error? */
+static int has_information(const spx_arm *a, size_t nspec)
+{
+    size_t i = 0;
+    while (i < nspec * a->nwave && !(a->ivar[i] > 0))
+        i++;
+    return i < nspec * a->nwave;
+}
+
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
@@ -128,6 +137,8 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     if (st == SPX_OK)
         st = w->d.backend.flux_apply(&w->d.backend, used, j->factor, w->options.nthreads, f->nspec, &f->arm, &j->nbad,
                                      e);
+    if (st == SPX_OK && o.apply == NULL && !has_information(&f->arm, f->nspec))
+        st = spx_fail(e, SPX_EINPUT, "no wavelength has a response: the standard stars have no light here");
     (void)snprintf(f->arm.unit, sizeof f->arm.unit, "%s", used->unit);
     j->seconds = spx_seconds() - begin;
     return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
