@@ -424,6 +424,9 @@ install: all
 	$(INSTALL) -d $(datadir)/demo
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
+	$(INSTALL) -d $(datadir)/night
+	$(INSTALL) -m 644 share/reduce.mk $(datadir)
+	$(INSTALL) -m 755 $(wildcard share/night/*.sh) $(datadir)/night
 	$(INSTALL) -d $(datadir)/examples
 	$(INSTALL) -m 644 $(wildcard share/examples/*) $(datadir)/examples
 	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))
@@ -437,6 +440,12 @@ uninstall:
 ## demo: a simulated exposure from CCD images to radial velocities, in demo-out/
 demo: all
 	@PATH="$(abspath $(BUILD))/bin:$$PATH" share/demo/demo.sh demo-out
+
+## simulate-night: a simulated night from images to velocities, in night-out/ (EXPOSURES=3 PETALS=1 FIBRES=50 WIDTH=whole)
+.PHONY: simulate-night
+simulate-night: all
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH FAULTS,$(if $($v),$v='$($v)')) \
+	    share/night/demo.sh night-out
 
 ## clean: remove all that was built
 clean:

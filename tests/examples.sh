@@ -22,6 +22,7 @@ for n in 1 2; do
 done
 rm lamp.fits
 h5merge -q frame-b0.h5 frame-r0.h5 frame-z0.h5 -o spectra.h5
+ln -s "$(cd "$(dirname "$0")/../share" && pwd)"/{reduce.mk,night/simulate.sh} .
 mock_traces --shifts array.h5
 mock_network payne.npz
 rvs-fit -q --templates templates.h5 spectra.h5 -o rv.h5

@@ -20,6 +20,10 @@ house() {
     [ -s root/opt/spx/share/man/man7/specpipe.7 ]
     [ -s root/opt/spx/share/man/man5/specpipe-schema.5 ]
     [ -s root/opt/spx/share/specpipe/schemas/frame.schema ]
+    # the rules find their scripts
+    touch b1-01.img templates.h5 continuum.h5
+    PATH=$PWD/root/opt/spx/bin:$PATH make -n -f root/opt/spx/share/specpipe/reduce.mk NIGHT=1 IMAGES=CAM-EXPID.img OUT=out |
+        grep -q 'specx-extract .* out/frame-b1-01.h5'
     [ "$(root/opt/spx/bin/h5check --version)" = "h5check (specpipe) $(cat "$SPX_ROOT/VERSION")" ]
     house uninstall
     [ -z "$(find root ! -type d)" ]

@@ -1,0 +1,177 @@
+# Reduces a night: pre-processed images and PSFs to spectra, coadds and velocities (specpipe-night(7)).
+#
+#     make -f reduce.mk NIGHT=20201214 -j8           all that can be made; status 2 when something failed
+#     make -f reduce.mk NIGHT=20201214 status        done, missing, failed
+#     make -f reduce.mk NIGHT=20201214 retry         forget failures, so that they are tried again
+#
+# A target is a product, and nothing else says what is done: products appear when complete. One that cannot be made
+# leaves a record beside it, PRODUCT.failed, which takes its place as a target until its inputs change (night/job.sh); what
+# depends on it is made from the rest.
+
+SHARE := $(dir $(realpath $(lastword $(MAKEFILE_LIST))))night
+
+# ---- settings: on the command line, or in a file night.mk in the current folder ----
+
+-include night.mk
+ifndef NIGHT
+$(error Which night? NIGHT=20201214)
+endif
+
+# Names of the files; NIGHT, EXPID and CAM (b0 ... z9) stand for themselves, * for anything.
+IMAGES     ?= preproc/NIGHT/EXPID/preproc-CAM-EXPID.fits*
+PSFS       ?= psf/NIGHT/psf-CAM.fits*
+OUT        ?= redux/$(NIGHT)
+# Coadds and velocities: a group is a tile or an exposure.
+GROUP      ?= tile
+# Templates: for velocities, and with their continuum for the standard stars (rvs-template --norm median).
+TEMPLATES  ?= templates.h5
+CONTINUUM  ?= continuum.h5
+# Arms: the first letters of the cameras' names. Bins, Angstrom; lines for the zero point of the wavelengths.
+ARMS       ?= b r z
+BINS_b     ?= 3600,5800,0.8
+BINS_r     ?= 5760,7620,0.8
+BINS_z     ?= 7520,9824,0.8
+LINES_b    ?= none
+LINES_r    ?= sky
+LINES_z    ?= sky
+# Options of the programs. STANDARD: which stars give the response, and the parts of their spectra that are fitted.
+COMMON     ?= --reproducible
+EXTRACT    ?= --reject 5 --barycentric
+FLAT       ?=
+SKY        ?=
+FLUX       ?=
+STANDARD   ?= --objtypes STD_ --npoly 20 -w b:3750,5650 -w r:6335,6855 -w z:8360,8920
+VELOCITY   ?= --resolution-matrix
+# The page of the night: a command that makes $(OUT)/night.html of the products in OUT.
+PAGE       ?=
+# Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
+DEVICES    ?=
+
+# ---- the night: cameras, exposures and their files ----
+
+ifneq ($(filter-out tile exposure,$(GROUP)),)
+$(error GROUP=$(GROUP): a group is tile or exposure)
+endif
+$(shell mkdir -p $(OUT))
+PLAN := $(shell bash $(SHARE)/plan.sh '$(NIGHT)' '$(IMAGES)' '$(PSFS)' '$(OUT)' > $(OUT)/plan.mk || echo failed)
+ifneq ($(PLAN),)
+$(error There is no plan of the night $(NIGHT): see above)
+endif
+include $(OUT)/plan.mk
+
+PETALS     := $(sort $(foreach a,$(ARMS),$(patsubst $a%,%,$(filter $a%,$(CAMERAS)))))
+GROUPS     := $(if $(filter tile,$(GROUP)),$(sort $(foreach e,$(SCIENCE),$(TILE-$e))),$(SCIENCE))
+members     = $(if $(filter tile,$(GROUP)),$(foreach e,$(SCIENCE),$(if $(filter $1,$(TILE-$e)),$e)),$1)
+# Names of products: each of the first list with each of the second.
+cross       = $(foreach a,$2,$(foreach b,$3,$(OUT)/$1-$a-$b.h5))
+
+PRODUCTS   := $(CAMERAS:%=$(OUT)/psf-%.h5) $(call cross,frame,$(CAMERAS),$(FLATS)) $(if $(FLATS),$(CAMERAS:%=$(OUT)/flat-%.h5)) \
+              $(foreach p,psf frame sframe cframe,$(call cross,$p,$(CAMERAS),$(SCIENCE))) \
+              $(foreach p,standards spectra,$(call cross,$p,$(PETALS),$(SCIENCE))) \
+              $(foreach g,$(GROUPS),$(OUT)/coadd-$g.h5 $(OUT)/rv-$g.h5 $(OUT)/rvtab-$g.fits)
+
+# ---- how make sees failures ----
+
+# A product that failed is present as its record: `made` names what there is, or what will be. In a recipe, `o` is the
+# product that is to be made, and the shell's $$(made ...) prints those of some products that exist.
+FAILED     := $(foreach f,$(wildcard $(OUT)/*.failed),$(if $(wildcard $(f:.failed=)),,$f))
+made        = $(foreach p,$1,$p$(if $(filter $p.failed,$(FAILED)),.failed))
+o           = $(@:.failed=)
+# Parts of a product's name: r0-00000012 is camera r0, arm r, exposure 00000012; 0-00000012 is petal 0.
+stem        = $(basename $(*:.failed=))
+cam         = $(firstword $(subst -, ,$(stem)))
+exp         = $(word 2,$(subst -, ,$(stem)))
+arm         = $(strip $(foreach a,$(ARMS),$(if $(filter $a%,$(cam)),$a)))
+petal       = $(patsubst $(arm)%,%,$(cam))
+# Files that a product is made of.
+image       = $(IMAGE-$(stem))
+arcs        = $(ARCS:%=$(OUT)/inputs/$(cam)-%)
+arc         = $(firstword $(foreach e,$(ARCS),$(wildcard $(IMAGE-$(cam)-$e))) $(foreach e,$(ARCS),$(IMAGE-$(cam)-$e)))
+trace       = $(OUT)/psf-$(if $(filter $(FLATS),$(exp)),$(cam),$(stem)).h5
+lamps       = $(FLATS:%=$(OUT)/frame-$(cam)-%.h5)
+flat        = $(if $(FLATS),$(OUT)/flat-$(cam).h5)
+arms        = $(foreach a,$(ARMS),$(if $(filter $a$(cam),$(CAMERAS)),$(OUT)/$1-$a$(stem).h5))
+spectra     = $(foreach e,$(call members,$(stem)),$(PETALS:%=$(OUT)/spectra-%-$e.h5))
+device      = $(if $(DEVICES),--device $$DEVICE)
+
+# Recipes are run by job.sh, which keeps the record, finds a device, and divides the processors among the jobs.
+SHELL       = $(SHARE)/job.sh
+.SHELLFLAGS = $@ $^ -c
+.ONESHELL:
+.SECONDEXPANSION:
+.SECONDARY:
+.SUFFIXES:
+export DEVICES OUT
+
+page        = $(if $(PAGE),$(OUT)/night.html)
+# The list of products is too long for a command.
+report      = $(file >$(OUT)/products.txt,$(PRODUCTS) $(page))$(SHARE)/status.sh $(OUT) <$(OUT)/products.txt
+
+.PHONY: all status retry
+all: $(call made,$(PRODUCTS) $(page))
+	@$(report)
+
+status:
+	@$(report) || true
+
+retry:
+	rm -f $(OUT)/*.failed
+
+# ---- products of a camera ----
+
+# The PSF of the night. Where there is an arc it follows its lines, twice: the first time finds most of it.
+$(foreach c,$(CAMERAS),$(OUT)/psf-$c.h5 $(OUT)/psf-$c.h5.failed): $(OUT)/psf-%: $(OUT)/inputs/$$(cam) $$(arcs)
+	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(device) --lamp |
+	    specx-shift $(COMMON) $(device) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
+
+# Traces of an exposure.
+$(OUT)/psf-%: $(OUT)/inputs/$$(stem) $$(call made,$(OUT)/psf-$$(cam).h5)
+	fits2h5 $(COMMON) $(image) |
+	    specx-shift $(COMMON) $(device) --lines $(LINES_$(arm)) --psf-only -f -o $o - $(OUT)/psf-$(cam).h5
+
+# Spectra; a flat is extracted with the PSF of the night.
+$(OUT)/frame-%: $(OUT)/inputs/$$(stem) $$(call made,$$(trace))
+	fits2h5 $(COMMON) $(image) |
+	    specx-extract $(COMMON) $(device) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o - $(trace)
+
+# Fibre flat of the night.
+$(OUT)/flat-%: $$(call made,$$(lamps))
+	specx-flat $(COMMON) $(device) $(FLAT) -f -o $o $$(made $^)
+
+# Flat-fielded and without sky; the model of the sky is in the same file.
+$(OUT)/sframe-%: $$(call made,$(OUT)/frame-$$(stem).h5 $$(flat))
+	specx-sky $(COMMON) $(device) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
+
+# Calibrated with the standard stars of the petal.
+$(OUT)/cframe-%: $$(call made,$(OUT)/sframe-$$(stem).h5 $(OUT)/standards-$$(petal)-$$(exp).h5)
+	specx-flux $(COMMON) $(device) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
+
+# ---- products of a petal ----
+
+# Models of the standard stars.
+$(OUT)/standards-%: $$(call made,$$(call arms,sframe)) $(CONTINUUM)
+	h5merge $(COMMON) --by cameras --allow-missing $(call arms,sframe) |
+	    rvs-fit $(COMMON) $(device) -t $(CONTINUUM) --resolution-matrix $(STANDARD) --with-template -f -o $o
+
+$(OUT)/spectra-%: $$(call made,$$(call arms,cframe))
+	h5merge $(COMMON) --by cameras --allow-missing -f -o $o $(call arms,cframe)
+
+# ---- products of a group ----
+
+$(OUT)/coadd-%: $$(call made,$$(spectra))
+	h5merge $(COMMON) $(device) --allow-missing --coadd auto -f -o $o $(spectra)
+
+# Exposures of a star are fitted together, each with its own resolution.
+$(OUT)/rv-%: $$(call made,$$(spectra)) $(TEMPLATES)
+	rvs-fit $(COMMON) $(device) -t $(TEMPLATES) $(VELOCITY) --joint target -f -o $o $$(made $(spectra))
+
+$(OUT)/rvtab-%: $$(call made,$(OUT)/rv-$$(stem).h5)
+	h52fits $(COMMON) -f -o $o $(OUT)/rv-$(stem).h5
+
+$(TEMPLATES) $(CONTINUUM):
+	$(error $@ is not there: make TEMPLATES and CONTINUUM as specpipe-night(7) says, or say where they are)
+
+# ---- the night ----
+
+$(OUT)/night.html $(OUT)/night.html.failed: $(call made,$(PRODUCTS))
+	$(PAGE)

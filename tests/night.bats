@@ -1,0 +1,150 @@
+# share/reduce.mk: a simulated night with failures and restarts (reduce.bats: its rules, without computing).
+
+load common
+
+# The night of `make simulate-night`, with a dark camera b0 in exposure 3, a broken file of camera r0 in exposure 4 and no
+# PSF of camera z0; and its reduction, which says so.
+setup_file() {
+    PATH=$SPX_BUILD/bin:$PATH
+    cd "$BATS_FILE_TMPDIR" || return
+    FIBRES=25 "$SPX_ROOT/share/night/simulate.sh" night || return
+    cd night || return
+    local status=0
+    reduce -j2 >first.log 2>&1 || status=$?
+    echo $status >first.status
+}
+
+# reduce [ARGUMENT...]: make of the night that setup_file simulates
+reduce() { "${reduce[@]}" "$@"; }
+reduce=(make -f "$SPX_ROOT/share/reduce.mk" NIGHT=20201214)
+
+# night: a copy of the night, with its reduction, in the current folder
+night() {
+    cp -a "$BATS_FILE_TMPDIR/night/." .
+}
+
+failures() {
+    (cd "$1" && ls ./*.failed) | sed 's|^\./||; s|\.failed$||'
+}
+
+@test "a night with failures: each costs its own products, and is listed with the command that repeats it" {
+    night
+    [ "$(cat first.status)" -eq 2 ]
+    diff - <(failures redux/20201214) <<END
+cframe-b0-00000003.h5
+cframe-r0-00000004.h5
+cframe-z0-00000003.h5
+cframe-z0-00000004.h5
+cframe-z0-00000005.h5
+flat-z0.h5
+frame-r0-00000004.h5
+frame-z0-00000002.h5
+frame-z0-00000003.h5
+frame-z0-00000004.h5
+frame-z0-00000005.h5
+psf-r0-00000004.h5
+psf-z0-00000003.h5
+psf-z0-00000004.h5
+psf-z0-00000005.h5
+psf-z0.h5
+sframe-r0-00000004.h5
+sframe-z0-00000003.h5
+sframe-z0-00000004.h5
+sframe-z0-00000005.h5
+END
+    # three of these are causes
+    [ "$(grep -cx 'because: ' redux/20201214/*.failed | grep -c ':1$')" -eq 3 ]
+    grep -qx 'message:' redux/20201214/psf-z0.h5.failed
+    reduce status >status
+    grep -qx 'cframe  *4  *0  *5' status
+    grep -q 'psf-z0.fits: cannot open' status
+    # the command that repeats a failure
+    sed -n '/psf-r0-00000004.h5 failed/,/^$/p' status | sed '1,/again:/d' >again
+    run bash -o pipefail again
+    [ "$status" -eq 3 ]
+    [[ $output == *"preproc-r0-00000004.fits"*truncated* ]]
+    # what is built from the rest says what it lacks
+    h5dump -a /spectra/missing_inputs redux/20201214/spectra-0-00000003.h5 | grep -q 'cframe-b0-00000003.h5 .*cframe-z0-00000003.h5'
+    h5check redux/20201214/*.h5
+    # nothing is left to be done, and the status stays
+    run reduce -j2
+    [ "$status" -eq 2 ]
+    run ! grep -q 'specx-\|h5merge' <(reduce -n | grep -v status.sh)
+}
+
+# pulls RV TRUTH: number of stars, mean and rms of (v - truth) / error
+pulls() {
+    join -t, <(h5table --csv -c TARGETID,VRAD "$2" | sort) <(h5table --csv -c TARGETID,VRAD,VRAD_ERR "$1" | sort) |
+        awk -F, '$1 != "TARGETID" { z = ($3 - $2) / $4; n++; s += z; q += z * z } END { print n, s / n, sqrt(q / n) }'
+}
+
+@test "files that arrive late: what depends on them is made, and nothing else" {
+    night
+    # older than everything
+    mv psf/20201214/lost-z0.fits psf/20201214/psf-z0.fits
+    mv whole-r0-00000004.fits preproc/20201214/00000004/preproc-r0-00000004.fits
+    touch -d 2020-12-15 psf/20201214/psf-z0.fits preproc/20201214/00000004/preproc-r0-00000004.fits
+    find redux -name '*.h5' -printf '%T@ %p\n' | sort >before
+    run reduce -j2
+    [ "$status" -eq 2 ]
+    [ "$(failures redux/20201214)" = cframe-b0-00000003.h5 ]
+    find redux -name '*.h5' -printf '%T@ %p\n' | sort >after
+    comm -12 before after | sed 's|.*/||; s|\.h5$||' | sort >kept
+    diff - kept <<END
+flat-b0
+flat-r0
+frame-b0-00000002
+frame-b0-00000003
+frame-b0-00000004
+frame-b0-00000005
+frame-r0-00000002
+frame-r0-00000003
+frame-r0-00000005
+psf-b0
+psf-b0-00000003
+psf-b0-00000004
+psf-b0-00000005
+psf-r0
+psf-r0-00000003
+psf-r0-00000005
+sframe-b0-00000003
+sframe-b0-00000004
+sframe-b0-00000005
+sframe-r0-00000003
+sframe-r0-00000005
+END
+    local tile z
+    for tile in 100 101; do
+        z=$(pulls redux/20201214/rv-$tile.h5 truth/r0-$tile.h5)
+        echo "tile $tile: stars, mean and rms of pulls: $z"
+        awk '{ exit !($1 == 20 && $2 > -0.8 && $2 < 0.8 && $3 > 0.6 && $3 < 1.5) }' <<<"$z"
+    done
+    h5check redux/20201214/*.h5
+}
+
+@test "kill -9 at any time, and make again: the same bytes" {
+    night
+    rm -r redux preproc/20201214/0000000[34]
+    mkdir redux
+    local n pid f
+    for n in 1 4 9 12; do
+        setsid "${reduce[@]}" -j2 >log 2>&1 &
+        pid=$!
+        wait_for $pid eval '[ $(find redux -name "*.h5" | wc -l) -ge $n ]'
+        kill -9 -- -$pid
+        wait $pid || true
+    done
+    run reduce -j2
+    [ "$status" -eq 2 ]
+    specpipe-info --clean redux/20201214
+    [ -z "$(find redux -name '.*specpipe*')" ]
+    n=0
+    for f in redux/20201214/*.h5 redux/20201214/*.fits; do
+        cmp "$f" "$BATS_FILE_TMPDIR/night/$f"
+        n=$((n + 1))
+    done
+    for f in redux/20201214/*.failed; do
+        diff <(grep -v ^folder: "$f") <(grep -v ^folder: "$BATS_FILE_TMPDIR/night/$f")
+    done
+    [ $n -ge 15 ]
+}

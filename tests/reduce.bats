@@ -1,0 +1,141 @@
+# share/reduce.mk with programs that take no time: names of files, groups, failures, devices. night.bats reduces a night.
+
+load common
+
+# Programs that take no time: each notes in calls when it begins and ends, and what it is told of the device. They need
+# their inputs, but for h5merge; those whose output is named in bad fail with the status that stands there.
+fake_programs() {
+    mkdir fake
+    cat >fake/fits2h5 <<'END'
+#!/usr/bin/env bash
+device=none output=
+for ((i = 1; i <= $#; i++)); do
+    case ${!i} in
+    --device) j=$((i + 1)) device=${!j} ;;
+    -o) j=$((++i)) output=${!j} ;;
+    out/*) [ -e "${!i}" ] || [ "${0##*/}" = h5merge ] || exit 3 ;;
+    esac
+done
+[ ! -p /dev/stdin ] || cat >/dev/null
+[ "$output" ] || exec echo
+echo "begin $device $output" >>calls
+[ $device = none ] || sleep 0.03
+echo "end $device $output" >>calls
+status=$(sed -n "s/^${output##*/} //p" bad)
+[ ! "$status" ] || exit "$status"
+echo >"$output"
+END
+    chmod +x fake/fits2h5
+    local p
+    for p in specx-shift specx-extract specx-flat specx-sky specx-flux h5merge rvs-fit h52fits; do cp fake/fits2h5 fake/$p; done
+    PATH=$PWD/fake:$PATH
+    true | tee calls >bad
+}
+
+# empty_night CAMERA...: names and headers of a night of four exposures of two tiles, without data
+empty_night() {
+    local c e
+    mkdir -p in
+    touch templates.h5 continuum.h5
+    for c in "$@"; do
+        touch in/psf_$c
+        for e in 0007 0008 0009 0010 0011; do
+            printf "%-80s%-80s%-80s" "SIMPLE  =                    T" \
+                "FLAVOR  = '$([ $e = 0007 ] && echo flat || echo science)'" "TILEID  =                 $((10#$e % 2 + 50)) / tile" >in/${c}_n1_$e.img
+        done
+    done
+}
+
+quick() {
+    make -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out "$@"
+}
+
+records() {
+    (cd "$1" && ls ./*.failed) | sed 's|^\./||; s|\.failed$||'
+}
+
+made_by() { sed -n 's|^begin [^ ]* out/||p' calls | sort; }
+
+@test "names of files by pattern; groups by tile and exposure; what is made when" {
+    fake_programs
+    empty_night b3 r3 b4
+    quick -j4 >log
+    made_by >made
+    [ "$(grep -c ^frame- made)" -eq 15 ]
+    grep -qx 'flat-b4.h5' made
+    [ "$(grep ^coadd- made | xargs)" = 'coadd-50.h5 coadd-51.h5' ]
+    [ "$(grep ^spectra- made | xargs)" = "$(echo spectra-{3,4}-00{08,09,10,11}.h5)" ]
+    [ "$(uniq -d made)" = '' ]
+    quick GROUP=exposure >log
+    [ "$(made_by | grep ^rv- | xargs)" = 'rv-0008.h5 rv-0009.h5 rv-0010.h5 rv-0011.h5 rv-50.h5 rv-51.h5' ]
+    # an exposure more, and a flat that changed
+    local c
+    for c in b3 r3 b4; do cp in/${c}_n1_0009.img in/${c}_n1_0012.img; done
+    echo >>in/r3_n1_0007.img
+    true >calls
+    quick >log
+    [ "$(made_by | grep -e b4 | xargs)" = 'cframe-b4-0012.h5 frame-b4-0012.h5 psf-b4-0012.h5 sframe-b4-0012.h5' ]
+    [ "$(made_by | grep -e ^frame -e ^flat | xargs)" = 'flat-r3.h5 frame-b3-0012.h5 frame-b4-0012.h5 frame-r3-0007.h5 frame-r3-0012.h5' ]
+    [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
+}
+
+@test "a night that cannot be: no images, no templates, another group" {
+    fake_programs
+    run quick
+    [ "$status" -eq 2 ]
+    [[ $output == *"no images in/CAM_NIGHT_EXPID.img of night n1"* ]]
+    run quick PSFS=psf
+    [[ $output == *"PSFS=psf needs CAM"* ]]
+    empty_night b1
+    run quick GROUP=moon
+    [[ $output == *"a group is tile or exposure"* ]]
+    rm continuum.h5
+    run quick
+    [ "$status" -eq 2 ]
+    [[ $output == *"continuum.h5 is not there"* ]]
+    run make -f "$SPX_ROOT/share/reduce.mk"
+    [[ $output == *"Which night?"* ]]
+}
+
+@test "devices are shared, and none takes two jobs" {
+    fake_programs
+    empty_night b1 r1 z1
+    quick -j8 DEVICES='cuda:0 cuda:1' >log
+    quick status | grep '^frame  *15  *0  *0$'
+    awk '$2 ~ /^cuda/ { n[$2] += $1 == "begin" ? 1 : -1; jobs[$2] += $1 == "begin"
+                if (n[$2] > 1) { print "two jobs: " $0; bad = 1 } }
+        n["cuda:0"] + n["cuda:1"] == 2 { both = 1 }
+        END { exit bad || !both || jobs["cuda:0"] < 5 || jobs["cuda:1"] < 5 }' calls
+}
+
+@test "failures of the machine are tried again, those of the input are not" {
+    fake_programs
+    empty_night b1 r1
+    printf '%s\n' 'frame-b1-0008.h5 137' 'sframe-r1-0009.h5 3' 'rv-50.h5 1' >bad
+    run quick -j4
+    [ "$status" -eq 2 ]
+    [ "$(records out | xargs)" = 'cframe-b1-0008.h5 cframe-r1-0009.h5 frame-b1-0008.h5 rv-50.h5 rvtab-50.fits sframe-b1-0008.h5 sframe-r1-0009.h5' ]
+    true >calls
+    true >bad
+    run quick -j4
+    [ "$status" -eq 2 ]
+    [ "$(made_by | xargs)" = 'cframe-b1-0008.h5 cframe-r1-0008.h5 coadd-50.h5 frame-b1-0008.h5 rv-50.h5 rvtab-50.fits sframe-b1-0008.h5 spectra-1-0008.h5 standards-1-0008.h5' ]
+    [ "$(records out | xargs)" = 'cframe-r1-0009.h5 sframe-r1-0009.h5' ]
+    # asked for
+    quick retry
+    quick -j4 >log
+    run ! records out
+    quick status | grep 'sframe  *8  *0  *0$'
+}
+
+@test "a page, where there is a program for it" {
+    fake_programs
+    empty_night b1
+    quick -j4 PAGE='ls out/rv-50.h5 > $o' >log
+    grep -qx out/rv-50.h5 out/night.html
+    run quick PAGE='false'
+    [ "$status" -eq 0 ]
+    rm out/night.html
+    run quick PAGE='false'
+    [ "$status" -eq 2 ]
+}
