@@ -187,17 +187,17 @@ velocities() {
     done | awk -F , "$functions"'
         { g = $1; if (!(g in seen)) { seen[g] = ++n; group[n] = g } stars[g]++
           if ($3 == 0) { good[g]++; e[g] = e[g] " " $2 }
-          for (b = 1; b <= 1024; b *= 2) if (int($3 / b) % 2) { bits[g, b]++; any[b] = 1 } }
+          for (b = 1; b <= 1048576; b *= 2) if (int($3 / b) % 2) { bits[g, b]++; any[b] = 1 } }
         END {
             text[1] = "no lines"; text[2] = "edge of velocities"; text[4] = "error above 100 km/s"; text[8] = "edge of parameters"; text[16] = "v sin i above 100 km/s"
-            text[32] = "bad spectrum"; text[64] = "bad curvature"; text[128] = "bad profile"; text[256] = "χ² not of noise"; text[512] = "negative light"; text[1024] = "exposures disagree"
+            text[32] = "bad spectrum"; text[64] = "bad curvature"; text[128] = "bad profile"; text[256] = "χ² not of noise"; text[512] = "negative light"; text[1024] = "exposures disagree"; text[2048] = "templates too wide"
             printf "<div class=scroll><table><thead><tr><th>group<th>stars<th>without<br>warning<th>median error<br>km/s"
-            for (b = 1; b <= 1024; b *= 2) if (any[b]) printf "<th>%s<br>(%d)", text[b], b
+            for (b = 1; b <= 1048576; b *= 2) if (any[b]) printf "<th>%s<br>(%d)", b in text ? text[b] : "bit", b
             print "</thead><tbody>"
             for (i = 1; i <= n; i++) {
                 g = group[i]; m = median(e[g])
                 printf "<tr><td>%s<td>%d<td%s>%.0f %%<td>%s", g, stars[g], good[g] < 0.8 * stars[g] ? " class=odd" : "", 100 * good[g] / stars[g], m == "" ? "–" : sprintf("%.2f", m)
-                for (b = 1; b <= 1024; b *= 2) if (any[b]) printf "<td>%d", bits[g, b]
+                for (b = 1; b <= 1048576; b *= 2) if (any[b]) printf "<td>%d", bits[g, b]
                 print ""
             }
             print "</tbody></table></div>"

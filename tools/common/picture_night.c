@@ -271,7 +271,7 @@ void spx_picture_night(spx_picture *p)
             lo = 0;
             hi = 1;
         }
-        const double edge = fmax(0.1 * (hi - lo), 1e-4);
+        const double edge = fmax(0.1 * (lo >= 0 ? hi : hi - lo), 1e-4); /* axes of what is positive begin at 0 */
         spx_picture_panel(p, left, left + half, top, top + tall);
         spx_picture_range(p, "x", 0.4, (double)nexp + 0.6);
         spx_picture_range(p, "y", lo >= 0 ? 0 : lo - edge, hi + (q == 0 ? 3.5 : 1.5) * edge);
