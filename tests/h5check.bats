@@ -231,3 +231,71 @@ flip() {
     grep -qF '/frame/flux' body
     fails_with 2 '*--schema*' h5check --schema=pdf
 }
+
+# taken FILE BLOCK PROGRAMS: --input says that these take it, and nothing but that of this block.
+taken() {
+    run h5check --input "$1"
+    [[ $output == *":$2: "* ]]
+    [ "$(sed -n "s|.*:$2: .*: ||p" <<<"$output")" = "$3" ]
+}
+
+@test "--input: programs that take a file of another program, and they do" {
+    local d=$BATS_FILE_TMPDIR/data
+    # as h5py writes it: no attributes but type and version, no provenance
+    cp "$d/frame-r0.h5" mine.h5
+    h5edit mine.h5 delete /provenance delete-attr / product delete-attr / creator delete-attr / schema_version \
+        delete-attr /frame/flux long_name delete-attr /frame/mask flag_masks detach /frame/chi2pix delete /scores
+    run -1 h5check mine.h5
+    run -0 h5check --input mine.h5
+    taken mine.h5 /frame 'specx-sky, specx-flat, specx-flux, rvs-fit --resolution-matrix, rvs-fit, h5merge'
+    specx-sky -q mine.h5 -o out.h5
+    specx-flat -q mine.h5 -f -o out.h5
+    specx-flux -q --fit "$d/stars-r0.h5" mine.h5 -f -o out.h5
+    rvs-fit -q -t "$d/templates.h5" --resolution-matrix mine.h5 -f -o out.h5
+    h5merge -q mine.h5 "$d/frame-b0.h5" -f -o out.h5
+    # without a matrix, and with a flat or barycentric: the others refuse it
+    h5edit mine.h5 delete /frame/resolution
+    taken mine.h5 /frame 'rvs-fit, h5merge (it has no resolution matrix)'
+    fails_with 3 '*no resolution matrix*' specx-sky mine.h5 -o no.h5
+    fails_with 3 '*no resolution matrix*' specx-flat mine.h5 -o no.h5
+    rvs-fit -q -t "$d/templates.h5" mine.h5 -f -o out.h5
+    cp "$d/frame-r0.h5" mine.h5
+    h5edit mine.h5 attr /frame/wavelength frame barycentric attr /frame/flux units erg
+    taken mine.h5 /frame 'specx-sky, rvs-fit --resolution-matrix, rvs-fit, h5merge'
+    fails_with 3 '*barycentric*' specx-flat mine.h5 -o no.h5
+    fails_with 3 "*units of 'erg'*" specx-flux --fit "$d/stars-r0.h5" mine.h5 -o no.h5
+}
+
+@test "--input: each block is read as the programs read it" {
+    local d=$BATS_FILE_TMPDIR/data g=$SPX_ROOT/tests/data/golden/0.1.0.1
+    taken "$d/spectra.h5" /spectra 'rvs-fit --resolution-matrix, rvs-fit, h5merge'
+    taken "$d/image-r0.h5" /image 'specx-extract, specx-shift'
+    taken "$d/image-r0.h5" /psf 'specx-extract, specx-shift, specx-sim --psf'
+    taken "$d/library.h5" /library 'rvs-template, specx-sim --models'
+    taken "$d/templates.h5" /templates 'rvs-fit --templates'
+    taken "$d/rv.h5" /rvfit 'rvs-fit --start, h5table, h52fits'
+    taken "$d/stars-r0.h5" /rvfit 'rvs-fit --start, specx-flux --fit, h5table, h52fits'
+    taken "$g/flat.h5" /flat 'specx-sky --flat, specx-flat --apply'
+    taken "$g/flux.h5" /flux 'specx-flux --apply'
+    taken "$g/network.h5" /network rvs-template
+    taken "$g/traces.h5" /traces h5stack
+    taken "$g/traces.h5" /shifts h5stack
+    taken "$g/rv.h5" /ccf h5stack
+    # a fault of a block is the message of the program that reads it
+    cp "$d/spectra.h5" bad.h5
+    h5edit bad.h5 set /spectra/r/wavelength 5 1
+    run -1 h5check --input bad.h5 "$d/rv.h5"
+    [[ ${lines[0]} == 'bad.h5:/spectra/r/wavelength: wavelengths do not increase at element 5'* ]]
+    [[ ${lines[1]} == */rv.h5:/rvfit:* ]]
+    fails_with 3 "*${lines[0]}" rvs-fit -t "$d/templates.h5" bad.h5 -o no.h5
+    cp "$d/templates.h5" bad.h5
+    h5edit bad.h5 delete-attr /templates type
+    run -1 h5check --input bad.h5
+    fails_with 3 "*$output" rvs-fit -t bad.h5 "$d/frame-r0.h5" -o no.h5
+    # nothing for a program, and nothing that can be read
+    run -1 h5check --input "$d/truth-r0.h5"
+    [[ $output == *'holds no block that another step takes'* ]]
+    fails_with 3 '*not an HDF5 file*' h5check --input "$d/psf-r0.fits"
+    run -0 h5check --input <"$d/spectra.h5"
+    [[ $output == 'standard input:/spectra: 8 spectra, arms b r z: '* ]]
+}

@@ -76,6 +76,7 @@ wavelength, flux, ivar = np.arange(6400, 6600, 0.8), np.ones((3, 250)), np.ones(
     run_snippets h5stack.1 "import numpy as np
 traces, positions_km = [np.ones(30), np.ones(40)], np.zeros((2, 2))"
     h5check mine.h5 array.h5
+    h5check --input mine.h5 array.h5
     h5stack -q --slowness -0.2:0.2:0.1 array.h5 -o stack.h5
 }
 

@@ -1,5 +1,5 @@
-/* h5check: checks products against the schema, each in a process of its own: HDF5 1.10 crashes for some damaged files,
- * which are then the ones that are reported. */
+/* h5check: checks products against the schema, or says which programs take a file (common/check_input.h), each in a
+ * process of its own: HDF5 1.10 crashes for some damaged files, which are then the ones that are reported. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app/main.h"
+#include "common/check_input.h"
 #include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/inventory.h"
@@ -16,13 +17,16 @@
 enum { AS_TEXT, AS_MDOC };
 
 static struct {
-    int schema;
+    int schema, input;
 } o = {.schema = SPX_NO_CHOICE};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "schema", 0, NULL, o.schema,
                "Print the definition of the products, as text or for the manual, and check nothing",
                .choices = SPX_CHOICES({"text", AS_TEXT}, {"mdoc", AS_MDOC})),
+    SPX_OPTION(FLAG, "input", 'i', NULL, o.input,
+               "Print which programs take each block, also of files that other programs wrote, and do not compare with "
+               "the definition"),
     {0}};
 
 static spx_status print_schema(void)
@@ -75,6 +79,11 @@ static verdict check(spx_run *s, const char *name)
     v.st = spx_run_extra_input(s, name, &in, &v.err);
     if (v.st == SPX_OK)
         v.st = check_inventory(in, &has, &v.err);
+    if (v.st == SPX_OK && o.input) {
+        v.st = spx_check_input(in, stdout, &v.nbad, &v.err);
+        v.st = spx_h5_settle(v.st, &v.err);
+        return v;
+    }
     if (v.st == SPX_OK)
         v.st = spx_schema_check(in->file, in->name, stdout, &v.nbad, &v.err);
     v.st = spx_h5_settle(v.st, &v.err);
