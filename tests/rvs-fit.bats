@@ -242,9 +242,9 @@ column() {
         rvs-template -q library.h5 -o t$width.h5 --setup r:6400:6600:0.25:FWHM=$width
         rvs-fit -t t$width.h5 --resolution-matrix --no-model -o rv$width.h5 frame-r0.h5 2>log$width
     done
-    # the same stars through all of them
+    # the same stars through both, but for aliases in the narrow ones
     paste -d, <(column FEH,FEH_ERR,RVS_WARN rv0.9.h5) <(column FEH,RVS_WARN rv1.7.h5) | awk -F, '{
-        print; n++; d = ($1 - $4) / $2; bad += d * d > 0.5 ^ 2 || int($3 / 2048) % 2 || int($5 / 2048) % 2 }
+        print; n++; d = ($1 - $4) / $2; bad += d * d > 1 || int($3 / 2048) % 2 || int($5 / 2048) % 2 }
         END { exit bad > 0 || n != 6 }'
     run ! grep -q 2048 log0.9 log1.7
     grep -q 'warning: 6 of 6 spectra: the templates are wider than the resolution matrix' log4
