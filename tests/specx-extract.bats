@@ -624,3 +624,15 @@ Angstrom: its series are extrapolated there"* ]]
     h5diff -d 1e-3 fine.h5 coarse.h5 /frame/flux
     h5diff -d 1e-6 fine.h5 coarse.h5 /frame/resolution
 }
+
+@test "bins far narrower than the PSF: an end, and a warning that says how exact they are" {
+    specx-sim -q --arm z --fibers 5 --wavelength 8250,8330 --psf-output psf.fits -o image.fits
+    fits2h5 -q image.fits psf.fits -o image.h5
+    specx-extract --wavelength 8250,8330,0.8 -o wide.h5 image.h5 2>stderr
+    run ! grep 'narrower' stderr
+    timeout 60 specx-extract --wavelength 8250,8330,0.5 -o narrow.h5 image.h5 2>stderr
+    grep -q 'warning: bins of 0.5 Angstrom are much narrower than the PSF: flux is exact to [0-9e-]* of its error' stderr
+    h5table -p narrow.h5 | grep -q 'tolerance_reached'
+    [ "$(h5table -p wide.h5 | grep -c 'tolerance_reached')" -eq 0 ]
+    h5check -q narrow.h5
+}

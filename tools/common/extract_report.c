@@ -34,7 +34,14 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                  c->npatch_failed, c->npatch, unit);
     if (c->npatch_regularised > 0)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
+    if (c->tolerance > eo->tolerance)
+        spx_warn("%sbins of %g Angstrom are much narrower than the PSF: flux is exact to %.0e of its error, not to the "
+                 "%g of "
+                 "--tolerance: give wider bins",
+                 label, eo->dw, c->tolerance, eo->tolerance);
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
+    if (st == SPX_OK && c->tolerance > eo->tolerance)
+        st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
     if (st == SPX_OK && c->screened_on_cpu) {
         (strcmp(s->common.device, "auto") != 0 ? spx_warn : spx_detail)(
             "%s--device %s: --variance model was prepared on the CPU", label, s->common.device);

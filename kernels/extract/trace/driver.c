@@ -242,12 +242,14 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
                             spx_trace_workspace *r, size_t f0, size_t f1, spx_frame *out, spx_trace_tally *t,
                             double *since, spx_err *e)
 {
-    unsigned char *pending = spx_alloc(b->nf, 1, e);
-    spx_status st = pending ? SPX_OK : SPX_EIO;
-    if (pending)
+    unsigned char *pending = spx_alloc(b->nf, 1, e), *reached = spx_alloc2(b->nl, p->nbin, 1, e);
+    spx_status st = pending && reached ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK)
         memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
-        spx_trace_diagonals a = {.near = spx_trace_workspace_get(r, SPX_BUFFER_A, p->nbin, (b->band + 2) * b->nl, e)};
+        spx_trace_diagonals a = {.near = spx_trace_workspace_get(r, SPX_BUFFER_A, p->nbin, (b->band + 2) * b->nl, e),
+                                 .wanted = pending,
+                                 .reached = reached};
         if (!a.near) {
             st = SPX_EIO;
             break;
@@ -259,9 +261,11 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
         if (st == SPX_OK)
             st = kernels->root(p, b, r, &a, f0, f1, pending, out, &t->regularised, e);
         t->seconds[SPX_EXTRACT_ROOT] += lap(since);
+        t->tolerance = fmax(t->tolerance, spx_trace_reached_tolerance(p->tolerance, a.z));
         again = memchr(pending, 1, b->nf) != NULL;
         b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
     }
+    spx_free(reached);
     spx_free(pending);
     return st;
 }
@@ -424,6 +428,7 @@ void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *coun
         counts->npatch_failed += t->failed;
         counts->npatch_regularised += t->regularised;
         counts->nbin_nospot += t->nospot;
+        counts->tolerance = fmax(counts->tolerance, t->tolerance);
     }
     for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
         counts->seconds[step] += t->seconds[step];

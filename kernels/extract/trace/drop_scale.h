@@ -66,12 +66,13 @@ static void from_unmasked(size_t n, size_t nl, size_t lane, const double *unmask
     }
 }
 
-/* drop_scale[nbin][nl] of a vector: see SPX_TRACE_MAX_INVERSE. unmasked[nbin][nl], of[nbin][nl], ring: scratch. The
+/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked[nbin][nl], of[nbin][nl], ring: scratch. The
  * pivots D of the fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found
  * where they are small. */
-static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, double *drop_scale,
+static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, spx_trace_diagonals *a,
                             double *unmasked, double *of, double *ring)
 {
+    double *drop_scale = a->drop_scale;
     const int m = b->hi[0];
     const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
     find_unmasked(p, b, lane, unmasked, of);
@@ -93,9 +94,18 @@ static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, 
         slot = slot == 0 ? (size_t)m : slot - 1;
         const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
         const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
-        store(drop_scale + k * nl + lane, choose(v < every(1.0), vmax(v, every(least)), every(1.0)));
+        store(drop_scale + k * nl + lane, choose(v < every(1.0), v, every(1.0)));
     }
     from_unmasked(n, nl, lane, unmasked, drop_scale, of);
+    vec smallest = every(1.0);
+    for (size_t k = 0; k < n; k++) {
+        const vec v = load(drop_scale + k * nl + lane);
+        if (k >= p->pad && k < p->pad + p->job->nwave)
+            smallest = choose(v < smallest, v, smallest);
+        store(drop_scale + k * nl + lane, vmax(v, every(least)));
+    }
+    for (size_t i = 0; i < SPX_VL && lane + i < b->nf; i++)
+        a->z = fmax(a->z, SPX_TRACE_MAX_INVERSE / smallest[i]);
 }
 
 #endif

@@ -15,6 +15,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
 {
     const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
     a->wide = 0;
+    a->z = 0.0;
     if (b->reach < 1) {
         for (size_t k = 0; k < n; k++)
             memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
@@ -33,7 +34,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
     for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
         memset(a->near + k * row, 0, row * sizeof *a->near);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
-        find_drop_scale(p, b, lane, a->drop_scale, s.own[0], s.own[1], columns);
+        find_drop_scale(p, b, lane, a, s.own[0], s.own[1], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
@@ -42,6 +43,9 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
         find_scales(p, b, s);
     for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
         size_t k0, k1;
+        if (!memchr(a->wanted + lane, 1, lane + SPX_VL < b->nf ? SPX_VL : b->nf - lane))
+            continue;
+        unsigned char *needed = a->reached + lane / SPX_VL * n;
         find_strong(p, b, s, lane, a->drop_scale, strong);
         for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
             for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
@@ -53,18 +57,24 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
                     continue;
                 }
                 double change = 1.0, before[2] = {INFINITY, INFINITY}; /* of the last two rounds */
-                int tail = SPX_TRACE_TAIL;
-                for (int reach = 2; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance &&
-                                    !(change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]);
+                int tail = SPX_TRACE_TAIL, last = 0;
+                for (size_t j = j0; j < j1; j++)
+                    last = needed[j] > last ? needed[j] : last;
+                const int begin =
+                    last > 3 ? last - 1 : 2; /* one less than before: what the last changes is known then */
+                for (int reach = begin;
+                     reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance &&
+                     !(change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]);
                      reach++) {
                     before[1] = before[0];
-                    before[0] = reach > 2 ? change : INFINITY;
+                    before[0] = reach > begin ? change : INFINITY;
                     int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
                     for (int i = -reach; i <= reach; i++)
                         if (i != 0)
                             off[noff++] = i;
                     if (many_neighbours(p, b, r, lane, off, noff, &tail, low, j0, j1, a, &change, e) != SPX_OK)
                         return SPX_EIO;
+                    memset(needed + j0, reach, j1 - j0);
                 }
             }
     }

@@ -56,15 +56,24 @@ enum {
 #define SPX_TRACE_UNMASKED    0.9
 #define SPX_TRACE_NARROW      0.3 /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
 
-/* Rounding of an element of T in units of the diagonal of M, at the least: what asks for more gets more and more
- * neighbours and diagonals, which are rounding themselves. So the scale ends where the finest tolerance meets it, and
- * bins that are narrower still are less exact than the tolerance. */
-#define SPX_TRACE_ROUNDING 1e-15
+/* Least drop scale. Bins for which Z M is above SPX_TRACE_MAX_INVERSE over it, 20 000, are less exact than the
+ * tolerance, by what Z M is above that: with each factor of ten of Z M they would need more neighbours and diagonals,
+ * of which rounding, SPX_TRACE_ROUNDING of the diagonal of M at the least, leaves little in the end. */
+#define SPX_TRACE_ROUNDING    1e-15
+#define SPX_TRACE_LEAST_SCALE 0.001
 
 static inline double spx_trace_least_scale(double tolerance)
 {
-    const double least = SPX_TRACE_ROUNDING / (0.1 * tolerance);
+    const double least = fmax(SPX_TRACE_ROUNDING / (0.1 * tolerance), SPX_TRACE_LEAST_SCALE);
     return least < 1 ? least : 1;
+}
+
+/* Tolerance that is reached where bins have at most this Z M: what is dropped adds up, to 3.5 times a single element in
+ * the worst of 100 random cameras with narrow bins. */
+static inline double spx_trace_reached_tolerance(double tolerance, double z)
+{
+    const double more = z * spx_trace_least_scale(tolerance) / SPX_TRACE_MAX_INVERSE;
+    return more > 1.0 ? 5.0 * more * tolerance : tolerance;
 }
 
 /* Neighbours are added no longer when what they change has not fallen by more in two rounds: it is rounding. Where
@@ -144,6 +153,11 @@ typedef struct {
      * where fibres overlap */
     double *drop_scale;
     int wide;
+    const unsigned char *wanted; /* [nf] 1: A_s of this fibre is looked at */
+    /* [nl / lanes][nbin], 0 to begin with: neighbours on each side that bins have needed, where a wider A_s is made
+     * after a narrower one */
+    unsigned char *reached;
+    double z; /* largest Z M of wanted bins, masks aside; SPX_TRACE_MAX_INVERSE where none is above it, or 0 */
 } spx_trace_diagonals;
 
 /* Memory of one thread, kept from bundle to bundle. */
@@ -205,6 +219,7 @@ void spx_trace_layout_free(spx_trace_layout *l);
 typedef struct {
     double seconds[SPX_EXTRACT_STEPS];
     size_t failed, regularised, nospot;
+    double tolerance; /* the largest that was reached */
 } spx_trace_tally;
 
 /* Adds what was met; all: not the seconds alone. */
