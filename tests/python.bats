@@ -17,7 +17,11 @@ setup() {
 
 # script NAME: it asserts, and what it prints is why a part was skipped.
 script() {
-    run -0 "$SPX_PYTHON" "$SPX_ROOT/tests/python/$1.py"
+    run "$SPX_PYTHON" "$SPX_ROOT/tests/python/$1.py"
+    if [ "$status" -ne 0 ]; then
+        echo "$output"
+        return 1
+    fi
     [ -z "$output" ] || echo "# $1: $output" >&3
 }
 

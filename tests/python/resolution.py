@@ -45,25 +45,35 @@ none = specpipe.open("rv.h5")
 with raises(specpipe.MissingBlock, "no resolution matrix"):
     specpipe.write_spectra(None, {"r": ArmData([1.0, 2], [1.0, 1], [1.0, 1], "air", "topocentric")}).spectra["r"][0].resolution
 
-# What rvs-fit assumes: a star seen through a matrix that moves light by two bins, R[i, i + 2] = 1, has no velocity when
-# the matrix is right, and is off by two bins the other way round. The spectrum is a template without noise.
+# What rvs-fit assumes: a star seen through a matrix that blurs light and moves it by two bins has no velocity when the
+# matrix is right, and is off by two bins the other way round. The spectrum is a template without noise; rvs-fit takes the
+# template's own line-spread function, of 0.96 bins, out of the matrix.
 templates = specpipe.open("templates.h5").templates.setups["r"]
 step = 0.8
 wave = 6410.0 + step * np.arange(225)
 row = int(np.argmin(np.abs(templates.parameters["teff"] - 5500)))
 truth = 1e3 * np.interp(wave, templates.wavelength[:], templates.flux[row])
-moved = np.eye(len(wave), k=2)
+bins = np.arange(len(wave))
+
+
+def blur(sigma):
+    """Gaussian of so many bins, moved: R[i, j] is largest at j = i + 2."""
+    off = bins - bins[:, None] - 2
+    r = np.where(np.abs(off + 2) <= 10, np.exp(-0.5 * (off / sigma) ** 2), 0)
+    return r / np.exp(-0.5 * (np.arange(-8, 9) / sigma) ** 2).sum()
+
+
+moved = blur(2.0)
 velocity = {}
 for name, r in (("right", moved), ("wrong", moved.T)):
-    flux = moved @ truth
+    flux = blur((2.0**2 - (1.8 / 2.3548 / step) ** 2) ** 0.5) @ truth
     ivar = np.full(len(wave), (100 / 1e3) ** 2)
-    ivar[:6] = ivar[-6:] = 0
-    arm = ArmData(wave, flux, ivar, "vacuum", "barycentric", resolution=[resolution.matrix(resolution.diagonals(r, 5))])
+    ivar[:12] = ivar[-12:] = 0
+    arm = ArmData(wave, flux, ivar, "vacuum", "barycentric", resolution=[resolution.matrix(resolution.diagonals(r, 21))])
     with specpipe.write_spectra(None, {"r": arm}, fibermap={"TARGETID": [7]}) as product:
         assert np.array_equal(product.spectra["r"][0].resolution.toarray(), r)
         fit = specpipe.run(
-            "rvs-fit", product, templates="templates.h5", resolution_matrix=True, rotation=False, lsf_sigma=0.01,
-            vrange=(-300, 300)
+            "rvs-fit", product, templates="templates.h5", resolution_matrix=True, rotation=False, vrange=(-300, 300)
         )
         velocity[name] = float(fit.rvfit.table["VRAD"][0])
 bin_velocity = 299792.458 * step / 6500
