@@ -85,6 +85,18 @@ static int give_up(const spx_rv_search *f)
     return met(f) || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
 }
 
+/* Is the best minimum at a bound of a parameter of the templates? Others may then be deeper inside. */
+static int at_bound(const spx_rv_search *f)
+{
+    const spx_rv_ctx *c = f->c;
+    int bound = 0;
+    for (size_t k = 0; k < c->nfree; k++) {
+        const size_t q = c->freeq[k];
+        bound |= q >= 2 && (f->best->x[q] <= c->lo[q] || f->best->x[q] >= c->hi[q]);
+    }
+    return bound;
+}
+
 int spx_rv_search_next(spx_rv_search *f, double *y)
 {
     while (f->s < f->nstart) {
@@ -106,7 +118,7 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             f->best->at = f->at;
         }
         f->s++;
-        if (f->s >= f->nsure && f->met >= MEET)
+        if (f->s >= f->nsure && f->met >= MEET && !at_bound(f))
             f->s = f->nstart;
         f->fresh = 1;
         f->steps = 0;
