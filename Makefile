@@ -34,7 +34,7 @@ LIB_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 # OpenBLAS and LAPACKE are loaded when they are needed (num/blas.h).
 LIB_LIBS   := $(shell $(PKG_CONFIG) --exists $(PKGS) 2>/dev/null && \
               $(PKG_CONFIG) --libs $(filter-out openblas lapacke libxxhash,$(PKGS)))
-ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda,$(MAKECMDGOALS)),)
+ifeq ($(LIB_LIBS)$(filter clean help uninstall check-cuda release archive,$(MAKECMDGOALS)),)
 $(error Libraries are missing ($(shell $(PKG_CONFIG) --print-errors --exists $(PKGS) 2>&1)): run ./bootstrap)
 endif
 LDLIBS     ?=
@@ -410,7 +410,7 @@ mandir    = $(DESTDIR)$(PREFIX)/share/man
 datadir   = $(DESTDIR)$(PREFIX)/share/specpipe
 compdir   = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 docdir    = $(DESTDIR)$(PREFIX)/share/doc/specpipe
-DOCS      = README.md CONTRIBUTING.md CHANGELOG.md LICENSE
+DOCS      = README.md CONTRIBUTING.md CODE_OF_CONDUCT.md SECURITY.md CHANGELOG.md CITATION.cff LICENSE
 
 ## install: programs, manual pages, schemas, shell completion (PREFIX=/usr/local, DESTDIR=)
 install: all
@@ -446,6 +446,20 @@ demo: all
 simulate-night: all
 	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH FAULTS,$(if $($v),$v='$($v)')) \
 	    share/night/demo.sh night-out
+
+# ---- releases ----
+
+RELEASE = $(if $(filter command,$(origin VERSION)),,$(error make $@ VERSION=x.y.z))BUILD='$(BUILD)' DRY='$(DRY)' \
+          share/release.sh $@ '$(VERSION)'
+
+## release: changelog, version, commit, tag, archive and checksums of VERSION=x.y.z, in build/release (DRY=1: only say so)
+.PHONY: release archive
+release:
+	@$(RELEASE)
+
+## archive: archive and checksums of a release that is tagged, VERSION=x.y.z
+archive:
+	@$(RELEASE)
 
 ## clean: remove all that was built
 clean:
