@@ -20,9 +20,6 @@ exposure="--fiber-scatter 0.02 --sky-lines 0.2 --no-flag-cosmics --tellurics 1"
 declare -A range=([b]='3600,5800' [r]='5760,7620' [z]='7520,9824')
 # Lines for the zero point of the wavelengths: the sky has too few in camera b, which keeps that of its arc.
 declare -A lines=([b]='none' [r]='sky' [z]='sky')
-# The parts whose fit gives the standards' models: without the steep ends, which no free continuum follows before the
-# response is known, and without telluric bands.
-standard="-w b:3750,5650 -w r:6335,6855 -w z:8360,8920"
 # The templates get a narrow line-spread function, sigma 0.5 Angstrom; rvs-fit brings them to the resolution of each
 # spectrum with its own resolution matrix, which the extraction delivers.
 setups="--setup b:3590:5810:0.4:FWHM=1.1774 --setup r:5750:7630:0.4:FWHM=1.1774 --setup z:7510:9834:0.4:FWHM=1.1774"
@@ -68,9 +65,9 @@ for arm in b r z; do
     specx-sky --flat flat-${arm}0.h5 -o sframe-${arm}0.h5"
 done
 
-say "The response of the cameras: models of the stars, as far as they can be fitted without it"
+say "The response of the cameras: models of the stars, fitted without it and without telluric bands"
 run "h5merge sframe-b0.h5 sframe-r0.h5 sframe-z0.h5 | rvs-fit --templates continuum.h5 --resolution-matrix \\
-    $standard --with-template -o standards.h5"
+    --leave-out telluric --with-template -o standards.h5"
 for arm in b r z; do
     run "specx-flux --fit standards.h5 -o cframe-${arm}0.h5 sframe-${arm}0.h5"
 done
@@ -81,8 +78,8 @@ run "rvs-fit --templates templates.h5 --resolution-matrix spectra.h5 | tee rv.h5
 run "h5check truth-b0.h5 psf-b0.h5 flat-b0.h5 frame-b0.h5 sframe-b0.h5 cframe-b0.h5 spectra.h5 templates.h5 rv.h5"
 
 say "Measured against true velocities"
-h5table --csv -c TARGETID,FIBER,OBJTYPE,VRAD,TEFF,LOGG,FEH truth-r0.h5 >truth.csv
-h5table --csv -c TARGETID,VRAD,VRAD_ERR,TEFF,TEFF_ERR,LOGG,LOGG_ERR,FEH,FEH_ERR,SN_R,RVS_WARN rv.h5 >rv.csv
+h5table --csv -c TARGETID,FIBER,OBJTYPE,VRAD,TEFF,LOGG,FEH,ALPHAFE truth-r0.h5 >truth.csv
+h5table --csv -c TARGETID,VRAD,VRAD_ERR,TEFF,TEFF_ERR,LOGG,LOGG_ERR,FEH,FEH_ERR,SN_R,RVS_WARN,ALPHAFE,ALPHAFE_ERR rv.h5 >rv.csv
 awk -F, -f "$here/report.awk" truth.csv rv.csv | tee report.txt
 
 say "One star before and after, and its model: the figure"

@@ -45,6 +45,7 @@ NR == FNR { # the truth
     teff[id] = $at["TEFF"]
     logg[id] = $at["LOGG"]
     feh[id] = $at["FEH"]
+    alpha[id] = $at["ALPHAFE"]
     next
 }
 
@@ -70,6 +71,8 @@ star[$at["TARGETID"]] {
     pg[n] = dg[n] / $at["LOGG_ERR"]
     df[n] = $at["FEH"] - feh[id]
     pf[n] = df[n] / $at["FEH_ERR"]
+    da[n] = $at["ALPHAFE"] - alpha[id]
+    pa[n] = da[n] / $at["ALPHAFE_ERR"]
     within += pv[n] > -3 && pv[n] < 3
     printf "%5d  %5.0f  %5.1f  %8.2f  %8.2f  %8.2f  %6.2f  %d\n", fibre[id], teff[id], $at["SN_R"], v[id], \
         $at["VRAD"], $at["VRAD_ERR"], pv[n], warn
@@ -88,6 +91,7 @@ END {
     summary("teff", "K", dt, pt, n)
     summary("logg", "dex", dg, pg, n)
     summary("feh", "dex", df, pf, n)
+    summary("alpha", "dex", da, pa, n)
     if (within < 0.9 * stars)
         exit 1
 }
