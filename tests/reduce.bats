@@ -79,6 +79,19 @@ made_by() { sed -n 's|^begin [^ ]* out/||p' calls | sort; }
     [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
 }
 
+@test "a product that was removed is made, and what depends on it, by one make" {
+    fake_programs
+    empty_night b1
+    quick -j4 >log
+    true >calls
+    rm out/rv-50.h5 out/sframe-b1-0009.h5
+    quick -j4 >log
+    [ "$(made_by | xargs)" = "$(echo cframe-b1-0009.h5 coadd-51.h5 rv-5{0,1}.h5 rvtab-5{0,1}.fits sframe-b1-0009.h5 spectra-1-0009.h5 standards-1-0009.h5)" ]
+    true >calls
+    quick -j4 >log
+    [ ! -s calls ]
+}
+
 @test "a night that cannot be: no images, no templates, another group" {
     fake_programs
     run quick
