@@ -42,8 +42,8 @@ SKY        ?=
 FLUX       ?=
 STANDARD   ?= --objtypes STD_ --npoly 20 -w b:3750,5650 -w r:6335,6855 -w z:8360,8920
 VELOCITY   ?= --resolution-matrix
-# The page of the night: a command that makes $(OUT)/night.html of the products in OUT.
-PAGE       ?=
+# The page of the night: a command that makes $(OUT)/night.html of the products in OUT. PAGE= makes none.
+PAGE       ?= $(SHARE)/page.sh $(OUT)
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
 
@@ -172,5 +172,6 @@ $(TEMPLATES) $(CONTINUUM):
 
 # ---- the night ----
 
+# The page, of all products and failures: it is the last.
 $(OUT)/night.html $(OUT)/night.html.failed: $(call made,$(PRODUCTS))
 	$(PAGE)

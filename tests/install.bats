@@ -22,8 +22,16 @@ house() {
     [ -s root/opt/spx/share/specpipe/schemas/frame.schema ]
     # the rules find their scripts
     touch b1-01.img templates.h5 continuum.h5
-    PATH=$PWD/root/opt/spx/bin:$PATH make -n -f root/opt/spx/share/specpipe/reduce.mk NIGHT=1 IMAGES=CAM-EXPID.img OUT=out |
-        grep 'specx-extract .* out/frame-b1-01.h5' >/dev/null
+    PATH=$PWD/root/opt/spx/bin:$PATH make -n -f root/opt/spx/share/specpipe/reduce.mk NIGHT=1 IMAGES=CAM-EXPID.img OUT=out >rules
+    grep -q 'specx-extract .* out/frame-b1-01.h5' rules
+    grep -qx "$PWD/root/opt/spx/share/specpipe/night/page.sh out" rules
+    # and all files that specpipe-night(7) names are there
+    sed -n 's|^\.It Pa /usr/local/|root/opt/spx/|p' "$SPX_ROOT/man/specpipe-night.7.in" >files
+    grep -q night/page.sh files
+    for t in $(<files); do
+        [ "${t%.sh}" = "$t" ] || [ -x "$t" ]
+        [ -s "$t" ]
+    done
     [ "$(root/opt/spx/bin/h5check --version)" = "h5check (specpipe) $(cat "$SPX_ROOT/VERSION")" ]
     house uninstall
     [ -z "$(find root ! -type d)" ]

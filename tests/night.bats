@@ -3,10 +3,15 @@
 load common
 
 # The night of `make simulate-night`, with a dark camera b0 in exposure 3, a broken file of camera r0 in exposure 4 and no
-# PSF of camera z0; and its reduction, which says so.
+# PSF of camera z0; and its reduction, which says so. In plain/, all programs but gnuplot.
 setup_file() {
     PATH=$SPX_BUILD/bin:$PATH
     cd "$BATS_FILE_TMPDIR" || return
+    mkdir plain || return
+    local folders d
+    IFS=: read -ra folders <<<"$PATH"
+    for d in "${folders[@]}"; do ln -s "$d"/* plain 2>/dev/null || true; done # the first of a name stays
+    rm -f plain/gnuplot
     FIBRES=25 "$SPX_ROOT/share/night/simulate.sh" night || return
     cd night || return
     local status=0
@@ -14,9 +19,9 @@ setup_file() {
     echo $status >first.status
 }
 
-# reduce [ARGUMENT...]: make of the night that setup_file simulates
+# reduce [ARGUMENT...]: make of the night that setup_file simulates, without gnuplot: a page without pictures takes no time
 reduce() { "${reduce[@]}" "$@"; }
-reduce=(make -f "$SPX_ROOT/share/reduce.mk" NIGHT=20201214)
+reduce=(env PATH="$BATS_FILE_TMPDIR/plain" make -f "$SPX_ROOT/share/reduce.mk" NIGHT=20201214)
 
 # night: a copy of the night, with its reduction, in the current folder
 night() {
@@ -58,6 +63,16 @@ END
     reduce status >status
     grep -qx 'cframe  *4  *0  *5' status
     grep -q 'psf-z0.fits: cannot open' status
+    # the page has the same: numbers of failures, reason and command of a cause; without gnuplot it is made, too
+    grep -qx 'night.html  *1  *0  *0' status
+    [ ! -e redux/20201214/night.html.failed ]
+    grep -q 'without pictures: gnuplot is not installed' redux/20201214/night.html
+    grep -q '<b>3</b> exposures<.*<b>20</b> products failed' redux/20201214/night.html
+    sed -n '/<summary>psf-z0.h5</,/<.details>/p' redux/20201214/night.html >cause
+    grep -q 'psf-z0.fits: cannot open' cause
+    grep -q '^<p>Again:.*cd .*/night$' cause
+    grep -q '^fits2h5 .*psf-z0.fits | specx-shift' cause
+    [ "$(grep -c '<summary>.*h5<' redux/20201214/night.html)" -eq 3 ]
     # the command that repeats a failure
     sed -n '/psf-r0-00000004.h5 failed/,/^$/p' status | sed '1,/again:/d' >again
     run bash -o pipefail again
@@ -85,9 +100,11 @@ pulls() {
     mv whole-r0-00000004.fits preproc/20201214/00000004/preproc-r0-00000004.fits
     touch -d 2020-12-15 psf/20201214/psf-z0.fits preproc/20201214/00000004/preproc-r0-00000004.fits
     find redux -name '*.h5' -printf '%T@ %p\n' | sort >before
-    run reduce -j2
+    run "${reduce[@]:2}" -j2 # with gnuplot, if it is installed
     [ "$status" -eq 2 ]
     [ "$(failures redux/20201214)" = cframe-b0-00000003.h5 ]
+    grep -q '<b>1</b> products failed' redux/20201214/night.html
+    ! command -v gnuplot || [ "$(grep -c '<figure>.*base64' redux/20201214/night.html)" -ge 12 ]
     find redux -name '*.h5' -printf '%T@ %p\n' | sort >after
     comm -12 before after | sed 's|.*/||; s|\.h5$||' | sort >kept
     diff - kept <<END
@@ -137,7 +154,8 @@ END
     run reduce -j2
     [ "$status" -eq 2 ]
     specpipe-info --clean redux/20201214
-    [ -z "$(find redux -name '.*specpipe*')" ]
+    [ -z "$(find redux -name '.*specpipe*' -o -name '.night.html*')" ]
+    grep -q '<b>1</b> exposures<.*<b>7</b> products failed' redux/20201214/night.html
     n=0
     for f in redux/20201214/*.h5 redux/20201214/*.fits; do
         cmp "$f" "$BATS_FILE_TMPDIR/night/$f"

@@ -27,7 +27,7 @@ echo >"$output"
 END
     chmod +x fake/fits2h5
     local p
-    for p in specx-shift specx-extract specx-flat specx-sky specx-flux h5merge rvs-fit h52fits; do cp fake/fits2h5 fake/$p; done
+    for p in specx-shift specx-extract specx-flat specx-sky specx-flux h5merge rvs-fit h52fits specplot h5table; do cp fake/fits2h5 fake/$p; done
     PATH=$PWD/fake:$PATH
     true | tee calls >bad
 }
@@ -46,7 +46,9 @@ empty_night() {
     done
 }
 
-quick() {
+# quick [ARGUMENT...]: make of that night without a page, night with it
+quick() { night PAGE= "$@"; }
+night() {
     make -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out "$@"
 }
 
@@ -141,14 +143,43 @@ made_by() { sed -n 's|^begin [^ ]* out/||p' calls | sort; }
     quick status | grep 'sframe  *8  *0  *0$'
 }
 
-@test "a page, where there is a program for it" {
+@test "the page comes last, of failures too; it is made without gnuplot, and PAGE= leaves it out" {
     fake_programs
     empty_night b1
-    quick -j4 PAGE='ls out/rv-50.h5 > $o' >log
-    grep -qx out/rv-50.h5 out/night.html
-    run quick PAGE='false'
-    [ "$status" -eq 0 ]
-    rm out/night.html
-    run quick PAGE='false'
+    quick -j4 >log
+    [ ! -e out/night.html ]
+    run ! grep -q night.html log
+    # all programs but gnuplot; the first of a name stays
+    local folders d
+    IFS=: read -ra folders <<<"$PATH"
+    mkdir plain
+    for d in "${folders[@]}"; do ln -s "$d"/* plain 2>/dev/null || true; done
+    rm -f plain/gnuplot
+    PATH=$PWD/plain night -j4 >log
+    grep -qx 'night.html  *1  *0  *0' log
+    grep -q 'without pictures: gnuplot is not installed' out/night.html out/log/night.html.log
+    # a product that fails is on it
+    echo 'rv-50.h5 3' >bad
+    rm out/rv-50.h5
+    run night -j4
     [ "$status" -eq 2 ]
+    [ "$(records out | xargs)" = 'rv-50.h5 rvtab-50.fits' ]
+    grep -q '<summary>rv-50.h5</summary>' out/night.html
+    grep -q 'rvtab-50.fits without out/rv-50.h5' out/night.html
+    # another command; one that fails does it for its own reason, and nothing else fails
+    rm out/night.html
+    night -j4 PAGE='ls out/rv-51.h5 > $o' >log || true
+    grep -qx out/rv-51.h5 out/night.html
+    rm out/night.html
+    run night PAGE='echo no ink >&2; false'
+    [ "$status" -eq 2 ]
+    grep -qx 'because: ' out/night.html.failed
+    grep -q 'no ink' out/night.html.failed
+    [ ! -e out/night.html ]
+    [ "$(records out | xargs)" = 'night.html rv-50.h5 rvtab-50.fits' ]
+    # which PAGE= takes no notice of
+    true >bad
+    quick retry
+    quick -j4 >log
+    [ ! -e out/night.html ]
 }

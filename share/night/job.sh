@@ -69,7 +69,8 @@ esac
 
 because=
 for f in ${inputs[@]+"${inputs[@]}"}; do
-    [ -e "${f%.failed}" ] || because+=" ${f%.failed}"
+    # the page is of failures, too
+    [ -e "${f%.failed}" ] || [[ $product == *.html ]] || because+=" ${f%.failed}"
 done
 rm -f "$product"
 record=$(dirname "$product")/.$(basename "$product").failed.$$

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # page.sh FOLDER [PAGE]: the page of a night, FOLDER/night.html or PAGE, from the products in FOLDER and the records of
-# what failed (PRODUCT.failed). One file with its pictures inside and no script; specplot makes numbers and pictures.
+# what failed (PRODUCT.failed). One file with its pictures inside and no script; specplot makes numbers and pictures, and
+# without gnuplot the page has no pictures and says so.
 set -euo pipefail
 folder=${1:?usage: page.sh FOLDER [PAGE]}
 page=${2:-$folder/night.html}
@@ -75,9 +76,13 @@ draw() {
     OMP_NUM_THREADS=1 specplot -q -o "$out" "${args[@]}" 2>"$out.message" || true
 }
 export -f draw
-if command -v gnuplot >/dev/null; then
+without=
+command -v gnuplot >/dev/null || without='without pictures: gnuplot is not installed'
+if [ -z "$without" ]; then
     # shellcheck disable=SC2016
     xargs -r -P "$(nproc)" -L 1 bash -c 'draw "$0" "$@"' "$work" <"$work/pictures"
+else
+    echo "page.sh: $page is $without" >&2
 fi
 
 # picture NAME TEXT: a figure, where the picture could be drawn
@@ -232,7 +237,8 @@ nstar=$(for g in ${groups[@]+"${groups[@]}"}; do
     h5table -q --csv -t /rvfit/table -c RVS_WARN "$g" | tail -n +2
 done | awk '{ n++; g += $1 == 0 } END { printf "%d of %d", g, n }')
 
-out=$cd_page.$$
+# Under one name, so that what a killed one leaves is overwritten by the next.
+out=$(dirname "$cd_page")/.$(basename "$cd_page").part
 {
     cat <<'END'
 <!DOCTYPE html>
@@ -268,7 +274,7 @@ END
     echo '<nav><a href="#exposures">Exposures</a> <a href="#cameras">Cameras</a> <a href="#velocities">Velocities</a> <a href="#failures">Failures</a></nav>'
     printf '<ul class="sum"><li><b>%s</b> exposures<li><b>%s</b> frames of %s cameras<li><b>%s</b> stars without a warning<li%s><b>%s</b> products failed</ul>\n' \
         "$nexp" "${#frames[@]}" "${#cameras[@]}" "$nstar" "$([ "$nfail" -eq 0 ] || echo ' class=bad')" "$nfail"
-    command -v gnuplot >/dev/null || echo '<p class=note>Without pictures: gnuplot is not installed.</p>'
+    [ -z "$without" ] || echo "<p class=note>The page is $without.</p>"
     echo '<h2 id="exposures">Exposures</h2>'
     exposures
     echo '<p class=note>S/N: median of the targets of all spectrographs. Expected: what the other exposures of the camera reach, by the root of the exposure time. Coloured: below 0.7 of that, absent, or χ² above 1.2.</p>'
