@@ -3,23 +3,26 @@
 # message of one line and the old output, or with the same products.
 # shellcheck disable=SC2154,SC2034
 
-# sweep CALL[:WAY]...: all commands, each call of the kind once, failing in each way.
+# sweep CALL[:WAY]...: all commands, each call of the kind once, failing in each way. `inject` is what is preloaded, `first`
+# makes the run that nothing disturbs, and both runs have the environment `under`.
+inject=$SPX_BUILD/tests/trust/inject.so first=right_run
+under=()
 sweep() {
-    local inject=$SPX_BUILD/tests/trust/inject.so c way call total n
+    local c way call total n
     [ -e "$inject" ] || {
         wrong "$inject was not built"
         return
     }
     export OMP_NUM_THREADS=${threads:-1}
     for c in "${cases[@]}"; do
-        with=("LD_PRELOAD=$inject" "SPX_INJECT_COUNT=$PWD/count")
-        right_run "$c" || continue
+        with=("LD_PRELOAD=$inject" "${under[@]}" "SPX_INJECT_COUNT=$PWD/count")
+        "$first" "$c" || continue
         for way in "$@"; do
             call=${way%%:*} way=${way#"$call"}
             total=$(sed -n "s/^$call //p" count)
             for ((n = 1; n <= total; n++)); do
                 turn || continue
-                with=("LD_PRELOAD=$inject" "SPX_INJECT=$call:$n$way")
+                with=("LD_PRELOAD=$inject" "${under[@]}" "SPX_INJECT=$call:$n$way")
                 disturbed "$c"
                 judge "$c" "$call:$n$way of $total"
             done
