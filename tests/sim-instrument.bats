@@ -166,7 +166,7 @@ moments() {
     # other strengths in the next exposure
     specx-sim -q --arm z --fibers 3 -w 8100,8300 --arc Ar,Kr --noise-seed 3 --truth t3.h5 -o i3.h5
     run ! h5diff -q t.h5 t3.h5 /truth/lines
-    fails_with 2 '*--arc*Hg,Cd*' specx-sim --arc He -o x.h5
+    fails_with 2 '*--arc*Hg,Cd*' specx-sim --arc Th -o x.h5
     fails_with 2 '*--arc*' specx-sim --arc Ne, -o x.h5
     fails_with 2 '*no line between*' specx-sim -w 6300,6310 --arc Hg -o x.h5
     fails_with 2 '*--flat and --arc*' specx-sim --flat --arc all -o x.h5

@@ -98,7 +98,7 @@ static const spx_opt options[] = {
                .given = &o.has_tellurics, .no_default = 1, .absent = "none"),
     SPX_HEADING("Lamps instead of targets and sky"),
     SPX_OPTION(FLAG, "flat", 0, NULL, o.flat, "Smooth lamp, for flat fields"),
-    SPX_OPTION(STRING, "arc", 0, "all|LAMP,LAMP...", o.arc, "Arc lamps: Hg, Cd, Ne, Ar, Kr, Xe"),
+    SPX_OPTION(STRING, "arc", 0, "all|LAMP,LAMP...", o.arc, "Arc lamps: Hg, Cd, Ne, Ar, Kr, Xe (all of them), He, Zn"),
     SPX_OPTION(DOUBLE, "lamp-level", 0, "ELECTRONS", o.lamp_level,
                "Electrons per Angstrom of the flat where it is brightest, or in the brightest lines of arcs", .min = 1,
                .max = 1e9, .given = &o.has_level, .no_default = 1, .absent = "6000 for a flat, 100000 for arcs"),

@@ -50,7 +50,7 @@ static void simulate(const char *text)
         for (int q = 0; q < SPX_SIM_NSKY; q++)
             if (!(factor[q] >= 0 && isfinite(factor[q])))
                 abort();
-    if (spx_sim_args_lamps(&o, &lamps, NULL) == SPX_OK && (lamps == 0 || lamps > SPX_LAMP_ALL))
+    if (spx_sim_args_lamps(&o, &lamps, NULL) == SPX_OK && (lamps == 0 || lamps > SPX_LAMP_EVERY))
         abort();
     (void)spx_sim_args_noise(&o, 'r', 10, &noise, NULL);
 }

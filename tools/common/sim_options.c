@@ -78,7 +78,7 @@ spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e
         const size_t n = strcspn(p, ",");
         const unsigned one = spx_lamp_of(p, n);
         if (one == 0)
-            return spx_fail(e, SPX_EUSAGE, "--arc: '%s' should be all, or some of Hg,Cd,Ne,Ar,Kr,Xe", o->arc);
+            return spx_fail(e, SPX_EUSAGE, "--arc: '%s' should be all, or some of Hg,Cd,Ne,Ar,Kr,Xe,He,Zn", o->arc);
         *lamps |= one;
         p += n;
         if (*p == '\0')
