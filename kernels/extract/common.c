@@ -48,6 +48,9 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail_remedy(e, SPX_EUSAGE, "give other {spectra}",
                                "fibres %zu to %zu wanted, but the PSF has 0 to %zu", o->first, o->first + o->nspec,
                                psf->nspec);
+    const spx_status st = spx_psf_require(psf, 0, "the extraction", NULL, e);
+    if (st != SPX_OK)
+        return st;
     if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
           spx_extract_step(o) > 0.0 && isfinite(o->dw) && (o->wmax - o->wmin) / o->dw < MAX_NWAVE))
         return spx_fail_remedy(e, SPX_EUSAGE, "give another {wavelength}",

@@ -94,42 +94,50 @@ static void transform_series(size_t n, const double *c, double a, double b, doub
     }
 }
 
-/* Transforms one set of series over [wmin, wmax]: coef[nseries][nspec][n]. */
-static spx_status transform_all(size_t nseries, size_t nspec, size_t n, double wmin, double wmax, const double *coef,
-                                const double *factor, double **out, spx_err *e)
+/* Transforms one set of series of psf in place: coef[nseries][nspec][n] over [wmin, wmax], or the ranges of the
+ * traces. */
+static spx_status transform_all(const spx_psf *psf, size_t nseries, size_t n, double wmin, double wmax,
+                                const double *factor, double *coef, spx_err *e)
 {
-    double *work = spx_alloc2(3, n, sizeof *work, e);
-    *out = spx_alloc2(nseries * nspec, n, sizeof **out, e);
-    spx_status st = work == NULL || *out == NULL ? SPX_EIO : SPX_OK;
-    for (size_t i = 0; i < nseries * nspec && st == SPX_OK; i++) {
-        double a = 1 / factor[i % nspec];
-        transform_series(n, coef + i * n, a, (a - 1) * (wmax + wmin) / (wmax - wmin), *out + i * n, work);
+    double *work = spx_alloc2(4, n, sizeof *work, e);
+    if (work == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < nseries * psf->nspec; i++) {
+        const size_t f = i % psf->nspec;
+        const double lo = psf->wave_range != NULL ? psf->wave_range[2 * f] : wmin;
+        const double hi = psf->wave_range != NULL ? psf->wave_range[2 * f + 1] : wmax;
+        double a = 1 / factor[f];
+        memcpy(work, coef + i * n, n * sizeof *work);
+        transform_series(n, work, a, (a - 1) * (hi + lo) / (hi - lo), coef + i * n, work + n);
     }
     spx_free(work);
-    return st;
+    return SPX_OK;
+}
+
+/* Stretches the ranges in which the traces may be used; without them, those of the series. */
+static spx_status transform_ranges(const double *factor, spx_psf *psf, spx_err *e)
+{
+    if (psf->valid_range == NULL && psf->wave_range != NULL) {
+        if ((psf->valid_range = spx_alloc2(psf->nspec, 2, sizeof *psf->valid_range, e)) == NULL)
+            return SPX_EIO;
+        memcpy(psf->valid_range, psf->wave_range, 2 * psf->nspec * sizeof *psf->valid_range);
+    }
+    for (size_t i = 0; i < 2 * psf->nspec && psf->valid_range != NULL; i++)
+        psf->valid_range[i] *= factor[i / 2];
+    return SPX_OK;
 }
 
 spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e)
 {
-    size_t ngh = (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1);
-    *to = *from;
-    to->x.coef = to->y.coef = to->coeff = NULL;
-    to->header = (spx_cards){0};
-    to->param = spx_alloc(from->npar, sizeof *to->param, e);
-    to->gh = spx_alloc(ngh, sizeof *to->gh, e);
-    spx_status st = to->param == NULL || to->gh == NULL ? SPX_EIO : spx_cards_copy(&to->header, &from->header, e);
-    if (st == SPX_OK) {
-        memcpy(to->param, from->param, from->npar * sizeof *to->param);
-        memcpy(to->gh, from->gh, ngh * sizeof *to->gh);
-        st = transform_all(1, from->nspec, from->x.ncoef, from->x.wmin, from->x.wmax, from->x.coef, factor, &to->x.coef,
-                           e);
-    }
+    spx_status st = spx_psf_copy(from, to, e);
     if (st == SPX_OK)
-        st = transform_all(1, from->nspec, from->y.ncoef, from->y.wmin, from->y.wmax, from->y.coef, factor, &to->y.coef,
-                           e);
+        st = transform_all(to, 1, to->x.ncoef, to->x.wmin, to->x.wmax, factor, to->x.coef, e);
     if (st == SPX_OK)
-        st = transform_all(from->npar, from->nspec, from->ndeg, from->wmin, from->wmax, from->coeff, factor, &to->coeff,
-                           e);
+        st = transform_all(to, 1, to->y.ncoef, to->y.wmin, to->y.wmax, factor, to->y.coef, e);
+    if (st == SPX_OK)
+        st = transform_all(to, to->npar, to->ndeg, to->wmin, to->wmax, factor, to->coeff, e);
+    if (st == SPX_OK)
+        st = transform_ranges(factor, to, e);
     if (st != SPX_OK)
         spx_psf_free(to);
     return st;

@@ -82,10 +82,26 @@ SPX_HD double spx_basis_sum(int n, const double *c, const double *basis)
     return sum;
 }
 
+/* Legendre argument of a series of one fibre. */
+SPX_HD double spx_psf_series_u(const spx_psf_series *s, size_t fibre, double lambda)
+{
+    if (s->range != NULL)
+        return spx_psf_u(s->range[2 * fibre], s->range[2 * fibre + 1], lambda);
+    return spx_psf_u(s->wmin, s->wmax, lambda);
+}
+
+/* Legendre argument of the parameters of one fibre. */
+SPX_HD double spx_psf_param_u(const spx_psf *p, size_t fibre, double lambda)
+{
+    if (p->wave_range != NULL)
+        return spx_psf_u(p->wave_range[2 * fibre], p->wave_range[2 * fibre + 1], lambda);
+    return spx_psf_u(p->wmin, p->wmax, lambda);
+}
+
 /* Value of a series for one fibre. */
 SPX_HD double spx_psf_series_value(const spx_psf_series *s, size_t fibre, double lambda)
 {
-    return spx_legendre_sum(s->ncoef, s->coef + fibre * s->ncoef, spx_psf_u(s->wmin, s->wmax, lambda));
+    return spx_legendre_sum(s->ncoef, s->coef + fibre * s->ncoef, spx_psf_series_u(s, fibre, lambda));
 }
 
 /* Computes the place of the spot of (fibre, lambda), centre and corner, without its pixels. All 0 unless
@@ -160,7 +176,7 @@ SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambd
     if (st != SPX_SPOT_OK)
         return st;
 
-    spx_legendre_basis(p->ndeg, spx_psf_u(p->wmin, p->wmax, lambda), basis);
+    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), basis);
     const double *coeff = p->coeff + fibre * p->ndeg;
     double sigx = 0.0, sigy = 0.0;
     for (size_t k = 0; k < p->ndeg; k++) {

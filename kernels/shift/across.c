@@ -296,19 +296,10 @@ static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
 
 spx_status spx_shift_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
 {
-    double *one = spx_alloc(from->nspec, sizeof *one, e);
-    if (one == NULL)
-        return SPX_EIO;
-    for (size_t f = 0; f < from->nspec; f++)
-        one[f] = 1;
-    const spx_status st = spx_psf_to_barycentre(from, one, to, e);
-    spx_free(one);
-    if (st == SPX_OK) { /* the same bits */
-        memcpy(to->x.coef, from->x.coef, from->nspec * from->x.ncoef * sizeof *to->x.coef);
-        memcpy(to->y.coef, from->y.coef, from->nspec * from->y.ncoef * sizeof *to->y.coef);
-        memcpy(to->coeff, from->coeff, from->npar * from->nspec * from->ndeg * sizeof *to->coeff);
-    }
-    return st;
+    *to = (spx_psf){0};
+    const spx_status st =
+        spx_psf_require(from, 0, "the fit of shifts", "extract with the PSF as it is, or make one of this exposure", e);
+    return st == SPX_OK ? spx_psf_copy(from, to, e) : st;
 }
 
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,

@@ -93,6 +93,9 @@ static spx_status check(const spx_psf *psf, size_t nspec, const int32_t *fiber, 
 {
     if (psf->gh == NULL)
         return spx_fail(e, SPX_EBUG, "the PSF was not indexed");
+    const spx_status st = spx_psf_require(psf, 0, "the simulator", NULL, e);
+    if (st != SPX_OK)
+        return st;
     if (nwave < 2)
         return spx_fail(e, SPX_EINPUT, "%zu wavelengths: spectra to project need at least 2", nwave);
     if (ny > INT_MAX)

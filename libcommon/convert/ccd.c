@@ -96,7 +96,9 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
                   {"GHDEGY", p->ghdegy, "highest Hermite order along rows"}};
     spx_cards h = {0};
     spx_table *t = NULL;
-    spx_status st = trace(o, "XTRACE", &p->x, p->nspec, e);
+    spx_status st = spx_psf_require(p, 0, "a DESI PSF file", "keep the HDF5 file", e);
+    if (st == SPX_OK)
+        st = trace(o, "XTRACE", &p->x, p->nspec, e);
     if (st == SPX_OK)
         st = trace(o, "YTRACE", &p->y, p->nspec, e);
     if (st == SPX_OK)

@@ -1,6 +1,7 @@
 /* Provides block `psf` (products/psf.h). */
 #include "products/psf.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,8 +15,38 @@ void spx_psf_free(spx_psf *psf)
     spx_free(psf->param);
     spx_free(psf->coeff);
     spx_free(psf->gh);
+    spx_free(psf->wave_range);
+    spx_free(psf->valid_range);
+    spx_free(psf->status);
+    spx_free(psf->bundle);
+    spx_free(psf->fibre);
+    spx_free(psf->order);
     spx_cards_free(&psf->header);
     memset(psf, 0, sizeof *psf);
+}
+
+void spx_psf_set_wave_range(spx_psf *psf, double *range)
+{
+    double lo = HUGE_VAL, hi = -HUGE_VAL;
+    for (size_t f = 0; f < psf->nspec && range != NULL; f++) {
+        lo = fmin(lo, range[2 * f]);
+        hi = fmax(hi, range[2 * f + 1]);
+    }
+    psf->wave_range = range;
+    psf->x.range = psf->y.range = range;
+    if (range == NULL)
+        return;
+    psf->wmin = psf->x.wmin = psf->y.wmin = lo;
+    psf->wmax = psf->x.wmax = psf->y.wmax = hi;
+}
+
+spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, const char *remedy, spx_err *e)
+{
+    if (psf->wave_range == NULL || (can & SPX_PSF_RANGES) != 0)
+        return SPX_OK;
+    return spx_fail_remedy(e, SPX_EINPUT, remedy,
+                           "psf: each trace has a range of wavelengths of its own (wave_range), which %s cannot take",
+                           what);
 }
 
 /* Copy of n values, NULL and SPX_EIO without memory. */
@@ -29,6 +60,27 @@ static spx_status copy(const void *from, size_t n, size_t size, void *to, spx_er
     return SPX_OK;
 }
 
+/* Copies what single traces have. */
+static spx_status copy_traces(const spx_psf *from, spx_psf *to, spx_err *e)
+{
+    const size_t n = from->nspec;
+    spx_status st = SPX_OK;
+    if (from->wave_range != NULL)
+        st = copy(from->wave_range, 2 * n, sizeof *from->wave_range, &to->wave_range, e);
+    to->x.range = to->y.range = to->wave_range;
+    if (st == SPX_OK && from->valid_range != NULL)
+        st = copy(from->valid_range, 2 * n, sizeof *from->valid_range, &to->valid_range, e);
+    if (st == SPX_OK && from->status != NULL)
+        st = copy(from->status, n, sizeof *from->status, &to->status, e);
+    if (st == SPX_OK && from->bundle != NULL)
+        st = copy(from->bundle, n, sizeof *from->bundle, &to->bundle, e);
+    if (st == SPX_OK && from->fibre != NULL)
+        st = copy(from->fibre, n, sizeof *from->fibre, &to->fibre, e);
+    if (st == SPX_OK && from->order != NULL)
+        st = copy(from->order, n, sizeof *from->order, &to->order, e);
+    return st;
+}
+
 spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
 {
     *to = *from;
@@ -36,7 +88,13 @@ spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
     to->param = NULL;
     to->gh = NULL;
     to->header = (spx_cards){0};
+    to->x.range = to->y.range = to->wave_range = to->valid_range = NULL;
+    to->status = NULL;
+    to->bundle = to->order = NULL;
+    to->fibre = NULL;
     spx_status st = spx_cards_copy(&to->header, &from->header, e);
+    if (st == SPX_OK)
+        st = copy_traces(from, to, e);
     if (st == SPX_OK)
         st = copy(from->x.coef, from->nspec * from->x.ncoef, sizeof *from->x.coef, &to->x.coef, e);
     if (st == SPX_OK)

@@ -1,9 +1,10 @@
-/* Provides block `psf`: Gauss-Hermite point-spread function of one camera (DESI PSF files, PSFTYPE = GAUSS-HERMITE,
- * PSFVER 2, 3). */
+/* Provides block `psf`: point-spread function of one camera, spots of several kinds along traces that may have ranges
+ * of wavelengths of their own. */
 #ifndef SPX_PSF_H
 #define SPX_PSF_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "fits/cards.h"
@@ -14,12 +15,31 @@ typedef char spx_psf_param[16];
 /* Legendre series: value(lambda) = sum_k c[k] P_k(u), u = 2 (lambda - wmin)/(wmax - wmin) - 1. */
 typedef struct {
     size_t ncoef;
-    double wmin, wmax; /* Angstrom */
-    double *coef;      /* [nspec][ncoef] */
+    double wmin, wmax;   /* Angstrom */
+    const double *range; /* [nspec][2] wmin and wmax of each trace in place of both, not owned; NULL: all alike */
+    double *coef;        /* [nspec][ncoef] */
 } spx_psf_series;
+
+/* Kind of spot. */
+typedef enum {
+    SPX_PSF_GAUSS_HERMITE = 0 /* DESI PSF files, PSFTYPE = GAUSS-HERMITE, PSFVER 2, 3; degree 0: a Gaussian */
+} spx_psf_type;
+
+/* Flags of a fibre's trace and spot. */
+enum {
+    SPX_PSF_DEAD = 1,          /* no light: trace of the neighbours, spot of the bundle */
+    SPX_PSF_FEWLINES = 2,      /* too few lines: high orders are the prior's */
+    SPX_PSF_RANGE = 4,         /* lines end before the CCD does */
+    SPX_PSF_BADFIT = 8,        /* chi2 is too high */
+    SPX_PSF_MOVED = 16,        /* trace far from those of the neighbours */
+    SPX_PSF_MASKED = 32,       /* most of its pixels are masked */
+    SPX_PSF_BUNDLE = 64,       /* the bundle could not be fitted */
+    SPX_PSF_NOTCONVERGED = 128 /* the fit of the bundle has not converged */
+};
 
 typedef struct {
     size_t nspec;
+    spx_psf_type type;
     spx_psf_series x, y;   /* trace centre, pixels */
     size_t npar;           /* rows of the parameter table */
     spx_psf_param *param;  /* [npar] names */
@@ -32,6 +52,14 @@ typedef struct {
     size_t npix_x, npix_y; /* CCD size that the PSF was made for; 0 when unknown */
     char camera[16];
     spx_cards header; /* header of the PSF HDU */
+    /* Of each trace, NULL where the file has none. Set wave_range with spx_psf_set_wave_range(). */
+    double *wave_range; /* [nspec][2] Angstrom, domain of the series x, y and coeff in place of their wmin and wmax */
+    double
+        *valid_range; /* [nspec][2] Angstrom, where the trace may be used; none where the second is below the first */
+    uint16_t *status; /* [nspec] SPX_PSF_DEAD ... */
+    int32_t *bundle;  /* [nspec] bundle: fibres side by side of one bundle share light; never falls */
+    uint32_t *fibre;  /* [nspec] number of the fibre in the instrument */
+    int32_t *order;   /* [nspec] order of an echelle */
     /* Set by spx_psf_index(): rows in `param` of GHSIGX, GHSIGY, and of GH-i-j at gh[i + (ghdegx+1)*j]; -1: absent
      * (0). */
     int sigx, sigy;
@@ -39,6 +67,18 @@ typedef struct {
 } spx_psf;
 
 void spx_psf_free(spx_psf *psf);
+
+/* Gives the traces ranges of their own: range[nspec][2], Angstrom, which *psf then owns (NULL: none). Sets the series'
+ * wmin and wmax to the lowest and highest of all. */
+void spx_psf_set_wave_range(spx_psf *psf, double *range);
+
+/* What a program can take beside version 1 of the block, for spx_psf_require(). */
+enum { SPX_PSF_RANGES = 1 /* ranges of single traces */ };
+
+/* Refuses a PSF that needs more than `can` (SPX_PSF_RANGES ...), SPX_EINPUT; `what` takes it, such as "the fit of
+ * shifts", and `remedy` may be NULL. */
+spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, const char *remedy,
+                           spx_err *e) SPX_NODISCARD;
 
 /* Deep copy; *to is overwritten, and empty after an error. */
 spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e);

@@ -1,6 +1,7 @@
 /* Reads and writes /psf (products/psf_h5.h). */
 #include "products/psf_h5.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,8 +35,79 @@ static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_p
     return st == SPX_OK ? read_range(file, path, &s->wmin, &s->wmax, e) : st;
 }
 
+/* Attribute psftype, by spx_psf_type. */
+static const char *const types[] = {"gauss-hermite"};
+
 /* Names of integer group attributes. */
 static const char *const numbers[] = {"ghdegx", "ghdegy", "hsizex", "hsizey", "npix_x", "npix_y"};
+
+/* Reads one range of wavelengths a trace, where the file has it; of wave_range each has to hold more than one. */
+static spx_status read_ranges(hid_t file, const char *path, size_t nspec, int empty, double **range, spx_err *e)
+{
+    size_t dims[2] = {nspec, 2};
+    *range = NULL;
+    if (!spx_h5_exists(file, path))
+        return SPX_OK;
+    spx_status st = spx_h5_read_f64(file, path, 2, dims, range, e);
+    for (size_t f = 0; f < nspec && st == SPX_OK; f++) {
+        const double lo = (*range)[2 * f], hi = (*range)[2 * f + 1];
+        if (!(isfinite(hi - lo) && (empty || hi > lo)))
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                             "trace %zu: %g to %g Angstrom is no range", f, lo, hi);
+    }
+    return st;
+}
+
+/* Reads what single traces have in version 2.0. */
+static spx_status read_traces(hid_t file, spx_psf *psf, spx_err *e)
+{
+    size_t n = psf->nspec;
+    double *range = NULL;
+    uint32_t *status = NULL;
+    spx_status st = read_ranges(file, "/psf/wave_range", n, 0, &range, e);
+    if (range != NULL)
+        spx_psf_set_wave_range(psf, range);
+    if (st == SPX_OK)
+        st = read_ranges(file, "/psf/valid_range", n, 1, &psf->valid_range, e);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/status"))
+        st = spx_h5_read_u32(file, "/psf/status", 1, &n, &status, e);
+    if (st == SPX_OK && status != NULL && (psf->status = spx_alloc(n, sizeof *psf->status, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t f = 0; f < n && st == SPX_OK && status != NULL; f++)
+        psf->status[f] = (uint16_t)status[f];
+    spx_free(status);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/bundle"))
+        st = spx_h5_read_i32(file, "/psf/bundle", 1, &n, &psf->bundle, e);
+    for (size_t f = 1; f < n && st == SPX_OK && psf->bundle != NULL; f++)
+        if (psf->bundle[f] < psf->bundle[f - 1])
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf/bundle", NULL,
+                             "trace %zu is of bundle %d, the one before of %d: numbers should never fall", f,
+                             (int)psf->bundle[f], (int)psf->bundle[f - 1]);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/fibre"))
+        st = spx_h5_read_u32(file, "/psf/fibre", 1, &n, &psf->fibre, e);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/order"))
+        st = spx_h5_read_i32(file, "/psf/order", 1, &n, &psf->order, e);
+    return st;
+}
+
+/* Reads the kind of spot, which version 1.0 does not say. */
+static spx_status read_type(hid_t file, spx_psf *psf, spx_err *e)
+{
+    char type[32];
+    psf->type = SPX_PSF_GAUSS_HERMITE;
+    if (!spx_h5_has_attr(file, "/psf", "psftype"))
+        return SPX_OK;
+    spx_status st = spx_h5_attr_str(file, "/psf", "psftype", type, sizeof type, e);
+    for (size_t k = 0; k < sizeof types / sizeof *types && st == SPX_OK; k++)
+        if (strcmp(type, types[k]) == 0) {
+            psf->type = (spx_psf_type)k;
+            return SPX_OK;
+        }
+    return st != SPX_OK
+               ? st
+               : spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", "use a newer specpipe",
+                             "attribute psftype is '%s', a kind of spot that this program does not know", type);
+}
 
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
 {
@@ -76,11 +148,37 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
         (st = spx_cards_read(file, "/psf/header", &psf->header, e)) != SPX_OK)
         return st;
     psf->ndeg = dims[2];
+    if ((st = read_type(file, psf, e)) != SPX_OK || (st = read_traces(file, psf, e)) != SPX_OK)
+        return st;
     if (spx_h5_has_attr(file, "/psf", "camera") &&
         (st = spx_h5_attr_str(file, "/psf", "camera", psf->camera, sizeof psf->camera, e)) != SPX_OK)
         return st;
     if ((st = spx_psf_index(psf, e)) != SPX_OK)
         spx_err_at(e, spx_h5_filename(file), "/psf");
+    return st;
+}
+
+/* Writes the kind of spot and what single traces have; where there is nothing but version 1.0 has, the block is of that
+ * version, which older programs read. */
+static spx_status write_traces(hid_t file, const spx_psf *psf, spx_err *e)
+{
+    const size_t n = psf->nspec, dims[2] = {n, 2};
+    if (psf->type == SPX_PSF_GAUSS_HERMITE && psf->wave_range == NULL && psf->valid_range == NULL &&
+        psf->status == NULL && psf->bundle == NULL && psf->fibre == NULL && psf->order == NULL)
+        return spx_h5_set_str(file, "/psf", "version", "1.0", e);
+    spx_status st = spx_h5_set_str(file, "/psf", "psftype", types[psf->type], e);
+    if (st == SPX_OK && psf->wave_range != NULL)
+        st = spx_h5_write_real(file, "/psf/wave_range", 8, 2, dims, psf->wave_range, e);
+    if (st == SPX_OK && psf->valid_range != NULL)
+        st = spx_h5_write_real(file, "/psf/valid_range", 8, 2, dims, psf->valid_range, e);
+    if (st == SPX_OK && psf->status != NULL)
+        st = spx_h5_write(file, "/psf/status", H5T_NATIVE_UINT16, 1, &n, psf->status, e);
+    if (st == SPX_OK && psf->bundle != NULL)
+        st = spx_h5_write(file, "/psf/bundle", H5T_NATIVE_INT32, 1, &n, psf->bundle, e);
+    if (st == SPX_OK && psf->fibre != NULL)
+        st = spx_h5_write(file, "/psf/fibre", H5T_NATIVE_UINT32, 1, &n, psf->fibre, e);
+    if (st == SPX_OK && psf->order != NULL)
+        st = spx_h5_write(file, "/psf/order", H5T_NATIVE_INT32, 1, &n, psf->order, e);
     return st;
 }
 
@@ -103,5 +201,5 @@ spx_status spx_psf_write(hid_t file, const spx_psf *psf, spx_err *e)
         st = spx_h5_set_f64(file, "/psf", "psferr", psf->psferr, e);
     for (size_t i = 0; i < 6 && st == SPX_OK; i++)
         st = spx_h5_set_i64(file, "/psf", numbers[i], v[i], e);
-    return st;
+    return st == SPX_OK ? write_traces(file, psf, e) : st;
 }

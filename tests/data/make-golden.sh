@@ -65,7 +65,7 @@ fits2h5 "${plain[@]}" bright.fits bright-psf.fits |
 rvs-template "${plain[@]}" --norm none --setup b:5150:5230:0.4:FWHM=1 library.h5 -o sharp.h5
 rvs-fit "${plain[@]}" --templates sharp.h5 --vrange=-400,400 --npoly 3 --no-rotation --resolution-matrix \
     --lsf-sigma 0.425 --with-template flux-frame.h5 -o flux-stars.h5
-specx-flux "${plain[@]}" --fit flux-stars.h5 flux-frame.h5 -o flux.h5
+specx-flux "${plain[@]}" --smooth 1e4 --fit flux-stars.h5 flux-frame.h5 -o flux.h5
 
 # Traces come from other programs: no product, but a block of the schema.
 mock_traces --shifts traces.h5
@@ -93,12 +93,16 @@ specx-extract "${plain[@]}" -o sky-frame.h5 sky-image.h5
 specx-sky "${plain[@]}" -o sky.h5 sky-frame.h5
 specx-shift "${plain[@]}" --psf-only -o shift.h5 sky-image.h5
 
+# What single traces have: ranges, bundles, flags.
+fits2h5 "${plain[@]}" small-psf.fits -o psf.h5
+psf_edit psf.h5 orders 5160:5185,5165:5190 valid 1 5166:5184 status 1 6 bundles 1,1 number 10
+
 h5table --csv rv.h5 >rv.csv
 h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth psf)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"

@@ -120,16 +120,8 @@ static void write_frame(hid_t f)
 static void write_image(hid_t f)
 {
     spx_image im = {.ny = 4, .nx = 5, .camera = "r0"};
-    spx_psf p = {.nspec = NSPEC,
-                 .npar = 3,
-                 .ndeg = 2,
-                 .wmin = 5000,
-                 .wmax = 5010,
-                 .hsizex = 1,
-                 .hsizey = 1,
-                 .psferr = 0.01,
-                 .npix_x = 5,
-                 .npix_y = 4};
+    spx_psf p = {
+        .nspec = NSPEC, .npar = 3, .ndeg = 2, .hsizex = 1, .hsizey = 1, .psferr = 0.01, .npix_x = 5, .npix_y = 4};
     spx_err e = {0};
     im.data = spx_alloc(20, sizeof *im.data, NULL);
     im.ivar = spx_alloc(20, sizeof *im.ivar, NULL);
@@ -138,8 +130,15 @@ static void write_image(hid_t f)
     need(im.data != NULL && im.ivar != NULL && im.mask != NULL && im.readnoise != NULL, "memory");
     need(spx_cards_set_int(&im.header, "EXPID", 7, NULL, &e) == SPX_OK && spx_image_write(f, &im, &e) == SPX_OK,
          "image");
-    p.x = (spx_psf_series){2, 5000, 5010, ramp(NSPEC * 2, 1, 0.5)};
-    p.y = (spx_psf_series){2, 5000, 5010, ramp(NSPEC * 2, 1, 0.5)};
+    p.x = (spx_psf_series){.ncoef = 2, .coef = ramp(NSPEC * 2, 1, 0.5)};
+    p.y = (spx_psf_series){.ncoef = 2, .coef = ramp(NSPEC * 2, 1, 0.5)};
+    spx_psf_set_wave_range(&p, ramp(2 * NSPEC, 5000, 10));
+    p.valid_range = ramp(2 * NSPEC, 5000, 10);
+    p.status = spx_alloc(NSPEC, sizeof *p.status, NULL);
+    p.bundle = spx_alloc(NSPEC, sizeof *p.bundle, NULL);
+    p.fibre = spx_alloc(NSPEC, sizeof *p.fibre, NULL);
+    p.order = spx_alloc(NSPEC, sizeof *p.order, NULL);
+    need(p.status != NULL && p.bundle != NULL && p.fibre != NULL && p.order != NULL, "memory");
     p.coeff = ramp((size_t)3 * NSPEC * 2, 1, 0);
     p.param = spx_alloc(3, sizeof *p.param, NULL);
     need(p.param != NULL, "memory");
@@ -447,11 +446,11 @@ static void set_values(hid_t f, const char *path, const uint8_t a[4])
 
 static void edit_attribute(hid_t f, const char *path, const uint8_t a[4])
 {
-    static const char *const names[] = {"type",         "version", "units",   "medium",     "frame",         "camera",
-                                        "lnwave0",      "dlnwave", "wmin",    "wmax",       "step",          "norm",
-                                        "resolution",   "wavemin", "wavemax", "ghdegx",     "ghdegy",        "hsizex",
-                                        "hsizey",       "npix_x",  "psferr",  "flag_masks", "CLASS",         "product",
-                                        "column_units", "library", "NAME",    "long_name",  "DIMENSION_LIST"};
+    static const char *const names[] = {
+        "type",         "version", "units",  "medium",    "frame",          "camera",     "lnwave0", "dlnwave",
+        "wmin",         "wmax",    "step",   "norm",      "resolution",     "wavemin",    "wavemax", "ghdegx",
+        "ghdegy",       "hsizex",  "hsizey", "npix_x",    "psferr",         "flag_masks", "CLASS",   "product",
+        "column_units", "library", "NAME",   "long_name", "DIMENSION_LIST", "psftype"};
     static const char *const texts[] = {"", "frame", "spectra", "1.0", "9.0", "x.y", "air", "vacuum", "electron", "r0"};
     const char *name = names[a[0] % (sizeof names / sizeof *names)];
     if (H5Aexists_by_name(f, path, name, H5P_DEFAULT) > 0)

@@ -271,10 +271,55 @@ static void check_stretch(void)
     spx_free(p);
 }
 
+/* Traces with ranges of their own: each series is that of the trace, and a stretched one is that at lambda / factor. */
+static void check_ranges(void)
+{
+    small_psf_shape shape = small_psf_default();
+    spx_psf *p = small_psf(&shape), to = {0};
+    double *range = spx_alloc2(16, 2, sizeof *range, NULL), factor[16], worst = 0.0;
+    spx_err e = {0};
+    CHECK(p != NULL && range != NULL && p->nspec <= 16, "setup");
+    for (size_t f = 0; f < p->nspec; f++) {
+        range[2 * f] = 4000.0 + 500.0 * (double)f;
+        range[2 * f + 1] = 4700.0 + 520.0 * (double)f;
+        factor[f] = 1.0 - 1e-4 * ((double)f - 2.0);
+    }
+    spx_psf_set_wave_range(p, range);
+    CHECK(p->wmin == 4000.0 && p->y.wmax == 4700.0 + 520.0 * (double)(p->nspec - 1), "range of all");
+    CHECK(spx_psf_to_barycentre(p, factor, &to, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t f = 0; f < p->nspec; f++)
+        for (int k = 0; k <= 20; k++) {
+            const double u = -1.0 + 0.1 * k;
+            const double w = range[2 * f] + 0.5 * (u + 1.0) * (range[2 * f + 1] - range[2 * f]);
+            const double x = spx_legendre_sum(p->x.ncoef, p->x.coef + f * p->x.ncoef, u);
+            CHECK(fabs(spx_psf_series_value(&p->x, f, w) - x) < 1e-12, "x of fibre %zu at %g", f, w);
+            CHECK(fabs(spx_psf_param_u(p, f, w) - u) < 1e-12, "argument of fibre %zu at %g", f, w);
+            worst = fmax(worst, fabs(spx_psf_series_value(&to.x, f, w * factor[f]) - x));
+            worst =
+                fmax(worst, fabs(spx_psf_series_value(&to.y, f, w * factor[f]) - spx_psf_series_value(&p->y, f, w)));
+            for (size_t par = 0; par < p->npar; par++) {
+                const size_t at = (par * p->nspec + f) * p->ndeg;
+                worst =
+                    fmax(worst, fabs(spx_legendre_sum(p->ndeg, to.coeff + at, spx_psf_param_u(&to, f, w * factor[f])) -
+                                     spx_legendre_sum(p->ndeg, p->coeff + at, u)));
+            }
+        }
+    CHECK(worst < 1e-11, "stretched series differ by %g", worst); /* as in check_stretch() */
+    for (size_t f = 0; f < p->nspec; f++)                         /* the light stays where it may be used */
+        CHECK(to.valid_range != NULL && fabs(to.valid_range[2 * f] - range[2 * f] * factor[f]) < 1e-9 &&
+                  fabs(to.valid_range[2 * f + 1] - range[2 * f + 1] * factor[f]) < 1e-9 &&
+                  to.wave_range[2 * f] == range[2 * f],
+              "ranges of fibre %zu", f);
+    spx_psf_free(&to);
+    spx_psf_free(p);
+    spx_free(p);
+}
+
 int main(void)
 {
     check_legendre();
     check_stretch();
+    check_ranges();
     small_psf_shape shape = small_psf_default();
     check_spot(&shape);
     shape.hsizex = shape.hsizey = shape.ghdegx = shape.ghdegy = 0;

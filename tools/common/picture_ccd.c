@@ -57,8 +57,10 @@ static size_t trace_block(spx_picture *p, const cut *c)
     spx_picture_add(p, "$traces << EOD\n");
     for (size_t f = 0; f < psf.nspec && p->st == SPX_OK; f += k) {
         size_t inside = 0;
+        const double lo = psf.wave_range != NULL ? psf.wave_range[2 * f] : psf.y.wmin;
+        const double hi = psf.wave_range != NULL ? psf.wave_range[2 * f + 1] : psf.y.wmax;
         for (size_t i = 0; i <= STEPS; i++) {
-            const double w = psf.y.wmin + (psf.y.wmax - psf.y.wmin) * (double)i / STEPS;
+            const double w = lo + (hi - lo) * (double)i / STEPS;
             const double x = spx_psf_series_value(&psf.x, f, w), y = spx_psf_series_value(&psf.y, f, w);
             inside +=
                 x >= (double)c->x0 && x < (double)(c->x0 + c->nx) && y >= (double)c->y0 && y < (double)(c->y0 + c->ny);

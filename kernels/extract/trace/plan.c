@@ -422,6 +422,10 @@ spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l
     *l = (spx_trace_layout){.o = *o, .ny = job->image->ny, .nx = job->image->nx, .psf = *psf};
     l->psf.param = NULL;
     l->psf.header = (spx_cards){0};
+    l->psf.x.range = l->psf.y.range = l->psf.wave_range = l->psf.valid_range = NULL;
+    l->psf.status = NULL;
+    l->psf.bundle = l->psf.order = NULL;
+    l->psf.fibre = NULL;
     l->psf.x.coef = copy_of(psf->x.coef, psf->nspec * psf->x.ncoef * sizeof(double), e);
     l->psf.y.coef = copy_of(psf->y.coef, psf->nspec * psf->y.ncoef * sizeof(double), e);
     l->psf.coeff = copy_of(psf->coeff, size_of_coeff(psf), e);
