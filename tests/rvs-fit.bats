@@ -334,7 +334,7 @@ column() {
 @test "rvs-fit finds rvspecfit's minima, or deeper ones, for 106 mock stars" {
     need_shared data/rv/mock-coadd.fits.gz data/rv/mock-rvspecfit.csv data/rv/mock-truth.csv
     mock_library library.h5
-    rvs-template -q library.h5 -o templates.h5 --ccf-every 10 --setup b:3500:5900:0.4:R=x/1.55 \
+    rvs-template -q --straight-lines library.h5 -o templates.h5 --ccf-every 10 --setup b:3500:5900:0.4:R=x/1.55 \
         --setup r:5660:7720:0.4:R=x/1.55 --setup z:7420:9924:0.4:R=x/1.55
     rm library.h5
     fits2h5 -q "$SPX_SHARED/data/rv/mock-coadd.fits.gz" |

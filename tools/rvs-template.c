@@ -42,6 +42,8 @@ static const spx_opt options[] = {
                .given = &o.library_given),
     SPX_OPTION(STRING, "library-resolution", 0, "R=EXPR", o.resolution,
                "Resolution that the library has already, or FWHM=EXPR, or none. It is subtracted in quadrature"),
+    SPX_OPTION(FLAG, "straight-lines", 0, NULL, o.straight,
+               "Take spectra as straight lines between the library's samples, as rvspecfit does. They widen lines"),
     SPX_OPTION(STRING, "log-param", 0, "NAME,...", o.logpar, "Parameters to interpolate in their logarithm, or none",
                .given = &o.logpar_given),
     SPX_OPTION(

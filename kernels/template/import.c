@@ -24,6 +24,7 @@ static spx_status last_layer(const spx_network *net, const spx_template_config *
     spx_template_config raw = {.nsetup = cfg->nsetup, .setup = cfg->setup, .raw = 1, .nthreads = cfg->nthreads};
     memcpy(raw.library_resolution, cfg->library_resolution, sizeof raw.library_resolution);
     raw.library_table = cfg->library_table;
+    raw.straight = cfg->straight;
     for (size_t l = 0; l + 1 < nn->nlayer; l++) {
         nweight += nn->size[l] * nn->size[l + 1];
         nbias += nn->size[l + 1];

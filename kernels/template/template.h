@@ -6,8 +6,8 @@
  *
  * For each setup (Koposov et al., rvspecfit, ascl:1907.013, defines the same steps):  1. log grid: ln step ln(1 + step
  * / ((wmin + wmax)/2)), from wmin/f up to below wmax*f, f = 1 + 1000 km/s / c. Pixels that reach beyond the library are
- * left out; the library has to cover wmin ... wmax.  2. flux times wavelength (photons), taken as piecewise linear
- * between the library's samples, is integrated against
+ * left out; the library has to cover wmin ... wmax.  2. flux times wavelength (photons), taken as curved
+ * between the library's samples (lsf_math.h; `straight`: as piecewise linear), is integrated against
  *     LSF x output pixel exactly: the LSF is a Gaussian of sigma = sqrt(FWHM^2 - FWHM_library^2) / 2.3548 at the
  * pixel's wavelength, pixel edges lie midway between pixel centres, and the LSF is cut at 5 sigma from the pixel's
  * centre (from its edges where 4 sigma are less than the pixel); the weights of a pixel are scaled to sum 1. Then it is
@@ -75,6 +75,7 @@ typedef struct {
     spx_norm norm;
     char library_resolution[128]; /* as resolution, or a plain number (R); empty: infinite */
     spx_lsf_table library_table;
+    int straight;            /* 1: straight lines between the library's samples, as rvspecfit has them */
     int parlog[SPX_MAX_PAR]; /* 1: the parameter is interpolated in log10 */
     int ccf;                 /* 1: make the cross-correlation set */
     size_t ccf_every;        /* every N-th template of the library; 0: such that about 100 remain */

@@ -217,10 +217,12 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
          * line 5 sigma away the difference is 1e-3 in ln flux. From its edges for a pixel wider than the LSF. */
         if (4 * sigma[k] > l2 - l1)
             l1 = l2 = centre;
-        w->first[k] = last_below(x, n, l1 - reach);
+        /* one more at both ends, which corrections of their neighbours by the curvature need */
+        const size_t begin = last_below(x, n, l1 - reach), last = first_above(x, n, l2 + reach);
+        const size_t more = cfg->straight ? 0 : 1;
+        w->first[k] = begin > more ? begin - more : 0;
         w->start[k] = total;
-        size_t last = first_above(x, n, l2 + reach);
-        total += (last + 1 < n ? last + 1 : last) - w->first[k] + 1;
+        total += (last + 1 + more < n ? last + 1 + more : n - 1) - w->first[k] + 1;
     }
     w->start[s->nwave] = total;
     w->w = spx_alloc(total, sizeof *w->w, e);
@@ -230,8 +232,9 @@ static spx_status make_setup(const spx_template_library *lib, const spx_template
     }
 #pragma omp parallel for num_threads(nt) schedule(static)
     for (size_t k = 0; k < s->nwave; k++) {
-        spx_lsf_weights(x + w->first[k], w->start[k + 1] - w->start[k], spx_template_edge(s, k),
-                        spx_template_edge(s, k + 1), sigma[k], w->w + w->start[k]);
+        (cfg->straight ? spx_lsf_linear_weights : spx_lsf_weights)(x + w->first[k], w->start[k + 1] - w->start[k],
+                                                                   spx_template_edge(s, k), spx_template_edge(s, k + 1),
+                                                                   sigma[k], w->w + w->start[k]);
         w->first[k] += skip;
         w->wave[k] = spx_template_wave(s, (double)k);
         for (size_t j = w->start[k]; j < w->start[k + 1]; j++)

@@ -109,7 +109,7 @@ static void lsf(void)
         x[j] = 5000 + 0.45 * j + 0.15 * sin(7.0 * j);
     for (size_t i = 0; i < sizeof sigmas / sizeof *sigmas; i++) {
         double s = sigmas[i], l1 = 5008.1, l2 = 5009.4, sum = 0, total = 0;
-        spx_lsf_weights(x, N, l1, l2, s, w);
+        spx_lsf_linear_weights(x, N, l1, l2, s, w);
         for (int j = 0; j < N; j++) {
             sum += w[j];
             const int n = 20000;
@@ -127,8 +127,50 @@ static void lsf(void)
         CHECK(fabs(sum - 1) < 1e-12 && fabs(total - 1) < 1e-3, "sigma %g: weights sum to 1 + %g", s, sum - 1);
     }
     /* a pixel inside one interval of a coarse grid */
-    spx_lsf_weights(x, 2, x[0] + 0.1, x[0] + 0.2, 0, w);
+    spx_lsf_linear_weights(x, 2, x[0] + 0.1, x[0] + 0.2, 0, w);
     CHECK(fabs(w[1] - 0.15 / (x[1] - x[0])) < 1e-12, "weights %g %g in one interval", w[0], w[1]);
+}
+
+/* Width of a Gaussian line that is sampled every 0.5 to 1 of its sigma, behind an LSF and pixels: second moment of its
+ * pixels against the sum of variances. Straight lines are off by step^2/6. */
+static void lsf_widths(void)
+{
+    enum { N = 400, NPIX = 120 };
+    static const double steps[] = {0.05, 0.1}, lsfs[] = {0.1, 0.3, 0.5};
+    const double line = 0.1, pixel = 0.1;
+    for (size_t t = 0; t < 2 * sizeof steps / sizeof *steps; t++)
+        for (size_t i = 0; i < sizeof lsfs / sizeof *lsfs; i++) {
+            const double h = steps[t / 2], lsf = lsfs[i], at = 0.5 * N * h + 0.3 * h;
+            const int even = t % 2 == 0;
+            double x[N], w[N], s0 = 0, s1 = 0, s2 = 0, linear = 0, l0 = 0, l1 = 0;
+            for (int j = 0; j < N; j++)
+                x[j] = h * (j + (even ? 0 : 0.2 * sin(0.7 * j)));
+            for (int k = -NPIX; k < NPIX; k++) {
+                double value[2] = {0};
+                const double centre = at + k * pixel;
+                if (centre < h || centre > (N - 2) * h)
+                    continue;
+                for (int how = 0; how < 2; how++) {
+                    (how ? spx_lsf_weights : spx_lsf_linear_weights)(x, N, centre - 0.5 * pixel, centre + 0.5 * pixel,
+                                                                     lsf, w);
+                    for (int j = 0; j < N; j++)
+                        value[how] += w[j] * exp(-0.5 * pow((x[j] - at) / line, 2));
+                }
+                const double d = k * pixel;
+                l0 += value[0];
+                l1 += value[0] * d;
+                linear += value[0] * d * d;
+                s0 += value[1];
+                s1 += value[1] * d;
+                s2 += value[1] * d * d;
+            }
+            const double want = line * line + lsf * lsf + pixel * pixel / 12;
+            const double got = s2 / s0 - s1 / s0 * (s1 / s0), straight = linear / l0 - l1 / l0 * (l1 / l0);
+            /* the fourth order: some (h/line)^2/10 of what straight lines are off, more where steps differ */
+            CHECK(fabs(got - want) < 0.2 * h * h / 6, "step %g, LSF %g: variance %g, want %g", h, lsf, got, want);
+            CHECK(!even || fabs(straight - want - h * h / 6) < 0.1 * h * h / 6, "step %g, LSF %g: straight lines %g", h,
+                  lsf, straight - want);
+        }
 }
 
 /* Heavy loops of each instruction set against plain ones. */
@@ -790,7 +832,8 @@ static void reference(hid_t file)
         mock_library_flux(m, par + i * MOCK_NPAR, flux + i * MOCK_NWAVE);
     /* four of the 924 make no grid of their four parameters: they are numbered here */
     spx_template_library lib = simple_library(MOCK_NWAVE, m->wave, NT, number);
-    spx_template_config cfg = {.nsetup = 3, .setup = r, .norm = SPX_NORM_LINEAR, .library_resolution = "100000"};
+    spx_template_config cfg = {
+        .nsetup = 3, .setup = r, .norm = SPX_NORM_LINEAR, .library_resolution = "100000", .straight = 1};
     spx_templates t = {0};
     spx_err e = {0};
     CHECK(run(&lib, &cfg, flux, NT, &t, NULL, &e) == SPX_OK, "%s", spx_err_text(&e));
@@ -831,6 +874,7 @@ int main(void)
     rotation();
     rotation_linear();
     lsf();
+    lsf_widths();
     convolution();
     media();
     normalisation();

@@ -47,6 +47,7 @@ spx_status spx_template_args_config(const spx_template_args *o, spx_template_req
     cfg->nsetup = o->setup.n;
     cfg->setup = request;
     cfg->norm = o->norm;
+    cfg->straight = o->straight;
     cfg->ccf = o->ccf;
     cfg->ccf_every = (size_t)o->every;
     cfg->ccf_vsini = vsini;

@@ -14,7 +14,8 @@ typedef struct {
     spx_template_interpolator interpolator;
     spx_norm norm;
     const char *resolution, *logpar, *vsini;
-    int ccf, vsini_given, logpar_given, library_given; /* the last: an option that makes sense for libraries only */
+    int straight, ccf, vsini_given, logpar_given,
+        library_given; /* the last: an option that makes sense for libraries only */
     long every;
     double pca, pca_max;
     int train, nn_given;
