@@ -105,6 +105,73 @@ setup_file() {
     fails_with 3 '*bare.h5:/provenance: is missing*' h5table -p bare.h5
 }
 
+# check_json FILE STATEMENTS: Python statements about j, the JSON of a file.
+check_json() {
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1]), parse_constant=lambda c: sys.exit("not JSON: " + c))
+'"$2" "$1"
+}
+
+@test "h5table --json has the values of --csv, units, and null for what is not finite" {
+    local f=$BATS_FILE_TMPDIR/truth.h5
+    h5table --csv "$f" >csv
+    h5table --json "$f" >json
+    check_json json '
+import csv
+rows = list(csv.DictReader(open("csv")))
+assert j["table"] == "/truth/table" and j["units"]["VRAD"] == "km/s", j["units"]
+assert len(rows) == len(j["rows"]) == 4
+for a, b in zip(rows, j["rows"]):
+    assert list(a) == list(b)
+    for k in a:
+        assert a[k] == b[k] if isinstance(b[k], str) else float(a[k]) == b[k], (k, a[k], b[k])
+'
+    h5table --json --rows 1:2 -c VRAD "$f" >json
+    check_json json 'assert len(j["rows"]) == 1 and list(j["rows"][0]) == ["VRAD"]'
+    cp "$f" odd.h5
+    h5edit odd.h5 column /truth/table ODD 1,nan,-inf,2.5
+    h5table --no-verify --json -c ODD odd.h5 >json
+    check_json json 'assert [r["ODD"] for r in j["rows"]] == [1, None, None, 2.5]'
+    h5table --json -s 2 "$BATS_FILE_TMPDIR/frame.h5" >json
+    h5table --csv -s 2 "$BATS_FILE_TMPDIR/frame.h5" | sed -n 4p >line
+    check_json json '
+line = [float(x) for x in open("line").read().split(",")]
+assert j["spectrum"] == 2 and j["units"]["flux"] == "electron/Angstrom"
+assert [j["rows"][2][k] for k in ("wavelength", "flux", "ivar", "mask")] == line'
+    fails_with 2 '*--csv: not with --json*' h5table --json --csv "$f"
+    fails_with 2 '*--units: not with --json*' h5table --json -u "$f"
+}
+
+@test "h5table --json --provenance has the fields of the records" {
+    h5table --json -p "$BATS_FILE_TMPDIR/frame.h5" >json
+    check_json json '
+assert [r["program"] for r in j] == ["specx-sim", "specx-extract"]
+assert j[1]["command_line"] == "specx-extract -q image.h5 -o frame.h5"
+assert "bundle-size=25" in j[1]["option"] and len(j[1]["input"]) == 1'
+}
+
+@test "h5table --list names the tables, the usual one first" {
+    local f=$BATS_FILE_TMPDIR/frame.h5
+    h5table --list "$f" >list
+    [ "$(tr -s ' ' <list | cut -d ' ' -f 1,2)" = $'TABLE ROWS\n/scores 4\n/fibermap 4' ]
+    [ "$(sed -n 3p list | tr -s ' ' | cut -d ' ' -f 3 | tr , '\n')" = \
+        "$(h5table --csv -t /fibermap "$f" | head -n 1 | tr , '\n')" ]
+    h5table --list --json "$f" >json
+    check_json json 'assert [(t["table"], t["nrow"]) for t in j] == [("/scores", 4), ("/fibermap", 4)] and "FIBER" in j[1]["columns"]'
+    # links: a circle of groups ends, and what leads out of the file is not followed
+    h5copy -i "$f" -o links.h5 -s /fibermap -d /fibermap
+    python3 -c 'import h5py
+f = h5py.File("links.h5", "a")
+g = f.create_group("g")
+g["circle"] = g
+f["out"] = h5py.ExternalLink("truth.h5", "/truth/table")
+f["values"] = [1.0, 2.0]' || skip "no h5py"
+    h5table --no-verify --list links.h5 >list
+    [ "$(wc -l <list)" -eq 2 ]
+    fails_with 2 '*--csv goes with a table only, not with --list' h5table --list --csv "$f"
+    fails_with 2 '*exclude each other' h5table --list -p "$f"
+}
+
 @test "h5table refuses what is not there" {
     fails_with 3 '*truth.h5:*NOSUCH*' h5table -c NOSUCH "$BATS_FILE_TMPDIR/truth.h5"
     fails_with 3 '*truth.h5:/rvfit/table*' h5table -t /rvfit/table "$BATS_FILE_TMPDIR/truth.h5"

@@ -15,6 +15,19 @@ load common
     run ! grep -vE '^[a-z][a-z0-9: ]*: .' info.txt
 }
 
+@test "--json: the same lines" {
+    specpipe-info --device cpu | grep -v 'memory are free' >info.txt
+    specpipe-info --device cpu --json >info.json
+    python3 -c 'import json
+j = json.load(open("info.json"), object_pairs_hook=lambda p: p)
+assert len(dict(j)) == len(j)
+lines = [k + ": " + line for k, v in j for line in v.split("\n") if "memory are free" not in line]
+assert sorted(lines) == sorted(open("info.txt").read().splitlines()), lines'
+    run -5 specpipe-info --json --device cuda:77
+    fails_with 2 '*--json: not with --clean*' specpipe-info --json --clean .
+    fails_with 2 '*--json: not with --rules*' specpipe-info --json --rules text
+}
+
 @test "why a backend or hooks cannot be used" {
     SPX_BACKENDS=$PWD specpipe-info >info.txt
     grep -q '^backend cuda: not usable: .*--device cuda: ' info.txt

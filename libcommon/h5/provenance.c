@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "h5/object.h"
@@ -183,7 +184,28 @@ static void print_field(FILE *out, const char *label, const char *text, int join
     fputc('\n', out);
 }
 
-spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e)
+/* Prints the fields of record i as an object of JSON; text[size] is a workspace. */
+static void print_record(FILE *out, hid_t file, size_t i, char *text, size_t size)
+{
+    static const struct {
+        const char *field;
+        int several;
+    } line[] = {{"program", 0}, {"version", 0}, {"command_line", 0}, {"input", 1},       {"started", 0},
+                {"host", 0},    {"device", 0},  {"option", 1},       {"step_seconds", 1}};
+    fputc('{', out);
+    for (size_t k = 0, printed = 0; k < sizeof line / sizeof *line; k++) {
+        if (!spx_provenance_field(file, i, line[k].field, text, size))
+            continue;
+        fprintf(out, "%s\"%s\": ", printed++ > 0 ? ",\n " : "", line[k].field);
+        if (line[k].several)
+            spx_json_lines(out, text);
+        else
+            spx_json_string(out, text);
+    }
+    fputc('}', out);
+}
+
+spx_status spx_provenance_print(hid_t file, int json, FILE *out, spx_err *e)
 {
     enum { ROOM = 1 << 16 };
     static const struct {
@@ -201,7 +223,13 @@ spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/provenance", NULL,
                            "is missing: no specpipe program wrote this file");
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; json && i < n; i++) {
+        fputs(i > 0 ? ",\n" : "[", out);
+        print_record(out, file, i, text, ROOM);
+    }
+    if (json)
+        fputs("]\n", out);
+    for (size_t i = 0; !json && i < n; i++) {
         (void)spx_provenance_field(file, i, "program", text, ROOM);
         fprintf(out, "%s%zu. %s", i > 0 ? "\n" : "", i + 1, text);
         (void)spx_provenance_field(file, i, "version", text, ROOM);

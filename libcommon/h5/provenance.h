@@ -26,9 +26,10 @@ typedef struct {
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
 
-/* Prints all records as text, a paragraph each, in lines of less than 80 columns where words allow it. SPX_EINPUT where
- * there is none. */
-spx_status spx_provenance_print(hid_t file, FILE *out, spx_err *e);
+/* Prints all records as text, a paragraph each, in lines of less than 80 columns where words allow it, or as JSON: an
+ * array of objects with the fields of spx_provenance_field(), those that may have several lines as arrays. SPX_EINPUT
+ * where there is none. */
+spx_status spx_provenance_print(hid_t file, int json, FILE *out, spx_err *e);
 
 /* Number of records. */
 size_t spx_provenance_count(hid_t file);

@@ -86,6 +86,17 @@ spx_status spx_table_fill(spx_table *a, const char *have_a, const spx_table *b, 
 /* Reads the compound dataset at `path`; *out stays NULL and SPX_OK when it does not exist. Variable-length members,
  * references and data outside the file are refused. Units come from the attribute `column_units`. */
 spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err *e);
+/* A table of a file: its path, rows, and the names of its columns with commas between. */
+typedef struct {
+    char *path, *columns;
+    size_t nrow;
+} spx_table_entry;
+
+/* Lists the one-dimensional compound datasets below a group, in alphabetical order, without reading their rows. Free
+ * with spx_table_list_free(). */
+spx_status spx_table_list(hid_t loc, const char *group, size_t *n, spx_table_entry **out, spx_err *e);
+void spx_table_list_free(size_t n, spx_table_entry *list);
+
 /* Writes a table; nothing where t is NULL. */
 spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_err *e);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "h5/failure.h"
 #include "h5/object.h"
 #include "h5/read.h"
@@ -134,6 +135,104 @@ spx_status spx_table_read(hid_t loc, const char *path, spx_table **out, spx_err 
         H5Tclose(filetype);
     H5Dclose(dset);
     return e->code;
+}
+
+/* ---- which tables there are ---- */
+
+/* Groups are followed to this depth: hard links may make a cycle. */
+enum { DEEPEST = 8 };
+
+typedef struct {
+    spx_table_entry *entry;
+    size_t n, capacity;
+} table_list;
+
+/* Names of a compound type's members, with commas between; NULL: no memory. */
+static char *member_names(hid_t type, spx_err *e)
+{
+    spx_text t = {0};
+    spx_status st = SPX_OK;
+    const int n = H5Tget_nmembers(type);
+    for (int i = 0; i < n && st == SPX_OK; i++) {
+        char *name = H5Tget_member_name(type, (unsigned)i);
+        st = name == NULL ? spx_fail(e, SPX_EIO, "out of memory") : spx_text_add(&t, e, "%s%s", i > 0 ? "," : "", name);
+        (void)H5free_memory(name);
+    }
+    if (st != SPX_OK)
+        spx_text_free(&t);
+    return t.s;
+}
+
+/* Appends dataset `path` where it is a table. */
+static spx_status list_dataset(hid_t loc, const char *path, table_list *l, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    hid_t d = spx_h5_open(loc, path, e);
+    if (d < 0)
+        return e->code;
+    hid_t type = H5Dget_type(d), space = H5Dget_space(d);
+    hsize_t nrow = 0;
+    if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_COMPOUND && H5Sget_simple_extent_ndims(space) == 1 &&
+        H5Sget_simple_extent_dims(space, &nrow, NULL) == 1) {
+        spx_table_entry *more = spx_grow(l->entry, l->n, 1, &l->capacity, sizeof *more, e);
+        spx_table_entry t = {.nrow = (size_t)nrow};
+        if (more != NULL)
+            l->entry = more;
+        if (more == NULL || (t.path = spx_strdup(path, e)) == NULL || (t.columns = member_names(type, e)) == NULL) {
+            spx_free(t.path);
+            st = SPX_EIO;
+        } else {
+            l->entry[l->n++] = t;
+        }
+    }
+    if (space >= 0)
+        H5Sclose(space);
+    if (type >= 0)
+        H5Tclose(type);
+    H5Dclose(d);
+    return st;
+}
+
+static spx_status list_group(hid_t loc, const char *group, int depth, table_list *l, spx_err *e)
+{
+    size_t n = 0;
+    char **name = NULL;
+    spx_status st = spx_h5_list(loc, group, &n, &name, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        char path[600];
+        H5O_info_t info;
+        const int len = snprintf(path, sizeof path, "%s/%s", strcmp(group, "/") == 0 ? "" : group, name[i]);
+        if (len < 0 || (size_t)len >= sizeof path || !spx_h5_exists(loc, path))
+            continue;
+        if (H5Oget_info_by_name1(loc, path, &info, H5P_DEFAULT) < 0)
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, NULL, "is not readable: is the file damaged?");
+        else if (info.type == H5O_TYPE_GROUP && depth < DEEPEST)
+            st = list_group(loc, path, depth + 1, l, e);
+        else if (info.type == H5O_TYPE_DATASET)
+            st = list_dataset(loc, path, l, e);
+    }
+    spx_h5_names_free(n, name);
+    return st;
+}
+
+spx_status spx_table_list(hid_t loc, const char *group, size_t *n, spx_table_entry **out, spx_err *e)
+{
+    table_list l = {0};
+    const spx_status st = list_group(loc, group, 0, &l, e);
+    *n = st == SPX_OK ? l.n : 0;
+    *out = st == SPX_OK ? l.entry : NULL;
+    if (st != SPX_OK)
+        spx_table_list_free(l.n, l.entry);
+    return st;
+}
+
+void spx_table_list_free(size_t n, spx_table_entry *list)
+{
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        spx_free(list[i].path);
+        spx_free(list[i].columns);
+    }
+    spx_free(list);
 }
 
 spx_status spx_table_write(hid_t loc, const char *path, const spx_table *t, spx_err *e)

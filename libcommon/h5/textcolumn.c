@@ -1,10 +1,11 @@
-/* Prints columns as text, aligned or comma-separated (h5/textcolumn.h). */
+/* Prints columns as text: aligned, comma-separated, or JSON (h5/textcolumn.h). */
 #include "h5/textcolumn.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 void spx_textcolumns_empty(spx_textcolumn *c, size_t n)
@@ -39,7 +40,7 @@ void spx_textcolumn_round(spx_textcolumn *c, size_t nrow, const spx_textformat *
     double largest = 0;
     int needed = 0;
     c->decimals = -1;
-    if (f->csv || c->kind != H5T_FLOAT || angle_or_date)
+    if (f->csv || f->json || c->kind != H5T_FLOAT || angle_or_date)
         return;
     for (size_t r = 0; r < nrow; r++) {
         char text[SPX_TEXTCOLUMN_WIDTH];
@@ -73,7 +74,7 @@ void spx_textcolumn_measure(spx_textcolumn *c, size_t nrow, const spx_textformat
 
 int spx_textcolumn_digits(size_t bytes, const spx_textformat *f)
 {
-    return f->csv ? (bytes > 4 ? 17 : 9) : (bytes > 4 ? 10 : 7);
+    return f->csv || f->json ? (bytes > 4 ? 17 : 9) : (bytes > 4 ? 10 : 7);
 }
 
 static void print_cell(FILE *out, const spx_textcolumn *c, const char *text, int first, int last, int csv)
@@ -93,9 +94,49 @@ static void print_cell(FILE *out, const spx_textcolumn *c, const char *text, int
         fputc('\n', out);
 }
 
-void spx_textcolumns_print(FILE *out, const spx_textcolumn *c, size_t n, size_t first, size_t nrow,
-                           const spx_textformat *f)
+static void print_json(FILE *out, const char *kind, const char *name, const spx_textcolumn *c, size_t n, size_t first,
+                       size_t nrow)
 {
+    fprintf(out, "{\"%s\": ", kind);
+    if (name[0] >= '0' && name[0] <= '9')
+        fputs(name, out);
+    else
+        spx_json_string(out, name);
+    fputs(",\n\"units\": {", out);
+    for (size_t k = 0, printed = 0; k < n; k++) {
+        if (c[k].unit[0] == '\0')
+            continue;
+        fputs(printed++ > 0 ? ", " : "", out);
+        spx_json_string(out, c[k].name);
+        fputs(": ", out);
+        spx_json_string(out, c[k].unit);
+    }
+    fputs("},\n\"rows\": [", out);
+    for (size_t r = first; r < first + nrow; r++) {
+        fputs(r > first ? ",\n{" : "\n{", out);
+        for (size_t k = 0; k < n; k++) {
+            fputs(k > 0 ? ", " : "", out);
+            spx_json_string(out, c[k].name);
+            fputs(": ", out);
+            if (c[k].kind == H5T_STRING)
+                spx_json_string(out, c[k].s + r * SPX_TEXTCOLUMN_WIDTH);
+            else if (c[k].kind == H5T_INTEGER)
+                fprintf(out, "%" PRId64, c[k].i[r]);
+            else
+                spx_json_number(out, c[k].f[r], c[k].digits);
+        }
+        fputc('}', out);
+    }
+    fputs("\n]}\n", out);
+}
+
+void spx_textcolumns_print(FILE *out, const char *kind, const char *name, const spx_textcolumn *c, size_t n,
+                           size_t first, size_t nrow, const spx_textformat *f)
+{
+    if (f->json) {
+        print_json(out, kind, name, c, n, first, nrow);
+        return;
+    }
     for (size_t k = 0; k < n; k++)
         print_cell(out, &c[k], c[k].name, k == 0, k + 1 == n, f->csv);
     for (size_t k = 0; k < n && f->units; k++)

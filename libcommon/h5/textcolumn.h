@@ -1,4 +1,4 @@
-/* Prints columns of numbers and words as text: aligned, or as comma-separated values with all digits. */
+/* Prints columns of numbers and words as text: aligned, or, with all digits, as comma-separated values or JSON. */
 #ifndef SPX_TEXTCOLUMN_H
 #define SPX_TEXTCOLUMN_H
 
@@ -11,7 +11,7 @@ enum { SPX_TEXTCOLUMN_WIDTH = 64 };
 
 /* Format of printing. */
 typedef struct {
-    int csv, units; /* 1: comma-separated; units in a second line */
+    int csv, json, units; /* 1: comma-separated; JSON; units in a second line */
 } spx_textformat;
 
 /* Values of one column, and their width in characters. Owns its arrays. */
@@ -28,16 +28,18 @@ typedef struct {
 
 /* Frees the values of n columns, and clears them. */
 void spx_textcolumns_empty(spx_textcolumn *c, size_t n);
-/* Significant digits of a number stored in so many bytes: all that distinguish two values (csv), or as many as are
- * useful to read. */
+/* Significant digits of a number stored in so many bytes: all that distinguish two values (csv, json), or as many as
+ * are useful to read. */
 int spx_textcolumn_digits(size_t bytes, const spx_textformat *f);
 /* Chooses decimals for reading: up to four, as many as the column needs, or five digits where all numbers are below
- * 0.1. Angles and dates keep all digits, and so do comma-separated values. */
+ * 0.1. Angles and dates keep all digits, and so do comma-separated values and JSON. */
 void spx_textcolumn_round(spx_textcolumn *c, size_t nrow, const spx_textformat *f);
 /* Sets the width of a column, after its other fields are set. */
 void spx_textcolumn_measure(spx_textcolumn *c, size_t nrow, const spx_textformat *f);
-/* Prints a line of names, one of units on demand, and rows first ... first+nrow-1 of n columns. */
-void spx_textcolumns_print(FILE *out, const spx_textcolumn *c, size_t n, size_t first, size_t nrow,
-                           const spx_textformat *f);
+/* Prints a line of names, one of units on demand, and rows first ... first+nrow-1 of n columns. JSON: an object with
+ * the member `kind`, whose value is `name` (a number as it stands), "units", an object, and "rows", an array of
+ * objects, one a line. */
+void spx_textcolumns_print(FILE *out, const char *kind, const char *name, const spx_textcolumn *c, size_t n,
+                           size_t first, size_t nrow, const spx_textformat *f);
 
 #endif
