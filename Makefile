@@ -289,7 +289,7 @@ sanitized:
 
 C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
            tests/*) tests/trust/cuda_faults.cpp $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
-SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
+SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 
 ## lint: lint-shell, lint-format, lint-c, lint-man and lint-python
@@ -408,18 +408,24 @@ bindir    = $(DESTDIR)$(PREFIX)/bin
 libdir    = $(DESTDIR)$(PREFIX)/lib/specpipe
 mandir    = $(DESTDIR)$(PREFIX)/share/man
 datadir   = $(DESTDIR)$(PREFIX)/share/specpipe
-compdir   = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+bashdir   = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+zshdir    = $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+fishdir   = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 docdir    = $(DESTDIR)$(PREFIX)/share/doc/specpipe
 DOCS      = README.md CONTRIBUTING.md CODE_OF_CONDUCT.md SECURITY.md CHANGELOG.md CITATION.cff LICENSE
 
-## install: programs, manual pages, schemas, shell completion (PREFIX=/usr/local, DESTDIR=)
+## install: programs, manual pages, schemas, completion of bash, zsh and fish (PREFIX=/usr/local, DESTDIR=)
 install: all
-	$(INSTALL) -d $(bindir) $(mandir)/man1 $(mandir)/man5 $(mandir)/man7 $(datadir)/schemas $(compdir) $(docdir)
+	$(INSTALL) -d $(bindir) $(mandir)/man1 $(mandir)/man5 $(mandir)/man7 $(datadir)/schemas $(docdir) \
+	    $(bashdir) $(zshdir) $(fishdir)
 	$(INSTALL) -m 755 $(BIN) $(bindir)
 	for m in $(MAN); do $(INSTALL) -m 644 $$m $(mandir)/man$${m##*.}/ || exit; done
 	$(INSTALL) -m 644 $(SCHEMAS) $(wildcard schemas/README) $(datadir)/schemas
-	sed 's/@TOOLS@/$(TOOLS)/' share/completion.bash > $(compdir)/specpipe && chmod 644 $(compdir)/specpipe
-	for t in $(TOOLS); do ln -sf specpipe $(compdir)/$$t || exit; done
+	sed 's/@TOOLS@/$(TOOLS)/' share/completion/specpipe.bash > $(bashdir)/specpipe && chmod 644 $(bashdir)/specpipe
+	for t in $(TOOLS); do ln -sf specpipe $(bashdir)/$$t || exit; done
+	sed 's/@TOOLS@/$(TOOLS)/' share/completion/_specpipe > $(zshdir)/_specpipe && chmod 644 $(zshdir)/_specpipe
+	for t in $(TOOLS); do \
+	    sed "s/@TOOL@/$$t/g" share/completion/tool.fish > $(fishdir)/$$t.fish && chmod 644 $(fishdir)/$$t.fish || exit; done
 	$(INSTALL) -m 644 $(DOCS) $(docdir)
 	$(INSTALL) -d $(datadir)/demo
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
@@ -434,7 +440,7 @@ install: all
 ## uninstall: remove what install put there
 uninstall:
 	rm -f $(TOOLS:%=$(bindir)/%) $(foreach m,$(notdir $(MAN)),$(mandir)/man$(subst .,,$(suffix $m))/$m)
-	rm -f $(compdir)/specpipe $(TOOLS:%=$(compdir)/%)
+	rm -f $(bashdir)/specpipe $(TOOLS:%=$(bashdir)/%) $(zshdir)/_specpipe $(TOOLS:%=$(fishdir)/%.fish)
 	rm -rf $(datadir) $(docdir) $(libdir)
 
 ## demo: a simulated exposure from CCD images to radial velocities, in demo-out/

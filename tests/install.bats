@@ -15,6 +15,8 @@ house() {
         [ -x "root/opt/spx/bin/$t" ]
         [ -s "root/opt/spx/share/man/man1/$t.1" ]
         [ -e "root/opt/spx/share/bash-completion/completions/$t" ]
+        grep -qE "^#compdef .*\b$t\b" root/opt/spx/share/zsh/site-functions/_specpipe
+        [ -s "root/opt/spx/share/fish/vendor_completions.d/$t.fish" ]
     done
     [ ! -e root/opt/spx/bin/TEMPLATE ]
     [ -s root/opt/spx/share/man/man7/specpipe.7 ]
@@ -41,35 +43,83 @@ house() {
     [ "$(make -npq -C "$SPX_ROOT" NVCC= | sed -n 's/^.DEFAULT_GOAL := //p')" = all ]
 }
 
-@test "completion offers a program's options, and what those that are choices may be" {
+# Installs, and changes to a folder with truth.h5 and image.h5, for completion of names in files; $root is what was installed.
+completion_house() {
     house install
-    # complete WORD...: what is offered for the last one
-    complete_words() {
-        run bash -c 'PATH=$PWD/root/opt/spx/bin:$PATH
-            . root/opt/spx/share/bash-completion/completions/rvs-fit
+    root=$(cd root/opt/spx && pwd)
+    PATH=$root/bin:$PATH
+    specx-sim -q --arm r --fibers 4 --sky-fibers 1 --wavelength 6500,6540 --truth truth.h5 -o image.h5
+    mkdir tree
+}
+
+# What each shell offers behind these lines (words sorted), besides names of files.
+lines=('rvs-fit --templ' 'rvs-fit --interpolator ' 'rvs-fit --interpolator c' 'h5reduce -p m' 'h5table truth.h5 --table '
+    'h5table truth.h5 -c VR' 'h5table truth.h5 --columns VRAD,TE' 'h5table image.h5 -t /fibermap -c OBJ')
+offers=(--templates 'auto cubic grid nn simplex' cubic 'maximum mean median minimum' /truth/table VRAD TEFF OBJTYPE)
+
+# completes COMMAND...: COMMAND LINE prints what is offered, a word a line, perhaps with what stands before the last comma.
+completes() {
+    local i got
+    for i in "${!lines[@]}"; do
+        got=$("$@" "${lines[i]}" | sed 's/.*,//' | sort | tr '\n' ' ')
+        [ "$got" = "${offers[i]} " ] || {
+            echo "${lines[i]}: offers '$got', not '${offers[i]}'"
+            return 1
+        }
+    done
+}
+
+@test "completion in bash: options, their words, names in files" {
+    completion_house
+    # offered WORD...: for the last one
+    # shellcheck disable=SC2317
+    offered() {
+        bash -c '. "$0/share/bash-completion/completions/rvs-fit"
             COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
             _specpipe "$1"
-            echo "${COMPREPLY[@]}"' bash "$@"
-        [ "$status" -eq 0 ]
+            printf "%s\n" "${COMPREPLY[@]}"' "$root" "$@"
     }
-    complete_words rvs-fit --templ
-    [ "$output" = --templates ]
-    complete_words rvs-fit --interpolator ''
-    [ "$output" = 'auto grid cubic simplex nn' ]
-    complete_words rvs-fit --interpolator c
-    [ "$output" = cubic ]
-    complete_words rvs-fit --interpolator = # bash's words of --interpolator=
-    [ "$output" = 'auto grid cubic simplex nn' ]
-    complete_words rvs-fit --interpolator = s
-    [ "$output" = simplex ]
-    complete_words h5reduce -p m
-    [ "$output" = 'minimum maximum mean median' ]
+    # shellcheck disable=SC2317
+    offered_behind() {
+        local words
+        read -ra words <<<"$1"
+        [ "${1% }" = "$1" ] || words+=('')
+        offered "${words[@]}"
+    }
+    completes offered_behind
+    [ "$(offered rvs-fit --interpolator = | wc -l)" -eq 5 ] # bash's words of --interpolator=
+    [ "$(offered rvs-fit --interpolator = s)" = simplex ]
+    [ "$(offered h5table --columns = V truth.h5 | wc -l)" -le 1 ]
     # file names: nothing is offered, so that bash does it
-    complete_words rvs-fit --templates t
-    [ "$output" = '' ]
+    [ "$(offered rvs-fit --templates t)" = '' ]
+    [ "$(offered specpipe-info --clean tr)" = tree ]
     # behind an option that is no choice
-    complete_words rvs-fit --rotation --inter
-    [ "$output" = --interpolator ]
+    [ "$(offered rvs-fit --rotation --inter)" = --interpolator ]
+}
+
+@test "completion in zsh: the same" {
+    need_program zsh
+    completion_house
+    # shellcheck disable=SC2317
+    offered() { zsh -f "$SPX_ROOT/tests/complete.zsh" "$root/share/zsh/site-functions" "$1"; }
+    completes offered
+    [ "$(offered 'rvs-fit --interpolator=s')" = simplex ]
+    [ "$(offered 'rvs-fit --templates tru')" = truth.h5 ]
+    offered 'specpipe-info --clean tr' | grep -x tree | sort -u
+}
+
+@test "completion in fish: the same" {
+    need_program fish
+    completion_house
+    # shellcheck disable=SC2317
+    offered() {
+        HOME=$PWD fish -N -c 'set fish_complete_path $argv[1]; complete -C $argv[2]' \
+            "$root/share/fish/vendor_completions.d" "$1" | cut -f 1
+    }
+    completes offered
+    [ "$(offered 'rvs-fit --interpolator=s')" = --interpolator=simplex ]
+    [ "$(offered 'rvs-fit --templates tru')" = truth.h5 ]
+    [ "$(offered 'specpipe-info --clean tr')" = tree/ ]
 }
 
 @test "bootstrap takes one target" {

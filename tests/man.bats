@@ -151,14 +151,17 @@ run_examples() {
 @test "what completion offers for an option is what --help shows" {
     local p
     for p in $(programs); do
+        "$p" --help=completion | awk -F '\t' 'NF != 5 || $0 ~ /\t\t/ { exit 1 }'
+        diff <("$p" --help=completion | cut -f 1) <("$p" --help=names)
         # some programs have no choices
-        { "$p" --help=choices | grep -oE -- '^--[a-z0-9-]+ [a-z0-9]+$' || true; } |
-            awk '{ a[$1] = a[$1] bar[$1] $2; bar[$1] = "|" } END { for (o in a) print o, a[o] }' | sort >choices
+        "$p" --help=completion | awk -F '\t' '$4 ~ /^[^@-]/ { gsub(" ", "|", $4); print $1, $4 }' | sort >choices
         { "$p" --help | grep -oE -- '--[a-z0-9-]+ [a-z0-9]+([|][a-z0-9]+)+( |$)' || true; } | sed 's/ $//' | sort >help
         [ -z "$(comm -13 choices help)" ] # some show a name for the value instead
     done
-    rvs-fit --help=choices | grep -x -e '--joint target'
-    h5reduce --help=choices | grep -x -e '-p median'
+    rvs-fit --help=completion | cut -f 1,4 | grep -x -e $'--joint\tno target all'
+    h5reduce --help=completion | cut -f 2,4 | grep -x -e $'-p\t.*median'
+    specpipe-info --help=completion | cut -f 1,3,4 | grep -x -e $'--clean\tFOLDER\t@folders'
+    h5table --help=completion | cut -f 1,2,4 | grep -x -e $'--columns\t-c\t@columns'
 }
 
 @test "every option in an example is the program's" {

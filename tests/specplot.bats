@@ -144,7 +144,7 @@ kinds=(
         }
     done
     # each word of --kind is here
-    diff <(specplot --help=choices | sed -n 's/^--kind //p' | grep -vx auto | sort) \
+    diff <(specplot --help=completion | sed -n 's/^--kind\t-k\tKIND\t\([^\t]*\).*/\1/p' | tr ' ' '\n' | grep -vx auto | sort) \
         <(printf '%s\n' "${kinds[@]%% *}" | sort -u)
 }
 

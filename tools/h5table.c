@@ -23,9 +23,9 @@ static struct {
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "table", 't', "PATH", o.table, "Table to print",
-               .absent = "first of /rvfit/table, /truth/table, /scores, /fibermap"),
+               .absent = "first of /rvfit/table, /truth/table, /scores, /fibermap", .offers = "tables"),
     SPX_OPTION(STRING, "columns", 'c', "NAME,NAME...", o.columns, "Columns to print, in this order",
-               .absent = "all that hold one number or text a row"),
+               .absent = "all that hold one number or text a row", .offers = "columns"),
     SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Rows of the table to print, counted from 0, without LAST",
                .absent = "all"),
     SPX_OPTION(

@@ -21,7 +21,7 @@ static struct {
 } o = {.knots = 60, .reject = 5, .floor = 0.001, .bytes = sizeof(float)};
 
 static const spx_opt options[] = {
-    SPX_OPTION(STRING, "apply", 'a', "FLAT", o.apply, "Divide frames by this flat field, instead of making one"),
+    SPX_OPTION(STRING, "apply", 'a', "FILE", o.apply, "Divide frames by this flat field, instead of making one"),
     SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
                .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
     SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,

@@ -560,7 +560,8 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     static const struct {
         const char *text;
         void (*print)(const spx_opt_program *p, FILE *out);
-    } form[] = {{"--help=mdoc", spx_opt_mdoc}, {"--help=names", spx_opt_names}, {"--help=choices", spx_opt_choices}};
+    } form[] = {
+        {"--help=mdoc", spx_opt_mdoc}, {"--help=names", spx_opt_names}, {"--help=completion", spx_opt_completion}};
     if (s->program->flags & SPX_OUT_NONE)
         spx_text_output();
     for (size_t i = 0; argc == 2 && i < sizeof form / sizeof *form; i++)

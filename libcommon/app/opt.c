@@ -557,15 +557,34 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
     return text;
 }
 
-void spx_opt_choices(const spx_opt_program *p, FILE *out)
+/* What completion offers as the value of an option: its words, or a kind of name. */
+static void offer_text(const spx_opt *o, char *out, size_t size)
+{
+    size_t n = 0;
+    (void)snprintf(out, size, "-");
+    if (o->kind == SPX_OPT_CHOICE)
+        for (const spx_opt_choice *c = o->choices; c->word != NULL && n < size; c++)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", c->word);
+    else if (o->offers != NULL)
+        (void)snprintf(out, size, "@%s", o->offers);
+    else if (o->arg != NULL && (strstr(o->arg, "FOLDER") != NULL || strstr(o->arg, "DIR") != NULL))
+        (void)snprintf(out, size, "@folders");
+    else if (o->arg != NULL && strstr(o->arg, "FILE") != NULL)
+        (void)snprintf(out, size, "@files");
+}
+
+void spx_opt_completion(const spx_opt_program *p, FILE *out)
 {
     EACH_OPTION(p, o)
     {
-        for (const spx_opt_choice *c = o->kind == SPX_OPT_CHOICE ? o->choices : NULL; c != NULL && c->word != NULL;
-             c++) {
-            fprintf(out, "--%s %s\n", o->name, c->word);
-            if (o->letter != 0)
-                fprintf(out, "-%c %s\n", o->letter, c->word);
-        }
+        char arg[256] = "-", offer[256];
+        const char letter[] = {'-', o->letter, '\0'};
+        if (o->kind == SPX_OPT_HEADING)
+            continue;
+        if (o->kind != SPX_OPT_FLAG)
+            arg_text(o, arg, sizeof arg);
+        offer_text(o, offer, sizeof offer);
+        fprintf(out, "--%s%s\t%s\t%s\t%s\t%.*s\n", o->no ? "no-" : "", o->name, letter, arg, offer,
+                (int)first_sentence(o->help), o->help);
     }
 }

@@ -53,6 +53,8 @@ typedef struct {
     const char *absent; /* shown as the default, where no value says what holds without the option: "all" */
     int no;             /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
     int brief;          /* --help only names it: specpipe(7) has the rest */
+    const char *offers; /* what shell completion offers as its value, where the file on the command line knows it:
+                           "columns", "tables" */
 } spx_opt;
 
 /* Entries of a table: SPX_OPTION(INT, "threads", 'j', "N", threads, "Number of threads", .min = 0, .max = 4096), with
@@ -105,9 +107,10 @@ void spx_opt_help(const spx_opt_program *p, FILE *out);
 void spx_opt_mdoc(const spx_opt_program *p, FILE *out);
 /* Prints long option names, one a line, for shell completion and tests. */
 void spx_opt_names(const spx_opt_program *p, FILE *out);
-/* Prints the choices of options for shell completion, one a line: "--NAME WORD", and "-L WORD" where there is a
- * letter. */
-void spx_opt_choices(const spx_opt_program *p, FILE *out);
+/* Prints the options for shell completion, one a line, five fields with tabs between, "-" for an empty one: --NAME, -L,
+ * the value's name (flags have none), what to offer as the value, and the help's first sentence. Offered are words with
+ * blanks between, or @files, @folders, @columns or @tables of the file on the command line. */
+void spx_opt_completion(const spx_opt_program *p, FILE *out);
 
 /* Word that stands for a value in such a list; NULL: none. */
 const char *spx_opt_word(const spx_opt_choice *choices, int value);

@@ -128,14 +128,16 @@ int main(void)
     CHECK(strstr(page, ".It Fl Fl no-on\n") != NULL && strstr(page, "help.\nAnd a second sentence.\n") != NULL);
     CHECK(strstr(page, ".It Fl Fl brief\nOnly named.\n") != NULL && strstr(page, "Default: all.\n") != NULL);
 
-    char choices[256] = "";
-    f = fmemopen(choices, sizeof choices, "w");
+    char completion[2048] = "";
+    f = fmemopen(completion, sizeof completion, "w");
     CHECK(f != NULL);
     if (f != NULL) {
-        spx_opt_choices(&program, f);
+        spx_opt_completion(&program, f);
         (void)fclose(f);
     }
-    CHECK(strcmp(choices, "--choice one\n--choice two\n--unset one\n-u one\n--unset once\n-u once\n") == 0);
+    CHECK(strstr(completion, "--choice\t-\tone|two\tone two\tA choice\n") != NULL);
+    CHECK(strstr(completion, "--unset\t-u\tone|once\tone once\tAnother\n") != NULL);
+    CHECK(strstr(completion, "--no-on\t-\t-\t-\t") != NULL);
     CHECK(PARSE("--choice", "two", "-uonce") == SPX_OK && choice == SECOND_CHOICE && no_choice == 2);
     CHECK(strcmp(spx_opt_word(options[7].choices, 2), "once") == 0);
     CHECK(spx_opt_word(options[7].choices, SPX_NO_CHOICE) == NULL);
