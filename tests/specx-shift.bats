@@ -167,6 +167,7 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     run -0 --separate-stderr specx-shift -o dark-out.h5 dark.h5
     [[ $stderr == *"stay where they were"* ]]
     h5diff dark-out.h5 dark.h5 /psf
+    [ "$(figure dark-out.h5 chi2_after)" = "$(figure dark-out.h5 chi2_before)" ]
     h5check dark-out.h5
 }
 

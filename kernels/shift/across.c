@@ -607,7 +607,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         move(&w, &before, w.total, moves, psf);
     }
     if (st == SPX_OK) {
-        out->chi2_after = chi2 - gain(&w);
+        /* a step that is still large is no prediction: chi^2 of the last measurement, then */
+        out->chi2_after = largest > SMALL_STEP ? chi2 : chi2 - gain(&w);
         fill_covariance(&w, out);
         fill_errors(&w, out);
         fill_windows(&w, last, out);
@@ -618,6 +619,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
                 moves[f] = 0;
                 out->flags[f] |= SPX_SHIFT_OLDX;
             }
+        if (memchr(moves, 1, w.ns) == NULL)
+            out->chi2_after = out->chi2_before;
         move(&w, &before, w.total, moves, psf);
         memcpy(out->coef, w.total, w.n * sizeof *out->coef);
         for (size_t f = 0; f < w.ns; f++)
