@@ -3,91 +3,36 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "base/pipeline.h"
 #include "common/coadd_inputs.h"
 #include "common/device.h"
 #include "h5/attr.h"
 #include "h5/write.h"
 #include "products/arm_h5.h"
-
-/* PART_BYTES: size of the spectra of a chunk unless --max-mem asks for less; PARTS: chunks at one time. */
-enum { PART_BYTES = 1 << 29, PARTS = 3 };
-
-enum { READ, COADD, WRITE, STEPS };
+#include "run/groups.h"
 
 typedef struct {
     const spx_coadd_args *args;
     spx_run *run;
     spx_backend backend;
     spx_coadd_inputs in;
-    size_t next, most_rows; /* first target of the next chunk; most exposures of a chunk */
-    spx_coadd *all;         /* [narm] counts of all targets and exposures, without spectra */
+    spx_coadd *all; /* [narm] counts of all targets and exposures, without spectra */
     hid_t file;
     spx_progress *progress;
-    double seconds[STEPS];
-    spx_err err; /* first error */
 } work;
 
-/* Targets target ... target+ntarget-1, whose exposures are rows row ... row+nrow-1 of the list. */
+/* The coadds of a chunk of targets. */
 typedef struct {
-    size_t target, ntarget, row, nrow, *first;
-    spx_spectra spectra;
     spx_coadd *coadd; /* [narm] */
-    spx_err err;
-} part;
+} result;
 
-static void keep_error(work *w, const spx_err *e)
+static void clear(void *ctx, void *of)
 {
-    if (w->err.code == SPX_OK)
-        w->err = *e;
-}
-
-static void end_part(void *ctx, void *item)
-{
-    work *w = ctx;
-    part *c = item;
-    for (size_t k = 0; k < w->in.spectra.all.narm && c->coadd != NULL; k++)
-        spx_coadd_free(&c->coadd[k]);
-    spx_spectra_free(&c->spectra);
-    spx_free(c->coadd);
-    spx_free(c->first);
-    spx_free(c);
-}
-
-/* Reads as many targets as have most_rows exposures, at least one. */
-static void *read_part(void *ctx)
-{
-    work *w = ctx;
-    const spx_coadd_inputs *in = &w->in;
-    spx_err e = {0};
-    double begin = spx_seconds();
-    if (w->next == in->ntarget || w->err.code != SPX_OK)
-        return NULL;
-    part *c = spx_alloc(1, sizeof *c, &e);
-    if (c != NULL) {
-        c->target = w->next;
-        c->row = in->first[w->next];
-        do
-            w->next++;
-        while (w->next < in->ntarget && in->first[w->next + 1] - c->row <= w->most_rows);
-        c->ntarget = w->next - c->target;
-        c->nrow = in->first[w->next] - c->row;
-        c->coadd = spx_alloc(in->spectra.all.narm, sizeof *c->coadd, &e);
-        c->first = spx_alloc(c->ntarget + 1, sizeof *c->first, &e);
-        for (size_t k = 0; k <= c->ntarget && c->first != NULL; k++)
-            c->first[k] = in->first[c->target + k] - c->row;
-        if (c->coadd == NULL || c->first == NULL ||
-            spx_spectra_parts_read(&in->spectra, c->nrow, in->row + c->row, &c->spectra, &e) != SPX_OK) {
-            end_part(w, c);
-            c = NULL;
-        }
-    }
-    if (c == NULL)
-        keep_error(w, &e);
-    w->seconds[READ] += spx_seconds() - begin;
-    return c;
+    const work *w = ctx;
+    result *r = of;
+    for (size_t k = 0; k < w->in.spectra.all.narm && r->coadd != NULL; k++)
+        spx_coadd_free(&r->coadd[k]);
+    spx_free(r->coadd);
 }
 
 static spx_coadd_options options_of(const work *w, size_t ndiag)
@@ -103,22 +48,21 @@ static spx_coadd_options options_of(const work *w, size_t ndiag)
                                .progress = w->progress};
 }
 
-static void coadd_part(void *ctx, size_t worker, void *item)
+static spx_status coadd_chunk(void *ctx, spx_group_chunk *c, spx_err *e)
 {
     work *w = ctx;
-    part *c = item;
-    double begin = spx_seconds();
-    spx_status st = SPX_OK;
-    (void)worker;
+    result *r = c->result;
+    r->coadd = spx_alloc(w->in.spectra.all.narm, sizeof *r->coadd, e);
+    spx_status st = r->coadd != NULL ? SPX_OK : SPX_EIO;
     for (size_t k = 0; k < c->spectra.narm && st == SPX_OK; k++) {
         spx_arm *a = &c->spectra.arm[k];
-        const spx_coadd_input in = {c->ntarget, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
+        const spx_coadd_input in = {c->ngroup, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
         const spx_coadd_options o = options_of(w, a->ndiag);
         spx_coadd_clean(c->nrow, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads);
-        st = w->backend.coadd(&w->backend, &in, &o, &c->coadd[k], &c->err);
+        st = w->backend.coadd(&w->backend, &in, &o, &r->coadd[k], e);
         spx_arm_free(a);
     }
-    w->seconds[COADD] += spx_seconds() - begin;
+    return st;
 }
 
 /* Arm k of the product, with the arrays of a coadd. */
@@ -138,38 +82,34 @@ static void arm_path(const work *w, size_t k, char path[40])
     (void)snprintf(path, 40, "/spectra/%.15s", w->in.spectra.all.arm[k].name);
 }
 
-static spx_status create(work *w, const part *c, spx_err *e)
+static spx_status create(work *w, const result *r, spx_err *e)
 {
     spx_status st = spx_run_output(w->run, "spectra", &w->file, e);
     if (st == SPX_OK)
         st = spx_h5_group(w->file, "/spectra", e);
     for (size_t k = 0; k < w->in.spectra.all.narm && st == SPX_OK; k++) {
         char path[40];
-        const spx_arm a = product_arm(w, k, &c->coadd[k]);
+        const spx_arm a = product_arm(w, k, &r->coadd[k]);
         arm_path(w, k, path);
         st = spx_arm_create(w->file, path, w->in.ntarget, &a, w->in.precision, e);
     }
     return st;
 }
 
-static void write_part(void *ctx, void *item)
+static spx_status write_chunk(void *ctx, spx_group_chunk *c, spx_err *e)
 {
     work *w = ctx;
-    part *c = item;
-    double begin = spx_seconds();
-    spx_err e = c->err;
-    spx_status st = e.code != SPX_OK ? e.code : w->err.code;
-    if (st == SPX_OK && w->file < 0)
-        st = create(w, c, &e);
+    const result *r = c->result;
+    spx_status st = w->file < 0 ? create(w, r, e) : SPX_OK;
     for (size_t k = 0; k < w->in.spectra.all.narm && st == SPX_OK; k++) {
         char path[40];
-        const spx_coadd *from = &c->coadd[k];
+        const spx_coadd *from = &r->coadd[k];
         const spx_arm a = product_arm(w, k, from);
         spx_coadd *to = &w->all[k];
         arm_path(w, k, path);
-        st = spx_arm_write_rows(w->file, path, c->target, c->ntarget, &a, w->in.precision, &e);
-        memcpy(to->optimal + c->target, from->optimal, c->ntarget * sizeof *to->optimal);
-        memcpy(to->spread + c->target, from->spread, c->ntarget * sizeof *to->spread);
+        st = spx_arm_write_rows(w->file, path, c->group, c->ngroup, &a, w->in.precision, e);
+        memcpy(to->optimal + c->group, from->optimal, c->ngroup * sizeof *to->optimal);
+        memcpy(to->spread + c->group, from->spread, c->ngroup * sizeof *to->spread);
         memcpy(to->scale + c->row, from->scale, c->nrow * sizeof *to->scale);
         memcpy(to->chi2 + c->row, from->chi2, c->nrow * sizeof *to->chi2);
         memcpy(to->good + c->row, from->good, c->nrow * sizeof *to->good);
@@ -177,27 +117,7 @@ static void write_part(void *ctx, void *item)
         to->failed += from->failed;
         to->on_cpu += from->on_cpu;
     }
-    if (e.code != SPX_OK)
-        keep_error(w, &e);
-    w->seconds[WRITE] += spx_seconds() - begin;
-}
-
-static void publish_part(void *ctx, void *item)
-{
-    (void)ctx;
-    (void)item; /* nothing to publish: all chunks go into one file, which is not complete yet */
-}
-
-/* Most exposures of a chunk: half of its share of memory, the other half is for the coadds and the workspace. */
-static size_t rows_of_part(const work *w)
-{
-    const size_t row = spx_spectra_parts_row_bytes(&w->in.spectra), limit = spx_mem_limit_get();
-    const size_t held = spx_mem_peak();
-    size_t bytes = spx_mem_cap() / (4 * PARTS); /* of the machine's memory, without a limit */
-    if (limit > 0)
-        bytes = limit > held ? (limit - held) / (2 * PARTS) : 0;
-    bytes = bytes < PART_BYTES ? bytes : PART_BYTES;
-    return bytes / row > 0 ? bytes / row : 1;
+    return st;
 }
 
 static spx_status make_counts(work *w, spx_err *e)
@@ -218,23 +138,23 @@ static spx_status make_counts(work *w, spx_err *e)
 
 static spx_status coadd_all(work *w, spx_err *e)
 {
-    static const char *const step[STEPS] = {"read", "coadd", "write"};
-    const spx_pipeline line = {.ctx = w,
-                               .nworker = 1,
-                               .most = PARTS,
-                               .read = read_part,
-                               .compute = coadd_part,
-                               .write = write_part,
-                               .publish = publish_part,
-                               .end = end_part};
-    w->most_rows = rows_of_part(w);
     w->progress =
         spx_progress_start(w->run->common.progress, "coadd", "targets", w->in.ntarget * w->in.spectra.all.narm);
-    spx_status st = spx_pipeline_run(&line, e);
+    const spx_status st = spx_groups_run(&(spx_groups){.stage = w->run,
+                                                       .step = "coadd",
+                                                       .spectra = &w->in.spectra,
+                                                       .ngroup = w->in.ntarget,
+                                                       .row = w->in.row,
+                                                       .first = w->in.first,
+                                                       .most_bytes = (size_t)1 << 29,
+                                                       .result_size = sizeof(result),
+                                                       .compute = coadd_chunk,
+                                                       .write = write_chunk,
+                                                       .clear = clear,
+                                                       .ctx = w},
+                                         e);
     spx_progress_end(w->progress);
-    for (size_t k = 0; k < STEPS; k++)
-        spx_run_seconds(w->run, step[k], w->seconds[k]);
-    return st == SPX_OK && w->err.code != SPX_OK ? spx_err_pass(e, &w->err) : st;
+    return st;
 }
 
 /* Counts of all arms, into the record and to the terminal. */
