@@ -74,20 +74,27 @@ static void bytes_copied(const spx_backend *, size_t *to_host, size_t *to_device
     *to_device = spx::to_device;
 }
 
+/* Appends device d to the state and its name to the list of the backend: what is asked once cannot be lost later. */
+static void take(spx_backend *b, spx_cuda_state *s, int d, const cudaDeviceProp *p)
+{
+    const size_t used = strlen(b->device);
+    (void)snprintf(b->device + used, sizeof b->device - used, "%scuda:%d (%s)", s->ndevice > 0 ? ", " : "", d, p->name);
+    s->device[s->ndevice++] = d;
+}
+
 /* Parses "0,2" into the state; "" is the first device of sufficient compute capability. */
-static spx_status choose_devices(const char *list, int count, spx_cuda_state *s, spx_err *e)
+static spx_status choose_devices(const char *list, int count, spx_backend *b, spx_cuda_state *s, spx_err *e)
 {
     cudaDeviceProp p;
     if (list[0] == '\0') {
-        for (int d = 0; d < count; d++)
-            if (cudaGetDeviceProperties(&p, d) == cudaSuccess && p.major >= LEAST_MAJOR) {
-                s->device[s->ndevice++] = d;
-                return SPX_OK;
-            }
-        return spx_fail(e, SPX_EDEVICE,
-                        "{device} cuda: no device in view has compute capability %d.0 or newer: name another "
-                        "({device} cuda:N)",
-                        LEAST_MAJOR);
+        for (int d = 0; d < count && s->ndevice == 0; d++)
+            if (cudaGetDeviceProperties(&p, d) == cudaSuccess && p.major >= LEAST_MAJOR)
+                take(b, s, d, &p);
+        return s->ndevice > 0 ? SPX_OK
+                              : spx_fail(e, SPX_EDEVICE,
+                                         "{device} cuda: no device in view has compute capability %d.0 or newer: name "
+                                         "another ({device} cuda:N)",
+                                         LEAST_MAJOR);
     }
     for (const char *q = list;; q++) {
         char *end;
@@ -102,10 +109,14 @@ static spx_status choose_devices(const char *list, int count, spx_cuda_state *s,
                 return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: device %ld is there twice", list, d);
         if (s->ndevice == SPX_CUDA_MOST_DEVICES)
             return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: more than %d devices", list, SPX_CUDA_MOST_DEVICES);
-        if (cudaGetDeviceProperties(&p, (int)d) != cudaSuccess || p.major < LEAST_MAJOR)
+        const cudaError_t asked = cudaGetDeviceProperties(&p, (int)d);
+        if (asked != cudaSuccess)
+            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld does not answer: %s", list, d,
+                            cudaGetErrorString(asked));
+        if (p.major < LEAST_MAJOR)
             return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld has a compute capability below %d.0", list, d,
                             LEAST_MAJOR);
-        s->device[s->ndevice++] = (int)d;
+        take(b, s, (int)d, &p);
         if (*(q = end) == '\0')
             return SPX_OK;
     }
@@ -121,7 +132,8 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     opened *s = static_cast<opened *>(calloc(1, sizeof *s));
     if (s == nullptr)
         return spx_fail(e, SPX_EIO, "out of memory");
-    const spx_status st = choose_devices(list, count, s, e);
+    b->device[0] = '\0';
+    const spx_status st = choose_devices(list, count, b, s, e);
     if (st != SPX_OK) {
         free(s);
         return st;
@@ -131,15 +143,6 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
     b->state = static_cast<spx_cuda_state *>(s);
     b->close = close_cuda;
     b->copied = bytes_copied;
-    size_t used = 0;
-    for (int i = 0; i < s->ndevice && used < sizeof b->device; i++) {
-        cudaDeviceProp p;
-        const int n = cudaGetDeviceProperties(&p, s->device[i]) == cudaSuccess
-                          ? snprintf(b->device + used, sizeof b->device - used, "%scuda:%d (%s)", i > 0 ? ", " : "",
-                                     s->device[i], p.name)
-                          : 0;
-        used += n > 0 ? (size_t)n : 0;
-    }
 #define SPX_FUNCTION(type, function, cuda, parameters, arguments) SPX_CUDA_##cuda(b->function = spx_##function##_cuda;)
 #include "operations.def"
     return SPX_OK;

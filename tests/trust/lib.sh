@@ -82,7 +82,8 @@ disturbed() {
 }
 
 # judge CASE HOW: the run that has ended had the machine fail. Right: the status of the right run and the same products; or
-# a status of `failing`, a message of one line, and each output is the old one. Nothing else is left in the folders.
+# a status of `failing`, a message of one line beside those of the frames of a queue, and each output is the old one.
+# Nothing else is left in the folders.
 failing=4
 judge() {
     local f state='' new=0 all=0 program=${1%% *} left failed=0
@@ -109,7 +110,7 @@ judge() {
     if [ -n "$state" ]; then
         wrong "$2: $1: status $status;$state $(head -c 200 stderr)"
         rm -rf tmp/* tmp/.[!.]*
-    elif [ $failed = 1 ] && [ "$(wc -l <stderr)" -ne 1 ]; then
+    elif [ $failed = 1 ] && [ "$(grep -vc "^$program: frames/" stderr)" -ne 1 ]; then
         soft "$2: $1: a message of $(wc -l <stderr) lines: $(head -c 300 stderr)"
     elif [ $failed = 1 ] && [ $all -gt 0 ] && [ $new -eq $all ]; then
         soft "$2: $1: status $status after the whole product: $(head -c 200 stderr)"

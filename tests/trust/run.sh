@@ -9,8 +9,8 @@
 #     -l          list the classes
 #     -t          the table of all results that are kept, without a try
 #
-# TRUST_DATA is the folder of tests/examples.sh's data, if there is one already. SEED=N is another sequence of random damages. CLASS.tries, where results are kept, has a line for each
-# try that was wrong or soft.
+# TRUST_DATA is a folder for the data of tests/examples.sh, which are made there unless they are. SEED=N is another
+# sequence of random damages. CLASS.tries, where results are kept, has a line for each try that was wrong or soft.
 # Classes are the functions class_NAME of the files *.bash here: README.
 set -u -o pipefail
 shopt -s nullglob
@@ -87,9 +87,9 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/trust.XXXXXX") || exit
 trap 'chmod -R u+rwx "$work" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 ulimit -c 0 # crashes are expected: no core files
-if [ -z "${TRUST_DATA:-}" ]; then
-    TRUST_DATA=$work/data
-    mkdir "$TRUST_DATA"
+TRUST_DATA=${TRUST_DATA:-$work/data}
+if [ ! -e "$TRUST_DATA/stars-r0.h5" ]; then # the last that tests/examples.sh makes
+    mkdir -p "$TRUST_DATA"
     (cd "$TRUST_DATA" && bash "$SPX_ROOT/tests/examples.sh") || exit
 fi
 export d=$TRUST_DATA
