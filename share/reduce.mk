@@ -3,12 +3,14 @@
 #     make -f reduce.mk NIGHT=20201214 -j8           all that can be made; status 2 when something failed
 #     make -f reduce.mk NIGHT=20201214 status        done, missing, failed
 #     make -f reduce.mk NIGHT=20201214 retry         forget failures, so that they are tried again
+#     make -f reduce.mk NIGHT=20201214 slurm         the night as four jobs of Slurm, three of them arrays
 #
 # A target is a product, and nothing else says what is done: products appear when complete. One that cannot be made
 # leaves a record beside it, PRODUCT.failed, which takes its place as a target until its inputs change (night/job.sh); what
 # depends on it is made from the rest.
 
-SHARE := $(dir $(realpath $(lastword $(MAKEFILE_LIST))))night
+RULES := $(realpath $(lastword $(MAKEFILE_LIST)))
+SHARE := $(dir $(RULES))night
 
 # ---- settings: on the command line, or in a file night.mk in the current folder ----
 
@@ -46,16 +48,26 @@ VELOCITY   ?= --resolution-matrix
 PAGE       ?= $(SHARE)/page.sh $(OUT)
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
+# Slurm: options of all jobs, the most elements of an array, and the command that gets the script that submits them: cat
+# prints it.
+SBATCH     ?=
+ARRAY      ?= 1000
+SUBMIT     ?= bash
+# One part of the night: camera-r0, petal-0-00000012 or group-100. For one of many makes, on one machine or several that
+# share the folders: it makes what belongs to the part alone, and takes the plan and all other products as they are.
+PART       ?=
 
 # ---- the night: cameras, exposures and their files ----
 
 ifneq ($(filter-out tile exposure,$(GROUP)),)
 $(error GROUP=$(GROUP): a group is tile or exposure)
 endif
+ifeq ($(PART),)
 $(shell mkdir -p $(OUT))
-PLAN := $(shell bash $(SHARE)/plan.sh '$(NIGHT)' '$(IMAGES)' '$(PSFS)' '$(OUT)' > $(OUT)/plan.mk || echo failed)
+PLAN := $(shell bash $(SHARE)/plan.sh '$(NIGHT)' '$(IMAGES)' '$(PSFS)' '$(OUT)' || echo failed)
 ifneq ($(PLAN),)
 $(error There is no plan of the night $(NIGHT): see above)
+endif
 endif
 include $(OUT)/plan.mk
 
@@ -69,6 +81,20 @@ PRODUCTS   := $(CAMERAS:%=$(OUT)/psf-%.h5) $(call cross,frame,$(CAMERAS),$(FLATS
               $(foreach p,psf frame sframe cframe,$(call cross,$p,$(CAMERAS),$(SCIENCE))) \
               $(foreach p,standards spectra,$(call cross,$p,$(PETALS),$(SCIENCE))) \
               $(foreach g,$(GROUPS),$(OUT)/coadd-$g.h5 $(OUT)/rv-$g.h5 $(OUT)/rvtab-$g.fits)
+
+# Parts, which are made one after another: all of a kind need only those before. What none has is made last.
+PARTS      := $(CAMERAS:%=camera-%)
+PARTS      += $(foreach p,$(PETALS),$(foreach e,$(SCIENCE),petal-$p-$e))
+PARTS      += $(GROUPS:%=group-%)
+camera-made = psf-$1.h5 $(if $(FLATS),$(FLATS:%=frame-$1-%.h5) flat-$1.h5)
+petal-made  = $(foreach p,psf frame sframe cframe,$(foreach a,$(ARMS),$(if $(filter $a$1,$(CAMERAS)),$p-$a$1-$2.h5))) \
+              standards-$1-$2.h5 spectra-$1-$2.h5
+group-made  = coadd-$1.h5 rv-$1.h5 rvtab-$1.fits
+words      := $(subst -, ,$(PART))
+ONLY       := $(if $(PART),$(addprefix $(OUT)/,$(call $(firstword $(words))-made,$(word 2,$(words)),$(word 3,$(words)))))
+ifneq ($(filter-out $(PARTS),$(PART)),)
+$(error PART=$(PART): the night has no such part)
+endif
 
 # ---- how make sees failures ----
 
@@ -100,21 +126,30 @@ SHELL       = $(SHARE)/job.sh
 .ONESHELL:
 .SECONDEXPANSION:
 .SUFFIXES:
-export DEVICES OUT
+# A make that is interrupted leaves products alone: they are complete, and another make may have made them.
+.PRECIOUS: $(foreach p,$(PRODUCTS) $(OUT)/night.html,$p $p.failed)
+export DEVICES ONLY OUT
 
 page        = $(if $(PAGE),$(OUT)/night.html)
 # The list of products is too long for a command.
 report      = $(file >$(OUT)/products.txt,$(PRODUCTS) $(page))$(SHARE)/status.sh $(OUT) <$(OUT)/products.txt
 
-.PHONY: all status retry
+.PHONY: all status retry slurm
+ifeq ($(PART),)
 all: $(call made,$(PRODUCTS) $(page))
 	@$(report)
+else
+all: $(call made,$(ONLY))
+endif
 
 status:
 	@$(report) || true
 
 retry:
 	rm -f $(OUT)/*.failed
+
+slurm:
+	@$(file >$(OUT)/parts.txt,$(PARTS))$(SHARE)/slurm.sh $(RULES) $(NIGHT) $(ARRAY) '$(SBATCH)' <$(OUT)/parts.txt | $(SUBMIT)
 
 # ---- products of a camera ----
 

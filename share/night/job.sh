@@ -10,8 +10,16 @@
 # all of them. A failure of the machine, such as a full disk or a killed program, is tried again by the next make: its
 # record is older than anything.
 #
-# The environment: OUT, a folder for locks; DEVICES, which jobs share: commands with --device $DEVICE wait until one of
-# them is free; MAKEFLAGS, whose -j divides the processors among the jobs.
+# Several makes, on one machine or on several that share the folder, may come to the same product: one makes it, the others
+# wait for its lock, OUT/lock/PRODUCT, and find what is done. The lock is a symbolic link to the identity of its owner,
+# HOST:PID:START:JOB:RESTART, which is made in one step, also by a file server. It is taken over where its owner has ended,
+# is an earlier start of the same Slurm job, or has not renewed it for LEASE seconds. Such an owner may go on: a machine that
+# was away comes back. Programs write files of their own and rename them when they are complete, so both make the same product;
+# an owner that has lost its lock removes and records nothing.
+#
+# The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
+# jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
+# among the jobs; LEASE.
 set -uo pipefail
 command=${*: -1}
 product=${1%.failed}
@@ -19,6 +27,9 @@ case $product in
 *.h5 | *.fits | *.html) ;;
 *) exec bash -euo pipefail -c "$command" ;;
 esac
+if [ -n "${ONLY:-}" ] && [[ " $ONLY " != *" $product "* ]]; then
+    exit 0
+fi
 inputs=("${@:2:$#-3}")
 
 # made FILE...: for commands: those products that exist
@@ -29,6 +40,87 @@ made() {
     done
 }
 export -f made
+
+# ---- the lock of the product ----
+
+lock=$OUT/lock/$(basename "$product")
+lease=${LEASE:-180}
+# start FILE: when a process began, in ticks since the machine did: the 22nd field of its /proc/PID/stat
+start() {
+    local stat
+    { read -r stat <"$1"; } 2>/dev/null || return
+    read -ra stat <<<"${stat##*) }"
+    echo "${stat[19]}"
+}
+me=$HOSTNAME:$$:$(start /proc/$$/stat):${SLURM_JOB_ID:-}:${SLURM_RESTART_COUNT:-0}
+
+mine() { [ "$(readlink "$lock")" = "$me" ]; }
+
+# over OWNER: whether the lock of this owner may be taken
+over() {
+    local host pid started job restart now=$lock.$HOSTNAME.$$ age
+    IFS=: read -r host pid started job restart <<<"$1"
+    if [ "$host" = "$HOSTNAME" ] && [ "$(start "/proc/$pid/stat")" != "$started" ]; then
+        return 0
+    fi
+    if [ -n "$job" ] && [ "$job" = "${SLURM_JOB_ID:-}" ] && [ "$restart" -lt "${SLURM_RESTART_COUNT:-0}" ]; then
+        return 0
+    fi
+    # Both times are the file server's.
+    : >"$now"
+    age=$(stat -c %Y "$now" "$lock" 2>/dev/null | { read -r a && read -r b && echo $((a - b)); })
+    rm -f "$now"
+    [ "${age:-0}" -gt "$lease" ]
+}
+
+# Takes the lock, however long that lasts; while it is held, a process renews it.
+take_lock() {
+    local owner now tries=0
+    mkdir -p "$OUT/lock" || exit
+    # A process that is stopped here may have lost its lock when it goes on.
+    until { ln -s "$me" "$lock" 2>/dev/null || mine; } && claimed=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
+        owner=$(readlink "$lock")
+        if [ -z "$owner" ]; then
+            # It was released, or it cannot be made.
+            [ $((tries += 1)) -le 100 ] || ln -s "$me" "$lock" || exit
+            continue
+        fi
+        tries=0
+        if ! over "$owner"; then
+            sleep 0.2
+        elif mv -T "$lock" "$lock.$HOSTNAME.$$" 2>/dev/null; then
+            # Only one takes a lock away; where another did, and has it now, that one gets it back.
+            now=$(readlink "$lock.$HOSTNAME.$$")
+            [ "$now" = "$owner" ] || ln -s "$now" "$lock" 2>/dev/null
+            rm -f "$lock.$HOSTNAME.$$"
+        fi
+    done
+    trap '! mine || rm -f "$lock"' EXIT
+    # It ends with the process that holds the other end of its pipe.
+    exec {renewer}> >({
+        while :; do
+            read -rt $((lease / 4 + 1))
+            [ $? -gt 128 ] && mine || exit
+            touch -h "$lock"
+        done
+    } >/dev/null 2>&1)
+}
+
+# Whether another make has made the product meanwhile, or knows that it cannot be made: newer than all inputs.
+settled() {
+    local f what=$product
+    [[ ! ${MAKEFLAGS:-} =~ ^[[:alpha:]]*B ]] || return
+    if [ ! -e "$product" ]; then
+        what=$product.failed
+        [ -e "$what" ] || return
+        [ "$(stat -c %Y "$what")" -gt 0 ] || return
+    fi
+    for f in ${inputs[@]+"${inputs[@]}"}; do
+        [ ! "${f%.failed}" -nt "$what" ] && [ ! "${f%.failed}.failed" -nt "$what" ] || return
+    done
+}
+
+# ---- the commands ----
 
 # A device is a lock that the kernel releases with the process, however that ends. Each is tried for a moment in turn.
 take_device() {
@@ -45,26 +137,37 @@ take_device() {
         done
     done
 }
-if [[ $command == *--device* ]]; then
-    take_device || exit
-fi
 
 if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; then
-    threads=$(($(nproc) / BASH_REMATCH[1]))
+    threads=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / BASH_REMATCH[1]))
     export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 fi
 
-rm -f "$product.failed"
+# Messages go to a file of this process.
 mkdir -p "$OUT/log" || exit
 messages=$OUT/log/$(basename "$product").log
-bash -euo pipefail -c "$command" 2>"$messages"
-status=$?
+while :; do
+    take_lock
+    if settled; then
+        exit 0
+    fi
+    if [[ $command == *--device* ]]; then
+        take_device || exit
+    fi
+    rm -f "$product.failed" "$messages"
+    bash -euo pipefail -c "$command" 2>"$messages" {renewer}>&-
+    status=$?
+    ! mine || break
+    # What depends on the product may be made already: it keeps the time of its inputs.
+    [ $status -ne 0 ] || touch -c -d "@$claimed" "$product"
+    exec {renewer}>&- 9>&-
+done
 case $status in
 0)
     [ ! -e "$product" ] || exit 0
     echo 'made nothing' >>"$messages"
     ;;
-130 | 143) exit $status ;; # make was interrupted
+130 | 143) exit "$status" ;; # make was interrupted
 esac
 
 because=
@@ -73,7 +176,7 @@ for f in ${inputs[@]+"${inputs[@]}"}; do
     [ -e "${f%.failed}" ] || [[ $product == *.html ]] || because+=" ${f%.failed}"
 done
 rm -f "$product"
-record=$(dirname "$product")/.$(basename "$product").failed.$$
+record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
 {
     printf '%s: %s\n' product "$product" status "$status" because "${because# }" folder "$PWD"
     echo command:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# plan.sh NIGHT IMAGES PSFS OUT: prints, as variables of make, which cameras and exposures a night has: CAMERAS; SCIENCE,
+# plan.sh NIGHT IMAGES PSFS OUT: writes OUT/plan.mk, variables of make, which cameras and exposures a night has: CAMERAS; SCIENCE,
 # FLATS and ARCS, numbers of exposures; IMAGE-CAM-EXPID, PSF-CAM, the files, also those that are expected and absent;
 # TILE-EXPID. IMAGES and PSFS are patterns with the words NIGHT, EXPID and CAM, and *.
 #
@@ -92,6 +92,11 @@ expected() {
     echo "${name//\*/}"
 }
 
+# Makes that begin together write one after another.
+mkdir -p "$out/inputs"
+exec 8>"$out/.plan.lock"
+flock 8 || true
+exec >"$out/.plan.mk"
 echo "CAMERAS := ${cameras[*]}"
 echo "SCIENCE :=${science:-}"
 echo "FLATS :=${flats:-}"
@@ -100,7 +105,6 @@ for exp in ${science:-}; do
     echo "TILE-$exp := ${tile[$exp]:-none}"
 done
 
-mkdir -p "$out/inputs"
 declare -A identity=()
 while read -r name size; do
     identity[$name]="$name $size"
@@ -117,3 +121,4 @@ for cam in "${cameras[@]}"; do
         file "IMAGE-$cam-$exp" "$cam-$exp" "${image[$cam-$exp]:-$(expected "$images" "$cam" "$exp")}"
     done
 done
+mv "$out/.plan.mk" "$out/plan.mk"
