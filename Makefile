@@ -433,6 +433,7 @@ install: all
 	$(INSTALL) -d $(datadir)/night
 	$(INSTALL) -m 644 share/reduce.mk $(datadir)
 	$(INSTALL) -m 755 $(wildcard share/night/*.sh) $(datadir)/night
+	$(INSTALL) -m 644 $(wildcard share/night/*.awk) $(datadir)/night
 	$(INSTALL) -d $(datadir)/examples
 	$(INSTALL) -m 644 $(wildcard share/examples/*) $(datadir)/examples
 	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))

@@ -23,8 +23,9 @@ endif
 IMAGES     ?= preproc/NIGHT/EXPID/preproc-CAM-EXPID.fits*
 PSFS       ?= psf/NIGHT/psf-CAM.fits*
 OUT        ?= redux/$(NIGHT)
-# Coadds and velocities: a group is a tile or an exposure.
+# Coadds and velocities: a group is a tile, an exposure, or a pixel of HEALPix with this NSIDE.
 GROUP      ?= tile
+NSIDE      ?= 64
 # Templates: for velocities, and with their continuum for the standard stars (rvs-template --norm median).
 TEMPLATES  ?= templates.h5
 CONTINUUM  ?= continuum.h5
@@ -59,12 +60,12 @@ PART       ?=
 
 # ---- the night: cameras, exposures and their files ----
 
-ifneq ($(filter-out tile exposure,$(GROUP)),)
-$(error GROUP=$(GROUP): a group is tile or exposure)
+ifneq ($(filter-out tile exposure healpix,$(GROUP)),)
+$(error GROUP=$(GROUP): a group is tile, exposure or healpix)
 endif
 ifeq ($(PART),)
 $(shell mkdir -p $(OUT))
-PLAN := $(shell bash $(SHARE)/plan.sh '$(NIGHT)' '$(IMAGES)' '$(PSFS)' '$(OUT)' || echo failed)
+PLAN := $(shell bash $(SHARE)/plan.sh '$(NIGHT)' '$(IMAGES)' '$(PSFS)' '$(OUT)' $(if $(filter healpix,$(GROUP)),$(NSIDE)) || echo failed)
 ifneq ($(PLAN),)
 $(error There is no plan of the night $(NIGHT): see above)
 endif
@@ -72,8 +73,14 @@ endif
 include $(OUT)/plan.mk
 
 PETALS     := $(sort $(foreach a,$(ARMS),$(patsubst $a%,%,$(filter $a%,$(CAMERAS)))))
-GROUPS     := $(if $(filter tile,$(GROUP)),$(sort $(foreach e,$(SCIENCE),$(TILE-$e))),$(SCIENCE))
-members     = $(if $(filter tile,$(GROUP)),$(foreach e,$(SCIENCE),$(if $(filter $1,$(TILE-$e)),$e)),$1)
+GROUPS-tile     := $(sort $(foreach e,$(SCIENCE),$(TILE-$e)))
+GROUPS-exposure := $(SCIENCE)
+GROUPS-healpix  := $(PIXELS)
+GROUPS     := $(GROUPS-$(GROUP))
+# Petals and exposures, PETAL-EXPID, that a group is made of.
+from-tile   = $(foreach e,$(SCIENCE),$(if $(filter $1,$(TILE-$e)),$(PETALS:%=%-$e)))
+from-exposure = $(PETALS:%=%-$1)
+from-healpix  = $(FROM-$1)
 # Names of products: each of the first list with each of the second.
 cross       = $(foreach a,$2,$(foreach b,$3,$(OUT)/$1-$a-$b.h5))
 
@@ -117,7 +124,8 @@ trace       = $(OUT)/psf-$(if $(filter $(FLATS),$(exp)),$(cam),$(stem)).h5
 lamps       = $(FLATS:%=$(OUT)/frame-$(cam)-%.h5)
 flat        = $(if $(FLATS),$(OUT)/flat-$(cam).h5)
 arms        = $(foreach a,$(ARMS),$(if $(filter $a$(cam),$(CAMERAS)),$(OUT)/$1-$a$(stem).h5))
-spectra     = $(foreach e,$(call members,$(stem)),$(PETALS:%=$(OUT)/spectra-%-$e.h5))
+spectra     = $(patsubst %,$(OUT)/spectra-%.h5,$(call from-$(GROUP),$(stem)))
+targets     = $(if $(filter healpix,$(GROUP)),$(OUT)/inputs/$(stem))
 device      = $(if $(DEVICES),--device $$DEVICE)
 
 # Recipes are run by job.sh, which keeps the record, finds a device, and divides the processors among the jobs.
@@ -192,12 +200,12 @@ $(OUT)/spectra-%: $$(call made,$$(call arms,cframe))
 
 # ---- products of a group ----
 
-$(OUT)/coadd-%: $$(call made,$$(spectra))
-	h5merge $(COMMON) $(device) --allow-missing --coadd auto -f -o $o $(spectra)
+$(OUT)/coadd-%: $$(call made,$$(spectra)) $$(targets)
+	h5merge $(COMMON) $(device) --allow-missing --coadd auto $(targets:%=--targetid-file %) -f -o $o $(spectra)
 
 # Exposures of a star are fitted together, each with its own resolution.
-$(OUT)/rv-%: $$(call made,$$(spectra)) $(TEMPLATES)
-	rvs-fit $(COMMON) $(device) -t $(TEMPLATES) $(VELOCITY) --joint target -f -o $o $$(made $(spectra))
+$(OUT)/rv-%: $$(call made,$$(spectra)) $$(targets) $(TEMPLATES)
+	rvs-fit $(COMMON) $(device) -t $(TEMPLATES) $(VELOCITY) --joint target $(targets:%=--targetid-file %) -f -o $o $$(made $(spectra))
 
 $(OUT)/rvtab-%: $$(call made,$(OUT)/rv-$$(stem).h5)
 	h52fits $(COMMON) -f -o $o $(OUT)/rv-$(stem).h5

@@ -197,3 +197,23 @@ coadd() {
     h5diff some.h5 all.h5 /spectra/r
     h5check some.h5
 }
+
+@test "targets of a text alone: the rows of the coadd of all" {
+    from r1 r2
+    coadd simple r1.h5 r2.h5 -o all.h5
+    h5table --csv -t /fibermap -c TARGETID all.h5 | sed -n '4p;6p' >targets
+    coadd simple --targetid-file targets r1.h5 r2.h5 -o two.h5
+    h5check two.h5
+    diff targets <(h5table --csv -t /fibermap -c TARGETID two.h5 | tail -n +2)
+    local n k=0 d
+    for n in 2 4; do
+        for d in flux ivar resolution; do
+            cmp <(values all.h5 /spectra/r/$d -s "$n$([ $d = resolution ] && echo ,0),0" -c "1$([ $d = resolution ] && echo ,11),75") \
+                <(values two.h5 /spectra/r/$d -s "$k$([ $d = resolution ] && echo ,0),0" -c "1$([ $d = resolution ] && echo ,11),75")
+        done
+        k=$((k + 1))
+    done
+    echo 123 >none
+    fails_with 3 '*r1.h5:/fibermap: has no target of none*' coadd simple --targetid-file none r1.h5 r2.h5 -o x.h5
+    fails_with 2 '*--targetid-file: goes with --coadd only*' h5merge -q --targetid-file targets r1.h5 r2.h5 -o x.h5
+}

@@ -26,6 +26,82 @@ load fake-night
     [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
 }
 
+# pixels NSIDE: of the directions on standard input, two numbers a line
+pixels() {
+    awk 'BEGIN { print "names" } { print NR "," $1 "," $2 ",TGT" }' | awk -F, -v nside="$1" -f "$SPX_ROOT/share/night/healpix.awk" | sed 's/ .*//'
+}
+
+@test "pixels of HEALPix, nested, of NSIDE 1, 64 and 8192, as healpy 1.20 gives them" {
+    cat >known <<'END'
+225.034368 -29.357726 10 44224 724570068
+322.996968 -6.306518 4 18978 310936882
+279.246848 0.521199 7 30359 497412265
+81.074588 6.142102 5 23006 376938162
+108.059863 82.30743 1 8119 133036626
+314.47924 35.825871 3 13285 217668570
+1.89551 14.143924 4 19673 322325057
+295.642231 77.93752 3 16282 266766714
+286.944994 -34.707184 11 48000 786444794
+168.456583 -42.810514 9 38292 627380585
+109.091674 13.007536 5 22498 368609186
+100.23322 -65.799422 9 37543 615109460
+0.0 90.0 0 4095 67108863
+45.0 -89.9 8 32768 536871104
+150.1 2.2 6 27258 446599398
+359.999 -0.001 4 17407 285212671
+END
+    diff <(cut -d ' ' -f 3 known) <(pixels 1 <known)
+    diff <(cut -d ' ' -f 4 known) <(pixels 64 <known)
+    diff <(cut -d ' ' -f 5 known) <(pixels 8192 <known)
+    # sky, and rows without target or direction
+    printf '%s\n' names 1,0,0,SKY -1,0,0,TGT 2,,,TGT 3,0,0,BAD 4,45,0.1,TGT >rows
+    [ "$(awk -F, -v nside=1 -f "$SPX_ROOT/share/night/healpix.awk" rows)" = '0 4' ]
+}
+
+@test "groups by pixel: targets and exposures of each; what is made when a fibermap changes" {
+    fake_programs
+    empty_night b1 b2
+    # Petal 1 of tile 50 has targets in pixels 25 and 26 of NSIDE 64, petal 2 in pixel 26; tile 51 has the same in both.
+    mv fake/fits2h5 fake/other
+    cat >fake/fits2h5 <<'END'
+#!/usr/bin/env bash
+case $* in
+-q*) echo "$2" ;;
+*) exec fake/other "$@" ;;
+esac
+END
+    cat >fake/h5table <<'END'
+#!/usr/bin/env bash
+read -r image
+[ -s "$image" ] || exit 3
+echo names
+case $image in
+*/b1*_00[01][08]*) printf '%s\n' 101,47.4609375,4.7801923,TGT 102,46.0546875,4.7801923,TGT 103,0,0,SKY ;;
+*/b2*_00[01][08]*) echo 201,46.0546875,4.7801923,TGT ;;
+*) echo 300,225.034368,-29.357726,TGT ;;
+esac
+END
+    chmod +x fake/fits2h5
+    quick GROUP=healpix -j4 >log
+    sed -n 's/^FROM-//p' out/plan.mk
+    [ "$(made_by | grep ^coadd | xargs)" = 'coadd-hpx25.h5 coadd-hpx26.h5 coadd-hpx44224.h5' ]
+    [ "$(sed -n 's/^FROM-hpx26 := //p' out/plan.mk)" = '1-0008 2-0008 1-0010 2-0010' ]
+    [ "$(sed -n 's/^FROM-hpx25 := //p' out/plan.mk)" = '1-0008 1-0010' ]
+    [ "$(xargs <out/inputs/hpx26)" = '102 201' ]
+    [ "$(xargs <out/inputs/hpx25)" = 101 ]
+    grep -q -- "--targetid-file out/inputs/hpx26.*-o out/rv-hpx26.h5 .*out/spectra-2-0010.h5" log
+    true >calls
+    quick GROUP=healpix >log
+    [ ! -s calls ]
+    # a target more, in the image that the list is from
+    sed -i 's/101,47/104,47.4609375,4.7801923,TGT 101,47/' fake/h5table
+    echo >>in/b1_n1_0008.img
+    quick GROUP=healpix -j4 >log
+    [ "$(made_by | grep -e ^coadd -e ^rv- | xargs)" = 'coadd-hpx25.h5 coadd-hpx26.h5 rv-hpx25.h5 rv-hpx26.h5' ]
+    [ "$(xargs <out/inputs/hpx25)" = '101 104' ]
+    quick GROUP=healpix PART=group-hpx44224
+}
+
 @test "a product that was removed is made, and what depends on it, by one make" {
     fake_programs
     empty_night b1
@@ -48,7 +124,7 @@ load fake-night
     [[ $output == *"PSFS=psf needs CAM"* ]]
     empty_night b1
     run quick GROUP=moon
-    [[ $output == *"a group is tile or exposure"* ]]
+    [[ $output == *"a group is tile, exposure or healpix"* ]]
     rm continuum.h5
     run quick
     [ "$status" -eq 2 ]

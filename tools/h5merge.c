@@ -44,6 +44,8 @@ static const spx_opt options[] = {
                .choices =
                    SPX_CHOICES({"simple", SPX_COADD_SIMPLE}, {"optimal", SPX_COADD_OPTIMAL}, {"auto", SPX_COADD_AUTO}),
                .absent = "exposures are not coadded"),
+    SPX_OPTION(STRING, "targetid-file", 0, "FILE", o.c.targets,
+               "Coadd the targets of this text only, a TARGETID a line"),
     SPX_OPTION(CHOICE, "scale", 0, NULL, o.c.scale,
                "Factor of each exposure and arm before they are coadded. grey: found where it improves the fit "
                "noticeably; none: 1",
@@ -63,11 +65,12 @@ static const spx_opt options[] = {
 /* Options of coadds and of joins do not go together. */
 static spx_status check_coadd(spx_err *e)
 {
-    if (o.coadd == SPX_NO_CHOICE && (o.reject_given || o.scale_given || o.c.allow_topocentric))
+    if (o.coadd == SPX_NO_CHOICE && (o.reject_given || o.scale_given || o.c.allow_topocentric || o.c.targets != NULL))
         return spx_fail(e, SPX_EUSAGE, "%s: goes with --coadd only",
-                        o.reject_given  ? "--reject"
-                        : o.scale_given ? "--scale"
-                                        : "--allow-topocentric");
+                        o.reject_given        ? "--reject"
+                        : o.scale_given       ? "--scale"
+                        : o.c.targets != NULL ? "--targetid-file"
+                                              : "--allow-topocentric");
     if (o.diagonals_given && (o.coadd == SPX_NO_CHOICE || o.coadd == SPX_COADD_SIMPLE))
         return spx_fail(e, SPX_EUSAGE, "--diagonals: goes with --coadd optimal or auto");
     if (o.coadd != SPX_NO_CHOICE && (o.by_given || o.fibers != NULL || o.allow.n > 0))

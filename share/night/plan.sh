@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# plan.sh NIGHT IMAGES PSFS OUT: writes OUT/plan.mk, variables of make, which cameras and exposures a night has: CAMERAS; SCIENCE,
-# FLATS and ARCS, numbers of exposures; IMAGE-CAM-EXPID, PSF-CAM, the files, also those that are expected and absent;
-# TILE-EXPID. IMAGES and PSFS are patterns with the words NIGHT, EXPID and CAM, and *.
+# plan.sh NIGHT IMAGES PSFS OUT [NSIDE]: writes OUT/plan.mk, variables of make: which cameras and exposures a night has,
+# CAMERAS, and SCIENCE, FLATS and ARCS, numbers of exposures; IMAGE-CAM-EXPID, PSF-CAM, the files, also those that are
+# expected and absent; TILE-EXPID. IMAGES and PSFS are patterns with the words NIGHT, EXPID and CAM, and *.
+#
+# With NSIDE also PIXELS, those of HEALPix that have targets, hpxNUMBER, and FROM-hpxNUMBER, PETAL-EXPID of the exposures
+# that see them; OUT/inputs/hpxNUMBER are the TARGETIDs. All exposures of a tile have one fibermap a petal.
 #
 # OUT/inputs/CAM-EXPID and OUT/inputs/CAM are stamps that products depend on: they say name, size and time of a file, and
 # are written where these change. So a file that arrives late counts as new, whatever its time is.
@@ -52,7 +55,7 @@ kind() {
             }'
 }
 
-night=$1 images=$2 psfs=$3 out=$4
+night=$1 images=$2 psfs=$3 out=$4 nside=${5:-}
 if [[ $images != *CAM*EXPID* && $images != *EXPID*CAM* ]] || [[ $psfs != *CAM* ]]; then
     echo "plan.sh: IMAGES=$images needs the words CAM and EXPID, PSFS=$psfs needs CAM" >&2
     exit 1
@@ -121,4 +124,49 @@ for cam in "${cameras[@]}"; do
         file "IMAGE-$cam-$exp" "$cam-$exp" "${image[$cam-$exp]:-$(expected "$images" "$cam" "$exp")}"
     done
 done
+
+# replace FILE: takes FILE.new where it differs
+replace() {
+    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
+}
+
+# An exposure without a tile is a field of its own.
+if [ -n "$nside" ]; then
+    declare -A files=() fields=()
+    for exp in ${science:-}; do
+        field=${tile[$exp]:-none-$exp}
+        for cam in "${cameras[@]}"; do
+            fields[${cam:1}-$field]+=" ${cam:1}-$exp"
+            [ -z "${image[$cam-$exp]:-}" ] || files[${cam:1}-$field]+=" ${image[$cam-$exp]}"
+        done
+    done
+    here=$(dirname "$0")
+    for field in "${!files[@]}"; do
+        echo "$nside $out/inputs/targets-$field${files[$field]}"
+    done | xargs -P "$(nproc)" -L 1 "$here/targets.sh"
+    lists=()
+    for field in "${!files[@]}"; do
+        [ ! -s "$out/inputs/targets-$field" ] || lists+=("$out/inputs/targets-$field")
+    done
+    mkdir -p "$out/inputs"
+    rm -f "$out"/inputs/hpx*.new
+    pixels=()
+    while read -r pixel members; do
+        pixels+=("hpx$pixel")
+        from=
+        for field in $members; do from+=${fields[$field]}; done
+        echo "FROM-hpx$pixel := $(tr ' ' '\n' <<<"$from" | sort -u -t - -k 2,2 -k 1,1 | xargs)"
+        sort -u "$out/inputs/hpx$pixel.new" -o "$out/inputs/hpx$pixel.new"
+        replace "$out/inputs/hpx$pixel"
+    done < <(LC_ALL=C awk -v out="$out/inputs/hpx" '
+        FNR > 1 {
+            if ($1 != last) { close(file); file = out $1 ".new"; last = $1 }
+            print $2 >>file
+            field = FILENAME
+            sub(/.*\/targets-/, "", field)
+            if (!seen[$1, field]++) members[$1] = members[$1] " " field
+        }
+        END { for (pixel in members) print pixel members[pixel] }' ${lists[@]+"${lists[@]}"} | sort -n)
+    echo "PIXELS := ${pixels[*]-}"
+fi
 mv "$out/.plan.mk" "$out/plan.mk"

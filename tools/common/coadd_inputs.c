@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "h5/object.h"
 #include "h5/write.h"
 #include "products/cards_h5.h"
@@ -203,7 +204,32 @@ static spx_status check_frames(const spx_coadd_inputs *in, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, spx_coadd_inputs *in, spx_err *e)
+/* Rows that have a target, and one of those in the text `targets` where there is one. */
+static spx_status take_rows(const char *targets, size_t n, const int64_t *id, spx_coadd_inputs *in, spx_err *e)
+{
+    int64_t *wanted = NULL;
+    size_t nwanted = 0;
+    spx_status st = targets != NULL ? spx_targets_collect(0, NULL, targets, &nwanted, &wanted, e) : SPX_OK;
+    if (st == SPX_OK && targets != NULL)
+        qsort(wanted, nwanted, sizeof *wanted, spx_by_i64);
+    for (size_t r = 0; r < n && st == SPX_OK; r++) {
+        in->nleft += id[r] == -1;
+        if (id[r] == -1)
+            continue;
+        const size_t k = spx_targets_lower(nwanted, wanted, id[r]);
+        if (targets == NULL || (k < nwanted && wanted[k] == id[r]))
+            in->row[in->nrow++] = r;
+    }
+    spx_free(wanted);
+    if (st == SPX_OK && in->nrow == 0)
+        st = in->nleft == n
+                 ? spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", NULL,
+                               "has no target: TARGETID is -1 in every row")
+                 : spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", NULL, "has no target of %s", targets);
+    return st;
+}
+
+spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targets, spx_coadd_inputs *in, spx_err *e)
 {
     int64_t *id = NULL;
     in->precision = 4;
@@ -224,12 +250,8 @@ spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, spx_coadd_inputs
     }
     if (st == SPX_OK)
         st = number_of(in, part, "EXPID", &in->expid, e);
-    for (size_t r = 0; r < n && st == SPX_OK; r++)
-        if (id[r] != -1)
-            in->row[in->nrow++] = r;
-    in->nleft = n - in->nrow;
-    if (st == SPX_OK && in->nrow == 0)
-        st = spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", NULL, "has no target: TARGETID is -1 in every row");
+    if (st == SPX_OK)
+        st = take_rows(targets, n, id, in, e);
     if (st == SPX_OK)
         st = spx_spectra_group_by(id, in->nrow, in->row, &in->ntarget, &in->first, e);
     if (st == SPX_OK && !topocentric)

@@ -19,10 +19,11 @@ typedef struct {
     int precision;  /* bytes of a number of the product: 4, or 8 where an input has 8 */
 } spx_coadd_inputs;
 
-/* Opens all inputs of a run. SPX_EINPUT: an input holds no spectra, or is there twice; arms of one name have other
- * wavelengths; targets cannot be told; an exposure is there twice; several exposures with `topocentric` 0 on
- * topocentric wavelengths. To be freed also after an error. */
-spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, spx_coadd_inputs *in, spx_err *e);
+/* Opens all inputs of a run; `targets` is a text of the TARGETIDs to take, NULL: all. SPX_EINPUT: an input holds no
+ * spectra, or is there twice; arms of one name have other wavelengths; targets cannot be told, or none is wanted; an
+ * exposure is there twice; several exposures with `topocentric` 0 on topocentric wavelengths. To be freed also after an
+ * error. */
+spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targets, spx_coadd_inputs *in, spx_err *e);
 void spx_coadd_inputs_free(spx_coadd_inputs *in);
 
 /* Writes /fibermap, /exp_fibermap and the header; coadd[narm] has the counts of all exposures and targets. */

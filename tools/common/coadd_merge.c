@@ -217,7 +217,7 @@ spx_status spx_coadd_merge(const spx_coadd_args *a, spx_run *run, spx_err *e)
     spx_run_step(run, "open");
     spx_device_opening device = {.s = run, .op = SPX_OP_COADD, .b = &w.backend};
     spx_open_device_begin(&device);
-    spx_status st = spx_coadd_inputs_read(run, a->allow_topocentric, &w.in, e);
+    spx_status st = spx_coadd_inputs_read(run, a->allow_topocentric, a->targets, &w.in, e);
     spx_err with_device = {0};
     if (spx_open_device_end(&device, &with_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &with_device);

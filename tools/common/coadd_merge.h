@@ -11,8 +11,9 @@ typedef struct {
     spx_coadd_method method;
     double reject;
     int scale, allow_topocentric;
-    long diagonals;     /* of the coadds' R; 0: spx_coadd_diagonals() */
-    const char *absent; /* names of inputs that were not there, which the product keeps; NULL: none */
+    long diagonals;      /* of the coadds' R; 0: spx_coadd_diagonals() */
+    const char *targets; /* text of the TARGETIDs to coadd, one a line; NULL: all */
+    const char *absent;  /* names of inputs that were not there, which the product keeps; NULL: none */
 } spx_coadd_args;
 
 /* Reads the inputs of the run, coadds them on the device that it asks for, writes and commits the product. */
