@@ -17,6 +17,8 @@ WARN      = -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing
 # `make WERROR=` for a compiler with other warnings than gcc 12, 13 and clang 14.
 WERROR   ?= -Werror
 -include config.mk
+# By its absolute path it is the same folder: dependencies that compilers have written name it as it was called.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 
 # CUDA is found by itself when nvcc is there; `make NVCC=` builds without.
 NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
