@@ -68,6 +68,26 @@ run_snippets() {
     h5check mine.h5 reduced.h5
 }
 
+@test "snippets of specpipe-reading(7), for every block" {
+    diff <(cd "$SPX_ROOT/schemas" && ls ./*.schema | sed 's|./||; s|.schema||' | sort) \
+        <(sed -n '/^\.Sh BLOCKS/,$s/^\.Ss //p' "$SPX_ROOT/man/specpipe-reading.7.in" | sort)
+    cp image-r0.h5 psf-r0.h5
+    specx-flat -q -o flat-r0.h5 lamp-r0-1.h5 lamp-r0-2.h5
+    specx-sky -q -o sframe-r0.h5 frame-r0.h5
+    specx-shift -q --lines none -o shift-r0.h5 image-r0.h5
+    specx-flux -q --fit stars-r0.h5 -o cframe-r0.h5 frame-r0.h5
+    rvs-fit -q -t templates.h5 --ccf -o ccf.h5 frame-r0.h5
+    npz2h5 -q -l teff:1000,logg,feh,vturb --fix vturb=1.3 -o network.h5 payne.npz
+    h5stack -q -o stack.h5 array.h5
+    h5reduce -q -a 0 -o reduce.h5 frame-r0.h5:/frame/flux
+    h5svd -q -o svd.h5 frame-r0.h5:/frame/flux
+    burgers -q -o burgers.h5
+    "$SPX_PYTHON" -c 'import h5py
+with h5py.File("insitu.h5", "w") as f:
+    f["insitu/step"] = [1.0, 2.0]'
+    run_snippets specpipe-reading.7 ""
+}
+
 @test "snippets of other pages; the files that they make are valid" {
     cp frame-r0.h5 frame.h5
     rvs-fit -q -t templates.h5 -o one.h5 frame-r0.h5
