@@ -257,6 +257,11 @@ $(BUILD)/man/%.7: man/%.7.in $(BUILD)/bin/specpipe-info share/man.awk CHANGELOG.
 	@mkdir -p $(@D)
 	$(call MAN_PAGE,$(BUILD)/bin/specpipe-info --rules=mdoc)
 
+## html: the documentation as a site, in build/html (manual, tutorial with pictures, methods; needs mandoc and cmark-gfm)
+.PHONY: html
+html: programs $(MAN)
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" share/html/site.sh $(BUILD)/html $(BUILD)/man
+
 # ---- checks ----
 
 # Environment of check.sh and the tests: paths and lists of this build.

@@ -21,16 +21,10 @@ examples_of() {
          }' "$1"
 }
 
-# The same of the README's tutorial: indented lines.
+# The same of the README's tutorial, without its pictures where there is no gnuplot.
 tutorial() {
-    awk '/^## / { inside = /^## Tutorial/ }
-         inside && sub(/^    /, "") {
-             line = line $0
-             if (sub(/\\$/, "", line))
-                 next
-             print line
-             line = ""
-         }' "$SPX_ROOT/README.md"
+    awk -f "$SPX_ROOT/share/tutorial.awk" "$SPX_ROOT/README.md" |
+        if command -v gnuplot >/dev/null; then cat; else grep -v '^\$ specplot'; fi
 }
 
 # same_text GOT WANT: equal but for the number of blanks, and for numbers that differ by less than a thousandth, which

@@ -1,0 +1,18 @@
+# awk -f tutorial.awk README.md: the tutorial's commands, `$ COMMAND` on one line each, and below each what it prints.
+# A comment <!-- picture FILE | CAPTION | COMMAND --> is the command `COMMAND -o FILE`.
+/^## / { inside = /^## Tutorial/ }
+!inside { next }
+/^<!-- picture / {
+    sub(/^<!-- picture /, "")
+    sub(/ -->$/, "")
+    split($0, part, / \| /)
+    print "$ " part[3] " -o " part[1]
+    next
+}
+sub(/^    /, "") {
+    line = line $0
+    if (sub(/\\$/, "", line))
+        next
+    print line
+    line = ""
+}
