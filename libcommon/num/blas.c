@@ -30,6 +30,10 @@
       (enum CBLAS_ORDER order, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t, blasint n, blasint k, double alpha,       \
        const double *a, blasint lda, double beta, double *c, blasint ldc),                                             \
       (order, uplo, t, n, k, alpha, a, lda, beta, c, ldc))                                                             \
+    X(void, cblas_dtrsm,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_SIDE side, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t,                     \
+       enum CBLAS_DIAG diag, blasint m, blasint n, double alpha, const double *a, blasint lda, double *b, blasint ldb), \
+      (order, side, uplo, t, diag, m, n, alpha, a, lda, b, ldb))                                                       \
     X(void, cblas_saxpy, (blasint n, float a, const float *x, blasint incx, float *y, blasint incy),                   \
       (n, a, x, incx, y, incy))                                                                                        \
     X(void, cblas_sgemm,                                                                                               \

@@ -1,0 +1,513 @@
+/* Opens a bundle: pixels, parameters that continue the start, groups of lines (psffit/fit.h). */
+#include <lapacke.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "num/blas.h"
+#include "psf/psf_math.h"
+#include "psffit/fit.h"
+
+/* Rows between which the cross profile of a fibre is interpolated: traces move by a tenth of a pixel meanwhile. */
+enum { PROFILE_STEP = 8 };
+
+/* ---- parameters that continue the start ---- */
+
+/* Wavelengths at which the start is fitted: places of a Chebyshev rule, within the start's own range. */
+enum { NODES = 48 };
+
+static void nodes(double lo, double hi, double *wave)
+{
+    for (int k = 0; k < NODES; k++)
+        wave[k] = 0.5 * (lo + hi) - 0.5 * (hi - lo) * cos(M_PI * (k + 0.5) / NODES);
+}
+
+/* Least squares of m functions, rows basis[n][m], for nrhs right-hand sides value[n][nrhs]; out[m][nrhs]. */
+static spx_status least_squares(size_t n, size_t m, const double *basis, size_t nrhs, const double *value, double *out,
+                                spx_err *e)
+{
+    double *a = spx_alloc2(m, m, sizeof *a, e), *r = spx_alloc2(nrhs, m, sizeof *r, e);
+    spx_status st = a != NULL && r != NULL ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK) {
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < m; i++) {
+                for (size_t j = 0; j < m; j++)
+                    a[i * m + j] += basis[k * m + i] * basis[k * m + j];
+                for (size_t j = 0; j < nrhs; j++)
+                    r[j * m + i] += basis[k * m + i] * value[k * nrhs + j];
+            }
+        for (size_t i = 0; i < m; i++)
+            a[i * m + i] += 1e-10;
+        if (LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)m, (lapack_int)nrhs, a, (lapack_int)m, r, (lapack_int)m) !=
+            0)
+            st = spx_fail(e, SPX_EINPUT, "psf: a series that no polynomials describe");
+        for (size_t i = 0; i < m && st == SPX_OK; i++)
+            for (size_t j = 0; j < nrhs; j++)
+                out[i * nrhs + j] = r[j * m + i];
+    }
+    spx_free(a);
+    spx_free(r);
+    return st;
+}
+
+static spx_status start_traces(spx_pf_bundle *b, double *theta, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t n = (size_t)p->ntr;
+    double wave[NODES], basis[NODES * SPX_PF_MOST_TRACE], value[NODES * 2], out[SPX_PF_MOST_TRACE * 2];
+    const spx_psf *psf = p->start;
+    nodes(fmax(p->wmin, fmin(psf->x.wmin, psf->y.wmin)), fmin(p->wmax, fmax(psf->x.wmax, psf->y.wmax)), wave);
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < NODES; k++)
+        spx_legendre_basis(n, spx_pf_u(p, wave[k]), basis + k * n);
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
+        for (size_t k = 0; k < NODES; k++) {
+            value[2 * k] = spx_psf_series_value(&psf->x, b->fibre0 + i, wave[k]);
+            value[2 * k + 1] = spx_psf_series_value(&psf->y, b->fibre0 + i, wave[k]);
+        }
+        st = least_squares(NODES, n, basis, 2, value, out, e);
+        for (size_t k = 0; k < n && st == SPX_OK; k++) {
+            theta[i * 2 * n + k] = out[2 * k];
+            theta[i * 2 * n + n + k] = out[2 * k + 1];
+        }
+    }
+    return st;
+}
+
+static spx_status start_shape(spx_pf_bundle *b, double *theta, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t na = (size_t)p->na, nb = (size_t)p->nb, nq = (size_t)p->nq, m = na * nb, n = NODES * b->nf;
+    double wave[NODES], term[SPX_PF_MOST_WAVE], c[SPX_PF_MOST_LOCAL];
+    double *basis = spx_alloc2(n, m, sizeof *basis, e), *value = spx_alloc2(n, nq, sizeof *value, e);
+    spx_status st = basis != NULL && value != NULL ? SPX_OK : SPX_EIO;
+    nodes(fmax(p->wmin, p->start->wmin), fmin(p->wmax, p->start->wmax), wave);
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        const size_t i = k / NODES;
+        double *v = value + k * nq;
+        spx_legendre_basis(nb, spx_pf_u(p, wave[k % NODES]), term);
+        for (size_t l = 0; l < nb; l++)
+            for (size_t a = 0; a < na; a++)
+                basis[k * m + l * na + a] = term[l] * b->vterm[i * na + a];
+        spx_pf_shape_start(p, b->fibre0 + i, wave[k % NODES], &v[0], &v[1], c);
+        memcpy(v + 2, c + 1, (nq - 2) * sizeof *v);
+    }
+    if (st == SPX_OK)
+        st = least_squares(n, m, basis, nq, value, theta + b->shape0, e);
+    spx_free(basis);
+    spx_free(value);
+    return st;
+}
+
+/* Projection off polynomials up to the cubic along the fibres: I - C (C'C)^-1 C', by Gram-Schmidt. */
+static void off_cubics(spx_pf_bundle *b)
+{
+    const size_t n = b->nf, m = n < 5 ? (n > 1 ? n - 1 : 1) : 4;
+    double q[4][1024];
+    for (size_t i = 0; i < n * n; i++)
+        b->prior[i] = i % (n + 1) == 0;
+    for (size_t k = 0; k < m; k++) {
+        for (size_t i = 0; i < n; i++)
+            q[k][i] = pow(b->v[i], (double)k);
+        for (int twice = 0; twice < 2; twice++)
+            for (size_t l = 0; l < k; l++) {
+                double dot = 0;
+                for (size_t i = 0; i < n; i++)
+                    dot += q[k][i] * q[l][i];
+                for (size_t i = 0; i < n; i++)
+                    q[k][i] -= dot * q[l][i];
+            }
+        double norm = 0;
+        for (size_t i = 0; i < n; i++)
+            norm += q[k][i] * q[k][i];
+        for (size_t i = 0; i < n; i++)
+            q[k][i] /= sqrt(norm);
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < n; j++)
+                b->prior[i * n + j] -= q[k][i] * q[k][j];
+    }
+}
+
+/* ---- pixels ---- */
+
+/* Columns of the bundle on the CCD at rows of its outer fibres: to half the way to the next bundle, and not beyond
+ * hx + 2 from the trace. */
+enum { SAMPLES = 65 };
+
+typedef struct {
+    double y[SAMPLES], x[SAMPLES]; /* limit as a function of the row, rows increasing */
+} border;
+
+static void find_border(const spx_pf_bundle *b, const double *theta, int right, border *to)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t edge = right ? b->nf - 1 : 0;
+    const int has = right ? b->fibre0 + b->nf < p->start->nspec : b->fibre0 > 0;
+    const size_t other = right ? b->fibre0 + b->nf : b->fibre0 - 1;
+    for (int k = 0; k < SAMPLES; k++) {
+        double x, y;
+        const double wave = p->wmin + (p->wmax - p->wmin) * k / (SAMPLES - 1);
+        spx_pf_place(b, theta, edge, wave, &x, &y);
+        double limit = right ? x + p->hx + 2 : x - p->hx - 2;
+        if (has) {
+            /* both by the start's traces, so that neighbours agree on their border */
+            const double mine = spx_psf_series_value(&p->start->x, b->fibre0 + edge, wave);
+            const double mid = 0.5 * (mine + spx_psf_series_value(&p->start->x, other, wave));
+            if ((mid - mine) * (right ? 1 : -1) > 1)
+                limit = right ? fmin(limit, mid) : fmax(limit, mid);
+        }
+        to->y[k] = y;
+        to->x[k] = limit;
+    }
+    if (to->y[0] > to->y[SAMPLES - 1])
+        for (int k = 0; k < SAMPLES / 2; k++) {
+            const double y = to->y[k], x = to->x[k];
+            to->y[k] = to->y[SAMPLES - 1 - k];
+            to->x[k] = to->x[SAMPLES - 1 - k];
+            to->y[SAMPLES - 1 - k] = y;
+            to->x[SAMPLES - 1 - k] = x;
+        }
+}
+
+static double border_at(const border *of, double row)
+{
+    int k = 1;
+    while (k < SAMPLES - 1 && of->y[k] < row)
+        k++;
+    const double t = (row - of->y[k - 1]) / (of->y[k] - of->y[k - 1]);
+    return of->x[k - 1] + (t < 0 ? 0 : t > 1 ? 1 : t) * (of->x[k] - of->x[k - 1]);
+}
+
+static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border *right, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t n = p->height * b->width;
+    for (size_t x = 0; x < p->nexp; x++) {
+        spx_pf_pixels *px = &b->px[x];
+        const spx_image *im = &p->image[x];
+        if ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
+            (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
+            (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
+            (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
+            (px->goal = spx_alloc(n, sizeof *px->goal, e)) == NULL || (px->rejected = spx_alloc(n, 1, e)) == NULL ||
+            (px->coef = spx_alloc(3 * b->nf + 1, sizeof *px->coef, e)) == NULL ||
+            (px->profile = spx_alloc2(b->nf * p->height, (size_t)p->nx + 2, sizeof *px->profile, e)) == NULL ||
+            (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
+            return SPX_EIO;
+        for (size_t r = 0; r < p->height; r++) {
+            const double lo = border_at(left, (double)r), hi = border_at(right, (double)r);
+            for (size_t k = 0; k < b->width; k++) {
+                const size_t from = r * p->columns + b->x0 + k, to = r * b->width + k;
+                const double column = (double)(b->x0 + k), rn = im->readnoise != NULL ? im->readnoise[from] : 0;
+                if (column < lo || column >= hi || im->mask[from] != 0 || !(im->ivar[from] > 0) ||
+                    !isfinite(im->data[from]) || !isfinite(im->ivar[from]))
+                    continue;
+                px->data[to] = im->data[from];
+                px->noise[to] = (float)(rn > 0 ? rn * rn : p->dark[x]);
+            }
+        }
+    }
+    return SPX_OK;
+}
+
+static spx_status allocate_state(const spx_pf_bundle *b, spx_pf_state *s, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
+    if ((s->theta = spx_alloc(b->ntheta, sizeof *s->theta, e)) == NULL ||
+        (s->at = spx_alloc(b->nspot, sizeof *s->at, e)) == NULL ||
+        (s->gx = spx_alloc2(b->nspot, order * nx, sizeof *s->gx, e)) == NULL ||
+        (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
+        (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
+        (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
+        (s->flux = spx_alloc(b->nspot, sizeof *s->flux, e)) == NULL ||
+        (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL)
+        return SPX_EIO;
+    return SPX_OK;
+}
+
+static void free_state(spx_pf_state *s)
+{
+    spx_free(s->theta);
+    spx_free(s->at);
+    spx_free(s->gx);
+    spx_free(s->gy);
+    spx_free(s->c);
+    spx_free(s->spot);
+    spx_free(s->flux);
+    spx_free(s->factor);
+    spx_free(s->light);
+}
+
+/* Lines that some fibre has on the CCD. */
+static spx_status take_lines(spx_pf_bundle *b, size_t nline, const spx_pf_line *line, const double *theta, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    if ((b->line = spx_alloc(nline + 1, sizeof *b->line, e)) == NULL)
+        return SPX_EIO;
+    for (size_t l = 0; l < nline; l++) {
+        int seen = 0;
+        for (size_t i = 0; i < b->nf && !seen && line[l].wave > p->wmin && line[l].wave < p->wmax; i++) {
+            double x, y;
+            spx_pf_place(b, theta, i, line[l].wave, &x, &y);
+            seen = y > -p->hy - 1 && y < (double)p->height + p->hy;
+        }
+        if (!seen)
+            continue;
+        spx_pf_line *to = &b->line[b->nl++];
+        *to = line[l];
+        spx_legendre_basis((size_t)p->ntr, spx_pf_u(p, to->wave), to->term);
+    }
+    return SPX_OK;
+}
+
+static spx_status fix_shape(spx_pf_bundle *b, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t n = (size_t)(2 + p->nc);
+    if ((b->fixed = spx_alloc2(b->nl * b->nf, n, sizeof *b->fixed, e)) == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < b->nl * b->nf; k++) {
+        double *to = b->fixed + k * n;
+        spx_pf_shape_start(p, b->fibre0 + k % b->nf, b->line[k / b->nf].wave, &to[0], &to[1], to + 2);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nfree, spx_pf_bundle *b, spx_err *e)
+{
+    memset(b, 0, sizeof *b);
+    b->p = p;
+    b->fibre0 = fibre0;
+    b->nf = nf;
+    b->nfree = nfree;
+    b->shift0 = nf * 2 * (size_t)p->ntr;
+    b->free0 = b->shift0 + p->nshift;
+    b->shape0 = b->free0 + nfree;
+    b->ntheta = b->shape0 + (size_t)p->nb * (size_t)p->na * (size_t)p->nq;
+    b->terms = p->ntr;
+    b->active = p->nq;
+    b->gauge = 1;
+    if ((b->v = spx_alloc(nf, sizeof *b->v, e)) == NULL ||
+        (b->vterm = spx_alloc2(nf, (size_t)p->na, sizeof *b->vterm, e)) == NULL ||
+        (b->theta0 = spx_alloc(b->ntheta, sizeof *b->theta0, e)) == NULL ||
+        (b->prior = spx_alloc2(nf, nf, sizeof *b->prior, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < nf; i++) {
+        b->v[i] = nf > 1 ? 2.0 * (double)i / (double)(nf - 1) - 1.0 : 0.0;
+        spx_legendre_basis((size_t)p->na, b->v[i], b->vterm + i * (size_t)p->na);
+    }
+    off_cubics(b);
+    spx_status st = start_traces(b, b->theta0, e);
+    return st == SPX_OK && p->nq > 0 ? start_shape(b, b->theta0, e) : st;
+}
+
+spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
+                       const double *theta, spx_pf_bundle *b, spx_err *e)
+{
+    border left, right;
+    size_t nfree = 0;
+    for (size_t l = 0; l < nline; l++)
+        nfree += line[l].free > 0;
+    spx_status st = spx_pf_begin(p, fibre0, nf, nfree, b, e);
+    if (st == SPX_OK && (b->px = spx_alloc(p->nexp, sizeof *b->px, e)) == NULL)
+        st = SPX_EIO;
+    const double *from = theta != NULL ? theta : b->theta0;
+    if (st == SPX_OK)
+        st = take_lines(b, nline, line, from, e);
+    if (st != SPX_OK)
+        return st;
+    b->nspot = p->nexp * b->nl * nf;
+    find_border(b, b->theta0, 0, &left);
+    find_border(b, b->theta0, 1, &right);
+    double lo = (double)p->columns, hi = 0;
+    for (size_t r = 0; r < p->height; r += 4) {
+        lo = fmin(lo, border_at(&left, (double)r));
+        hi = fmax(hi, border_at(&right, (double)r));
+    }
+    lo = fmax(0, floor(lo) - 1);
+    hi = fmin((double)p->columns, ceil(hi) + 1);
+    b->x0 = (size_t)fmin(lo, (double)p->columns - 1);
+    b->width = hi > lo ? (size_t)(hi - lo) : 1;
+    if (b->x0 + b->width > p->columns)
+        b->width = p->columns - b->x0;
+    st = take_pixels(b, &left, &right, e);
+    if (st == SPX_OK)
+        st = allocate_state(b, &b->now, e);
+    if (st == SPX_OK)
+        st = allocate_state(b, &b->trial, e);
+    if (st == SPX_OK &&
+        (b->stamp = spx_alloc2(3 * b->nl * nf, (size_t)p->nx * (size_t)p->ny, sizeof *b->stamp, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && p->nq == 0)
+        st = fix_shape(b, e);
+    if (st == SPX_OK && (b->slope = spx_alloc2(b->nl * nf, 2, sizeof *b->slope, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK && theta == NULL)
+        memcpy(b->now.theta, b->theta0, b->ntheta * sizeof *b->now.theta);
+    if (st == SPX_OK && theta != NULL) {
+        memcpy(b->now.theta, theta, b->free0 * sizeof *theta);
+        memcpy(b->now.theta + b->shape0, theta + b->free0, (b->ntheta - b->shape0) * sizeof *theta);
+    }
+    return st;
+}
+
+void spx_pf_close(spx_pf_bundle *b)
+{
+    for (size_t x = 0; b->px != NULL && x < b->p->nexp; x++) {
+        spx_pf_pixels *px = &b->px[x];
+        spx_free(px->data);
+        spx_free(px->noise);
+        spx_free(px->root);
+        spx_free(px->ground);
+        spx_free(px->goal);
+        spx_free(px->rejected);
+        spx_free(px->coef);
+        spx_free(px->profile);
+        spx_free(px->at);
+    }
+    spx_free(b->line);
+    spx_free(b->group);
+    spx_free(b->px);
+    spx_free(b->v);
+    spx_free(b->vterm);
+    spx_free(b->fixed);
+    spx_free(b->theta0);
+    spx_free(b->prior);
+    free_state(&b->now);
+    free_state(&b->trial);
+    spx_free(b->slope);
+    spx_free(b->stamp);
+    spx_free(b->matrix);
+    memset(b, 0, sizeof *b);
+}
+
+/* ---- groups, and what changes from pass to pass ---- */
+
+static int touch(const spx_pf_bundle *b, size_t l, size_t m)
+{
+    const double close = 2 * b->p->hy + 3;
+    for (size_t i = 0; i < b->nf; i++)
+        if (fabs(b->now.at[l * b->nf + i].y - b->now.at[m * b->nf + i].y) < close)
+            return 1;
+    return 0;
+}
+
+/* Cross profile of a fibre at row `row`: sum_i GH-i-0 g_i(x), into g[nx]; its first column. */
+static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double *g)
+{
+    const spx_pf_plan *p = b->p;
+    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], all[(SPX_PF_MOST_HERMITE + 1) * 128];
+    const double wave = spx_pf_wave_at(b, b->now.theta, i, row);
+    spx_pf_place(b, b->now.theta, i, wave, &X, &Y);
+    if (x > 0 && p->nshift > 0)
+        X += b->now.theta[b->shift0 + 2 * (x - 1)];
+    spx_pf_shape(b, b->now.theta, i, wave, &sigx, &sigy, c);
+    const double mx = floor(X + 0.5);
+    for (int k = 0; k < p->nx; k++)
+        g[k] = 0;
+    if (!(fabs(X) < SPX_SPOT_FAR && sigx > 0.05))
+        return -(long)p->nx * 4;
+    spx_gauss_hermite(p->deg, p->nx, X - mx, sigx, all);
+    for (int k = 0; k <= p->deg; k++)
+        for (int l = 0; l < p->nx; l++)
+            g[l] += c[k] * all[k * p->nx + l];
+    return (long)mx - p->hx - (long)b->x0;
+}
+
+static void make_profiles(spx_pf_bundle *b)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t wide = (size_t)p->nx + 2;
+    double below[128], above[128];
+    for (size_t x = 0; x < p->nexp; x++)
+        for (size_t i = 0; i < b->nf; i++) {
+            long at = profile_at(b, x, i, 0, below);
+            for (size_t r = 0; r < p->height; r += PROFILE_STEP) {
+                const long next = profile_at(b, x, i, (double)(r + PROFILE_STEP), above);
+                for (size_t k = 0; k < PROFILE_STEP && r + k < p->height; k++) {
+                    float *to = b->px[x].profile + (i * p->height + r + k) * wide;
+                    const double t = (double)k / PROFILE_STEP;
+                    const long first = at < next ? at : next;
+                    b->px[x].at[i * p->height + r + k] = (int32_t)first;
+                    for (long l = 0; l < (long)wide; l++) {
+                        const long lo = l + first - at, hi = l + first - next;
+                        to[l] = (float)((1 - t) * (lo >= 0 && lo < p->nx ? below[lo] : 0) +
+                                        t * (hi >= 0 && hi < p->nx ? above[hi] : 0));
+                    }
+                }
+                at = next;
+                memcpy(below, above, sizeof below);
+            }
+        }
+}
+
+/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. */
+#define WEAK 2e-5
+
+static void find_weak(spx_pf_bundle *b)
+{
+    const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny;
+    double all = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t l = 0; l < b->nl; l++) {
+            double sum = 0;
+            for (size_t x = 0; x < b->p->nexp; x++)
+                for (size_t i = 0; i < b->nf; i++) {
+                    const size_t s = (x * b->nl + l) * b->nf + i;
+                    const spx_pf_at *at = &b->now.at[s];
+                    double n = 0;
+                    for (int r = at->y0; r < at->y1; r++)
+                        for (int k = at->x0; k < at->x1; k++) {
+                            const double v = b->px[x].root[(size_t)(at->yc + r) * b->width + (size_t)(at->xc + k)] *
+                                             b->now.spot[s * npix + (size_t)(r * b->p->nx + k)];
+                            n += v * v;
+                        }
+                    sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * n : 0;
+                }
+            if (pass == 0)
+                all += sum;
+            else
+                b->line[l].weak = sum < WEAK * all;
+        }
+}
+
+spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    size_t largest = 0;
+    spx_free(b->group);
+    spx_free(b->matrix);
+    spx_free(b->now.factor);
+    spx_free(b->trial.factor);
+    b->matrix = b->now.factor = b->trial.factor = NULL;
+    if ((b->group = spx_alloc(b->nl + 1, sizeof *b->group, e)) == NULL)
+        return SPX_EIO;
+    b->ngroup = b->nfactor = 0;
+    for (size_t l = 0; l < b->nl; l++) {
+        if (l == 0 || !touch(b, l - 1, l))
+            b->group[b->ngroup++].first = l;
+        b->group[b->ngroup - 1].last = l + 1;
+        b->line[l].group = b->ngroup - 1;
+    }
+    for (size_t g = 0; g < b->ngroup; g++) {
+        const size_t n = (b->group[g].last - b->group[g].first) * b->nf;
+        b->group[g].factor = b->nfactor;
+        b->nfactor += n * n;
+        largest = n > largest ? n : largest;
+    }
+    b->reach = 0;
+    for (size_t l = 0; l < b->nl; l++)
+        for (size_t i = 0; i < b->nf; i++)
+            while (i + (size_t)b->reach + 1 < b->nf &&
+                   b->now.at[l * b->nf + i + (size_t)b->reach + 1].x - b->now.at[l * b->nf + i].x < p->nx + 2)
+                b->reach++;
+    if ((b->now.factor = spx_alloc2(p->nexp, b->nfactor, sizeof *b->now.factor, e)) == NULL ||
+        (b->trial.factor = spx_alloc2(p->nexp, b->nfactor, sizeof *b->trial.factor, e)) == NULL ||
+        (b->matrix = spx_alloc2(largest, largest + 1, sizeof *b->matrix, e)) == NULL)
+        return SPX_EIO;
+    find_weak(b);
+    make_profiles(b);
+    return SPX_OK;
+}

@@ -1,0 +1,459 @@
+/* Results of a bundle: PSF, errors, flags (psffit/fit.h). */
+#include <lapacke.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "num/blas.h"
+#include "num/stat.h"
+#include "products/psf_index.h"
+#include "psf/psf_math.h"
+#include "psffit/fit.h"
+
+/* S/N of a line that counts for its fibre, and of one that counts for its wavelength. */
+#define GOOD   5.0
+#define BRIGHT 10.0
+/* Columns on either side of a trace that its chi squared is of: about half the distance of fibres. */
+#define NEAR 3.5
+/* Rows behind the last line of a fibre where its trace is still valid. */
+#define BEHIND 30.0
+/* Lines with S/N above GOOD that a living fibre has. */
+enum { FEWEST = 4 };
+
+#define KMS 299792.458
+
+/* ---- PSF ---- */
+
+spx_status spx_pf_new_psf(const spx_pf_plan *p, spx_psf *psf, spx_err *e)
+{
+    const spx_psf *from = p->start;
+    if (p->nq == 0) {
+        spx_status st = spx_psf_copy(from, psf, e);
+        if (st != SPX_OK)
+            return st;
+        spx_free(psf->x.coef);
+        spx_free(psf->y.coef);
+        psf->x.coef = psf->y.coef = NULL;
+    } else {
+        psf->nspec = from->nspec;
+        psf->npar = (size_t)(2 + p->nc);
+        psf->ndeg = (size_t)p->nb;
+        psf->wmin = p->wmin;
+        psf->wmax = p->wmax;
+        psf->ghdegx = psf->ghdegy = p->deg;
+        memcpy(psf->camera, from->camera, sizeof psf->camera);
+        psf->psferr = from->psferr;
+        if (from->fibre != NULL) {
+            if ((psf->fibre = spx_alloc_unset(from->nspec, 1, sizeof *psf->fibre, e)) == NULL)
+                return SPX_EIO;
+            memcpy(psf->fibre, from->fibre, from->nspec * sizeof *psf->fibre);
+        }
+        if ((psf->param = spx_alloc(psf->npar, sizeof *psf->param, e)) == NULL ||
+            (psf->coeff = spx_alloc2(psf->npar * psf->nspec, psf->ndeg, sizeof *psf->coeff, e)) == NULL)
+            return SPX_EIO;
+        snprintf(psf->param[0], sizeof *psf->param, "GHSIGX");
+        snprintf(psf->param[1], sizeof *psf->param, "GHSIGY");
+        for (int k = 0; k < p->nc; k++)
+            snprintf(psf->param[2 + k], sizeof *psf->param, "GH-%u-%u", (unsigned)(k % (p->deg + 1)) & 0xffu,
+                     (unsigned)(k / (p->deg + 1)) & 0xffu);
+    }
+    psf->hsizex = p->hx;
+    psf->hsizey = p->hy;
+    psf->npix_x = p->columns;
+    psf->npix_y = p->height;
+    psf->x = psf->y = (spx_psf_series){.ncoef = (size_t)p->ntr, .wmin = p->wmin, .wmax = p->wmax};
+    if ((psf->x.coef = spx_alloc2(psf->nspec, (size_t)p->ntr, sizeof *psf->x.coef, e)) == NULL ||
+        (psf->y.coef = spx_alloc2(psf->nspec, (size_t)p->ntr, sizeof *psf->y.coef, e)) == NULL)
+        return SPX_EIO;
+    return spx_psf_index(psf, e);
+}
+
+static void put_psf(const spx_pf_bundle *b, const double *theta, spx_psf *psf)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t ntr = (size_t)p->ntr, row = psf->nspec * psf->ndeg;
+    for (size_t i = 0; i < b->nf; i++) {
+        const size_t f = b->fibre0 + i;
+        memcpy(psf->x.coef + f * ntr, theta + i * 2 * ntr, ntr * sizeof *theta);
+        memcpy(psf->y.coef + f * ntr, theta + i * 2 * ntr + ntr, ntr * sizeof *theta);
+        if (p->nq == 0)
+            continue;
+        /* the tensor at this fibre; GH-0-0 = 1 */
+        psf->coeff[2 * row + f * psf->ndeg] = 1;
+        for (int q = 0; q < p->nq; q++) {
+            double *to = psf->coeff + (size_t)(q < 2 ? q : q + 1) * row + f * psf->ndeg;
+            memset(to, 0, psf->ndeg * sizeof *to);
+            for (int t = 0; t < p->nb; t++)
+                for (int a = 0; a < p->na; a++)
+                    to[t] += theta[b->shape0 + (size_t)((t * p->na + a) * p->nq + q)] *
+                             b->vterm[i * (size_t)p->na + (size_t)a];
+        }
+    }
+}
+
+spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,
+                             spx_psf *psf, spx_psffit *fit, spx_err *e)
+{
+    spx_pf_bundle b;
+    spx_status st = spx_pf_begin(p, fibre0, nf, 0, &b, e);
+    for (size_t i = 0; i < nf && st == SPX_OK; i++) {
+        b.theta0[i * 2 * (size_t)p->ntr] += dx;
+        b.theta0[(i * 2 + 1) * (size_t)p->ntr] += dy;
+        fit->fibre[fibre0 + i] = (spx_psffit_fibre){.fibre = (int32_t)(fibre0 + i),
+                                                    .bundle = (int32_t)number,
+                                                    .status = SPX_PSF_BUNDLE,
+                                                    .x_shift = dx,
+                                                    .y_shift = dy,
+                                                    .valid_min = p->wmin,
+                                                    .valid_max = p->wmax};
+    }
+    if (st == SPX_OK)
+        put_psf(&b, b.theta0, psf);
+    fit->bundle[number] = (spx_psffit_bundle){.fibre0 = (int32_t)fibre0, .nfibre = (int32_t)nf};
+    spx_pf_close(&b);
+    return st;
+}
+
+/* ---- errors ---- */
+
+/* Linear functionals of the place of a spot: dP/dq of each local parameter (X, Y, shape) projected on
+ * (dP/dX, dP/dY, P) by least squares. Unlike X itself they do not change with the gauge, in which GH-1-0 moves a spot
+ * as X does. fx[2 + nq], fy[2 + nq]. 0: no solution. */
+static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx, double *fy)
+{
+    const spx_pf_plan *p = b->p;
+    const int npix = p->nx * p->ny, nx = p->nx;
+    double sigx, sigy, x, y, c[SPX_PF_MOST_LOCAL];
+    double *work = spx_alloc((size_t)(p->norder * (p->nx + p->ny) + 6 * npix), sizeof *work, NULL);
+    if (work == NULL)
+        return 0;
+    double *gx = work, *gy = gx + p->norder * p->nx, *spot = gy + p->norder * p->ny, *d = spot + npix, *one;
+    one = d + 4 * npix;
+    spx_pf_place(b, b->now.theta, i, wave, &x, &y);
+    spx_pf_shape(b, b->now.theta, i, wave, &sigx, &sigy, c);
+    spx_gauss_hermite(p->norder - 1, p->nx, x - floor(x + 0.5), sigx, gx);
+    spx_gauss_hermite(p->norder - 1, p->ny, y - floor(y + 0.5), sigy, gy);
+    spx_pf_spot(p, gx, gy, c, spot);
+    spx_pf_derive(p, gx, gy, c, sigx, sigy, d);
+    const double *on[3] = {d, d + npix, spot};
+    double a[9] = {0}, r[3];
+    for (int k = 0; k < npix; k++)
+        for (int m = 0; m < 3 && spot[k] > 0; m++)
+            for (int n = 0; n < 3; n++)
+                a[3 * m + n] += on[m][k] * on[n][k];
+    int ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', 3, a, 3) == 0;
+    for (int q = 0; q < 2 + p->nq && ok; q++) {
+        const double *of = q < 2 ? d + q * npix : q < 4 ? d + q * npix : one;
+        if (q >= 4)
+            for (int k = 0; k < npix; k++)
+                one[k] = gx[(q - 3) % (p->deg + 1) * nx + k % nx] * gy[(q - 3) / (p->deg + 1) * p->ny + k / nx];
+        r[0] = r[1] = r[2] = 0;
+        for (int k = 0; k < npix; k++)
+            for (int m = 0; m < 3 && spot[k] > 0; m++)
+                r[m] += on[m][k] * of[k];
+        ok = LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', 3, 1, a, 3, r, 3) == 0;
+        fx[q] = r[0];
+        fy[q] = r[1];
+    }
+    spx_free(work);
+    return ok;
+}
+
+/* a' C a, with C the lower triangle by columns = the upper one by rows */
+static double quadratic(const double *c, size_t n, size_t m, const size_t *at, const double *a)
+{
+    double sum = 0;
+    for (size_t i = 0; i < m; i++) {
+        const double *row = c + at[i] * n;
+        double in = 0.5 * a[i] * row[at[i]];
+        for (size_t k = i + 1; k < m; k++)
+            in += a[k] * row[at[k]];
+        sum += 2 * a[i] * in;
+    }
+    return sum;
+}
+
+/* Errors of the place of fibre i at a wavelength from the covariance of all parameters. */
+static void place_error(const spx_pf_bundle *b, const double *cov, size_t i, double wave, size_t *at, double *a,
+                        double *x_error, double *y_error)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t ntr = (size_t)p->ntr;
+    double fx[2 + SPX_PF_MOST_LOCAL], fy[2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
+    *x_error = *y_error = 0;
+    if (!functionals(b, i, wave, fx, fy))
+        return;
+    spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave), term);
+    for (int y = 0; y < 2; y++) {
+        const double *f = y ? fy : fx;
+        size_t m = 0;
+        for (size_t k = 0; k < 2 * ntr; k++) {
+            at[m] = i * 2 * ntr + k;
+            a[m++] = f[k / ntr] * term[k % ntr];
+        }
+        for (int t = 0; t < p->nb && p->nq > 0; t++)
+            for (int l = 0; l < p->na; l++)
+                for (int q = 0; q < p->nq; q++) {
+                    at[m] = b->shape0 + (size_t)((t * p->na + l) * p->nq + q);
+                    a[m++] = f[2 + q] * term[t] * b->vterm[i * (size_t)p->na + (size_t)l];
+                }
+        *(y ? y_error : x_error) = sqrt(fmax(0, quadratic(cov, b->ntheta, m, at, a)));
+    }
+}
+
+/* Covariance of all parameters, upper triangle by rows, cov[ntheta][ntheta]. *ok 0: not positive definite. */
+static spx_status covariance(spx_pf_bundle *b, double *cov, int *ok, spx_err *e)
+{
+    const lapack_int n = (lapack_int)b->ntheta;
+    double *g = spx_alloc(b->ntheta, sizeof *g, e);
+    if (g == NULL)
+        return SPX_EIO;
+    b->terms = b->p->ntr;
+    b->active = b->p->nq;
+    b->gauge = 1;
+    spx_status st = spx_pf_normal(b, cov, g, ok, e);
+    *ok = st == SPX_OK && *ok && LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0 &&
+          LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0;
+    spx_free(g);
+    return st;
+}
+
+static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
+{
+    const size_t nt = fit->ntrace, ns = fit->nshape, n = b->ntheta;
+    for (size_t i = 0; i < b->nf; i++)
+        for (size_t k = 0; k < nt; k++)
+            for (size_t l = 0; l < nt; l++)
+                fit->cov_trace[((b->fibre0 + i) * nt + k) * nt + l] =
+                    (float)cov[(i * nt + (k < l ? k : l)) * n + i * nt + (k < l ? l : k)];
+    for (size_t k = 0; k < ns; k++)
+        for (size_t l = 0; l < ns; l++)
+            fit->cov_shape[(number * ns + k) * ns + l] =
+                (float)cov[(b->shape0 + (k < l ? k : l)) * n + b->shape0 + (k < l ? l : k)];
+}
+
+/* ---- fibres ---- */
+
+/* Chi squared of the pixels near a fibre's spots, their number, and how many of its footprint are masked. */
+static void look_at_pixels(const spx_pf_bundle *b, size_t i, spx_psffit_fibre *to, double *masked)
+{
+    const spx_pf_plan *p = b->p;
+    double chi2 = 0;
+    int64_t n = 0, bad = 0, all = 0;
+    for (size_t x = 0; x < p->nexp; x++) {
+        const spx_pf_pixels *px = &b->px[x];
+        const double *light = b->now.light + x * p->height * b->width;
+        long last = -1; /* rows below are counted */
+        for (size_t l = 0; l < b->nl; l++) {
+            /* rows in the order of lines, whichever way wavelengths run */
+            const size_t m = b->now.at[i].y < b->now.at[(b->nl - 1) * b->nf + i].y ? l : b->nl - 1 - l;
+            const spx_pf_at *at = &b->now.at[(x * b->nl + m) * b->nf + i];
+            for (long r = at->yc + at->y0 > last + 1 ? at->yc + at->y0 : last + 1; r < at->yc + at->y1; r++) {
+                last = r;
+                for (long c = at->xc + at->x0; c < at->xc + at->x1; c++) {
+                    const size_t k = (size_t)r * b->width + (size_t)c;
+                    if (fabs((double)(c + (long)b->x0) - at->x) > NEAR)
+                        continue;
+                    all++;
+                    bad += !(px->noise[k] > 0);
+                    if (!(px->root[k] > 0))
+                        continue;
+                    const double t = px->goal[k] - px->root[k] * light[k];
+                    chi2 += t * t;
+                    n++;
+                }
+            }
+        }
+    }
+    to->chi2 = n > 0 ? chi2 / (double)n : 0;
+    to->npix = n;
+    *masked = all > 0 ? (double)bad / (double)all : 1;
+}
+
+/* Rows that the trace has on the CCD beyond its lines, as a part of all. */
+static void find_range(const spx_pf_bundle *b, size_t i, double first, double last, spx_psffit_fibre *to)
+{
+    const spx_pf_plan *p = b->p;
+    const double edge0 = spx_pf_wave_at(b, b->now.theta, i, -0.5);
+    const double edge1 = spx_pf_wave_at(b, b->now.theta, i, (double)p->height - 0.5);
+    double x, y0, y1;
+    to->valid_min = fmin(edge0, edge1);
+    to->valid_max = fmax(edge0, edge1);
+    if (!(last >= first))
+        return;
+    spx_pf_place(b, b->now.theta, i, first, &x, &y0);
+    spx_pf_place(b, b->now.theta, i, last, &x, &y1);
+    const double way = y1 >= y0 ? 1 : -1;
+    const double lo = spx_pf_wave_at(b, b->now.theta, i, y0 - way * BEHIND);
+    const double hi = spx_pf_wave_at(b, b->now.theta, i, y1 + way * BEHIND);
+    double c0, c1;
+    to->valid_min = fmax(to->valid_min, lo);
+    to->valid_max = fmin(to->valid_max, hi);
+    spx_pf_place(b, b->now.theta, i, to->valid_min, &x, &c0);
+    spx_pf_place(b, b->now.theta, i, to->valid_max, &x, &c1);
+    const double beyond = fmax(fmin(c0, c1), 0) + fmax((double)p->height - fmax(c0, c1), 0);
+    if (beyond > 0.05 * (double)p->height)
+        to->status |= SPX_PSF_RANGE;
+}
+
+static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, size_t number, double *some,
+                            spx_psffit *fit)
+{
+    const spx_pf_plan *p = b->p;
+    spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
+    double masked, first = INFINITY, last = -INFINITY;
+    size_t n = 0, lines = 0;
+    *to = (spx_psffit_fibre){.fibre = (int32_t)(b->fibre0 + i), .bundle = (int32_t)number};
+    look_at_pixels(b, i, to, &masked);
+    for (size_t l = 0; l < b->nl; l++) {
+        double best = 0;
+        for (size_t x = 0; x < p->nexp; x++) {
+            const size_t s = (x * b->nl + l) * b->nf + i, k = (x * fit->nspec + b->fibre0 + i) * fit->nline;
+            if (b->now.at[s].y0 == b->now.at[s].y1 || !(variance[s] > 0))
+                continue;
+            fit->flux[k + b->line[l].row] = b->now.flux[s];
+            fit->flux_ivar[k + b->line[l].row] = 1 / variance[s];
+            best = fmax(best, b->now.flux[s] / sqrt(variance[s]));
+        }
+        if (best > GOOD && !b->line[l].free) {
+            first = fmin(first, b->line[l].wave);
+            last = fmax(last, b->line[l].wave);
+            some[n++] = best;
+            lines++;
+        }
+    }
+    to->nline = (int32_t)lines;
+    to->flux_sn = spx_median(some, n);
+    n = 0;
+    for (int y = 0; y < 2; y++) {
+        n = 0;
+        for (size_t l = 0; l < b->nl; l++) {
+            double now[2], then[2];
+            spx_pf_place(b, b->now.theta, i, b->line[l].wave, &now[0], &now[1]);
+            spx_pf_place(b, b->theta0, i, b->line[l].wave, &then[0], &then[1]);
+            some[n++] = now[y] - then[y];
+        }
+        *(y ? &to->y_shift : &to->x_shift) = spx_median(some, n);
+    }
+    if (lines < FEWEST)
+        to->status |= SPX_PSF_DEAD;
+    else if (lines < 2 * (size_t)p->ntr)
+        to->status |= SPX_PSF_FEWLINES;
+    if (masked > 0.5)
+        to->status |= SPX_PSF_MASKED;
+    find_range(b, i, first, last, to);
+    return SPX_OK;
+}
+
+/* Fibres whose middle is further than 5 pixels from the cubic of the bundle. */
+static void find_moved(const spx_pf_bundle *b, spx_psffit *fit)
+{
+    const size_t nt = 2 * (size_t)b->p->ntr;
+    for (size_t i = 0; i < b->nf; i++) {
+        double off[2] = {0, 0};
+        for (int y = 0; y < 2; y++)
+            for (size_t k = 0; k < b->nf; k++)
+                off[y] += b->prior[i * b->nf + k] * b->now.theta[k * nt + (size_t)(y * b->p->ntr)];
+        if (fabs(off[0]) > 5 || fabs(off[1]) > 5)
+            fit->fibre[b->fibre0 + i].status |= SPX_PSF_MOVED;
+    }
+}
+
+static void put_errors(const spx_pf_bundle *b, const double *cov, size_t *at, double *a, spx_psffit *fit)
+{
+    double some[3][64];
+    for (size_t i = 0; i < b->nf; i++) {
+        spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
+        size_t n = 0;
+        for (size_t k = 0; k < fit->nplace; k++) {
+            const size_t out = (b->fibre0 + i) * fit->nplace + k;
+            const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
+            double x, lo, hi;
+            if (wave < to->valid_min || wave > to->valid_max)
+                continue;
+            place_error(b, cov, i, wave, at, a, &fit->x_error[out], &fit->y_error[out]);
+            spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
+            spx_pf_place(b, b->now.theta, i, wave + h, &x, &hi);
+            if (n == 64)
+                continue;
+            some[0][n] = fit->x_error[out];
+            some[1][n] = fit->y_error[out];
+            some[2][n++] = fit->y_error[out] * 2 * h / fmax(fabs(hi - lo), 1e-6) / wave * KMS;
+        }
+        to->x_error = spx_median(some[0], n);
+        to->y_error = spx_median(some[1], n);
+        to->wave_error_kms = spx_median(some[2], n);
+    }
+}
+
+/* Model and (data - model) / error of a bundle. */
+static void put_model(const spx_pf_bundle *b, spx_psffit *fit)
+{
+    const spx_pf_plan *p = b->p;
+    for (size_t x = 0; x < p->nexp; x++)
+        for (size_t r = 0; r < p->height; r++)
+            for (size_t c = 0; c < b->width; c++) {
+                const size_t k = r * b->width + c, to = (x * p->height + r) * p->columns + b->x0 + c;
+                const spx_pf_pixels *px = &b->px[x];
+                const double m = px->ground[k] + b->now.light[x * p->height * b->width + k];
+                if (!(px->noise[k] > 0))
+                    continue;
+                fit->model[to] = (float)m;
+                fit->chi[to] = (float)((px->data[k] - m) / sqrt(spx_pf_variance(b, x, k, 0)));
+            }
+}
+
+spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
+                         spx_psffit *fit, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    double *cov = spx_alloc2(b->ntheta, b->ntheta, sizeof *cov, e), *variance = spx_alloc(b->nspot + 1, sizeof *cov, e);
+    double *a = spx_alloc(b->ntheta + b->nl, sizeof *a, e);
+    size_t *at = spx_alloc(b->ntheta, sizeof *at, e);
+    spx_status st = cov != NULL && variance != NULL && a != NULL && at != NULL ? SPX_OK : SPX_EIO;
+    int ok = 1;
+    if (st == SPX_OK)
+        st = covariance(b, cov, &ok, e);
+    if (st == SPX_OK && ok)
+        ok = spx_pf_flux_variance(b, variance);
+    if (st == SPX_OK && ok) {
+        put_psf(b, b->now.theta, psf);
+        put_covariance(b, cov, number, fit);
+        for (size_t i = 0; i < b->nf; i++)
+            st = put_fibre(b, i, variance, number, a, fit);
+        find_moved(b, fit);
+        put_errors(b, cov, at, a, fit);
+        if (fit->model != NULL)
+            put_model(b, fit);
+        spx_psffit_bundle *to = &fit->bundle[number];
+        *to = (spx_psffit_bundle){.fibre0 = (int32_t)b->fibre0,
+                                  .nfibre = (int32_t)b->nf,
+                                  .niter = run->niter,
+                                  .converged = run->converged,
+                                  .seconds = run->seconds};
+        size_t alive = 0;
+        for (size_t i = 0; i < b->nf; i++) {
+            spx_psffit_fibre *f = &fit->fibre[b->fibre0 + i];
+            alive += !(f->status & SPX_PSF_DEAD);
+            f->status |= run->converged ? 0 : SPX_PSF_NOTCONVERGED;
+            to->chi2 += f->chi2 * (double)f->npix;
+            to->npix += f->npix;
+        }
+        to->chi2 = to->npix > 0 ? to->chi2 / (double)to->npix : 0;
+        for (size_t x = 0; x < p->nexp; x++)
+            for (size_t k = 0; k < p->height * b->width; k++)
+                to->nreject += b->px[x].rejected[k];
+        to->alive = (int32_t)alive;
+    }
+    for (size_t k = 0; k < p->nshift && ok && st == SPX_OK; k++) {
+        shift[2 * k] = b->now.theta[b->shift0 + k];
+        shift[2 * k + 1] = cov[(b->shift0 + k) * (b->ntheta + 1)];
+    }
+    fit->bundle[number].fitted = ok;
+    spx_free(cov);
+    spx_free(variance);
+    spx_free(a);
+    spx_free(at);
+    return st;
+}

@@ -1,0 +1,252 @@
+/* Provides what the files of kernels/psffit share: the problem of one bundle, its state, and the steps of the fit
+ * (psffit/psffit.h). */
+#ifndef SPX_PSFFIT_FIT_H
+#define SPX_PSFFIT_FIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "psffit/psffit.h"
+
+enum {
+    SPX_PF_MOST_TRACE = 16,   /* terms of a trace */
+    SPX_PF_MOST_HERMITE = 10, /* degree */
+    SPX_PF_MOST_FIBRE = 4,    /* terms of the shape along fibres */
+    SPX_PF_MOST_WAVE = 6,     /* and along wavelengths */
+    SPX_PF_MOST_LOCAL = (SPX_PF_MOST_HERMITE + 1) * (SPX_PF_MOST_HERMITE + 1) + 1
+};
+
+/* Numbers that all bundles share. */
+typedef struct {
+    int deg;                /* Gauss-Hermite degree */
+    int norder;             /* orders of g that derivatives need: deg + 3 */
+    int nc;                 /* coefficients c_ij: (deg + 1)^2 */
+    int nq;                 /* free parameters of a spot: widths and nc - 1; 0: the shape is that of the start */
+    int hx, hy, nx, ny;     /* half size and size of a spot */
+    int ntr, na, nb;        /* terms: traces, shape along fibres and wavelengths */
+    double wmin, wmax;      /* of all series, Angstrom */
+    size_t height, columns; /* of the CCD */
+    size_t nexp, nshift;    /* parameters of their shifts: 2 (nexp - 1) or 0 */
+    const spx_image *image; /* [nexp] */
+    const spx_psf *start;
+    const double *dark; /* [nexp] variance without light, electron^2, where an image has no read noise */
+} spx_pf_plan;
+
+/* A line in a bundle. */
+typedef struct {
+    double wave;                    /* where it is, Angstrom; of a free line, where the bundle began with it */
+    double listed;                  /* in the list */
+    size_t free;                    /* its wavelength is not known, and parameter free - 1 of these; 0: it is */
+    int weak;                       /* tells traces and shape nothing, or next to nothing: in the model only */
+    size_t row;                     /* in the camera's list */
+    size_t source;                  /* in the caller's; SIZE_MAX: found in the residuals */
+    size_t group;                   /* lines whose spots touch */
+    double term[SPX_PF_MOST_TRACE]; /* Legendre polynomials at its wavelength */
+} spx_pf_line;
+
+/* Lines first ... last-1, whose fluxes are solved for together. */
+typedef struct {
+    size_t first, last;
+    size_t factor; /* where its matrix begins in the factors of an exposure */
+} spx_pf_group;
+
+/* Place of a spot: corner in the bundle's pixels, and its part within them (empty where y0 == y1). */
+typedef struct {
+    long xc, yc;
+    int x0, x1, y0, y1;
+    double x, y, sigx, sigy;
+} spx_pf_at;
+
+/* Pixels of a bundle in one exposure: [height][width]. */
+typedef struct {
+    float *data;
+    float *noise;      /* variance without light; 0: masked */
+    float *root;       /* square root of the weight */
+    double *ground;    /* background */
+    double *goal;      /* root (data - ground) */
+    uint8_t *rejected; /* by the hard clip */
+    double *coef;      /* of the background: [nf][3], and the constant */
+    float *profile;    /* cross profile of each fibre: [nf][height][nx + 2] */
+    int32_t *at;       /* first column of the profile: [nf][height] */
+} spx_pf_pixels;
+
+/* Parameters, and what follows from them. Spots are [nexp][nline][nf]. */
+typedef struct {
+    double *theta;
+    spx_pf_at *at;
+    double *gx, *gy; /* [norder][nx], [norder][ny] */
+    double *c;       /* [nc] */
+    double *spot;    /* [ny][nx], clipped, not normalised */
+    double *flux;
+    double *factor; /* Cholesky factors of N_ff, [nexp][nfactor], group by group */
+    double *light;  /* sum of f S, [nexp][height][width] */
+    double chi2, prior;
+} spx_pf_state;
+
+typedef struct {
+    const spx_pf_plan *p;
+    size_t fibre0, nf;
+    size_t nl, ngroup, nfactor, nspot;
+    size_t x0, width;                     /* columns of the CCD */
+    size_t nfree;                         /* lines whose wavelength is free */
+    size_t ntheta, shift0, free0, shape0; /* parameters: traces, shifts, wavelengths of free lines, shape */
+    spx_pf_line *line;
+    spx_pf_group *group;
+    spx_pf_pixels *px; /* [nexp] */
+    double *v;         /* [nf] place of each fibre on [-1, 1] */
+    double *vterm;     /* [nf][na] */
+    double *fixed;     /* shape of the start, [nl][nf][2 + nc]; NULL: free */
+    double *theta0;    /* the start */
+    double *prior;     /* [nf][nf]: projection off cubics along fibres */
+    spx_pf_state now, trial;
+    double *slope;  /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
+    double *stamp;  /* [3][nl*nf][ny*nx]: root S, root f dS/dX, root f dS/dY of an exposure */
+    double *matrix; /* one group's N_ff of the largest group, and its right-hand side */
+    int reach;      /* fibres on either side whose spots overlap */
+    /* of a pass */
+    int active; /* leading local parameters of the shape that are free: 0, 2, nq */
+    int terms;  /* of traces that are free */
+    int gauge;  /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free */
+} spx_pf_bundle;
+
+/* ---- spots.c ---- */
+
+/* Row of GH-i-j among the local parameters; those before are GHSIGX and GHSIGY. i + j > 0. */
+static inline int spx_pf_row(const spx_pf_plan *p, int i, int j)
+{
+    return 1 + i + (p->deg + 1) * j;
+}
+
+/* Legendre argument of a wavelength. */
+static inline double spx_pf_u(const spx_pf_plan *p, double wave)
+{
+    return 2.0 * (wave - p->wmin) / (p->wmax - p->wmin) - 1.0;
+}
+
+/* Shape of fibre i of the bundle at a wavelength: widths and c[nc]. */
+void spx_pf_shape(const spx_pf_bundle *b, const double *theta, size_t i, double wave, double *sigx, double *sigy,
+                  double *c);
+/* The shape that the start has, any fibre of the PSF. */
+void spx_pf_shape_start(const spx_pf_plan *p, size_t fibre, double wave, double *sigx, double *sigy, double *c);
+
+/* Trace of fibre i at a wavelength. */
+void spx_pf_place(const spx_pf_bundle *b, const double *theta, size_t i, double wave, double *x, double *y);
+/* Wavelength at which the trace of fibre i crosses a row, Angstrom; within the range of the series. */
+double spx_pf_wave_at(const spx_pf_bundle *b, const double *theta, size_t i, double row);
+
+/* Pixels S[ny][nx] of a spot with centre offset dx, dy (psf/psf_math.h), negative ones clipped; gx, gy as in the
+ * state. */
+void spx_pf_spot(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *spot);
+
+/* Derivatives of a spot by X, Y, GHSIGX, GHSIGY: d[4][ny][nx], not clipped. */
+void spx_pf_derive(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double sigx, double sigy,
+                   double *d);
+
+/* Wavelength of a line in a state. */
+double spx_pf_wave(const spx_pf_bundle *b, const spx_pf_state *s, const spx_pf_line *line);
+/* All spots of a state from its parameters. 0: a width or a place is out of range. */
+int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s);
+
+/* ---- bundle.c ---- */
+
+/* Begins a bundle with the parameters that continue the start, theta0. */
+spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nfree, spx_pf_bundle *b, spx_err *e);
+/* Opens a bundle: its pixels, lines, and memory. theta: parameters to begin with,
+ * those of a bundle without free lines, or NULL for those of the start. */
+spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
+                       const double *theta, spx_pf_bundle *b, spx_err *e);
+void spx_pf_close(spx_pf_bundle *b);
+/* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. */
+spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
+
+/* ---- weights.c ---- */
+
+/* First weights, from the 3 x 3 medians of the image. */
+void spx_pf_first_weights(spx_pf_bundle *b, double epsilon);
+/* Weights from the model: robust (0), or a hard clip (1). */
+void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
+/* Background from what the spots leave. 0: no solution. */
+int spx_pf_background(spx_pf_bundle *b);
+/* Variance of pixel k of an exposure under the model. */
+double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilon);
+
+/* ---- normal.c ---- */
+
+/* Fluxes of all spots, the light of the model, and chi squared. 0: a matrix is not positive definite. */
+int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
+/* Prior of a state, s->prior. */
+void spx_pf_prior(const spx_pf_bundle *b, spx_pf_state *s);
+/* Columns of a pass: traces, shifts, and `active` parameters of the shape. */
+size_t spx_pf_columns(const spx_pf_bundle *b);
+/* Gauss-Newton matrix H[n][n] (upper triangle) and gradient g[n] of the pass' columns with fluxes eliminated, priors
+ * included. SPX_EIO: memory. *ok 0: a matrix is not finite. */
+spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e);
+/* Parameter of column k. *is_free: it is free in this pass. */
+size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free);
+/* Variances of fluxes, out[nspot], from the factors of the state. 0: not positive definite. */
+int spx_pf_flux_variance(const spx_pf_bundle *b, double *out);
+
+/* ---- passes.c ---- */
+
+typedef struct {
+    int niter, converged, failed;
+    double seconds;
+} spx_pf_run;
+
+/* Passes "place" to "clip" (stage 0), or those after lines were looked at (stage 1: "clip" when lines changed, and
+ * "final"). */
+spx_status spx_pf_passes(spx_pf_bundle *b, int stage, int changed, int max_iterations, spx_pf_run *run, spx_err *e);
+
+/* ---- lines.c ---- */
+
+/* What a bundle says of a line. */
+typedef struct {
+    double info, gradient; /* of its wavelength, Angstrom^-2 and Angstrom^-1, fluxes eliminated */
+    double offset;         /* from where the bundle began with it, Angstrom */
+    int nbright, nseen;    /* fibres with S/N above 10; on the CCD */
+} spx_pf_line_news;
+
+typedef struct {
+    double wave;
+    int nfibre;
+} spx_pf_light;
+
+/* Of each line of the bundle, news[] by row. */
+spx_status spx_pf_line_steps(spx_pf_bundle *b, spx_pf_line_news *news, spx_err *e);
+/* Light in the residuals that no line explains: *light[*n], freed with spx_free(). */
+spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, spx_err *e);
+
+/* ---- finish.c ---- */
+
+/* Puts the result of a bundle into psf and fit: traces, shape, errors, fluxes, flags. number: the bundle's. shift:
+ * those of exposures and their variances, [nshift][2]. SPX_EIO: memory. */
+spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
+                         spx_psffit *fit, spx_err *e);
+/* A bundle that was not fitted: the start, moved by dx, dy pixels. */
+spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,
+                             spx_psf *psf, spx_psffit *fit, spx_err *e);
+/* Memory of *psf, for results of a plan. */
+spx_status spx_pf_new_psf(const spx_pf_plan *p, spx_psf *psf, spx_err *e);
+
+/* ---- kernels for an instruction set ---- */
+
+typedef struct {
+    /* Derivatives of one spot, with c, gx, gy, widths and pixels as in the state, times root. one[npix], two[npix]
+     * (zero before): f dS/dX, f dS/dY. Rows of `d`, [pixel][na*active]: f P_a dS/dq is added. root and d have `width`
+     * and dwidth pixels a row; pixel (0,0) of the stamp is `at_root` and `at_d` of them, its part within them alone is
+     * touched. */
+    void (*derive)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
+                   const double *c, const double *spot, double flux, const double *vterm, const float *root,
+                   long at_root, size_t width, double *one, double *two, double *d, long at_d, size_t dwidth);
+    /* out[3][n] = sum over the pixels [h][w] of v[3][...] times rows of d, [pixel][n]; v has stride nx */
+    void (*project)(int h, int w, size_t n, const double *const v[3], int nx, const double *d, size_t dwidth,
+                    double *out);
+} spx_pf_kernels;
+
+const spx_pf_kernels *spx_pf_kernels_find(void);
+const spx_pf_kernels *spx_pf_kernels_base(void);
+/* NULL: the processor lacks the instructions. */
+const spx_pf_kernels *spx_pf_kernels_avx2(void);
+const spx_pf_kernels *spx_pf_kernels_avx512(void);
+
+#endif

@@ -1,0 +1,8 @@
+/* Provides the inner loops of the normal equations for any processor. */
+#define SPX_KERNELS base
+#include "psffit/fit_lanes.h"
+
+const spx_pf_kernels *spx_pf_kernels_base(void)
+{
+    return &base;
+}

@@ -1,0 +1,697 @@
+/* Normal equations of a bundle: fluxes for given traces and shape, and the Gauss-Newton matrix of those with the fluxes
+ * eliminated (psffit/fit.h). */
+#include <cblas.h>
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "num/blas.h"
+#include "psf/psf_math.h"
+#include "psffit/fit.h"
+
+/* Priors, 1 sigma. Traces: pixels that coefficient k of a fibre deviates from a cubic along the fibres by. */
+static const double tau[] = {1, 0.3, 0.1, 0.05};
+#define SIGMA_HERMITE 0.1
+#define SIGMA_GAUGE   0.03 /* GH-1-0 and the others that are X, Y and widths to first order */
+#define SIGMA_WIDTH   0.3  /* terms of the widths but the constant, pixels */
+#define SIGMA_CONST   2.0  /* the constant, about the start */
+#define SIGMA_SHIFT   5.0  /* of exposures, pixels */
+#define SIGMA_FREE    50.0 /* of all trace coefficients about the start: what no line tells */
+/* Added to the diagonal of N_ff, in units of its largest element. */
+#define FLOOR 1e-10
+
+static double tau_of(int k)
+{
+    return tau[k < 3 ? k : 3];
+}
+
+/* ---- overlap of two spots ---- */
+
+typedef struct {
+    int w, h;    /* columns and rows; h 0: none */
+    size_t a, b; /* first pixel in the stamp of each */
+} overlap;
+
+static overlap overlap_of(const spx_pf_plan *p, const spx_pf_at *a, const spx_pf_at *b)
+{
+    const long x0 = a->xc + a->x0 > b->xc + b->x0 ? a->xc + a->x0 : b->xc + b->x0;
+    const long x1 = a->xc + a->x1 < b->xc + b->x1 ? a->xc + a->x1 : b->xc + b->x1;
+    const long y0 = a->yc + a->y0 > b->yc + b->y0 ? a->yc + a->y0 : b->yc + b->y0;
+    const long y1 = a->yc + a->y1 < b->yc + b->y1 ? a->yc + a->y1 : b->yc + b->y1;
+    overlap o = {0};
+    if (x1 > x0 && y1 > y0) {
+        o.w = (int)(x1 - x0);
+        o.h = (int)(y1 - y0);
+        o.a = (size_t)((y0 - a->yc) * p->nx + x0 - a->xc);
+        o.b = (size_t)((y0 - b->yc) * p->nx + x0 - b->xc);
+    }
+    return o;
+}
+
+static double dot(const spx_pf_plan *p, const overlap *o, const double *a, const double *b)
+{
+    double sum = 0;
+    for (int r = 0; r < o->h; r++) {
+        const double *pa = a + o->a + (size_t)(r * p->nx), *pb = b + o->b + (size_t)(r * p->nx);
+        for (int k = 0; k < o->w; k++)
+            sum += pa[k] * pb[k];
+    }
+    return sum;
+}
+
+/* ---- fluxes ---- */
+
+/* root S of all spots of an exposure, into stamp[nl*nf][npix]. */
+static void weigh_spots(const spx_pf_bundle *b, const spx_pf_state *s, size_t x, double *stamp)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)p->nx * (size_t)p->ny, n = b->nl * b->nf;
+    for (size_t k = 0; k < n; k++) {
+        const spx_pf_at *at = &s->at[x * n + k];
+        const double *spot = s->spot + (x * n + k) * npix;
+        double *to = stamp + k * npix;
+        memset(to, 0, npix * sizeof *to);
+        for (int r = at->y0; r < at->y1; r++) {
+            const float *root = b->px[x].root + (at->yc + r) * (long)b->width + at->xc;
+            for (int c = at->x0; c < at->x1; c++)
+                to[r * p->nx + c] = root[c] * spot[r * p->nx + c];
+        }
+    }
+}
+
+/* Lower triangle (by columns) of N_ff of a group, and b; group's stamps from weigh_spots(). */
+static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x, const spx_pf_group *g, double *a,
+                         double *rhs)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)p->nx * (size_t)p->ny, nf = b->nf, n = (g->last - g->first) * nf;
+    const spx_pf_at *at = s->at + (x * b->nl + g->first) * nf;
+    const double *stamp = b->stamp + g->first * nf * npix, *goal = b->px[x].goal;
+    double most = 0;
+    memset(a, 0, n * n * sizeof *a);
+    for (size_t k = 0; k < n; k++) {
+        const double *v = stamp + k * npix;
+        double sum = 0;
+        for (int r = at[k].y0; r < at[k].y1; r++)
+            for (int c = at[k].x0; c < at[k].x1; c++)
+                sum += v[r * p->nx + c] * goal[(at[k].yc + r) * (long)b->width + at[k].xc + c];
+        rhs[k] = sum;
+        const size_t i = k % nf;
+        for (size_t l = k / nf; l < n / nf; l++)
+            for (size_t j = i > (size_t)b->reach ? i - (size_t)b->reach : 0; j <= i + (size_t)b->reach && j < nf; j++) {
+                const size_t m = l * nf + j;
+                if (m < k)
+                    continue;
+                const overlap o = overlap_of(p, &at[k], &at[m]);
+                if (o.h > 0)
+                    a[k * n + m] = dot(p, &o, v, stamp + m * npix);
+            }
+        most = fmax(most, a[k * n + k]);
+    }
+    for (size_t k = 0; k < n; k++)
+        a[k * n + k] += most > 0 ? FLOOR * most : 1;
+}
+
+/* Light of the spots, and chi squared of all pixels. */
+static void add_light(const spx_pf_bundle *b, spx_pf_state *s)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)p->nx * (size_t)p->ny, n = p->height * b->width, per = b->nl * b->nf;
+    memset(s->light, 0, p->nexp * n * sizeof *s->light);
+    s->chi2 = 0;
+    for (size_t x = 0; x < p->nexp; x++) {
+        double *light = s->light + x * n;
+        for (size_t k = x * per; k < (x + 1) * per; k++) {
+            const spx_pf_at *at = &s->at[k];
+            const double *spot = s->spot + k * npix, f = s->flux[k];
+            for (int r = at->y0; r < at->y1; r++) {
+                double *to = light + (at->yc + r) * (long)b->width + at->xc;
+                for (int c = at->x0; c < at->x1; c++)
+                    to[c] += f * spot[r * p->nx + c];
+            }
+        }
+        const float *root = b->px[x].root;
+        const double *goal = b->px[x].goal;
+        for (size_t r = 0; r < p->height; r++) {
+            double sum = 0;
+            for (size_t k = r * b->width; k < (r + 1) * b->width; k++) {
+                const double t = goal[k] - root[k] * light[k];
+                sum += t * t;
+            }
+            s->chi2 += sum;
+        }
+    }
+}
+
+int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s)
+{
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        weigh_spots(b, s, x, b->stamp);
+        for (size_t k = 0; k < b->ngroup; k++) {
+            const spx_pf_group *g = &b->group[k];
+            const size_t n = (g->last - g->first) * b->nf;
+            double *a = s->factor + x * b->nfactor + g->factor, *f = s->flux + (x * b->nl + g->first) * b->nf;
+            group_matrix(b, s, x, g, a, f);
+            if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, a, (lapack_int)n) != 0 ||
+                LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, a, (lapack_int)n, f, (lapack_int)n) != 0)
+                return 0;
+            for (size_t i = 0; i < n; i++)
+                if (!isfinite(f[i]))
+                    return 0;
+        }
+    }
+    add_light(b, s);
+    return isfinite(s->chi2);
+}
+
+int spx_pf_flux_variance(const spx_pf_bundle *b, double *out)
+{
+    for (size_t x = 0; x < b->p->nexp; x++)
+        for (size_t k = 0; k < b->ngroup; k++) {
+            const spx_pf_group *g = &b->group[k];
+            const size_t n = (g->last - g->first) * b->nf;
+            double *to = out + (x * b->nl + g->first) * b->nf;
+            memcpy(b->matrix, b->now.factor + x * b->nfactor + g->factor, n * n * sizeof *b->matrix);
+            if (LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, b->matrix, (lapack_int)n) != 0)
+                return 0;
+            for (size_t i = 0; i < n; i++)
+                to[i] = b->matrix[i * n + i];
+        }
+    return 1;
+}
+
+/* ---- priors ---- */
+
+/* Centre and 1/sigma^2 of a parameter of the shape. */
+static double shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t q = k % (size_t)p->nq, term = k / (size_t)p->nq;
+    double sigma = SIGMA_HERMITE;
+    *centre = 0;
+    if (q < 2) {
+        sigma = term == 0 ? SIGMA_CONST : SIGMA_WIDTH;
+        *centre = term == 0 ? b->theta0[b->shape0 + k] : 0;
+    } else if (p->deg > 0 && (q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
+                              (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2)))))
+        sigma = SIGMA_GAUGE;
+    return 1 / (sigma * sigma);
+}
+
+/* Adds the prior at theta to h (upper triangle) and g of columns n, where these are not NULL; returns its value. */
+static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, double *h, double *g)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t nf = b->nf, ntr = (size_t)p->ntr, nt = 2 * ntr;
+    double sum = 0;
+    for (size_t t = 0; t < nt; t++) {
+        const double w = 1 / (tau_of((int)(t % ntr)) * tau_of((int)(t % ntr)));
+        for (size_t i = 0; i < nf; i++) {
+            double off = 0;
+            for (size_t j = 0; j < nf; j++) {
+                off += b->prior[i * nf + j] * theta[j * nt + t];
+                if (h != NULL && j >= i)
+                    h[(i * nt + t) * n + j * nt + t] += w * b->prior[i * nf + j];
+            }
+            sum += w * off * theta[i * nt + t];
+            if (g != NULL)
+                g[i * nt + t] -= w * off;
+        }
+    }
+    for (size_t k = 0; k < b->shape0; k++) {
+        const double sigma = k < b->shift0 ? SIGMA_FREE : SIGMA_SHIFT, w = 1 / (sigma * sigma);
+        const double off = theta[k] - b->theta0[k];
+        sum += w * off * off;
+        if (h != NULL)
+            h[k * n + k] += w;
+        if (g != NULL)
+            g[k] -= w * off;
+    }
+    for (size_t k = b->shape0; k < b->ntheta; k++) {
+        double centre;
+        const double w = shape_prior(b, k - b->shape0, &centre), off = theta[k] - centre;
+        sum += w * off * off;
+    }
+    for (size_t k = b->shape0; k < n; k++) {
+        int is_free;
+        double centre;
+        const size_t at = spx_pf_parameter(b, k, &is_free);
+        const double w = shape_prior(b, at - b->shape0, &centre);
+        if (h != NULL)
+            h[k * n + k] += w;
+        if (g != NULL)
+            g[k] -= w * (theta[at] - centre);
+    }
+    return sum;
+}
+
+void spx_pf_prior(const spx_pf_bundle *b, spx_pf_state *s)
+{
+    s->prior = add_prior(b, s->theta, b->shape0, NULL, NULL);
+}
+
+/* ---- columns of a pass ---- */
+
+size_t spx_pf_columns(const spx_pf_bundle *b)
+{
+    return b->shape0 + (size_t)(b->p->na * b->p->nb * b->active);
+}
+
+size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free)
+{
+    const spx_pf_plan *p = b->p;
+    if (k < b->shift0) {
+        *is_free = (int)(k % (size_t)p->ntr) < b->terms;
+        return k;
+    }
+    *is_free = 1;
+    if (k < b->shape0)
+        return k;
+    const size_t term = (k - b->shape0) / (size_t)b->active, q = (k - b->shape0) % (size_t)b->active;
+    if (!b->gauge && q >= 2)
+        *is_free = !(q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
+                     (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))));
+    return b->shape0 + term * (size_t)p->nq + q;
+}
+
+/* ---- Gauss-Newton matrix ---- */
+
+/* Derivatives of the pixels around a line by the shape of its spots: [rows][columns][na*active]. */
+typedef struct {
+    size_t line;
+    long r0, r1, c0, c1;
+    size_t room; /* doubles */
+    double *d;
+} patch;
+
+typedef struct {
+    spx_pf_bundle *b;
+    const spx_pf_kernels *k;
+    size_t x, n, ns; /* exposure; columns; those of the shape of one term in wavelength: na*active */
+    double *h, *g;
+    double *w;      /* rows of H_f,theta of a group: [fluxes][n] */
+    double *rest;   /* root (data - model), [height][width] */
+    double *square; /* [ns][ns] */
+    patch *ring;
+    size_t nring;
+} job;
+
+/* Columns that the place of a spot depends on, with the derivative of x and y by each: the fibre's coefficients, and
+ * the shift of the exposure, and the wavelength of a free line. */
+typedef struct {
+    size_t n, at[SPX_PF_MOST_TRACE + 2];
+    double by[SPX_PF_MOST_TRACE + 2];
+} chain;
+
+static void chain_of(const job *j, size_t line, size_t fibre, int y, chain *to)
+{
+    const spx_pf_plan *p = j->b->p;
+    const size_t ntr = (size_t)p->ntr;
+    to->n = 0;
+    for (size_t k = 0; k < ntr; k++) {
+        to->at[to->n] = (2 * fibre + (size_t)y) * ntr + k;
+        to->by[to->n++] = j->b->line[line].term[k];
+    }
+    if (j->x > 0 && p->nshift > 0) {
+        to->at[to->n] = j->b->shift0 + 2 * (j->x - 1) + (size_t)y;
+        to->by[to->n++] = 1;
+    }
+    if (j->b->line[line].free > 0) {
+        to->at[to->n] = j->b->free0 + j->b->line[line].free - 1;
+        to->by[to->n++] = j->b->slope[2 * (line * j->b->nf + fibre) + (size_t)y];
+    }
+}
+
+/* Adds m dX_a dX_b to h, upper triangle; both orders of two different spots. */
+static void add_pair(double *h, size_t n, const chain *a, const chain *b, double m, int both)
+{
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t k = 0; k < b->n; k++) {
+            const double v = m * a->by[i] * b->by[k];
+            if (a->at[i] <= b->at[k])
+                h[a->at[i] * n + b->at[k]] += v;
+            if (both && b->at[k] <= a->at[i])
+                h[b->at[k] * n + a->at[i]] += v;
+        }
+}
+
+static const double *stamp_of(const job *j, int which, size_t spot)
+{
+    const spx_pf_bundle *b = j->b;
+    return b->stamp + ((size_t)which * b->nl * b->nf + spot) * (size_t)b->p->nx * (size_t)b->p->ny;
+}
+
+/* Rectangle of pixels around the spots of a line. */
+static void find_patch(const job *j, size_t line, patch *to)
+{
+    const spx_pf_bundle *b = j->b;
+    to->line = line;
+    to->r0 = to->c0 = (long)1 << 40;
+    to->r1 = to->c1 = -1;
+    for (size_t i = 0; i < b->nf; i++) {
+        const spx_pf_at *at = &b->now.at[(j->x * b->nl + line) * b->nf + i];
+        if (at->y0 == at->y1)
+            continue;
+        to->r0 = at->yc + at->y0 < to->r0 ? at->yc + at->y0 : to->r0;
+        to->r1 = at->yc + at->y1 > to->r1 ? at->yc + at->y1 : to->r1;
+        to->c0 = at->xc + at->x0 < to->c0 ? at->xc + at->x0 : to->c0;
+        to->c1 = at->xc + at->x1 > to->c1 ? at->xc + at->x1 : to->c1;
+    }
+    if (to->r1 < 0)
+        to->r0 = to->r1 = to->c0 = to->c1 = 0;
+}
+
+/* Stamps of the derivatives of a line's spots, and its patch. */
+static spx_status derive_line(job *j, size_t line, patch *to, spx_err *e)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)p->nx * (size_t)p->ny;
+    find_patch(j, line, to);
+    const size_t wide = (size_t)(to->c1 - to->c0), need = (size_t)(to->r1 - to->r0) * wide * j->ns;
+    if (need > to->room) {
+        spx_free(to->d);
+        to->room = 0;
+        if ((to->d = spx_alloc_unset(need, 1, sizeof *to->d, e)) == NULL)
+            return SPX_EIO;
+        to->room = need;
+    }
+    if (need > 0)
+        memset(to->d, 0, need * sizeof *to->d);
+    for (size_t i = 0; i < b->nf; i++) {
+        const size_t k = line * b->nf + i, s = j->x * b->nl * b->nf + k;
+        const spx_pf_at *at = &b->now.at[s];
+        double *one = b->stamp + (b->nl * b->nf + k) * npix, *two = b->stamp + (2 * b->nl * b->nf + k) * npix;
+        const long at_pixel = at->yc * (long)b->width + at->xc,
+                   at_patch = (at->yc - to->r0) * (long)wide + at->xc - to->c0;
+        memset(one, 0, npix * sizeof *one);
+        memset(two, 0, npix * sizeof *two);
+        if (at->y0 < at->y1)
+            j->k->derive(p, b->active, at, b->now.gx + s * (size_t)(p->norder * p->nx),
+                         b->now.gy + s * (size_t)(p->norder * p->ny), b->now.c + s * (size_t)p->nc,
+                         b->now.spot + s * npix, b->now.flux[s], b->vterm + i * (size_t)p->na, b->px[j->x].root,
+                         at_pixel, b->width, one, two, to->d, at_patch, wide);
+    }
+    return SPX_OK;
+}
+
+/* Gradient of the shape by a line's patch. */
+static void patch_gradient(job *j, const patch *a)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    double *sum = j->square;
+    memset(sum, 0, j->ns * sizeof *sum);
+    for (long r = a->r0; r < a->r1; r++)
+        for (long c = a->c0; c < a->c1; c++) {
+            const double v = j->rest[(size_t)r * b->width + (size_t)c];
+            const double *d = a->d + ((size_t)(r - a->r0) * (size_t)(a->c1 - a->c0) + (size_t)(c - a->c0)) * j->ns;
+            if (v == 0)
+                continue;
+            for (size_t k = 0; k < j->ns; k++)
+                sum[k] += v * d[k];
+        }
+    for (int t = 0; t < p->nb; t++)
+        for (size_t k = 0; k < j->ns; k++)
+            j->g[b->shape0 + (size_t)t * j->ns + k] += b->line[a->line].term[t] * sum[k];
+}
+
+/* Adds D_a' D_b of two patches to the shape's block of h. */
+static void patch_pair(job *j, const patch *a, const patch *b)
+{
+    const spx_pf_bundle *bundle = j->b;
+    const spx_pf_plan *p = bundle->p;
+    const size_t ns = j->ns;
+    const blasint m = (blasint)ns;
+    const double *ta = bundle->line[a->line].term, *tb = bundle->line[b->line].term;
+    if (a == b) {
+        const blasint npix = (blasint)((a->r1 - a->r0) * (a->c1 - a->c0));
+        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, m, npix, 1, a->d, m, 0, j->square, m);
+        for (size_t i = 0; i < ns; i++)
+            for (size_t k = 0; k < i; k++)
+                j->square[i * ns + k] = j->square[k * ns + i];
+    } else {
+        const long r0 = a->r0 > b->r0 ? a->r0 : b->r0, r1 = a->r1 < b->r1 ? a->r1 : b->r1;
+        const long c0 = a->c0 > b->c0 ? a->c0 : b->c0, c1 = a->c1 < b->c1 ? a->c1 : b->c1;
+        if (r1 <= r0 || c1 <= c0)
+            return;
+        memset(j->square, 0, ns * ns * sizeof *j->square);
+        for (long r = r0; r < r1; r++)
+            cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, m, (blasint)(c1 - c0), 1,
+                        a->d + (size_t)((r - a->r0) * (a->c1 - a->c0) + c0 - a->c0) * ns, m,
+                        b->d + (size_t)((r - b->r0) * (b->c1 - b->c0) + c0 - b->c0) * ns, m, 1, j->square, m);
+    }
+    for (int s = 0; s < p->nb; s++)
+        for (int t = s; t < p->nb; t++) {
+            const double by = ta[s] * tb[t], back = a == b ? 0 : tb[s] * ta[t];
+            for (size_t i = 0; i < ns; i++) {
+                double *to = j->h + (bundle->shape0 + (size_t)s * ns + i) * j->n + bundle->shape0 + (size_t)t * ns;
+                const double *from = j->square + i * ns;
+                for (size_t k = 0; k < ns; k++)
+                    to[k] += by * from[k];
+                if (back != 0)
+                    for (size_t k = 0; k < ns; k++)
+                        to[k] += back * j->square[k * ns + i];
+            }
+        }
+}
+
+/* Products of the spots of a line with the shape's derivatives in a patch: H_f,shape, and traces by shape. */
+static void spots_by_patch(job *j, size_t line, const patch *a, const spx_pf_group *g)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t ns = j->ns;
+    double out[3 * SPX_PF_MOST_FIBRE * SPX_PF_MOST_LOCAL];
+    for (size_t i = 0; i < b->nf; i++) {
+        const size_t k = line * b->nf + i;
+        const spx_pf_at *at = &b->now.at[j->x * b->nl * b->nf + k];
+        const long r0 = at->yc + at->y0 > a->r0 ? at->yc + at->y0 : a->r0;
+        const long r1 = at->yc + at->y1 < a->r1 ? at->yc + at->y1 : a->r1;
+        const long c0 = at->xc + at->x0 > a->c0 ? at->xc + at->x0 : a->c0;
+        const long c1 = at->xc + at->x1 < a->c1 ? at->xc + at->x1 : a->c1;
+        if (at->y0 == at->y1 || r1 <= r0 || c1 <= c0)
+            continue;
+        const size_t from = (size_t)((r0 - at->yc) * p->nx + c0 - at->xc);
+        const double *v[3] = {stamp_of(j, 0, k) + from, stamp_of(j, 1, k) + from, stamp_of(j, 2, k) + from};
+        memset(out, 0, 3 * ns * sizeof *out);
+        j->k->project((int)(r1 - r0), (int)(c1 - c0), ns, v, p->nx,
+                      a->d + (size_t)((r0 - a->r0) * (a->c1 - a->c0) + c0 - a->c0) * ns, (size_t)(a->c1 - a->c0), out);
+        for (int t = 0; t < p->nb; t++) {
+            const double by = b->line[a->line].term[t];
+            double *w = j->w + (k - g->first * b->nf) * j->n + b->shape0 + (size_t)t * ns;
+            for (size_t m = 0; m < ns; m++)
+                w[m] += by * out[m];
+        }
+        for (int y = 0; y < 2; y++) {
+            chain c;
+            chain_of(j, line, i, y, &c);
+            if (b->line[line].weak)
+                continue;
+            for (size_t l = 0; l < c.n; l++)
+                for (int t = 0; t < p->nb; t++) {
+                    const double by = c.by[l] * b->line[a->line].term[t], *o = out + (size_t)(1 + y) * ns;
+                    double *h = j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns;
+                    for (size_t m = 0; m < ns; m++)
+                        h[m] += by * o[m];
+                }
+        }
+    }
+}
+
+/* Products of pairs of spots of a group: traces by traces, and fluxes by traces. */
+static void spots_by_spots(job *j, const spx_pf_group *g)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t nf = b->nf, reach = (size_t)b->reach;
+    const spx_pf_at *at = b->now.at + j->x * b->nl * nf;
+    for (size_t k = g->first * nf; k < g->last * nf; k++)
+        for (size_t l = k / nf; l < g->last; l++)
+            for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
+                const size_t m = l * nf + i;
+                if (m < k)
+                    continue;
+                const overlap o = overlap_of(p, &at[k], &at[m]);
+                if (o.h == 0)
+                    continue;
+                const int weak_k = b->line[k / nf].weak, weak_m = b->line[l].weak;
+                chain ck[2], cm[2];
+                for (int y = 0; y < 2; y++) {
+                    chain_of(j, k / nf, k % nf, y, &ck[y]);
+                    chain_of(j, l, i, y, &cm[y]);
+                }
+                for (int y = 0; y < 2; y++) {
+                    if (!weak_m) {
+                        const double v = dot(p, &o, stamp_of(j, 0, k), stamp_of(j, 1 + y, m));
+                        double *w = j->w + (k - g->first * nf) * j->n;
+                        for (size_t c = 0; c < cm[y].n; c++)
+                            w[cm[y].at[c]] += v * cm[y].by[c];
+                    }
+                    if (!weak_k && m != k) {
+                        const double v = dot(p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 0, m));
+                        double *w = j->w + (m - g->first * nf) * j->n;
+                        for (size_t c = 0; c < ck[y].n; c++)
+                            w[ck[y].at[c]] += v * ck[y].by[c];
+                    }
+                }
+                if (weak_k || weak_m)
+                    continue;
+                for (int y = 0; y < 2; y++)
+                    for (int z = 0; z < 2; z++)
+                        add_pair(j->h, j->n, &ck[y], &cm[z], dot(p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 1 + z, m)),
+                                 m != k);
+            }
+}
+
+/* Gradient of the traces by the spots of a line. */
+static void trace_gradient(job *j, size_t line)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    for (size_t i = 0; i < b->nf; i++) {
+        const size_t k = line * b->nf + i;
+        const spx_pf_at *at = &b->now.at[j->x * b->nl * b->nf + k];
+        for (int y = 0; y < 2; y++) {
+            const double *v = stamp_of(j, 1 + y, k);
+            double sum = 0;
+            for (int r = at->y0; r < at->y1; r++)
+                for (int c = at->x0; c < at->x1; c++)
+                    sum += v[r * p->nx + c] * j->rest[(at->yc + r) * (long)b->width + at->xc + c];
+            chain to;
+            chain_of(j, line, i, y, &to);
+            for (size_t c = 0; c < to.n; c++)
+                j->g[to.at[c]] += sum * to.by[c];
+        }
+    }
+}
+
+/* Adds a group: its lines, and takes off what its fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
+static spx_status add_group(job *j, const spx_pf_group *g, spx_err *e)
+{
+    const spx_pf_bundle *b = j->b;
+    const size_t nflux = (g->last - g->first) * b->nf;
+    spx_status st = SPX_OK;
+    memset(j->w, 0, nflux * j->n * sizeof *j->w);
+    for (size_t l = g->first; l < g->last && st == SPX_OK; l++) {
+        patch *mine = &j->ring[l % j->nring];
+        st = derive_line(j, l, mine, e);
+        if (st != SPX_OK)
+            break;
+        if (!b->line[l].weak)
+            trace_gradient(j, l);
+        if (j->ns == 0)
+            continue;
+        if (!b->line[l].weak) {
+            patch_gradient(j, mine);
+            patch_pair(j, mine, mine);
+            spots_by_patch(j, l, mine, g);
+        }
+        for (size_t k = l > g->first + j->nring - 1 ? l - j->nring + 1 : g->first; k < l; k++) {
+            const patch *other = &j->ring[k % j->nring];
+            if (!b->line[l].weak && !b->line[k].weak)
+                patch_pair(j, other, mine);
+            if (!b->line[l].weak)
+                spots_by_patch(j, k, mine, g);
+            if (!b->line[k].weak)
+                spots_by_patch(j, l, other, g);
+        }
+    }
+    if (st != SPX_OK)
+        return st;
+    spots_by_spots(j, g);
+    const double *factor = b->now.factor + j->x * b->nfactor + g->factor;
+    /* by columns: W' (n x fluxes) L^-T */
+    cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)j->n, (blasint)nflux, 1,
+                factor, (blasint)nflux, j->w, (blasint)j->n);
+    cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)j->n, (blasint)nflux, -1, j->w, (blasint)j->n, 1, j->h,
+                (blasint)j->n);
+    return SPX_OK;
+}
+
+/* Patches that have to be kept: lines whose rows overlap, and the line itself. */
+static size_t ring_size(const spx_pf_bundle *b)
+{
+    size_t most = 1;
+    for (size_t l = 0; l < b->nl; l++) {
+        double lo = 1e30, hi = -1e30;
+        for (size_t i = 0; i < b->nf; i++) {
+            const double y = b->now.at[l * b->nf + i].y;
+            lo = fmin(lo, y);
+            hi = fmax(hi, y);
+        }
+        size_t m = l;
+        for (int near = 1; near && m + 1 < b->group[b->line[l].group].last; m += (size_t)near) {
+            double lo2 = 1e30, hi2 = -1e30;
+            for (size_t i = 0; i < b->nf; i++) {
+                const double y = b->now.at[(m + 1) * b->nf + i].y;
+                lo2 = fmin(lo2, y);
+                hi2 = fmax(hi2, y);
+            }
+            near = lo2 - hi < b->p->ny + 2 && lo - hi2 < b->p->ny + 2;
+        }
+        most = m - l + 1 > most ? m - l + 1 : most;
+    }
+    return most;
+}
+
+/* Of a free line: polynomials at its wavelength, and the traces' slopes there, pixels an Angstrom. */
+static void find_slopes(spx_pf_bundle *b, size_t l)
+{
+    const double wave = spx_pf_wave(b, &b->now, &b->line[l]), h = 1e-4 * (b->p->wmax - b->p->wmin);
+    spx_legendre_basis((size_t)b->p->ntr, spx_pf_u(b->p, wave), b->line[l].term);
+    for (size_t i = 0; i < b->nf; i++) {
+        double lo[2], hi[2];
+        spx_pf_place(b, b->now.theta, i, wave - h, &lo[0], &lo[1]);
+        spx_pf_place(b, b->now.theta, i, wave + h, &hi[0], &hi[1]);
+        for (size_t y = 0; y < 2; y++)
+            b->slope[2 * (l * b->nf + i) + y] = (hi[y] - lo[y]) / (2 * h);
+    }
+}
+
+spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    job j = {.b = b,
+             .k = spx_pf_kernels_find(),
+             .n = spx_pf_columns(b),
+             .ns = (size_t)(p->na * b->active),
+             .h = h,
+             .g = g,
+             .nring = ring_size(b)};
+    size_t most = 1;
+    for (size_t k = 0; k < b->ngroup; k++)
+        most = b->group[k].last - b->group[k].first > most ? b->group[k].last - b->group[k].first : most;
+    for (size_t l = 0; l < b->nl; l++)
+        if (b->line[l].free > 0)
+            find_slopes(b, l);
+    memset(h, 0, j.n * j.n * sizeof *h);
+    memset(g, 0, j.n * sizeof *g);
+    spx_status st = SPX_OK;
+    if ((j.w = spx_alloc_unset(most * b->nf, j.n, sizeof *j.w, e)) == NULL ||
+        (j.rest = spx_alloc_unset(p->height, b->width, sizeof *j.rest, e)) == NULL ||
+        (j.square = spx_alloc2(j.ns + 1, j.ns + 1, sizeof *j.square, e)) == NULL ||
+        (j.ring = spx_alloc(j.nring, sizeof *j.ring, e)) == NULL)
+        st = SPX_EIO;
+    for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
+        const spx_pf_pixels *px = &b->px[j.x];
+        const double *light = b->now.light + j.x * p->height * b->width;
+        for (size_t k = 0; k < p->height * b->width; k++)
+            j.rest[k] = px->goal[k] - px->root[k] * light[k];
+        weigh_spots(b, &b->now, j.x, b->stamp);
+        for (size_t k = 0; k < b->ngroup && st == SPX_OK; k++)
+            st = add_group(&j, &b->group[k], e);
+    }
+    add_prior(b, b->now.theta, j.n, h, g);
+    *ok = 1;
+    for (size_t k = 0; k < j.n; k++)
+        *ok &= isfinite(g[k]) && isfinite(h[k * j.n + k]);
+    for (size_t k = 0; j.ring != NULL && k < j.nring; k++)
+        spx_free(j.ring[k].d);
+    spx_free(j.ring);
+    spx_free(j.w);
+    spx_free(j.rest);
+    spx_free(j.square);
+    return st;
+}

@@ -1,0 +1,187 @@
+/* Passes of the fit of a bundle: Levenberg-Marquardt steps under weights that become stricter (psffit/fit.h). */
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "num/blas.h"
+#include "psffit/fit.h"
+
+const spx_pf_kernels *spx_pf_kernels_find(void)
+{
+    const spx_pf_kernels *k = spx_pf_kernels_avx512();
+    if (k == NULL)
+        k = spx_pf_kernels_avx2();
+    return k != NULL ? k : spx_pf_kernels_base();
+}
+
+/* Terms of traces, parameters of the shape (-1: all), and what ends a pass: relative fall of chi squared. */
+static const struct {
+    int terms, active, gauge, clip;
+    double epsilon, stop;
+} passes[] = {{3, 0, 0, 0, 0.2, 0.1},      /* place */
+              {-1, 2, 0, 0, 0.05, 0.02},   /* width */
+              {-1, -1, 0, 0, 0.02, 1e-3},  /* all */
+              {-1, -1, 1, 1, 0.003, 1e-4}, /* clip */
+              {-1, -1, 1, 1, 0, 1e-5}};    /* final */
+
+enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
+
+/* Damping at first, and its factor. */
+#define DAMPING 1e-3
+#define FACTOR  10.0
+/* Predicted fall of chi squared, relative, above which a fit that makes no step has not converged. */
+#define UNCONVERGED 1e-3
+
+typedef struct {
+    size_t n, nfree;
+    double *h, *g;    /* of all columns */
+    double *a, *step; /* of those that are free */
+    size_t *at;       /* [nfree] columns */
+} system_of;
+
+/* Step of the damped matrix, and the fall of chi squared that it predicts. 0: no solution. */
+static int solve(const system_of *s, double damping, double *gain)
+{
+    for (size_t i = 0; i < s->nfree; i++) {
+        for (size_t k = i; k < s->nfree; k++)
+            s->a[i * s->nfree + k] = s->h[s->at[i] * s->n + s->at[k]];
+        s->a[i * s->nfree + i] *= 1 + damping;
+        s->step[i] = s->g[s->at[i]];
+    }
+    const lapack_int n = (lapack_int)s->nfree;
+    /* the upper triangle in rows is the lower one in columns */
+    int ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, s->a, n) == 0 &&
+             LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', n, 1, s->a, n, s->step, n) == 0;
+    *gain = 0;
+    for (size_t i = 0; i < s->nfree && ok; i++) {
+        ok = isfinite(s->step[i]);
+        *gain += s->step[i] * s->g[s->at[i]];
+    }
+    return ok;
+}
+
+static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
+{
+    if (!spx_pf_spots(b, s) || !spx_pf_fluxes(b, s))
+        return 0;
+    spx_pf_prior(b, s);
+    return 1;
+}
+
+/* Fluxes, background and weights, for parameters as they are. 0: no solution. */
+static int settle(spx_pf_bundle *b, double epsilon, int clip, int rounds)
+{
+    for (int k = 0; k < rounds; k++) {
+        if (!spx_pf_fluxes(b, &b->now) || !spx_pf_background(b))
+            return 0;
+        spx_pf_weights(b, epsilon, clip);
+    }
+    if (!spx_pf_fluxes(b, &b->now))
+        return 0;
+    spx_pf_prior(b, &b->now);
+    return 1;
+}
+
+/* One step. *fall: relative fall of chi squared, 0 when no trial is better; *gain: what the matrix predicted. */
+static spx_status step(spx_pf_bundle *b, system_of *s, double *damping, double *fall, double *gain, int *ok, spx_err *e)
+{
+    *fall = *gain = 0;
+    s->n = spx_pf_columns(b);
+    s->nfree = 0;
+    spx_status st = spx_pf_normal(b, s->h, s->g, ok, e);
+    if (st != SPX_OK || !*ok)
+        return st;
+    for (size_t k = 0; k < s->n; k++) {
+        int is_free;
+        (void)spx_pf_parameter(b, k, &is_free);
+        if (is_free)
+            s->at[s->nfree++] = k;
+    }
+    const double before = b->now.chi2 + b->now.prior;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double gained;
+        const int solved = solve(s, *damping, &gained);
+        if (trial == 0)
+            *gain = solved ? gained / before : 0;
+        if (solved) {
+            memcpy(b->trial.theta, b->now.theta, b->ntheta * sizeof *b->now.theta);
+            for (size_t i = 0; i < s->nfree; i++) {
+                int is_free;
+                b->trial.theta[spx_pf_parameter(b, s->at[i], &is_free)] += s->step[i];
+            }
+        }
+        if (solved && evaluate(b, &b->trial) && b->trial.chi2 + b->trial.prior < before) {
+            const spx_pf_state kept = b->now;
+            b->now = b->trial;
+            b->trial = kept;
+            *fall = 1 - (b->now.chi2 + b->now.prior) / before;
+            *damping = fmax(*damping / FACTOR, 1e-9);
+            return SPX_OK;
+        }
+        *damping *= FACTOR;
+    }
+    return SPX_OK;
+}
+
+static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, spx_pf_run *run, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const int clip = passes[pass].clip;
+    const double epsilon = passes[pass].epsilon;
+    double damping = DAMPING;
+    b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
+    b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
+    b->gauge = passes[pass].gauge;
+    int ok = spx_pf_spots(b, &b->now);
+    spx_status st = ok ? spx_pf_regroup(b, e) : SPX_OK;
+    if (st == SPX_OK && ok)
+        ok = settle(b, epsilon, clip, clip ? 1 : ROUNDS);
+    double fall = 1, gain = 0;
+    run->converged = 0;
+    while (st == SPX_OK && ok && run->niter < most) {
+        st = step(b, s, &damping, &fall, &gain, &ok, e);
+        run->niter++;
+        if (st != SPX_OK || !ok || fall <= 0)
+            break;
+        ok = settle(b, epsilon, clip, 1);
+        if (fall < passes[pass].stop)
+            break;
+    }
+    run->converged = fall <= 0 ? gain < UNCONVERGED : fall < passes[pass].stop;
+    run->failed = !ok;
+    return st;
+}
+
+spx_status spx_pf_passes(spx_pf_bundle *b, int stage, int changed, int most, spx_pf_run *run, spx_err *e)
+{
+    const double begin = spx_seconds();
+    const size_t n = b->ntheta;
+    system_of s = {.h = spx_alloc2(n, n, sizeof *s.h, e),
+                   .g = spx_alloc(n, sizeof *s.g, e),
+                   .a = spx_alloc2(n, n, sizeof *s.a, e),
+                   .step = spx_alloc(n, sizeof *s.step, e),
+                   .at = spx_alloc(n, sizeof *s.at, e)};
+    spx_status st = s.h != NULL && s.g != NULL && s.a != NULL && s.step != NULL && s.at != NULL ? SPX_OK : SPX_EIO;
+    run->failed = 0;
+    if (st == SPX_OK) {
+        run->failed = !spx_pf_spots(b, &b->now);
+        if (!run->failed)
+            st = spx_pf_regroup(b, e);
+        spx_pf_first_weights(b, passes[stage == 0 ? 0 : CLIP].epsilon);
+    }
+    if (stage > 0 && st == SPX_OK && !run->failed)
+        run->failed = !settle(b, passes[CLIP].epsilon, 1, ROUNDS);
+    for (int pass = stage == 0 ? 0 : changed ? CLIP : FINAL; pass < (stage == 0 ? FINAL : FINAL + 1); pass++)
+        if (st == SPX_OK && !run->failed) {
+            st = one_pass(b, pass, most, &s, run, e);
+        }
+    spx_free(s.h);
+    spx_free(s.g);
+    spx_free(s.a);
+    spx_free(s.step);
+    spx_free(s.at);
+    run->seconds += spx_seconds() - begin;
+    return st;
+}

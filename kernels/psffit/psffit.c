@@ -1,0 +1,684 @@
+/* Fit of traces and PSF to arcs: the camera (psffit/psffit.h). */
+#include "psffit/psffit.h"
+
+#include <lapacke.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "num/blas.h"
+#include "num/stat.h"
+#include "psf/psf_math.h"
+#include "psffit/fit.h"
+
+/* Beyond the rows of the CCD, Angstrom: room for traces to move. */
+#define MARGIN 20.0
+/* Fibres with light that a bundle needs. */
+enum { FEWEST_ALIVE = 5, PLACES = 10, MOST_SIDE = 60 };
+
+spx_psffit_options spx_psffit_defaults(void)
+{
+    return (spx_psffit_options){.trace_degree = 6,
+                                .hermite_degree = 6,
+                                .shape_degree_fibre = 1,
+                                .shape_degree_wave = 2,
+                                .hsizex = 8,
+                                .hsizey = 5,
+                                .bundle_size = 25,
+                                .bundle_last = (size_t)-1,
+                                .shift_exposures = 1,
+                                .max_iterations = 60,
+                                .nthreads = 1};
+}
+
+/* ---- plan ---- */
+
+/* Wavelengths of the start at the CCD's first and last row. */
+static void range_of(const spx_psf *psf, size_t fibre, size_t height, double *lo, double *hi)
+{
+    const double wmin = psf->y.wmin, wmax = psf->y.wmax;
+    for (int end = 0; end < 2; end++) {
+        const double row = end ? (double)height - 0.5 : -0.5;
+        double a = wmin, b = wmax;
+        const double ya = spx_psf_series_value(&psf->y, fibre, a), yb = spx_psf_series_value(&psf->y, fibre, b);
+        const int up = yb > ya;
+        for (int k = 0; k < 50; k++) {
+            const double mid = 0.5 * (a + b);
+            if ((spx_psf_series_value(&psf->y, fibre, mid) < row) == up)
+                a = mid;
+            else
+                b = mid;
+        }
+        *lo = fmin(*lo, 0.5 * (a + b));
+        *hi = fmax(*hi, 0.5 * (a + b));
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Variance without light of an image without read noise: that of pixels without signal, of whose 1/ivar nothing else is
+ * part. */
+static spx_status dark_of(const spx_image *im, double *dark, spx_err *e)
+{
+    enum { MOST = 100000 };
+    const size_t n = im->ny * im->nx, step = n / MOST + 1;
+    size_t have = 0;
+    double *v = spx_alloc(n / step + 1, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < n; k += step)
+        if (im->mask[k] == 0 && im->ivar[k] > 0 && im->data[k] <= 0)
+            v[have++] = 1.0 / im->ivar[k];
+    *dark = have > 0 ? spx_median(v, have) : 0;
+    if (have == 0) { /* no pixel is dark: the smallest variance of all */
+        for (size_t k = 0; k < n; k += step)
+            if (im->mask[k] == 0 && im->ivar[k] > 0)
+                v[have++] = 1.0 / im->ivar[k];
+        qsort(v, have, sizeof *v, by_value);
+        *dark = have > 0 ? v[have / 100] : 0;
+    }
+    spx_free(v);
+    return SPX_OK;
+}
+
+static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options *o, spx_pf_plan *p, double *dark,
+                            spx_err *e)
+{
+    const spx_psf *psf = in->start;
+    int deg = o->hermite_degree, hx = o->hsizex, hy = o->hsizey;
+    if (o->fix_shape) {
+        deg = psf->ghdegx > psf->ghdegy ? psf->ghdegx : psf->ghdegy;
+        hx = psf->hsizex;
+        hy = psf->hsizey;
+    }
+    if (o->trace_degree < 1 || o->trace_degree >= SPX_PF_MOST_TRACE || deg < 0 || deg > SPX_PF_MOST_HERMITE ||
+        o->shape_degree_fibre < 0 || o->shape_degree_fibre >= SPX_PF_MOST_FIBRE || o->shape_degree_wave < 0 ||
+        o->shape_degree_wave >= SPX_PF_MOST_WAVE || hx < 1 || hx > MOST_SIDE || hy < 1 || hy > MOST_SIDE)
+        return spx_fail(e, SPX_EUSAGE,
+                        "degrees or sizes out of range: traces 1 to %d, Gauss-Hermite 0 to %d, shape 0 to %d along "
+                        "fibres and 0 to %d along wavelengths, spots 1 to %d pixels",
+                        SPX_PF_MOST_TRACE - 1, SPX_PF_MOST_HERMITE, SPX_PF_MOST_FIBRE - 1, SPX_PF_MOST_WAVE - 1,
+                        MOST_SIDE);
+    if (in->nexp == 0 || o->bundle_size == 0 || o->bundle_size > 1000)
+        return spx_fail(e, SPX_EUSAGE, "no exposure, or bundles of %zu fibres", o->bundle_size);
+    for (size_t x = 1; x < in->nexp; x++)
+        if (in->image[x].ny != in->image[0].ny || in->image[x].nx != in->image[0].nx)
+            return spx_fail(e, SPX_EINPUT, "exposure %zu has %zu x %zu pixels, the first one %zu x %zu", x + 1,
+                            in->image[x].nx, in->image[x].ny, in->image[0].nx, in->image[0].ny);
+    const size_t ny = in->image[0].ny, nx = in->image[0].nx;
+    spx_status st = spx_psf_require(psf, 0, "the fit of PSFs", NULL, e);
+    if (st != SPX_OK)
+        return st;
+    if ((psf->npix_x > 0 && psf->npix_x != nx) || (psf->npix_y > 0 && psf->npix_y != ny))
+        return spx_fail(e, SPX_EINPUT, "the image has %zu x %zu pixels, the PSF to start from is for %zu x %zu", nx, ny,
+                        psf->npix_x, psf->npix_y);
+    *p = (spx_pf_plan){.deg = deg,
+                       .norder = deg + 3,
+                       .nc = (deg + 1) * (deg + 1),
+                       .nq = o->fix_shape ? 0 : (deg + 1) * (deg + 1) + 1,
+                       .hx = hx,
+                       .hy = hy,
+                       .nx = 2 * hx + 1,
+                       .ny = 2 * hy + 1,
+                       .ntr = o->trace_degree + 1,
+                       .na = o->shape_degree_fibre + 1,
+                       .nb = o->shape_degree_wave + 1,
+                       .wmin = INFINITY,
+                       .wmax = -INFINITY,
+                       .height = ny,
+                       .columns = nx,
+                       .nexp = in->nexp,
+                       .nshift = o->shift_exposures ? 2 * (in->nexp - 1) : 0,
+                       .image = in->image,
+                       .start = psf,
+                       .dark = dark};
+    if (p->nb > p->ntr)
+        return spx_fail(e, SPX_EUSAGE, "the shape's degree along wavelengths, %d, is above that of traces, %d",
+                        p->nb - 1, p->ntr - 1);
+    for (size_t i = 0; i < psf->nspec; i++)
+        range_of(psf, i, ny, &p->wmin, &p->wmax);
+    p->wmin -= MARGIN;
+    p->wmax += MARGIN;
+    for (size_t x = 0; x < in->nexp && st == SPX_OK; x++)
+        st = in->image[x].readnoise == NULL ? dark_of(&in->image[x], &dark[x], e) : SPX_OK;
+    return st;
+}
+
+/* ---- lines ---- */
+
+/* Lines within the range of the traces, in the camera's list. */
+static spx_status take_lines(const spx_psffit_input *in, const spx_pf_plan *p, spx_pf_line **line, size_t *n,
+                             spx_err *e)
+{
+    *n = 0;
+    if ((*line = spx_alloc(in->nline + 1, sizeof **line, e)) == NULL)
+        return SPX_EIO;
+    for (size_t l = 0; l < in->nline; l++)
+        if (in->line[l].wavelength > p->wmin + MARGIN && in->line[l].wavelength < p->wmax - MARGIN) {
+            (*line)[*n] =
+                (spx_pf_line){.wave = in->line[l].wavelength, .listed = in->line[l].wavelength, .row = *n, .source = l};
+            ++*n;
+        }
+    if (*n == 0)
+        return spx_fail(e, SPX_EINPUT, "none of %zu lines of the list is on the CCD, %.0f to %.0f Angstrom", in->nline,
+                        p->wmin + MARGIN, p->wmax - MARGIN);
+    return SPX_OK;
+}
+
+/* ---- bundles ---- */
+
+/* What is kept of a bundle from stage to stage. */
+typedef struct {
+    double *theta;
+    spx_pf_run run;
+    spx_pf_line_news *news; /* [camera's lines] */
+    spx_pf_light *light;
+    size_t nlight;
+    double *shift; /* [nshift][2] value and variance */
+} kept;
+
+typedef struct {
+    const spx_psffit_options *o;
+    spx_pf_plan plan;
+    size_t nbundle, nline;
+    spx_pf_line *line;
+    kept *bundle;
+    size_t nwrong; /* lines that seem wrong, but are so many that all stay */
+    size_t nfound; /* lines that the list has not: the last rows */
+    int changed;
+    spx_psf *psf;
+    spx_psffit *fit;
+} camera;
+
+static size_t fibres_of(const camera *c, size_t number)
+{
+    const size_t first = number * c->o->bundle_size, n = c->plan.start->nspec - first;
+    return n < c->o->bundle_size ? n : c->o->bundle_size;
+}
+
+static int is_asked_for(const camera *c, size_t number)
+{
+    return number >= c->o->bundle_first && number < c->o->bundle_last;
+}
+
+static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
+{
+    kept *k = &c->bundle[number];
+    spx_pf_bundle b;
+    const size_t first = number * c->o->bundle_size, nf = fibres_of(c, number);
+    if (stage == 0 && (k->shift = spx_alloc2(c->plan.nshift + 1, 2, sizeof *k->shift, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = spx_pf_open(&c->plan, first, nf, c->nline, c->line, stage > 0 ? k->theta : NULL, &b, e);
+    if (st == SPX_OK && b.nl == 0)
+        k->run.failed = 1;
+    if (st == SPX_OK && !k->run.failed)
+        st = spx_pf_passes(&b, stage, c->changed, c->o->max_iterations, &k->run, e);
+    if (st == SPX_OK && !k->run.failed && stage == 0) {
+        if ((k->theta = spx_alloc(b.ntheta, sizeof *k->theta, e)) == NULL)
+            st = SPX_EIO;
+        else
+            memcpy(k->theta, b.now.theta, b.ntheta * sizeof *k->theta);
+        if (st == SPX_OK)
+            st = spx_pf_unlisted(&b, &k->light, &k->nlight, e);
+    }
+    if (st == SPX_OK && !k->run.failed) {
+        spx_free(k->news);
+        k->news = spx_alloc(c->nline, sizeof *k->news, e);
+        st = k->news != NULL ? spx_pf_line_steps(&b, k->news, e) : SPX_EIO;
+    }
+    if (st == SPX_OK && !k->run.failed && stage == 1)
+        st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
+    spx_pf_close(&b);
+    return st;
+}
+
+/* One stage of all bundles, which are independent. */
+static spx_status do_stage(camera *c, int stage, spx_err *e)
+{
+    spx_status st = SPX_OK;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(c->o->nthreads > 0 ? c->o->nthreads : 1)
+    for (size_t k = 0; k < c->nbundle; k++) {
+        spx_err mine = {0};
+        const spx_status found =
+            is_asked_for(c, k) && !c->bundle[k].run.failed ? do_bundle(c, k, stage, &mine) : SPX_OK;
+        spx_progress_step(c->o->progress, 1);
+        if (found != SPX_OK) {
+#pragma omp critical(spx_psffit_error)
+            {
+                if (st == SPX_OK)
+                    st = spx_err_pass(e, &mine);
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- what the bundles say of lines ---- */
+
+/* A line is listed wrong when it is off by more errors than this, and by more than this many Angstrom. */
+#define WRONG_ERRORS   5.0
+#define WRONG_ANGSTROM 0.01
+/* Where more than this part of the lines is, not they are wrong, but the medium of the list or the degree of traces. */
+#define MOST_WRONG 0.3
+/* Light of two bundles within this is one line, Angstrom. */
+#define APART 0.4
+/* A line that was found is given the name of a known one within this, Angstrom. */
+#define NAMED 0.3
+
+/* Wavelength of a line as all bundles measure it: difference from c->line[].wave, and its error. 0: too few fibres have
+ * it bright enough. */
+static int measured(const camera *c, size_t line, double *delta, double *error)
+{
+    double info = 0, sum = 0;
+    int bright = 0, seen = 0;
+    for (size_t k = 0; k < c->nbundle; k++) {
+        const spx_pf_line_news *n = c->bundle[k].news;
+        if (n == NULL || c->bundle[k].run.failed)
+            continue;
+        n += c->line[line].row;
+        bright += n->nbright;
+        seen += n->nseen;
+        info += n->info;
+        sum += n->gradient + n->info * n->offset;
+    }
+    if (!(info > 0) || 2 * bright < seen)
+        return 0;
+    *delta = sum / info;
+    *error = 1 / sqrt(info);
+    return 1;
+}
+
+static int by_line(const void *a, const void *b)
+{
+    const double x = ((const spx_pf_line *)a)->wave, y = ((const spx_pf_line *)b)->wave;
+    return (x > y) - (x < y);
+}
+
+/* Adds light that bundles found, once where several have it, as lines whose wavelength is free. Rows of the list stay.
+ */
+static spx_status add_lines(camera *c, spx_err *e)
+{
+    size_t most = 0, n = 0;
+    for (size_t k = 0; k < c->nbundle; k++)
+        most += c->bundle[k].nlight;
+    spx_pf_light *all = spx_alloc(most + 1, sizeof *all, e);
+    spx_pf_line *more = spx_alloc(c->nline + most + 1, sizeof *more, e);
+    if (all == NULL || more == NULL) {
+        spx_free(all);
+        spx_free(more);
+        return SPX_EIO;
+    }
+    for (size_t k = 0; k < c->nbundle; k++)
+        for (size_t l = 0; l < c->bundle[k].nlight; l++) {
+            const spx_pf_light *from = &c->bundle[k].light[l];
+            size_t m = 0;
+            while (m < n && fabs(all[m].wave - from->wave) > APART)
+                m++;
+            if (m < n) {
+                const int both = all[m].nfibre + from->nfibre;
+                all[m].wave += (from->wave - all[m].wave) * from->nfibre / both;
+                all[m].nfibre = both;
+            } else {
+                all[n++] = *from;
+            }
+        }
+    memcpy(more, c->line, c->nline * sizeof *more);
+    for (size_t m = 0; m < n; m++)
+        more[c->nline + m] = (spx_pf_line){
+            .wave = all[m].wave, .listed = all[m].wave, .free = 1, .row = c->nline + m, .source = SIZE_MAX};
+    spx_free(c->line);
+    spx_free(all);
+    c->line = more;
+    c->nline += n;
+    c->nfound = n;
+    c->changed |= n > 0;
+    return SPX_OK;
+}
+
+typedef struct {
+    size_t line;
+    double delta, error; /* measured minus listed, and its error */
+    double alone;        /* what the other lines say of it: delta without the part that traces have taken */
+    double ratio;        /* of that to its error */
+} suspect;
+
+/* Traces follow lines that are listed wrong, so all near by seem off. Of `alone` and its error by the others: residual
+ * r of a polynomial of as many terms as traces have, least squares with 1/error^2, and leverage h: alone = r / (1 - h),
+ * ratio = r / (error sqrt(1 - h)). Returns the line with the largest ratio, n: no line can be judged. */
+static size_t judge(const camera *c, size_t n, suspect *s)
+{
+    enum { MOST = SPX_PF_MOST_TRACE };
+    const size_t m = (size_t)c->plan.ntr;
+    double a[MOST * MOST] = {0}, r[MOST] = {0}, term[MOST], q[MOST];
+    size_t worst = n;
+    for (size_t k = 0; k < n; k++) {
+        const double w = 1 / (s[k].error * s[k].error);
+        spx_legendre_basis(m, spx_pf_u(&c->plan, c->line[s[k].line].wave), term);
+        for (size_t i = 0; i < m; i++) {
+            r[i] += w * term[i] * s[k].delta;
+            for (size_t j = 0; j < m; j++)
+                a[i * m + j] += w * term[i] * term[j];
+        }
+    }
+    const lapack_int size = (lapack_int)m;
+    if (n < m + 2 || LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'L', size, a, size) != 0 ||
+        LAPACKE_dpotrs(LAPACK_COL_MAJOR, 'L', size, 1, a, size, r, size) != 0)
+        return n;
+    for (size_t k = 0; k < n; k++) {
+        double left = s[k].delta, leverage = 0;
+        spx_legendre_basis(m, spx_pf_u(&c->plan, c->line[s[k].line].wave), term);
+        memcpy(q, term, sizeof q);
+        if (LAPACKE_dpotrs(LAPACK_COL_MAJOR, 'L', size, 1, a, size, q, size) != 0)
+            return n;
+        for (size_t i = 0; i < m; i++) {
+            left -= term[i] * r[i];
+            leverage += term[i] * q[i] / (s[k].error * s[k].error);
+        }
+        const double rest = fmax(1 - leverage, 1e-3);
+        s[k].alone = left / rest;
+        s[k].ratio = fabs(left) / (s[k].error * sqrt(rest));
+        if (fabs(s[k].alone) > WRONG_ANGSTROM && (worst == n || s[k].ratio > s[worst].ratio))
+            worst = k;
+    }
+    return worst < n && s[worst].ratio > WRONG_ERRORS ? worst : n;
+}
+
+/* Frees the wavelengths of lines that are listed wrong, the worst first, as long as they are few. */
+static spx_status free_wrong(camera *c, spx_err *e)
+{
+    suspect *s = spx_alloc(c->nline, sizeof *s, e);
+    suspect *wrong = spx_alloc(c->nline, sizeof *wrong, e);
+    size_t n = 0, nwrong = 0;
+    spx_status st = s != NULL && wrong != NULL ? SPX_OK : SPX_EIO;
+    for (size_t l = 0; l < c->nline && st == SPX_OK; l++)
+        if (measured(c, l, &s[n].delta, &s[n].error))
+            s[n++].line = l;
+    const size_t all = n;
+    for (size_t worst; st == SPX_OK && (worst = judge(c, n, s)) < n;) {
+        wrong[nwrong++] = s[worst];
+        s[worst] = s[--n];
+    }
+    if (nwrong > 1 && (double)nwrong > MOST_WRONG * (double)all)
+        c->nwrong = nwrong;
+    else
+        for (size_t k = 0; k < nwrong; k++) {
+            c->line[wrong[k].line].free = 1;
+            c->line[wrong[k].line].wave += wrong[k].alone;
+            c->changed = 1;
+        }
+    spx_free(s);
+    spx_free(wrong);
+    return st;
+}
+
+/* Lines whose wavelength is wrong leave the positions; light that is not listed joins the model. */
+static spx_status look_at_lines(camera *c, spx_err *e)
+{
+    spx_status st = free_wrong(c, e);
+    if (st == SPX_OK)
+        st = add_lines(c, e);
+    if (st == SPX_OK) /* bundles need them by wavelength */
+        qsort(c->line, c->nline, sizeof *c->line, by_line);
+    for (size_t l = 0, n = 0; l < c->nline && st == SPX_OK; l++)
+        if (c->line[l].free)
+            c->line[l].free = ++n;
+    return st;
+}
+
+/* ---- result ---- */
+
+static spx_status new_fit(const camera *c, spx_psffit *f, spx_err *e)
+{
+    const spx_pf_plan *p = &c->plan;
+    f->nspec = p->start->nspec;
+    f->nbundle = c->nbundle;
+    f->nexp = p->nexp;
+    f->nline = c->nline;
+    f->nunlisted = c->nfound;
+    f->ndisagree = c->nwrong;
+    f->ntrace = 2 * (size_t)p->ntr;
+    f->nshape = (size_t)(p->na * p->nb * p->nq);
+    f->nplace = PLACES;
+    f->ny = p->height;
+    f->nx = p->columns;
+    const size_t npix = f->nexp * f->ny;
+    if ((f->fibre = spx_alloc(f->nspec, sizeof *f->fibre, e)) == NULL ||
+        (f->line = spx_alloc(f->nline, sizeof *f->line, e)) == NULL ||
+        (f->bundle = spx_alloc(f->nbundle, sizeof *f->bundle, e)) == NULL ||
+        (f->shift = spx_alloc2(f->nexp, 2, sizeof *f->shift, e)) == NULL ||
+        (f->shift_error = spx_alloc2(f->nexp, 2, sizeof *f->shift_error, e)) == NULL ||
+        (f->flux = spx_alloc2(f->nexp * f->nspec, f->nline, sizeof *f->flux, e)) == NULL ||
+        (f->flux_ivar = spx_alloc2(f->nexp * f->nspec, f->nline, sizeof *f->flux_ivar, e)) == NULL ||
+        (f->cov_trace = spx_alloc2(f->nspec * f->ntrace, f->ntrace, sizeof *f->cov_trace, e)) == NULL ||
+        (f->cov_shape = spx_alloc2(f->nbundle * f->nshape, f->nshape, sizeof *f->cov_shape, e)) == NULL ||
+        (f->place = spx_alloc(f->nplace, sizeof *f->place, e)) == NULL ||
+        (f->x_error = spx_alloc2(f->nspec, f->nplace, sizeof *f->x_error, e)) == NULL ||
+        (f->y_error = spx_alloc2(f->nspec, f->nplace, sizeof *f->y_error, e)) == NULL ||
+        (c->o->want_model && ((f->model = spx_alloc2(npix, f->nx, sizeof *f->model, e)) == NULL ||
+                              (f->chi = spx_alloc2(npix, f->nx, sizeof *f->chi, e)) == NULL)))
+        return SPX_EIO;
+    double lo = INFINITY, hi = -INFINITY;
+    for (size_t l = 0; l < c->nline; l++) {
+        lo = fmin(lo, c->line[l].wave);
+        hi = fmax(hi, c->line[l].wave);
+    }
+    for (size_t k = 0; k < PLACES; k++)
+        f->place[k] = lo + (hi - lo) * (double)k / (PLACES - 1);
+    return SPX_OK;
+}
+
+/* Element of the nearest known line, where one is near enough. */
+static void name_line(size_t n, const spx_arc_line *known, double wave, char *element)
+{
+    double best = NAMED;
+    for (size_t k = 0; k < n; k++)
+        if (fabs(known[k].wavelength - wave) < best) {
+            best = fabs(known[k].wavelength - wave);
+            memcpy(element, known[k].element, sizeof known[k].element);
+        }
+}
+
+static spx_status finish_lines(const camera *c, const spx_psffit_input *in, spx_err *e)
+{
+    spx_psffit *f = c->fit;
+    spx_arc_line *known = NULL;
+    size_t nknown = 0;
+    spx_status st = spx_arc_lines(SPX_LAMP_EVERY, &known, &nknown, e);
+    if (st != SPX_OK)
+        return st;
+    double *flux = spx_alloc2(2 * f->nexp, f->nspec, sizeof *flux, e), *sn;
+    if (flux == NULL) {
+        spx_free(known);
+        return SPX_EIO;
+    }
+    sn = flux + f->nexp * f->nspec;
+    for (size_t l = 0; l < c->nline; l++) {
+        const spx_pf_line *from = &c->line[l];
+        spx_psffit_row *to = &f->line[from->row];
+        size_t n = 0;
+        to->wavelength = from->listed;
+        to->used = !from->free;
+        to->listed = from->source < in->nline;
+        double delta, error;
+        if (measured(c, l, &delta, &error)) {
+            to->delta = delta + from->wave - from->listed;
+            to->delta_error = error;
+        }
+        if (from->source < in->nline)
+            memcpy(to->element, in->line[from->source].element, sizeof in->line[from->source].element);
+        else
+            name_line(nknown, known, from->wave, to->element);
+        for (size_t i = 0; i < f->nspec; i++) {
+            double best = 0;
+            for (size_t x = 0; x < f->nexp; x++) {
+                const size_t k = (x * f->nspec + i) * f->nline + from->row;
+                if (!(f->flux_ivar[k] > 0))
+                    continue;
+                flux[n] = f->flux[k];
+                sn[n] = f->flux[k] * sqrt(f->flux_ivar[k]);
+                best = fmax(best, sn[n++]);
+            }
+            to->nfibre += best > 10;
+        }
+        to->flux = spx_median(flux, n);
+        to->sn = spx_median(sn, n);
+    }
+    spx_free(flux);
+    spx_free(known);
+    return SPX_OK;
+}
+
+/* Bundles that were not fitted take their start, moved as the mean of the nearest fitted ones on either side. */
+static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
+{
+    spx_psffit *f = c->fit;
+    spx_status st = SPX_OK;
+    *nfitted = 0;
+    for (size_t k = 0; k < c->nbundle; k++)
+        *nfitted += f->bundle[k].fitted != 0;
+    for (size_t k = 0; k < c->nbundle && st == SPX_OK; k++) {
+        double shift[2] = {0, 0};
+        int n = 0;
+        if (f->bundle[k].fitted)
+            continue;
+        for (int side = -1; side <= 1 && is_asked_for(c, k); side += 2)
+            for (long m = (long)k + side; m >= 0 && m < (long)c->nbundle; m += side)
+                if (f->bundle[m].fitted) {
+                    double sum[2] = {0, 0};
+                    const size_t nf = fibres_of(c, (size_t)m), first = (size_t)m * c->o->bundle_size;
+                    for (size_t i = first; i < first + nf; i++) {
+                        sum[0] += f->fibre[i].x_shift;
+                        sum[1] += f->fibre[i].y_shift;
+                    }
+                    shift[0] += sum[0] / (double)nf;
+                    shift[1] += sum[1] / (double)nf;
+                    n++;
+                    break;
+                }
+        st = spx_pf_keep_start(&c->plan, k, k * c->o->bundle_size, fibres_of(c, k), n > 0 ? shift[0] / n : 0,
+                               n > 0 ? shift[1] / n : 0, c->psf, f, e);
+    }
+    return st;
+}
+
+/* Shifts of exposures: means of the bundles, by their errors. */
+static void finish_shifts(const camera *c)
+{
+    for (size_t k = 0; k < c->plan.nshift; k++) {
+        double sum = 0, weight = 0;
+        for (size_t b = 0; b < c->nbundle; b++)
+            if (c->fit->bundle[b].fitted && c->bundle[b].shift[2 * k + 1] > 0) {
+                sum += c->bundle[b].shift[2 * k] / c->bundle[b].shift[2 * k + 1];
+                weight += 1 / c->bundle[b].shift[2 * k + 1];
+            }
+        c->fit->shift[2 + k] = weight > 0 ? sum / weight : 0;
+        c->fit->shift_error[2 + k] = weight > 0 ? 1 / sqrt(weight) : 0;
+    }
+}
+
+/* A bundle without light says nothing. */
+static void drop_dark(camera *c)
+{
+    for (size_t k = 0; k < c->nbundle; k++) {
+        spx_psffit_bundle *b = &c->fit->bundle[k];
+        const size_t nf = fibres_of(c, k), least = nf < FEWEST_ALIVE ? nf : FEWEST_ALIVE;
+        if (b->fitted && ((size_t)b->alive < least || b->alive == 0))
+            b->fitted = 0;
+    }
+}
+
+/* Flags, ranges and bundles of traces, from the fit's table. */
+static spx_status finish_psf(const camera *c, spx_err *e)
+{
+    spx_psf *p = c->psf;
+    const spx_psffit *f = c->fit;
+    if (p->status == NULL)
+        p->status = spx_alloc(p->nspec, sizeof *p->status, e);
+    if (p->valid_range == NULL)
+        p->valid_range = spx_alloc2(p->nspec, 2, sizeof *p->valid_range, e);
+    if (p->bundle == NULL)
+        p->bundle = spx_alloc(p->nspec, sizeof *p->bundle, e);
+    if (p->status == NULL || p->valid_range == NULL || p->bundle == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < p->nspec; i++) {
+        p->status[i] = (uint16_t)f->fibre[i].status;
+        p->bundle[i] = f->fibre[i].bundle;
+        p->valid_range[2 * i] = f->fibre[i].valid_min;
+        p->valid_range[2 * i + 1] = f->fibre[i].valid_max;
+    }
+    return SPX_OK;
+}
+
+static spx_status flag_bad(spx_psffit *f, spx_err *e)
+{
+    double *chi2 = spx_alloc(f->nspec, sizeof *chi2, e);
+    size_t n = 0;
+    if (chi2 == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < f->nspec; i++)
+        if (f->fibre[i].npix > 0)
+            chi2[n++] = f->fibre[i].chi2;
+    const double median = spx_median(chi2, n);
+    for (size_t i = 0; i < f->nspec; i++)
+        if (f->fibre[i].chi2 > 2 || (n > 0 && f->fibre[i].chi2 > 3 * median))
+            f->fibre[i].status |= SPX_PSF_BADFIT;
+    spx_free(chi2);
+    return SPX_OK;
+}
+
+spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf, spx_psffit *fit,
+                           spx_err *e)
+{
+    camera c = {.o = o, .psf = psf, .fit = fit};
+    size_t nfitted = 0;
+    double *dark = spx_alloc(in->nexp, sizeof *dark, e);
+    spx_status st = dark != NULL ? make_plan(in, o, &c.plan, dark, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = take_lines(in, &c.plan, &c.line, &c.nline, e);
+    if (st == SPX_OK) {
+        c.nbundle = (in->start->nspec + o->bundle_size - 1) / o->bundle_size;
+        if ((c.bundle = spx_alloc(c.nbundle, sizeof *c.bundle, e)) == NULL)
+            st = SPX_EIO;
+    }
+    if (st == SPX_OK && (o->bundle_first >= c.nbundle || o->bundle_last <= o->bundle_first))
+        st = spx_fail(e, SPX_EUSAGE, "no bundle in that range: there are %zu, counted from 0", c.nbundle);
+    if (st == SPX_OK)
+        st = do_stage(&c, 0, e);
+    if (st == SPX_OK)
+        st = look_at_lines(&c, e);
+    if (st == SPX_OK)
+        st = spx_pf_new_psf(&c.plan, psf, e);
+    if (st == SPX_OK)
+        st = new_fit(&c, fit, e);
+    if (st == SPX_OK)
+        st = do_stage(&c, 1, e);
+    if (st == SPX_OK) {
+        drop_dark(&c);
+        st = finish_bundles(&c, &nfitted, e);
+        finish_shifts(&c);
+    }
+    if (st == SPX_OK && nfitted == 0)
+        st = spx_fail_remedy(e, SPX_ENO, "see whether the lamps were on, and whether {start} is of this camera",
+                             "no bundle could be fitted");
+    if (st == SPX_OK)
+        st = finish_lines(&c, in, e);
+    if (st == SPX_OK)
+        st = flag_bad(fit, e);
+    if (st == SPX_OK)
+        st = finish_psf(&c, e);
+    for (size_t k = 0; c.bundle != NULL && k < c.nbundle; k++) {
+        spx_free(c.bundle[k].theta);
+        spx_free(c.bundle[k].news);
+        spx_free(c.bundle[k].light);
+        spx_free(c.bundle[k].shift);
+    }
+    spx_free(c.bundle);
+    spx_free(c.line);
+    spx_free(dark);
+    return st;
+}

@@ -1,0 +1,62 @@
+/* Provides the fit of traces and PSF to exposures of arc lamps.
+ *
+ * Pixel p of exposure e: m_p = b_p + sum_s f_s S_s(p), sum over spots s = (fibre i, line l). Free are
+ *
+ *     fluxes f_s, linear: no ratios of lines are assumed, and a lamp that is off does no harm
+ *     traces X_i(lambda), Y_i(lambda): Legendre series of each fibre
+ *     shape of each bundle: every local parameter q of a spot (GHSIGX, GHSIGY, GH-i-j) is
+ *         q(v, lambda) = sum_ab q_ab P_a(v) P_b(u), v the fibre on [-1, 1] in its bundle, u the wavelength on [-1, 1]
+ *     background b: a quadratic of the row times the cross profile of each fibre, and a constant of the bundle
+ *     with several exposures: one shift (dx, dy) of each but the first
+ *
+ * Variable projection (Golub & Pereyra 1973, SIAM J. Numer. Anal. 10, 413; Kaufman 1975, BIT 15, 49): fluxes are
+ * eliminated, H = H_tt - H_tf N_ff^-1 H_ft + prior, and the others found by Levenberg-Marquardt steps. The variance of
+ * a pixel is that of the model. The place of lines that are listed wrong, and light that is not listed, are found.
+ * Bundles are independent work items: results do not depend on the number of threads.
+ *
+ * The method and the use of lines are those of specex (Guy et al. 2023, AJ 165, 144), but fluxes are eliminated, and
+ * blends need not be avoided. */
+#ifndef SPX_PSFFIT_H
+#define SPX_PSFFIT_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/progress.h"
+#include "products/image.h"
+#include "products/psf.h"
+#include "products/psffit.h"
+#include "spectral/lines.h"
+
+typedef struct {
+    size_t nexp;
+    const spx_image *image; /* [nexp], of equal size; a pixel that is not finite counts as masked */
+    const spx_psf *start;   /* of type Gauss-Hermite */
+    size_t nline;
+    const spx_arc_line *line; /* [nline], by increasing wavelength, in vacuum */
+} spx_psffit_input;
+
+typedef struct {
+    int trace_degree;   /* of the traces' series */
+    int hermite_degree; /* highest i and j of GH-i-j */
+    int shape_degree_fibre, shape_degree_wave;
+    int hsizex, hsizey;               /* half size of a spot, pixels */
+    size_t bundle_size;               /* fibres */
+    size_t bundle_first, bundle_last; /* bundles that are fitted, without the last; the others keep their start */
+    int fix_shape;                    /* the shape stays that of the start */
+    int shift_exposures;              /* exposures have shifts of their own */
+    int max_iterations;               /* of each bundle, in all passes together */
+    int want_model;                   /* fill model and chi of the result */
+    int nthreads;
+    spx_progress *progress; /* counts bundles, twice; may be NULL */
+} spx_psffit_options;
+
+spx_psffit_options spx_psffit_defaults(void);
+
+/* Fits traces and shape; fills zeroed *psf and *fit, freed with spx_psf_free() and spx_psffit_free() also after an
+ * error. spx_blas_open() must have been called. SPX_EINPUT: images of different size, no line on the CCD, a start of
+ * another size; SPX_ENO: no bundle could be fitted; SPX_EUSAGE: degrees out of range; SPX_EIO: memory. */
+spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf, spx_psffit *fit,
+                           spx_err *e) SPX_NODISCARD;
+
+#endif
