@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "convert/ccd.h"
+#include "common/psf_file.h"
 #include "convert/spectrum/text.h"
 #include "h5/file.h"
 #include "products/library_h5.h"
@@ -36,26 +36,6 @@ void spx_sim_scene_free(spx_sim_scene *c)
     spx_free(c->shift);
 }
 
-/* --psf FILE: HDF5 or FITS. */
-static spx_status read_psf(const spx_sim_args *o, spx_run *s, spx_psf *psf, spx_err *e)
-{
-    spx_input *in;
-    spx_err no_hdf5 = {0};
-    spx_status st = spx_run_extra_input(s, o->psf, &in, &no_hdf5);
-    if (st == SPX_OK)
-        return spx_psf_read(in->file, psf, e);
-    if (st != SPX_EINPUT || strcmp(o->psf, "-") == 0)
-        return spx_err_pass(e, &no_hdf5);
-    spx_note_list notes = {0};
-    st = spx_run_foreign_input(s, o->psf, e);
-    if (st == SPX_OK)
-        st = spx_psf_read_fits(o->psf, psf, &notes, e);
-    for (size_t i = 0; i < notes.n; i++)
-        spx_warn("%s", notes.note[i]);
-    spx_note_list_free(&notes);
-    return st;
-}
-
 /* Camera and lit fibres. `given` is the number of input spectra, 0: none. */
 static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, spx_sim_scene *c, spx_err *e)
 {
@@ -69,7 +49,7 @@ static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, s
     if (o->psf == NULL)
         st = spx_sim_psf((char)o->arm, last, w[0], w[1], &c->psf, e);
     else
-        st = read_psf(o, s, &c->psf, e);
+        st = spx_psf_file_read(s, o->psf, &c->psf, e);
     if (st != SPX_OK)
         return st;
     if (o->psf == NULL)

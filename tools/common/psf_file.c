@@ -1,0 +1,26 @@
+#include "common/psf_file.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "convert/ccd.h"
+#include "products/psf_h5.h"
+
+spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err *e)
+{
+    spx_input *in;
+    spx_err no_hdf5 = {0};
+    spx_status st = spx_run_extra_input(s, path, &in, &no_hdf5);
+    if (st == SPX_OK)
+        return spx_psf_read(in->file, psf, e);
+    if (st != SPX_EINPUT || strcmp(path, "-") == 0)
+        return spx_err_pass(e, &no_hdf5);
+    spx_note_list notes = {0};
+    st = spx_run_foreign_input(s, path, e);
+    if (st == SPX_OK)
+        st = spx_psf_read_fits(path, psf, &notes, e);
+    for (size_t i = 0; i < notes.n; i++)
+        spx_warn("%s", notes.note[i]);
+    spx_note_list_free(&notes);
+    return st;
+}
