@@ -93,6 +93,11 @@ specx-extract "${plain[@]}" -o sky-frame.h5 sky-image.h5
 specx-sky "${plain[@]}" -o sky.h5 sky-frame.h5
 specx-shift "${plain[@]}" --psf-only -o shift.h5 sky-image.h5
 
+# An arc, and the PSF that was fitted to it.
+specx-sim "${plain[@]}" --arc Ne --arm r --fibers 5 --wavelength 6200,6420 --shift 0.2,-0.1 --format hdf5 -o arc.h5
+specx-psf "${plain[@]}" --start arc.h5 --trace-degree 3 --hermite-degree 2 --shape-degree 1,1 --hsize 5,4 \
+    --bundle-size 5 -o psffit.h5 arc.h5
+
 # What single traces have: ranges, bundles, flags.
 fits2h5 "${plain[@]}" small-psf.fits -o psf.h5
 psf_edit psf.h5 orders 5160:5185,5165:5190 valid 1 5166:5184 status 1 6 bundles 1,1 number 10
@@ -102,7 +107,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth psf)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth psf psffit)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"

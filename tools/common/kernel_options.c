@@ -41,6 +41,7 @@ const spx_err_option spx_kernel_options[] = {
     {"sub_bundles", "--sub-bundles"},
     {"terms", "--terms"},
     {"stars", "--stars"},
+    {"start", "--start"},
     {"train_nn", "--train-nn"},
     {"variance", "--variance"},
     {"t0", "--t0"},

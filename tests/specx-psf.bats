@@ -1,0 +1,110 @@
+# specx-psf: traces and PSF of simulated arcs against the shift that was put in, lists of lines, what a camera may lack,
+# and input that it has to refuse. Accuracy in units of errors: tests/kernels/test_psffit.c.
+
+load common
+
+# arc NAME OPTION...: exposure of lamps, 10 fibres of a part of arm r.
+arc() {
+    specx-sim -q --arc Ne,Kr --fibers 10 --wavelength 5850,6450 -f -o "$1.h5" "${@:2}"
+}
+
+fit=(--trace-degree 4 --bundle-size 10)
+
+setup_file() {
+    mkdir "$BATS_FILE_TMPDIR/d" && cd "$BATS_FILE_TMPDIR/d" || return
+    arc arc --shift 0.3,-0.2
+    specx-psf -q --start arc.h5 "${fit[@]}" -o psf.h5 arc.h5
+}
+
+# column FILE TABLE NAME: values of a column
+column() {
+    h5table -q --csv -c "$3" -t "$2" "$1" | tail -n +2
+}
+
+@test "traces are where they were drawn, within errors of thousandths of a pixel" {
+    local d=$BATS_FILE_TMPDIR/d
+    h5check "$d/psf.h5"
+    for of in XSHIFT:0.3 YSHIFT:-0.2; do
+        column "$d/psf.h5" /psffit/fibre "${of%:*}" | awk -v want="${of#*:}" '
+            { n++; sum += $1 } END { exit !(n == 10 && (sum / n - want) ^ 2 < 0.02 ^ 2) }'
+    done
+    column "$d/psf.h5" /psffit/fibre X_ERR | awk '!($1 > 0.0005 && $1 < 0.02) { exit 1 }'
+    column "$d/psf.h5" /psffit/fibre STATUS | awk '$1 != 4 { exit 1 }' # the CCD goes on behind the last line
+    column "$d/psf.h5" /psffit/fibre CHI2 | awk '!($1 > 0.8 && $1 < 1.2) { exit 1 }'
+}
+
+@test "results do not depend on the number of threads" {
+    local d=$BATS_FILE_TMPDIR/d
+    for j in 1 2; do
+        specx-psf -q --reproducible -j $j --start "$d/arc.h5" --trace-degree 4 --bundle-size 5 -f -o out.h5 "$d/arc.h5"
+        cp out.h5 $j.h5
+    done
+    cmp 1.h5 2.h5
+}
+
+@test "a line that is listed wrong is named; lines that are not listed are found" {
+    local d=$BATS_FILE_TMPDIR/d
+    # Ne 6097.851 listed 0.06 Angstrom too far; 6144.763 and 6268.229 are left out
+    printf 'Ne %s\n' 5854.110 5883.525 5946.481 5977.190 6031.667 6076.019 6097.911 6165.299 6219.001 6306.533 6336.179 \
+        6384.756 6404.018 >ne.txt
+    run -0 specx-psf -v --start "$d/arc.h5" --lines ne.txt "${fit[@]}" -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"line Ne 6097.911: found at -0.0"* ]]
+    [[ "$output" != *"line Ne 6076"* && "$output" != *"line Ne 6165"* ]]
+    h5check psf.h5
+    h5table -q --csv -c WAVELENGTH,ELEMENT,LISTED -t /psffit/line psf.h5 | awk -F, '
+        $3 == 0 && $1 > 6144.6 && $1 < 6144.9 && $2 ~ /Ne/ { one = 1 }
+        $3 == 0 && $1 > 6268.1 && $1 < 6268.35 && $2 ~ /Ne/ { two = 1 }
+        END { exit !(one && two) }'
+}
+
+@test "--fix shape measures traces alone" {
+    local d=$BATS_FILE_TMPDIR/d
+    specx-psf -q --start "$d/psf.h5" --fix shape "${fit[@]}" -o today.h5 "$d/arc.h5"
+    h5check today.h5
+    h5diff "$d/psf.h5" today.h5 /psf/coeff
+    run ! h5diff -q "$d/psf.h5" today.h5 /psf/xtrace
+    run ! h5ls today.h5/psffit/cov_shape
+    fails_with 2 '*contradict*' specx-psf --start "$d/psf.h5" --fix shape --hermite-degree 4 -o no.h5 "$d/arc.h5"
+}
+
+@test "--model writes model and residuals; several arcs have shifts" {
+    local d=$BATS_FILE_TMPDIR/d
+    arc two --shift 0.5,-0.2 --noise-seed 2
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" --model model.h5 -o psf.h5 "$d/arc.h5" two.h5
+    h5check psf.h5 model.h5
+    h5dump -d /psffit/shift psf.h5 | grep -q '(1,0): 0\.\(19\|2\)'
+    h5ls model.h5/psffit/chi | grep -q '{2, '
+}
+
+@test "bundles that are not asked for keep the start" {
+    local d=$BATS_FILE_TMPDIR/d
+    specx-psf -q --start "$d/arc.h5" --trace-degree 4 --bundle-size 5 --bundle-range 1:2 -o psf.h5 "$d/arc.h5"
+    h5check psf.h5
+    column psf.h5 /psffit/fibre STATUS | awk 'NR <= 5 { if ($1 != 64) exit 1 } NR > 5 { if ($1 != 4) exit 1 }'
+    fails_with 2 '*--bundle-range*' specx-psf --start "$d/arc.h5" --bundle-range 7:9 -o no.h5 "$d/arc.h5"
+}
+
+@test "the result is written as a DESI file, and read again" {
+    local d=$BATS_FILE_TMPDIR/d
+    h52fits -q -o psf.fits "$d/psf.h5"
+    specx-psf -q --start psf.fits "${fit[@]}" -o again.h5 "$d/arc.h5"
+    h5check again.h5
+    column again.h5 /psffit/fibre XSHIFT | awk '!($1 ^ 2 < 0.005 ^ 2) { exit 1 }'
+}
+
+@test "input that cannot be fitted" {
+    local d=$BATS_FILE_TMPDIR/d
+    fails_with 2 '*--start*' specx-psf -o no.h5 "$d/arc.h5"
+    echo 'Ne 9000.1' >far.txt
+    fails_with 3 '*none of 1 lines*on the CCD*' specx-psf --start "$d/arc.h5" --lines far.txt -o no.h5 "$d/arc.h5"
+    # traces that cannot follow are no reason to distrust all lines
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 2 --bundle-size 10 -o low.h5 "$d/arc.h5"
+    [[ "$output" == *"too many to be listed wrong"*"--trace-degree"* ]]
+    fails_with 2 '*out of range*' specx-psf --start "$d/arc.h5" --shape-degree 9,9 -o no.h5 "$d/arc.h5"
+    fails_with 2 '*X,Y*' specx-psf --start "$d/arc.h5" --hsize 5 -o no.h5 "$d/arc.h5"
+    # no light, all pixels masked
+    specx-sim -q --flat --lamp-level 1 --fibers 10 --wavelength 5850,6450 -o dark.h5
+    fails_with 1 '*no bundle could be fitted*' specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 dark.h5
+    specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
+    fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5
+}

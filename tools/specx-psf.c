@@ -1,0 +1,288 @@
+/* specx-psf: traces, wavelengths and PSF of a camera from exposures of arc lamps. */
+#include <math.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "common/arc_list.h"
+#include "common/kernel_options.h"
+#include "common/psf_file.h"
+#include "h5/file.h"
+#include "products/image_h5.h"
+#include "products/psf_h5.h"
+#include "products/psffit_h5.h"
+#include "psffit/psffit.h"
+
+enum { FIX_NONE, FIX_SHAPE };
+
+static struct {
+    const char *start, *lines, *model, *hsize, *shape_degree, *bundle_range;
+    long trace_degree, hermite_degree, bundle_size, max_iterations;
+    int fix, medium, exposure_shifts;
+    int trace_given, shape_given;
+} o = {.hsize = "8,5",
+       .shape_degree = "1,2",
+       .trace_degree = 6,
+       .hermite_degree = 6,
+       .bundle_size = 25,
+       .max_iterations = 60,
+       .exposure_shifts = 1};
+
+static const spx_opt options[] = {
+    SPX_OPTION(STRING, "start", 's', "PSF", o.start,
+               "Traces and PSF to begin with, HDF5 or a DESI PSF file: those of another night, good to 1.5 pixels"),
+    SPX_OPTION(STRING, "lines", 'l', "FILE", o.lines,
+               "Wavelengths of the lamps' lines: text, an element and a wavelength a line",
+               .absent = "those of Hg, Cd, Ne, Ar, Kr, Xe, He and Zn that are known"),
+    SPX_OPTION(CHOICE, "medium", 0, NULL, o.medium, "Medium of the wavelengths in --lines",
+               .choices = SPX_CHOICES({"vacuum", SPX_VACUUM}, {"air", SPX_AIR})),
+    SPX_OPTION(CHOICE, "fix", 0, NULL, o.fix,
+               "Leave the shape of spots as --start has it, and measure traces alone: fast, for every day",
+               .choices = SPX_CHOICES({"none", FIX_NONE}, {"shape", FIX_SHAPE})),
+    SPX_OPTION(STRING, "model", 0, "FILE", o.model,
+               "Write the model of the arcs, and residuals in units of the error, "
+               "to this HDF5 file"),
+    SPX_HEADING("Traces and spots"),
+    SPX_OPTION(INT, "trace-degree", 0, "N", o.trace_degree, "Degree of the traces in wavelength", .min = 1, .max = 15),
+    SPX_OPTION(INT, "hermite-degree", 0, "N", o.hermite_degree,
+               "Highest Gauss-Hermite order in x and in y; 0: Gaussian", .min = 0, .max = 10, .given = &o.shape_given),
+    SPX_OPTION(STRING, "shape-degree", 0, "FIBER,WAVE", o.shape_degree,
+               "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5"),
+    SPX_OPTION(STRING, "hsize", 0, "X,Y", o.hsize, "Half size of spots, pixels"),
+    SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres of a bundle, which share the shape of their spots",
+               .min = 1, .max = 1000),
+    SPX_OPTION(STRING, "bundle-range", 0, "FIRST:LAST", o.bundle_range,
+               "Fit these bundles only, counted from 0, without LAST; the others stay as they were", .absent = "all"),
+    SPX_OPTION(FLAG, "exposure-shifts", 0, NULL, o.exposure_shifts,
+               "Several arcs have the same traces. Without it each may have moved", .no = 1),
+    SPX_OPTION(INT, "max-iterations", 0, "N", o.max_iterations, "Most iterations of a bundle", .min = 1, .max = 10000),
+    {0}};
+
+typedef struct {
+    size_t n;
+    spx_image *image;
+} exposures;
+
+static spx_status parse_pair(const char *text, const char *option, const char *form, int *first, int *second,
+                             spx_err *e)
+{
+    double v[2];
+    size_t n = 0;
+    spx_status st = spx_parse_doubles(text, ',', option, form, 2, v, &n, e);
+    if (st == SPX_OK &&
+        (n != 2 || v[0] != floor(v[0]) || v[1] != floor(v[1]) || fabs(v[0]) > 1000 || fabs(v[1]) > 1000))
+        st = spx_fail(e, SPX_EUSAGE, "%s %s: should be %s, two whole numbers", option, text, form);
+    *first = st == SPX_OK ? (int)v[0] : 0;
+    *second = st == SPX_OK ? (int)v[1] : 0;
+    return st;
+}
+
+static spx_status kernel_options(const spx_run *s, size_t nspec, spx_psffit_options *to, spx_err *e)
+{
+    *to = spx_psffit_defaults();
+    to->trace_degree = (int)o.trace_degree;
+    to->hermite_degree = (int)o.hermite_degree;
+    to->bundle_size = (size_t)o.bundle_size;
+    to->fix_shape = o.fix == FIX_SHAPE;
+    to->shift_exposures = o.exposure_shifts;
+    to->max_iterations = (int)o.max_iterations;
+    to->want_model = o.model != NULL;
+    to->nthreads = (int)s->common.threads;
+    spx_status st =
+        parse_pair(o.shape_degree, "--shape-degree", "FIBER,WAVE", &to->shape_degree_fibre, &to->shape_degree_wave, e);
+    if (st == SPX_OK)
+        st = parse_pair(o.hsize, "--hsize", "X,Y", &to->hsizex, &to->hsizey, e);
+    const size_t nbundle = (nspec + to->bundle_size - 1) / to->bundle_size;
+    size_t count = 0;
+    if (st == SPX_OK && o.bundle_range != NULL) {
+        st = spx_parse_slice(o.bundle_range, "--bundle-range", nbundle, &to->bundle_first, &count, e);
+        to->bundle_last = to->bundle_first + count;
+    }
+    return st;
+}
+
+/* Lines of --lines, or those that are known and good enough to be measured. */
+static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err *e)
+{
+    spx_status st = o.lines != NULL ? spx_run_foreign_input(s, o.lines, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = o.lines != NULL ? spx_arc_list_read(o.lines, (spx_medium)o.medium, line, n, e)
+                             : spx_arc_lines(SPX_LAMP_EVERY, line, n, e);
+    size_t kept = 0;
+    for (size_t k = 0; k < *n && st == SPX_OK; k++)
+        if ((*line)[k].quality < SPX_ARC_FAINT)
+            (*line)[kept++] = (*line)[k];
+    *n = kept;
+    return st;
+}
+
+static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
+{
+    spx_input *in;
+    if ((x->image = spx_alloc(s->ninput, sizeof *x->image, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
+        st = spx_run_input(s, i, &in, e);
+        if (st == SPX_OK)
+            st = spx_image_read(in->file, &x->image[x->n++], e);
+    }
+    return st;
+}
+
+/* Pixels that are not numbers, and not masked. */
+static size_t count_nans(const exposures *x)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        for (size_t k = 0; k < x->image[i].ny * x->image[i].nx; k++)
+            n += x->image[i].mask[k] == 0 && !(isfinite(x->image[i].data[k]) && isfinite(x->image[i].ivar[k]));
+    return n;
+}
+
+static spx_status report(spx_run *s, const spx_psffit *f, size_t nan, spx_err *e)
+{
+    static const struct {
+        unsigned flag;
+        const char *what;
+    } flags[] = {{SPX_PSF_DEAD, "have no light: traces are those of their neighbours"},
+                 {SPX_PSF_FEWLINES, "have fewer than two lines a term of the trace: try a lower --trace-degree"},
+                 {SPX_PSF_RANGE, "reach beyond their last lines: /psf/valid_range says where traces hold"},
+                 {SPX_PSF_BADFIT, "are fitted badly: see --model"},
+                 {SPX_PSF_MOVED, "lie far from where their neighbours say"},
+                 {SPX_PSF_MASKED, "are masked over more than half of their spots"},
+                 {SPX_PSF_BUNDLE, "are of bundles that were not fitted: values of --start"},
+                 {SPX_PSF_NOTCONVERGED, "are of bundles whose fit has not converged: try more --max-iterations"}};
+    double chi2 = 0, npix = 0, kms = 0, x = 0, y = 0;
+    size_t good = 0, nused = 0, nfound = 0, nwrong = 0, nseen = 0;
+    for (size_t i = 0; i < f->nspec; i++) {
+        chi2 += f->fibre[i].chi2 * (double)f->fibre[i].npix;
+        npix += (double)f->fibre[i].npix;
+        if (f->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE))
+            continue;
+        kms += f->fibre[i].wave_error_kms;
+        x += f->fibre[i].x_error;
+        y += f->fibre[i].y_error;
+        good++;
+    }
+    const double n = good > 0 ? (double)good : 1;
+    for (size_t l = 0; l < f->nline; l++) {
+        nfound += !f->line[l].listed;
+        nseen += f->line[l].nfibre > 0;
+        nused += f->line[l].used && f->line[l].nfibre > 0;
+        nwrong += f->line[l].listed && !f->line[l].used;
+    }
+    spx_note("%zu of %zu fibres fitted to %zu lines: errors %.4f pixel in x, %.4f in y, %.3f km/s; chi2 %.3f a pixel",
+             good, f->nspec, nused, x / n, y / n, kms / n, npix > 0 ? chi2 / npix : 0);
+    for (size_t l = 0; l < f->nline; l++)
+        if (f->line[l].listed && !f->line[l].used)
+            spx_warn("line %s %.3f: found at %+.4f +- %.4f Angstrom from there: left out of the wavelengths",
+                     f->line[l].element, f->line[l].wavelength, f->line[l].delta, f->line[l].delta_error);
+        else if (!f->line[l].listed)
+            spx_detail("light at %.3f that is not listed (%s), %.0f electrons",
+                       f->line[l].wavelength + f->line[l].delta,
+                       f->line[l].element[0] != '\0' ? f->line[l].element : "unknown", f->line[l].flux);
+    if (f->ndisagree > 0)
+        spx_warn(
+            "%zu lines are off by more than 5 errors and 0.01 Angstrom, too many to be listed wrong: is the list in "
+            "another --medium, or --trace-degree too low?",
+            f->ndisagree);
+    if (nfound > 0)
+        spx_note("%zu lines that are not listed: in the model, not in the wavelengths (-v names them)", nfound);
+    if (nan > 0)
+        spx_warn("%zu pixels are not numbers: masked", nan);
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < sizeof flags / sizeof *flags && st == SPX_OK; k++) {
+        size_t count = 0;
+        if (flags[k].flag == SPX_PSF_BUNDLE && o.bundle_range != NULL)
+            continue;
+        for (size_t i = 0; i < f->nspec; i++)
+            count += (f->fibre[i].status & flags[k].flag) != 0;
+        if (count > 0)
+            spx_warn("%zu of %zu fibres %s", count, f->nspec, flags[k].what);
+    }
+    const struct {
+        const char *name;
+        size_t value;
+    } counts[] = {{"fibres_fitted", good}, {"lines_used", nused},   {"lines_seen", nseen},
+                  {"lines_found", nfound}, {"lines_wrong", nwrong}, {"pixels_not_numbers", nan}};
+    for (size_t k = 0; k < sizeof counts / sizeof *counts && st == SPX_OK; k++)
+        st = spx_run_record(s, counts[k].name, e, "%zu", counts[k].value);
+    return st == SPX_OK ? spx_run_record(s, "chi2", e, "%.6g", npix > 0 ? chi2 / npix : 0) : st;
+}
+
+static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, spx_err *e)
+{
+    hid_t file, side;
+    spx_status st = spx_run_output(s, "psf", &file, e);
+    if (st == SPX_OK)
+        st = spx_psf_write(file, psf, e);
+    if (st == SPX_OK)
+        st = spx_psffit_write(file, fit, e);
+    if (st == SPX_OK && o.model != NULL) {
+        st = spx_run_side_output(s, o.model, "psffit", &side, e);
+        if (st == SPX_OK)
+            st = spx_psffit_write_model(side, fit, e);
+    }
+    if (st == SPX_OK)
+        st = report(s, fit, nan, e);
+    return st == SPX_OK ? spx_run_commit(s, e) : st;
+}
+
+static spx_status run(spx_run *s, spx_err *e)
+{
+    exposures x = {0};
+    spx_psf start = {0}, psf = {0};
+    spx_psffit fit = {0};
+    spx_arc_line *line = NULL;
+    spx_psffit_options ko;
+    size_t nline = 0, nan = 0;
+    if (o.start == NULL)
+        return spx_fail(e, SPX_EUSAGE,
+                        "--start PSF is needed: traces and PSF to begin with, such as those of another "
+                        "night");
+    if (o.fix == FIX_SHAPE && o.shape_given)
+        return spx_fail(e, SPX_EUSAGE, "--fix shape and --hermite-degree contradict each other");
+    if (strcmp(s->common.device, "auto") != 0 && strcmp(s->common.device, "cpu") != 0)
+        spx_warn("--device %s: there is no CUDA version of this fit: computed on the CPU", s->common.device);
+    spx_run_step(s, "read");
+    spx_status st = spx_psf_file_read(s, o.start, &start, e);
+    if (st == SPX_OK)
+        st = kernel_options(s, start.nspec, &ko, e);
+    if (st == SPX_OK)
+        st = read_lines(s, &line, &nline, e);
+    if (st == SPX_OK)
+        st = read_exposures(s, &x, e);
+    spx_run_step(s, "fit");
+    if (st == SPX_OK) {
+        const spx_psffit_input in = {.nexp = x.n, .image = x.image, .start = &start, .nline = nline, .line = line};
+        nan = count_nans(&x);
+        ko.progress = spx_progress_start(s->common.progress, "fit", "bundles",
+                                         2 * ((start.nspec + ko.bundle_size - 1) / ko.bundle_size));
+        st = spx_psffit_make(&in, &ko, &psf, &fit, e);
+        spx_progress_end(ko.progress);
+    }
+    spx_run_step(s, "write");
+    if (st == SPX_OK)
+        st = write(s, &psf, &fit, nan, e);
+    for (size_t i = 0; i < x.n; i++)
+        spx_image_free(&x.image[i]);
+    spx_free(x.image);
+    spx_free(line);
+    spx_psf_free(&start);
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static const spx_program program = {.name = "specx-psf",
+                                        .summary = "traces, wavelengths and PSF of a camera, from arcs",
+                                        .usage = "[OPTION...] [FILE...]",
+                                        .example = "specx-psf --start psf.h5 -o psf-new.h5 arc-1.h5 arc-2.h5",
+                                        .options = options,
+                                        .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
+                                        .run = run};
+    spx_err_options(spx_kernel_options);
+    return spx_main(&program, argc, argv);
+}
