@@ -38,7 +38,8 @@ typedef struct {
 } spectrum;
 
 typedef struct {
-    const spx_image *arc;
+    size_t narc;
+    const spx_image *arc; /* [narc] */
     const spx_cold_options *o;
     spx_cold_traces t;
     size_t nwave;
@@ -70,35 +71,40 @@ static spx_status check_options(const spx_cold_options *o, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status check_images(const spx_image *flat, const spx_image *arc, spx_err *e)
+static spx_status check_images(const spx_image *flat, size_t narc, const spx_image *arc, spx_err *e)
 {
-    if (flat->nx != arc->nx || flat->ny != arc->ny)
-        return spx_fail(e, SPX_EINPUT, "the flat has %zu x %zu pixels, the arc %zu x %zu", flat->nx, flat->ny, arc->nx,
-                        arc->ny);
-    if (flat->camera[0] != '\0' && arc->camera[0] != '\0' && strcmp(flat->camera, arc->camera) != 0)
-        return spx_fail(e, SPX_EINPUT, "the flat is of camera %s, the arc of camera %s", flat->camera, arc->camera);
-    return SPX_OK;
+    for (size_t k = 0; k < narc; k++) {
+        if (flat->nx != arc[k].nx || flat->ny != arc[k].ny)
+            return spx_fail(e, SPX_EINPUT, "the flat has %zu x %zu pixels, the arc %zu x %zu", flat->nx, flat->ny,
+                            arc[k].nx, arc[k].ny);
+        if (flat->camera[0] != '\0' && arc[k].camera[0] != '\0' && strcmp(flat->camera, arc[k].camera) != 0)
+            return spx_fail(e, SPX_EINPUT, "the flat is of camera %s, the arc of camera %s", flat->camera,
+                            arc[k].camera);
+    }
+    return narc > 0 ? SPX_OK : spx_fail(e, SPX_EUSAGE, "no arc");
 }
 
 /* ---- spectra of the arc ---- */
 
-/* Sums columns about a trace: v[ny], error[ny]; NaN where a pixel of the trace's core is not good. */
+/* Sums columns about a trace, of all arcs: v[ny], error[ny]; NaN where a pixel of the trace's core is not good. */
 static void sum_along(const work *w, size_t fibre, double *v, double *error)
 {
-    const spx_image *im = w->arc;
-    const long half = lround(fmax(1.0, fmin(2.0 * w->t.sigma, 0.5 * (w->t.pitch - 1.0))));
+    const long nx = (long)w->arc->nx, half = lround(fmax(1.0, fmin(2.0 * w->t.sigma, 0.5 * (w->t.pitch - 1.0))));
     const double core = fmax(1.0, 1.5 * w->t.sigma);
-    for (size_t r = 0; r < im->ny; r++) {
+    for (size_t r = 0; r < w->arc->ny; r++) {
         const double x = spx_cold_column(&w->t, fibre, (double)r);
         double sum = 0.0, variance = 0.0;
-        int good = x > -0.5 && x < (double)im->nx - 0.5;
+        int good = x > -0.5 && x < (double)nx - 0.5;
         for (long c = lround(x) - half; c <= lround(x) + half && good; c++) {
-            const size_t p = r * im->nx + (size_t)(c < 0 ? 0 : c);
-            if (c >= 0 && c < (long)im->nx && im->mask[p] == 0 && im->ivar[p] > 0.0f && isfinite(im->data[p])) {
-                sum += im->data[p];
-                variance += 1.0 / im->ivar[p];
-            } else
-                good = fabs((double)c - x) > core;
+            const size_t p = r * w->arc->nx + (size_t)(c < 0 ? 0 : c);
+            for (size_t k = 0; k < w->narc && good; k++) {
+                const spx_image *im = &w->arc[k];
+                if (c >= 0 && c < nx && im->mask[p] == 0 && im->ivar[p] > 0.0f && isfinite(im->data[p])) {
+                    sum += im->data[p];
+                    variance += 1.0 / im->ivar[p];
+                } else
+                    good = fabs((double)c - x) > core;
+            }
         }
         v[r] = good && variance > 0.0 ? sum : NAN;
         error[r] = sqrt(variance);
@@ -553,14 +559,15 @@ static spx_status wavelengths(work *w, size_t nline, const spx_arc_line *line, s
     return st;
 }
 
-spx_status spx_cold_start(const spx_image *flat, const spx_image *arc, size_t nline, const spx_arc_line *line,
-                          const spx_cold_options *o, spx_psf *psf, spx_cold_report *report, spx_err *e)
+spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *arc, size_t nline,
+                          const spx_arc_line *line, const spx_cold_options *o, spx_psf *psf, spx_cold_report *report,
+                          spx_err *e)
 {
-    work w = {.arc = arc, .o = o, .report = report};
+    work w = {.narc = narc, .arc = arc, .o = o, .report = report};
     *report = (spx_cold_report){0};
     spx_status st = check_options(o, e);
     if (st == SPX_OK)
-        st = check_images(flat, arc, e);
+        st = check_images(flat, narc, arc, e);
     if (st == SPX_OK)
         st = spx_cold_find_traces(flat, o, &w.t, e);
     if (st == SPX_OK) {

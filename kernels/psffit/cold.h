@@ -61,13 +61,14 @@ typedef struct {
     size_t nfew;  /* fibres that take the wavelengths of their neighbours, for want of lines */
 } spx_cold_report;
 
-/* Start of a fit from an exposure of a flat and one of arcs, of equal size; line[nline]: the list, by wavelength. Fills
- * zeroed *psf (type Gauss-Hermite of degree 0, with status, bundle and the widths; spx_psf_free(), also after an error)
- * and *report, as far as it got. Fibres without light are flagged SPX_PSF_DEAD and have their place in the pattern,
- * with the trace of their neighbours; those without lines, SPX_PSF_FEWLINES. SPX_EINPUT: images differ in size or
- * camera, too few fibres, no lines, no unique identification; the message names both solutions. SPX_EUSAGE: options out
- * of range. SPX_EIO: memory. */
-spx_status spx_cold_start(const spx_image *flat, const spx_image *arc, size_t nline, const spx_arc_line *line,
-                          const spx_cold_options *o, spx_psf *psf, spx_cold_report *report, spx_err *e) SPX_NODISCARD;
+/* Start of a fit from an exposure of a flat and the sum of arcs, arc[narc], of equal size; line[nline]: the list, by
+ * wavelength. Fills zeroed *psf (type Gauss-Hermite of degree 0, with status, bundle and the widths; spx_psf_free(),
+ * also after an error) and *report, as far as it got. Fibres without light are flagged SPX_PSF_DEAD and have their
+ * place in the pattern, with the trace of their neighbours; those without lines, SPX_PSF_FEWLINES. SPX_EINPUT: images
+ * differ in size or camera, too few fibres, no lines, no unique identification; the message names both solutions.
+ * SPX_EUSAGE: options out of range. SPX_EIO: memory. */
+spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *arc, size_t nline,
+                          const spx_arc_line *line, const spx_cold_options *o, spx_psf *psf, spx_cold_report *report,
+                          spx_err *e) SPX_NODISCARD;
 
 #endif

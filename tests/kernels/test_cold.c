@@ -64,7 +64,7 @@ static spx_status start(const spx_image *flat, const spx_image *arc, unsigned la
     size_t n = 0;
     spx_status st = spx_arc_lines(lamps, &line, &n, e);
     if (st == SPX_OK)
-        st = spx_cold_start(flat, arc, n, line, o, psf, r, e);
+        st = spx_cold_start(flat, 1, arc, n, line, o, psf, r, e);
     spx_free(line);
     return st;
 }
@@ -303,6 +303,44 @@ static void test_damage(void)
     spx_psf_free(&psf);
     spx_image_free(&flat);
     spx_image_free(&arc);
+}
+
+/* Two arcs with a lamp each, of which neither is enough, and a masked row in one. */
+static void test_two(void)
+{
+    cold_scene s = small();
+    spx_cold_options o = options(&s);
+    spx_image flat = {0}, arc[2] = {{0}};
+    spx_psf psf = {0};
+    spx_cold_report r;
+    spx_err e = {0};
+    spx_arc_line *line = NULL;
+    size_t n = 0;
+    s.unlisted = 0;
+    s.hits = 0;
+    s.quality = SPX_ARC_BRIGHT;
+    cold_flat(&s, &flat);
+    s.lamps = SPX_LAMP_NE;
+    cold_arc(&s, &arc[0]);
+    s.lamps = SPX_LAMP_AR | SPX_LAMP_KR;
+    s.seed++;
+    cold_arc(&s, &arc[1]);
+    for (size_t c = 0; c < s.nx; c++)
+        arc[1].mask[700 * s.nx + c] = 1;
+    CHECK(spx_arc_lines(SPX_LAMP_NE | SPX_LAMP_AR | SPX_LAMP_KR, &line, &n, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_cold_start(&flat, 2, arc, n, line, &o, &psf, &r, &e) == SPX_OK, "%s", spx_err_text(&e));
+    const size_t both = r.best.nline;
+    const errors d = compare(&s, &psf, 0);
+    CHECK(d.x < 0.04 && d.y < 0.05, "two arcs: x %.4f, y %.4f", d.x, d.y);
+    spx_psf_free(&psf);
+    psf = (spx_psf){0};
+    const spx_status st = spx_cold_start(&flat, 1, arc, n, line, &o, &psf, &r, &e);
+    CHECK(st == SPX_EINPUT || r.best.nline < both, "one of two arcs has %zu lines, both %zu", r.best.nline, both);
+    spx_free(line);
+    spx_psf_free(&psf);
+    spx_image_free(&flat);
+    for (int k = 0; k < 2; k++)
+        spx_image_free(&arc[k]);
 }
 
 /* Few lines: the degree falls. */
@@ -565,6 +603,7 @@ int main(void)
     test_number();
     test_scenes();
     test_damage();
+    test_two();
     test_few();
     test_bad();
     camera(all, all, 40, 0.03);
