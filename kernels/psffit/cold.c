@@ -17,6 +17,8 @@
 #define SHARP  8.0
 #define NARROW 0.6
 #define BROAD  2.0
+/* Part of a trace's profile that has to be good. */
+#define WHOLE 0.25
 /* Rows that a fibre's lines may lie above or below its neighbour's. */
 #define REACH 6.0
 /* Rows beyond the CCD that the series cover. */
@@ -86,28 +88,33 @@ static spx_status check_images(const spx_image *flat, size_t narc, const spx_ima
 
 /* ---- spectra of the arc ---- */
 
-/* Sums columns about a trace, of all arcs: v[ny], error[ny]; NaN where a pixel of the trace's core is not good. */
+/* Light of a trace in each row, of all arcs together: v[ny], error[ny]. Least squares of a Gaussian profile p at the
+ * trace, sum p d / sum p^2 over good pixels, so that a bad column costs little; NaN where they have less than WHOLE of
+ * sum p^2. */
 static void sum_along(const work *w, size_t fibre, double *v, double *error)
 {
+    const double sigma2 = w->t.sigma * w->t.sigma + 1.0 / 12.0, norm = 1.0 / sqrt(2.0 * M_PI * sigma2);
     const long nx = (long)w->arc->nx, half = lround(fmax(1.0, fmin(2.0 * w->t.sigma, 0.5 * (w->t.pitch - 1.0))));
-    const double core = fmax(1.0, 1.5 * w->t.sigma);
     for (size_t r = 0; r < w->arc->ny; r++) {
-        const double x = spx_cold_column(&w->t, fibre, (double)r);
-        double sum = 0.0, variance = 0.0;
-        int good = x > -0.5 && x < (double)nx - 0.5;
-        for (long c = lround(x) - half; c <= lround(x) + half && good; c++) {
-            const size_t p = r * w->arc->nx + (size_t)(c < 0 ? 0 : c);
-            for (size_t k = 0; k < w->narc && good; k++) {
-                const spx_image *im = &w->arc[k];
-                if (c >= 0 && c < nx && im->mask[p] == 0 && im->ivar[p] > 0.0f && isfinite(im->data[p])) {
-                    sum += im->data[p];
-                    variance += 1.0 / im->ivar[p];
-                } else
-                    good = fabs((double)c - x) > core;
+        const double x = spx_cold_column(&w->t, fibre, (double)r), at = fmax(-1e6, fmin(1e6, x));
+        double all = 0.0, good = 0.0, sum = 0.0, variance = 0.0;
+        for (long c = lround(at) - half; c <= lround(at) + half; c++) {
+            const double p = norm * exp(-0.5 * ((double)c - at) * ((double)c - at) / sigma2);
+            const size_t k = r * w->arc->nx + (size_t)(c < 0 ? 0 : c);
+            int known = c >= 0 && c < nx;
+            all += p * p;
+            for (size_t a = 0; a < w->narc && known; a++)
+                known = w->arc[a].mask[k] == 0 && w->arc[a].ivar[k] > 0.0f && isfinite(w->arc[a].data[k]);
+            if (!known)
+                continue;
+            good += p * p;
+            for (size_t a = 0; a < w->narc; a++) {
+                sum += p * w->arc[a].data[k];
+                variance += p * p / w->arc[a].ivar[k];
             }
         }
-        v[r] = good && variance > 0.0 ? sum : NAN;
-        error[r] = sqrt(variance);
+        v[r] = good > WHOLE * all ? sum / good : NAN;
+        error[r] = good > 0.0 ? sqrt(variance) / good : 0.0;
     }
 }
 

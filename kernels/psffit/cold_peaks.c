@@ -84,11 +84,13 @@ size_t spx_cold_peaks(size_t n, const double *v, const double *error, const doub
         const double low = background != NULL ? background[c] : lowest(n, v, c, 8 * reach), top = v[c] - low;
         if (!(top > sharpest * error[c]))
             continue;
-        int known = 1;
-        for (size_t d = 1; d <= step; d++)
-            known &= isfinite(v[c - d]) && isfinite(v[c + d]);
-        if (!known) {
-            if (spoilt != NULL)
+        int left = 1, right = 1;
+        for (size_t d = 1; d <= step; d++) {
+            left &= isfinite(v[c - d]) != 0;
+            right &= isfinite(v[c + d]) != 0;
+        }
+        if (!left || !right) {
+            if (spoilt != NULL && !right) /* a line has two sides */
                 ++*spoilt;
             continue;
         }
