@@ -144,15 +144,37 @@ linked() {
 
 @test "a PSF of another type stays generic, with a warning, and is refused where a PSF is asked for" {
     need_shared data/formats/psf-gausshermite2_boss_r2.fits
-    local psf=$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits
+    local psf=odd.fits
+    LC_ALL=C sed 's/GAUSS-HERMITE2/PIXELATED-SPOT/' "$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits" >"$psf"
     run --separate-stderr fits2h5 -o p.h5 "$psf"
     [ "$status" -eq 0 ]
-    [[ $stderr == *GAUSS-HERMITE2*GAUSS-HERMITE,* ]]
+    [[ $stderr == *PIXELATED-SPOT*GAUSS-HERMITE,* ]]
     rm p.h5
-    fails_with 3 '*GAUSS-HERMITE2*' fits2h5 --as psf -o p.h5 "$psf"
+    fails_with 3 '*PIXELATED-SPOT*' fits2h5 --as psf -o p.h5 "$psf"
     fits2h5 -q -o both.h5 "$BATS_FILE_TMPDIR/image.fits" "$psf"
     rm -f out.h5
     fails_with 3 '*psf*' specx-extract -o out.h5 both.h5
+}
+
+@test "a BOSS PSF of two cores, and the way back" {
+    need_shared data/formats/psf-gausshermite2_boss_r2.fits
+    local psf=$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits d
+    fits2h5 -o p.h5 "$psf"
+    h5check p.h5
+    [[ $(h5dump -a /psf/psftype p.h5) == *'"gauss-hermite2"'* && $(h5dump -a /psf/version p.h5) == *'"2.0"'* ]]
+    [[ $(h5dump -a /psf/ghdegx2 p.h5) == *'(0): 3'* && $(h5dump -a /psf/camera p.h5) == *'"r2"'* ]]
+    # X of fibre 0, as the file has it
+    [[ $(h5dump -y -m %.9g -d /psf/xtrace -s 0,0 -c 1,3 p.h5) == *250.110913*6.59699197*-10.4649874* ]]
+    h52fits p.h5 | cmp - "$psf"
+    h52fits --as psf p.h5 -o q.fits
+    fits2h5 -o q.h5 q.fits
+    h5check q.h5
+    for d in xtrace ytrace coeff param; do h5diff -v p.h5 q.h5 "/psf/$d" | grep -q '^0 differences'; done
+    # what is missing is named
+    LC_ALL=C sed 's/GHNSIG/GHNSIC/' "$psf" >lacks.fits
+    fails_with 3 '*lacks.fits*GHNSIG*' fits2h5 -o x.h5 lacks.fits
+    LC_ALL=C sed 's/GHDEGX2 /GHDEGX3 /' "$psf" >lacks.fits
+    fails_with 3 '*lacks.fits*GHDEGX2*' fits2h5 -o x.h5 lacks.fits
 }
 
 @test "libraries in one file" {

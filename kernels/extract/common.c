@@ -10,7 +10,7 @@
 #include "num/blas.h"
 #include "num/stat.h"
 #include "psf/psf.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 
 /* Share of masked pixels under the traces above which an extraction is refused. */
 #define MAX_MASKED 0.95
@@ -48,7 +48,7 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail_remedy(e, SPX_EUSAGE, "give other {spectra}",
                                "fibres %zu to %zu wanted, but the PSF has 0 to %zu", o->first, o->first + o->nspec,
                                psf->nspec);
-    const spx_status st = spx_psf_require(psf, 0, "the extraction", NULL, e);
+    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS, "the extraction", NULL, e);
     if (st != SPX_OK)
         return st;
     if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
@@ -73,6 +73,13 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
     if (!isfinite(o->psf_error * o->psf_error))
         return spx_fail(e, SPX_EUSAGE, "{psf_error} %g: must not be so large", o->psf_error);
     return SPX_OK;
+}
+
+const char *spx_extract_on_cpu_only(const spx_psf *psf)
+{
+    if (!spx_psf_plain_spots(psf))
+        return "their spots are no plain Gauss-Hermite series";
+    return NULL;
 }
 
 /* ivar of every pixel that may be used, 0 for the others; counts both kinds of refusal. */

@@ -37,6 +37,9 @@ static inline int spx_extract_screens(const spx_extract_options *o)
 /* SPX_EUSAGE when the options make no sense for this PSF. */
 spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e);
 
+/* Why a PSF can be extracted on the CPU only: NULL where devices take it. */
+const char *spx_extract_on_cpu_only(const spx_psf *psf);
+
 /* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw); after spx_extract_check(). */
 size_t spx_extract_nwave(const spx_extract_options *o);
 

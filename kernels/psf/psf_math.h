@@ -1,4 +1,5 @@
-/* Provides one spot of a Gauss-Hermite PSF, for host and device.
+/* Provides traces and Gauss-Hermite functions of a PSF, for host and device; spots that are made of them:
+ * psf/spot_math.h.
  *
  * Plain inline functions on plain data: no allocation, no errors but a return value. Compiled as C for the host and as
  * CUDA for a device (where the pointers inside spx_psf are device pointers).
@@ -22,7 +23,8 @@ typedef enum {
     SPX_SPOT_OK = 0,
     SPX_SPOT_CENTRE, /* trace centre is not finite, or beyond SPX_SPOT_FAR */
     SPX_SPOT_SIGMA,  /* GHSIGX or GHSIGY is not finite or not above 0 */
-    SPX_SPOT_EMPTY   /* no positive pixel, or a coefficient that is not finite */
+    SPX_SPOT_EMPTY,  /* no positive pixel, or a coefficient that is not finite */
+    SPX_SPOT_DENSE   /* spx_psf_spot_factors(): spots of this kind are not separable */
 } spx_spot_status;
 
 typedef struct {
@@ -150,80 +152,6 @@ SPX_HD void spx_gauss_hermite(int deg, int n, double d, double sigma, double *g)
             here = above;
         }
     }
-}
-
-/* Length of the workspace of spx_psf_spot(), doubles. */
-SPX_HD size_t spx_psf_spot_work(const spx_psf *p)
-{
-    size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
-    return p->ndeg + (size_t)(p->ghdegx + 1) * nx + (size_t)(p->ghdegy + 1) * ny + nx;
-}
-
-/* Computes the spot of (fibre, lambda): its place in *at and its pixels in spot[ny][nx], none negative, sum 1. S[y][x]
- * = sum_ij GH-i-j g_i(x) g_j(y), negative pixels clipped to 0, then divided by the sum. `work`: spx_psf_spot_work()
- * doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN). spx_psf_index() must have been called on *p; fibre <
- * p->nspec. */
-SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work, double *spot,
-                                    spx_spot *at)
-{
-    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
-    const size_t npix = (size_t)nx * (size_t)ny, row = p->nspec * p->ndeg;
-    double *basis = work, *gx = basis + p->ndeg, *gy = gx + (size_t)(p->ghdegx + 1) * (size_t)nx,
-           *across = gy + (size_t)(p->ghdegy + 1) * (size_t)ny;
-    for (size_t k = 0; k < npix; k++)
-        spot[k] = 0.0;
-    spx_spot_status st = spx_psf_spot_place(p, fibre, lambda, at);
-    if (st != SPX_SPOT_OK)
-        return st;
-
-    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), basis);
-    const double *coeff = p->coeff + fibre * p->ndeg;
-    double sigx = 0.0, sigy = 0.0;
-    for (size_t k = 0; k < p->ndeg; k++) {
-        sigx += coeff[(size_t)p->sigx * row + k] * basis[k];
-        sigy += coeff[(size_t)p->sigy * row + k] * basis[k];
-    }
-    if (!(sigx > 0.0 && sigy > 0.0 && sigx < SPX_SPOT_FAR && sigy < SPX_SPOT_FAR))
-        return SPX_SPOT_SIGMA;
-
-    spx_gauss_hermite(p->ghdegx, nx, at->dx, sigx, gx);
-    spx_gauss_hermite(p->ghdegy, ny, at->dy, sigy, gy);
-    for (int j = 0; j <= p->ghdegy; j++) {
-        for (int x = 0; x < nx; x++)
-            across[x] = 0.0;
-        for (int i = 0; i <= p->ghdegx; i++) {
-            int par = p->gh[i + (p->ghdegx + 1) * j];
-            if (par < 0)
-                continue;
-            double c = 0.0;
-            for (size_t k = 0; k < p->ndeg; k++)
-                c += coeff[(size_t)par * row + k] * basis[k];
-            const double *gxi = gx + (size_t)i * (size_t)nx;
-            for (int x = 0; x < nx; x++)
-                across[x] += c * gxi[x];
-        }
-        const double *gyj = gy + (size_t)j * (size_t)ny;
-        for (int y = 0; y < ny; y++)
-            for (int x = 0; x < nx; x++)
-                spot[(size_t)y * (size_t)nx + (size_t)x] += gyj[y] * across[x];
-    }
-
-    double sum = 0.0;
-    int finite = 1;
-    for (size_t k = 0; k < npix; k++) {
-        finite &= isfinite(spot[k]) != 0;
-        spot[k] = spot[k] > 0.0 ? spot[k] : 0.0;
-        sum += spot[k];
-    }
-    double scale = finite && sum > 0.0 && isfinite(sum) ? 1.0 / sum : 0.0;
-    if (!(scale > 0.0 && isfinite(scale))) {
-        for (size_t k = 0; k < npix; k++)
-            spot[k] = 0.0;
-        return SPX_SPOT_EMPTY;
-    }
-    for (size_t k = 0; k < npix; k++)
-        spot[k] *= scale;
-    return SPX_SPOT_OK;
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 #include "sim/sim_mixture.h"
@@ -93,7 +93,7 @@ static spx_status check(const spx_psf *psf, size_t nspec, const int32_t *fiber, 
 {
     if (psf->gh == NULL)
         return spx_fail(e, SPX_EBUG, "the PSF was not indexed");
-    const spx_status st = spx_psf_require(psf, 0, "the simulator", NULL, e);
+    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS, "the simulator", NULL, e);
     if (st != SPX_OK)
         return st;
     if (nwave < 2)

@@ -62,7 +62,7 @@ spx_spot_status spx_sim_mixture_spot(const spx_sim_mixture *m, const spx_psf *ps
     spx_spot_status st = spx_psf_spot_place(psf, fibre, lambda, at);
     if (st != SPX_SPOT_OK)
         return st;
-    spx_legendre_basis(psf->ndeg, spx_psf_u(psf->wmin, psf->wmax, lambda), basis);
+    spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, fibre, lambda), basis);
     const double *c = psf->coeff + fibre * psf->ndeg;
     const double sx = spx_basis_sum((int)psf->ndeg, c + (size_t)psf->sigx * row, basis);
     const double sy = spx_basis_sum((int)psf->ndeg, c + (size_t)psf->sigy * row, basis);

@@ -2,7 +2,7 @@
 #ifndef SPX_SIM_MIXTURE_H
 #define SPX_SIM_MIXTURE_H
 
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "sim/sim.h"
 
 enum { SPX_SIM_COMPONENTS = 32 };

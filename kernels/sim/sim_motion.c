@@ -217,7 +217,8 @@ static spx_status widen(const spx_sim_motion *m, spx_psf *p, spx_err *e)
         for (size_t f = 0; f < p->nspec; f++) {
             const double *old = p->coeff + (par * p->nspec + f) * p->ndeg;
             double *out = coeff + (par * p->nspec + f) * to;
-            int q = (int)par == p->sigx ? SPX_SIM_WX : (int)par == p->sigy ? SPX_SIM_WY : -1;
+            const int is = (int)par; /* an absent row is -1 */
+            int q = is == p->sigx || is == p->sigx2 ? SPX_SIM_WX : is == p->sigy || is == p->sigy2 ? SPX_SIM_WY : -1;
             if (q < 0)
                 memcpy(out, old, p->ndeg * sizeof *out);
             else

@@ -93,12 +93,15 @@ spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
     double version;
     note[0] = 0;
     if (psf_type(f, type, &version)) {
-        if (strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0))
+        if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||
+            (strcmp(type, "GAUSS-HERMITE2") == 0 && (version == 1.0 || version == 2.0)))
             return SPX_FITS_AS_PSF;
         for (char *c = type; *c; c++)
             if (*c < 32 || *c > 126)
                 *c = '?';
-        snprintf(note, size, "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3",
+        snprintf(note, size,
+                 "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3, and "
+                 "GAUSS-HERMITE2, version 1 or 2",
                  type, version);
         return SPX_FITS_AS_GENERIC;
     }
@@ -420,6 +423,13 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
         (st = need_int(f, table, "HSIZEX", &psf.hsizex, e)) != SPX_OK ||
         (st = need_int(f, table, "HSIZEY", &psf.hsizey, e)) != SPX_OK)
         goto done;
+    char type[32];
+    if (psf_type(f, type, &v) && strcmp(type, "GAUSS-HERMITE2") == 0) {
+        psf.type = SPX_PSF_GAUSS_HERMITE2;
+        if ((st = need_int(f, table, "GHDEGX2", &psf.ghdegx2, e)) != SPX_OK ||
+            (st = need_int(f, table, "GHDEGY2", &psf.ghdegy2, e)) != SPX_OK)
+            goto done;
+    }
     psf.psferr = spx_cards_double(&h->header, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
     if (spx_cards_double(&h->header, "NPIX_X", &v) && v > 0.0 && v < 1e6)
         psf.npix_x = (size_t)v;

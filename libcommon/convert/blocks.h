@@ -10,15 +10,15 @@
 #include "fits/scan.h"
 
 typedef enum {
-    SPX_FITS_AS_GENERIC,  /* not recognised: HDUs only */
-    SPX_FITS_AS_IMAGE,    /* DESI preproc: HDUs IMAGE, IVAR, MASK, (READNOISE), (FIBERMAP) */
-    SPX_FITS_AS_PSF,      /* DESI PSF, PSFTYPE GAUSS-HERMITE, PSFVER 2 or 3: HDUs XTRACE, YTRACE, PSF; or PSFVER 2 with
-                           * traces in rows X and Y of the table */
-    SPX_FITS_AS_FRAME,    /* DESI frame, cframe, sframe: HDUs FLUX, IVAR, WAVELENGTH, ... */
-    SPX_FITS_AS_SPECTRA,  /* DESI spectra, coadd: HDUs B_WAVELENGTH, B_FLUX, B_IVAR, ... */
-    SPX_FITS_AS_SPECTRUM, /* spectra of other surveys and instruments (convert/spectrum/spectrum.h) */
-    SPX_FITS_AS_LIBRARY,  /* a whole library of model spectra */
-    SPX_FITS_AS_MODEL,    /* one model spectrum of a library (PHOENIX) */
+    SPX_FITS_AS_GENERIC, /* not recognised: HDUs only */
+    SPX_FITS_AS_IMAGE,   /* DESI preproc: HDUs IMAGE, IVAR, MASK, (READNOISE), (FIBERMAP) */
+    SPX_FITS_AS_PSF, /* DESI or BOSS PSF, PSFTYPE GAUSS-HERMITE, PSFVER 2 or 3, or GAUSS-HERMITE2: HDUs XTRACE, YTRACE,
+                      * PSF; or PSFVER 2 with traces in rows X and Y of the table */
+    SPX_FITS_AS_FRAME,      /* DESI frame, cframe, sframe: HDUs FLUX, IVAR, WAVELENGTH, ... */
+    SPX_FITS_AS_SPECTRA,    /* DESI spectra, coadd: HDUs B_WAVELENGTH, B_FLUX, B_IVAR, ... */
+    SPX_FITS_AS_SPECTRUM,   /* spectra of other surveys and instruments (convert/spectrum/spectrum.h) */
+    SPX_FITS_AS_LIBRARY,    /* a whole library of model spectra */
+    SPX_FITS_AS_MODEL,      /* one model spectrum of a library (PHOENIX) */
     SPX_FITS_AS_WAVELENGTH, /* wavelengths of model spectra */
     SPX_FITS_PRODUCTS
 } spx_fits_product;

@@ -80,7 +80,8 @@ static spx_table *parameters(const spx_psf *p, spx_err *e)
     return t;
 }
 
-spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
+/* Numbers in the header of the table of parameters. */
+static spx_status set_numbers(spx_cards *h, const spx_psf *p, spx_err *e)
 {
     const struct {
         const char *key;
@@ -93,10 +94,101 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
                   {"NPARAMS", (long)p->npar, "number of PSF parameters"},
                   {"LEGDEG", (long)p->ndeg - 1, "degree of the parameters' Legendre series"},
                   {"GHDEGX", p->ghdegx, "highest Hermite order along columns"},
-                  {"GHDEGY", p->ghdegy, "highest Hermite order along rows"}};
+                  {"GHDEGY", p->ghdegy, "highest Hermite order along rows"},
+                  {"GHDEGX2", p->ghdegx2, "the same of the second core"},
+                  {"GHDEGY2", p->ghdegy2, "the same of the second core"}};
+    const size_t n = sizeof number / sizeof *number - (p->type == SPX_PSF_GAUSS_HERMITE2 ? 0 : 2);
+    spx_status st = SPX_OK;
+    if (p->camera[0] != '\0')
+        st = spx_cards_set_string(h, "CAMERA", p->camera, NULL, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        st = spx_cards_set_int(h, number[i].key, number[i].value, number[i].comment, e);
+    return st == SPX_OK ? spx_cards_set_double(h, "PSFERR", p->psferr, "fractional error of the model", e) : st;
+}
+
+/* The PSF with its traces as rows X and Y of the parameters, all over one range: *to, whose arrays are its own. */
+static spx_status traces_as_rows(const spx_psf *p, spx_psf *to, spx_err *e)
+{
+    const spx_psf_series *trace[2] = {&p->x, &p->y};
+    size_t n = p->ndeg;
+    for (int k = 0; k < 2; k++) {
+        n = trace[k]->ncoef > n ? trace[k]->ncoef : n;
+        if (trace[k]->wmin != p->wmin || trace[k]->wmax != p->wmax)
+            return spx_fail_remedy(e, SPX_EINPUT, "keep the HDF5 file",
+                                   "psf: traces and parameters have different ranges of wavelengths, which a "
+                                   "GAUSS-HERMITE2 file of this program cannot have");
+    }
+    *to = (spx_psf){.nspec = p->nspec, .npar = p->npar + 2, .ndeg = n, .type = p->type};
+    to->param = spx_alloc(to->npar, sizeof *to->param, e);
+    to->coeff = spx_alloc2(to->npar * p->nspec, n, sizeof *to->coeff, e);
+    if (to->param == NULL || to->coeff == NULL)
+        return SPX_EIO;
+    memcpy(to->param[0], "X", 2);
+    memcpy(to->param[1], "Y", 2);
+    memcpy(to->param + 2, p->param, p->npar * sizeof *p->param);
+    for (size_t row = 0; row < to->npar * p->nspec; row++) {
+        const size_t par = row / p->nspec, f = row % p->nspec;
+        const size_t m = par < 2 ? trace[par]->ncoef : p->ndeg;
+        const double *from = par < 2 ? trace[par]->coef + f * m : p->coeff + ((par - 2) * p->nspec + f) * m;
+        memcpy(to->coeff + row * n, from, m * sizeof *from);
+    }
+    return SPX_OK;
+}
+
+/* A column of one number in all rows. */
+static spx_status add_number(spx_table *t, const char *name, size_t n, double v, spx_err *e)
+{
+    double *all = spx_alloc(n, sizeof *all, e);
+    for (size_t i = 0; all != NULL && i < n; i++)
+        all[i] = v;
+    const spx_status st = all != NULL ? spx_table_add(t, name, H5T_NATIVE_DOUBLE, NULL, all, e) : SPX_EIO;
+    spx_free(all);
+    return st;
+}
+
+/* Writes a GAUSS-HERMITE2 PSF as specex does: one table, with traces as rows X and Y, and the range in every row. */
+static spx_status write_two_cores(spx_fits_out *o, const spx_psf *p, spx_err *e)
+{
+    spx_psf rows = {0};
     spx_cards h = {0};
     spx_table *t = NULL;
-    spx_status st = spx_psf_require(p, 0, "a DESI PSF file", "keep the HDF5 file", e);
+    spx_status st = spx_cards_copy(&h, &p->header, e);
+    if (st == SPX_OK)
+        st = ranges(&h, p->wmin, p->wmax, p->nspec, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_string(&h, "PSFTYPE", "GAUSS-HERMITE2", NULL, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_string(&h, "PSFVER", "2", NULL, e);
+    if (st == SPX_OK)
+        st = set_numbers(&h, p, e);
+    if (st == SPX_OK)
+        st = traces_as_rows(p, &rows, e);
+    if (st == SPX_OK && (t = parameters(&rows, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = add_number(t, "WAVEMIN", rows.npar, p->wmin, e);
+    if (st == SPX_OK)
+        st = add_number(t, "WAVEMAX", rows.npar, p->wmax, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(&h, "NPARAMS", (long)rows.npar, "number of PSF parameters", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(&h, "LEGDEG", (long)rows.ndeg - 1, "degree of the parameters' Legendre series", e);
+    if (st == SPX_OK)
+        st = spx_fits_out_table(o, "PSF", t, &h, e);
+    spx_table_free(t);
+    spx_cards_free(&h);
+    spx_psf_free(&rows);
+    return st;
+}
+
+spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
+{
+    spx_cards h = {0};
+    spx_table *t = NULL;
+    spx_status st =
+        spx_psf_require(p, p->tilt < 0 ? SPX_PSF_SPOTS : 0, "a PSF file of DESI or BOSS", "keep the HDF5 file", e);
+    if (st == SPX_OK && p->type == SPX_PSF_GAUSS_HERMITE2)
+        return write_two_cores(o, p, e);
     if (st == SPX_OK)
         st = trace(o, "XTRACE", &p->x, p->nspec, e);
     if (st == SPX_OK)
@@ -105,12 +197,8 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
         st = spx_cards_copy(&h, &p->header, e);
     if (st == SPX_OK)
         st = ranges(&h, p->wmin, p->wmax, p->nspec, e);
-    if (st == SPX_OK && p->camera[0] != '\0')
-        st = spx_cards_set_string(&h, "CAMERA", p->camera, NULL, e);
-    for (size_t i = 0; i < sizeof number / sizeof *number && st == SPX_OK; i++)
-        st = spx_cards_set_int(&h, number[i].key, number[i].value, number[i].comment, e);
     if (st == SPX_OK)
-        st = spx_cards_set_double(&h, "PSFERR", p->psferr, "fractional error of the model", e);
+        st = set_numbers(&h, p, e);
     if (st == SPX_OK && (t = parameters(p, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
@@ -129,8 +217,8 @@ spx_status spx_psf_read_fits(const char *path, spx_psf *psf, spx_note_list *note
     memset(psf, 0, sizeof *psf);
     spx_status st = spx_fits_open(&f, path, e);
     if (st == SPX_OK && spx_fits_recognise(&f, note, sizeof note) != SPX_FITS_AS_PSF)
-        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "holds no Gauss-Hermite PSF%s%s", note[0] != '\0' ? ": " : "",
-                         note);
+        st = spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "holds no PSF of a known kind%s%s",
+                         note[0] != '\0' ? ": " : "", note);
     if (st == SPX_OK && spx_fits_check_sums(&f, &sums) != SPX_OK)
         st = spx_note_list_add(notes, e, "%s", spx_err_text(&sums));
     /* by way of the block, in memory: there is one reader of these files */

@@ -15,6 +15,7 @@ void spx_psf_free(spx_psf *psf)
     spx_free(psf->param);
     spx_free(psf->coeff);
     spx_free(psf->gh);
+    spx_free(psf->gh2);
     spx_free(psf->wave_range);
     spx_free(psf->valid_range);
     spx_free(psf->status);
@@ -42,6 +43,9 @@ void spx_psf_set_wave_range(spx_psf *psf, double *range)
 
 spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, const char *remedy, spx_err *e)
 {
+    if (!spx_psf_plain_spots(psf) && (can & SPX_PSF_SPOTS) == 0)
+        return spx_fail_remedy(e, SPX_EINPUT, remedy, "psf: spots of this kind (%s) are nothing that %s can take",
+                               psf->type == SPX_PSF_GAUSS_HERMITE2 ? "gauss-hermite2" : "with TILT", what);
     if (psf->wave_range == NULL || (can & SPX_PSF_RANGES) != 0)
         return SPX_OK;
     return spx_fail_remedy(e, SPX_EINPUT, remedy,
@@ -86,7 +90,7 @@ spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
     *to = *from;
     to->x.coef = to->y.coef = to->coeff = NULL;
     to->param = NULL;
-    to->gh = NULL;
+    to->gh = to->gh2 = NULL;
     to->header = (spx_cards){0};
     to->x.range = to->y.range = to->wave_range = to->valid_range = NULL;
     to->status = NULL;
@@ -105,6 +109,8 @@ spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
         st = copy(from->param, from->npar, sizeof *from->param, &to->param, e);
     if (st == SPX_OK && from->gh != NULL)
         st = copy(from->gh, (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1), sizeof *from->gh, &to->gh, e);
+    if (st == SPX_OK && from->gh2 != NULL)
+        st = copy(from->gh2, (size_t)(from->ghdegx2 + 1) * (size_t)(from->ghdegy2 + 1), sizeof *from->gh2, &to->gh2, e);
     if (st != SPX_OK)
         spx_psf_free(to);
     return st;

@@ -22,8 +22,12 @@ typedef struct {
 
 /* Kind of spot. */
 typedef enum {
-    SPX_PSF_GAUSS_HERMITE = 0 /* DESI PSF files, PSFTYPE = GAUSS-HERMITE, PSFVER 2, 3; degree 0: a Gaussian */
+    SPX_PSF_GAUSS_HERMITE = 0, /* DESI PSF files, PSFTYPE = GAUSS-HERMITE, PSFVER 2, 3; degree 0: a Gaussian */
+    SPX_PSF_GAUSS_HERMITE2     /* BOSS PSF files of specex: the first core is cut off, a second one and a tail added */
 } spx_psf_type;
+
+/* Parameters of the tail, in this order: TAILAMP, TAILCORE, TAILXSCA, TAILYSCA, TAILINDE. */
+enum { SPX_TAIL_AMP, SPX_TAIL_CORE, SPX_TAIL_XSCA, SPX_TAIL_YSCA, SPX_TAIL_INDE, SPX_PSF_NTAIL };
 
 /* Flags of a fibre's trace and spot. */
 enum {
@@ -47,6 +51,7 @@ typedef struct {
     double wmin, wmax;     /* range of the parameters' series, Angstrom */
     double *coeff;         /* [npar][nspec][ndeg] */
     int ghdegx, ghdegy;    /* highest Gauss-Hermite order */
+    int ghdegx2, ghdegy2;  /* of the second core */
     int hsizex, hsizey;    /* half size of a spot: (2 hsizey + 1) x (2 hsizex + 1) pixels */
     double psferr;         /* fractional model error; 0.01 when the file has none */
     size_t npix_x, npix_y; /* CCD size that the PSF was made for; 0 when unknown */
@@ -64,16 +69,31 @@ typedef struct {
      * (0). */
     int sigx, sigy;
     int *gh;
+    int tilt; /* TILT: the slit's image leans, row r of a spot lies at X + TILT (r - Y); -1: it does not */
+    /* Of SPX_PSF_GAUSS_HERMITE2: GHSIGX2, GHSIGY2, GH2-i-j as gh, GHNSIG, the tail; else -1 and NULL. */
+    int sigx2, sigy2;
+    int *gh2;
+    int nsig;
+    int tail[SPX_PSF_NTAIL];
 } spx_psf;
 
 void spx_psf_free(spx_psf *psf);
+
+/* 1 when spots are plain Gauss-Hermite series: separable (spx_psf_spot_factors()). */
+static inline int spx_psf_plain_spots(const spx_psf *psf)
+{
+    return psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0;
+}
 
 /* Gives the traces ranges of their own: range[nspec][2], Angstrom, which *psf then owns (NULL: none). Sets the series'
  * wmin and wmax to the lowest and highest of all. */
 void spx_psf_set_wave_range(spx_psf *psf, double *range);
 
 /* What a program can take beside version 1 of the block, for spx_psf_require(). */
-enum { SPX_PSF_RANGES = 1 /* ranges of single traces */ };
+enum {
+    SPX_PSF_RANGES = 1, /* ranges of single traces */
+    SPX_PSF_SPOTS = 2   /* spots that are no plain Gauss-Hermite series: another type, TILT */
+};
 
 /* Refuses a PSF that needs more than `can` (SPX_PSF_RANGES ...), SPX_EINPUT; `what` takes it, such as "the fit of
  * shifts", and `remedy` may be NULL. */

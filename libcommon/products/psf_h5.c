@@ -36,10 +36,20 @@ static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_p
 }
 
 /* Attribute psftype, by spx_psf_type. */
-static const char *const types[] = {"gauss-hermite"};
+static const char *const types[] = {"gauss-hermite", "gauss-hermite2"};
 
 /* Names of integer group attributes. */
 static const char *const numbers[] = {"ghdegx", "ghdegy", "hsizex", "hsizey", "npix_x", "npix_y"};
+
+/* Reads an integer attribute of the group. */
+static spx_status read_number(hid_t file, const char *name, int64_t *v, spx_err *e)
+{
+    const spx_status st = spx_h5_attr_i64(file, "/psf", name, v, e);
+    if (st == SPX_OK && (*v < 0 || *v > 1000000))
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", NULL, "attribute %s is %lld: out of range",
+                           name, (long long)*v);
+    return st;
+}
 
 /* Reads one range of wavelengths a trace, where the file has it; of wave_range each has to hold more than one. */
 static spx_status read_ranges(hid_t file, const char *path, size_t nspec, int empty, double **range, spx_err *e)
@@ -98,15 +108,24 @@ static spx_status read_type(hid_t file, spx_psf *psf, spx_err *e)
     if (!spx_h5_has_attr(file, "/psf", "psftype"))
         return SPX_OK;
     spx_status st = spx_h5_attr_str(file, "/psf", "psftype", type, sizeof type, e);
-    for (size_t k = 0; k < sizeof types / sizeof *types && st == SPX_OK; k++)
-        if (strcmp(type, types[k]) == 0) {
-            psf->type = (spx_psf_type)k;
-            return SPX_OK;
-        }
-    return st != SPX_OK
-               ? st
-               : spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", "use a newer specpipe",
-                             "attribute psftype is '%s', a kind of spot that this program does not know", type);
+    size_t k = 0;
+    while (st == SPX_OK && k < sizeof types / sizeof *types && strcmp(type, types[k]) != 0)
+        k++;
+    if (st == SPX_OK && k == sizeof types / sizeof *types)
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", "use a newer specpipe",
+                         "attribute psftype is '%s', a kind of spot that this program does not know", type);
+    if (st != SPX_OK)
+        return st;
+    psf->type = (spx_psf_type)k;
+    if (psf->type != SPX_PSF_GAUSS_HERMITE2)
+        return SPX_OK;
+    int64_t degree[2] = {0, 0};
+    st = read_number(file, "ghdegx2", &degree[0], e);
+    if (st == SPX_OK)
+        st = read_number(file, "ghdegy2", &degree[1], e);
+    psf->ghdegx2 = (int)degree[0];
+    psf->ghdegy2 = (int)degree[1];
+    return st;
 }
 
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
@@ -114,12 +133,8 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     int64_t v[6];
     memset(psf, 0, sizeof *psf);
     spx_status st = spx_schema_accept(file, "/psf", "psf", e);
-    for (size_t i = 0; i < 6 && st == SPX_OK; i++) {
-        st = spx_h5_attr_i64(file, "/psf", numbers[i], &v[i], e);
-        if (st == SPX_OK && (v[i] < 0 || v[i] > 1000000))
-            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", NULL, "attribute %s is %lld: out of range",
-                             numbers[i], (long long)v[i]);
-    }
+    for (size_t i = 0; i < 6 && st == SPX_OK; i++)
+        st = read_number(file, numbers[i], &v[i], e);
     if (st != SPX_OK)
         return st;
     psf->ghdegx = (int)v[0];
@@ -163,10 +178,17 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
 static spx_status write_traces(hid_t file, const spx_psf *psf, spx_err *e)
 {
     const size_t n = psf->nspec, dims[2] = {n, 2};
-    if (psf->type == SPX_PSF_GAUSS_HERMITE && psf->wave_range == NULL && psf->valid_range == NULL &&
+    int tilt = 0;
+    for (size_t k = 0; k < psf->npar; k++)
+        tilt |= strcmp(psf->param[k], "TILT") == 0;
+    if (psf->type == SPX_PSF_GAUSS_HERMITE && !tilt && psf->wave_range == NULL && psf->valid_range == NULL &&
         psf->status == NULL && psf->bundle == NULL && psf->fibre == NULL && psf->order == NULL)
         return spx_h5_set_str(file, "/psf", "version", "1.0", e);
     spx_status st = spx_h5_set_str(file, "/psf", "psftype", types[psf->type], e);
+    if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2)
+        st = spx_h5_set_i64(file, "/psf", "ghdegx2", psf->ghdegx2, e);
+    if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2)
+        st = spx_h5_set_i64(file, "/psf", "ghdegy2", psf->ghdegy2, e);
     if (st == SPX_OK && psf->wave_range != NULL)
         st = spx_h5_write_real(file, "/psf/wave_range", 8, 2, dims, psf->wave_range, e);
     if (st == SPX_OK && psf->valid_range != NULL)

@@ -23,12 +23,57 @@ static int range_usable(double wmin, double wmax)
     return wmax > wmin && isfinite(wmax - wmin);
 }
 
+static int degrees_usable(int degx, int degy)
+{
+    return degx >= 0 && degx <= MAX_GHDEG && degy >= 0 && degy <= MAX_GHDEG;
+}
+
+/* Rows of the coefficients of a core, PREFIX-i-j. */
+static spx_status find_coefficients(const spx_psf *psf, const char *prefix, int degx, int degy, int **gh, spx_err *e)
+{
+    spx_free(*gh);
+    *gh = spx_alloc2((size_t)degx + 1, (size_t)degy + 1, sizeof **gh, e);
+    if (*gh == NULL)
+        return SPX_EIO;
+    for (int j = 0; j <= degy; j++)
+        for (int i = 0; i <= degx; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s-%d-%d", prefix, i, j);
+            (*gh)[i + (degx + 1) * j] = row_of(psf, name);
+        }
+    return SPX_OK;
+}
+
+/* Rows of what only some kinds of spot have. */
+static spx_status find_more(spx_psf *psf, spx_err *e)
+{
+    static const char *const tail[SPX_PSF_NTAIL] = {"TAILAMP", "TAILCORE", "TAILXSCA", "TAILYSCA", "TAILINDE"};
+    const int two = psf->type == SPX_PSF_GAUSS_HERMITE2;
+    psf->tilt = row_of(psf, "TILT");
+    psf->sigx2 = two ? row_of(psf, "GHSIGX2") : -1;
+    psf->sigy2 = two ? row_of(psf, "GHSIGY2") : -1;
+    psf->nsig = two ? row_of(psf, "GHNSIG") : -1;
+    for (int k = 0; k < SPX_PSF_NTAIL; k++)
+        psf->tail[k] = two ? row_of(psf, tail[k]) : -1;
+    if (!two)
+        return SPX_OK;
+    if (!degrees_usable(psf->ghdegx2, psf->ghdegy2))
+        return spx_fail(e, SPX_EINPUT, "psf: Gauss-Hermite degree %d x %d of the second core: must be 0 to %d",
+                        psf->ghdegx2, psf->ghdegy2, MAX_GHDEG);
+    if (psf->sigx2 < 0 || psf->sigy2 < 0 || psf->nsig < 0)
+        return spx_fail(e, SPX_EINPUT, "psf: no parameter GHSIGX2, GHSIGY2 or GHNSIG: not a GAUSS-HERMITE2 PSF");
+    for (int k = 1; k < SPX_PSF_NTAIL && psf->tail[SPX_TAIL_AMP] >= 0; k++)
+        if (psf->tail[k] < 0)
+            return spx_fail(e, SPX_EINPUT, "psf: a parameter TAILAMP, but no %s", tail[k]);
+    return find_coefficients(psf, "GH2", psf->ghdegx2, psf->ghdegy2, &psf->gh2, e);
+}
+
 spx_status spx_psf_index(spx_psf *psf, spx_err *e)
 {
     if (psf->hsizex < 0 || psf->hsizex > MAX_HSIZE || psf->hsizey < 0 || psf->hsizey > MAX_HSIZE)
         return spx_fail(e, SPX_EINPUT, "psf: spot half size %d x %d pixels: must be 0 to %d", psf->hsizex, psf->hsizey,
                         MAX_HSIZE);
-    if (psf->ghdegx < 0 || psf->ghdegx > MAX_GHDEG || psf->ghdegy < 0 || psf->ghdegy > MAX_GHDEG)
+    if (!degrees_usable(psf->ghdegx, psf->ghdegy))
         return spx_fail(e, SPX_EINPUT, "psf: Gauss-Hermite degree %d x %d: must be 0 to %d", psf->ghdegx, psf->ghdegy,
                         MAX_GHDEG);
     if (!psf->nspec || !psf->ndeg || !psf->x.ncoef || !psf->y.ncoef)
@@ -40,15 +85,6 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
     psf->sigy = row_of(psf, "GHSIGY");
     if (psf->sigx < 0 || psf->sigy < 0)
         return spx_fail(e, SPX_EINPUT, "psf: no parameter GHSIGX or GHSIGY: not a Gauss-Hermite PSF");
-    spx_free(psf->gh);
-    psf->gh = spx_alloc2((size_t)psf->ghdegx + 1, (size_t)psf->ghdegy + 1, sizeof *psf->gh, e);
-    if (psf->gh == NULL)
-        return SPX_EIO;
-    for (int j = 0; j <= psf->ghdegy; j++)
-        for (int i = 0; i <= psf->ghdegx; i++) {
-            char name[32];
-            snprintf(name, sizeof name, "GH-%d-%d", i, j);
-            psf->gh[i + (psf->ghdegx + 1) * j] = row_of(psf, name);
-        }
-    return SPX_OK;
+    spx_status st = find_more(psf, e);
+    return st == SPX_OK ? find_coefficients(psf, "GH", psf->ghdegx, psf->ghdegy, &psf->gh, e) : st;
 }

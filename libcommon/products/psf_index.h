@@ -5,7 +5,8 @@
 #include "base/err.h"
 #include "products/psf.h"
 
-/* Sets sigx, sigy, gh. SPX_EINPUT when GHSIGX or GHSIGY is absent. */
+/* Sets the rows of the parameters: sigx, sigy, gh, tilt, and those of other types. SPX_EINPUT when one is absent that
+ * the type needs. */
 spx_status spx_psf_index(spx_psf *psf, spx_err *e);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "extract/trace/trace.h"
 #include "extract_exposure.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "same_rows.h"
 
 typedef struct {

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "check.h"
 #include "extract/extract.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "same_rows.h"
 #include "small_psf.h"
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "products/psf_index.h"
 #include "psf/psf.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "small_psf.h"
 
 static void check_legendre(void)

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "check.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 

@@ -40,6 +40,8 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                  "--tolerance: give wider bins",
                  label, eo->dw, c->tolerance, eo->tolerance);
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
+    if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2 && eo->method == SPX_METHOD_TRACE)
+        st = spx_run_record(s, "tolerance_used", e, "%g", eo->tolerance);
     if (st == SPX_OK && c->tolerance > eo->tolerance)
         st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
     if (st == SPX_OK && c->screened_on_cpu) {

@@ -654,6 +654,17 @@ spx_status solve_the_rest(spx_extract_job *job, const spx_trace_plan *plan, cons
     return SPX_OK;
 }
 
+/* A frame whose PSF devices do not take, as the CPU extracts it. */
+spx_status extract_on_host(const spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_frame *out,
+                           spx_extract_counts *counts, spx_err *e)
+{
+    const spx_status st = spx_extract_cpu(image, psf, o, out, counts, e);
+    const size_t nbundle = (o->first + o->nspec - 1) / o->bundle_size - o->first / o->bundle_size + 1;
+    if (st == SPX_OK)
+        counts->fallback = {"bundles", spx_extract_on_cpu_only(psf), nbundle, nbundle};
+    return st;
+}
+
 /* Where the variance is made anew: on the host, for all bundles. *seen gets the image with the weights that follow,
  * which *job keeps. */
 spx_status screen_on_host(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
@@ -778,6 +789,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
 {
     if (o->method != SPX_METHOD_TRACE)
         return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use {method} trace, or {device} cpu");
+    if (spx_extract_on_cpu_only(psf) != NULL)
+        return extract_on_host(image, psf, o, out, counts, e);
     spx_extract_job job;
     spx_trace_plan plan = {};
     layout_ref l;

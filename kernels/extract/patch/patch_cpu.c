@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "extract/common.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 
 /* Unknowns of a patch: its matrix has the square of this many elements. */
 enum { MAX_UNKNOWNS = 30000 };

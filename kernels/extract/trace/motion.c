@@ -75,6 +75,9 @@ static void clean(size_t nf, spx_motion_row *row)
 
 static spx_status check(const spx_psf *psf, const spx_motion_options *o, spx_err *e)
 {
+    const spx_status st = spx_psf_require(psf, 0, "the motion of traces", NULL, e);
+    if (st != SPX_OK)
+        return st;
     if (psf->nspec == 0 || o->bundle_size == 0 || o->nwindow == 0 || !(o->dw > 0) || !isfinite(o->dw))
         return spx_fail(e, SPX_EUSAGE,
                         "%zu windows of %zu fibres in bundles of %zu and bins of %g Angstrom: nothing "

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "extract/trace/trace.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 
 /* A ring of spots larger than this (bytes a bundle) means traces that turn back: then spots are made twice. */
 #define MAX_RING ((size_t)1 << 28)
@@ -60,6 +60,9 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     const size_t deg = nghx > nghy ? nghx : nghy;
     p->spot_work =
         p->npar + (p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES) * (deg + 1) + nghx * (p->nxp + p->nyp);
+    p->dense = !spx_psf_plain_spots(psf);
+    if (p->dense)
+        p->spot_work = spx_psf_spot_work(psf) + (size_t)p->nx * (size_t)p->ny;
     p->motion_work = p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES + 2 * nghx * p->nxp;
     if (!(p->coeff = spx_alloc2(psf->nspec * psf->ndeg, p->npar, sizeof(double), e)) ||
         !(p->bx = spx_alloc2(p->nbin, psf->x.ncoef, sizeof(double), e)) ||
@@ -402,8 +405,8 @@ int spx_trace_layout_fits(const spx_trace_layout *l, const spx_extract_job *job)
            p->npar == q->npar && p->ndeg == q->ndeg && p->wmin == q->wmin && p->wmax == q->wmax &&
            p->ghdegx == q->ghdegx && p->ghdegy == q->ghdegy && p->hsizex == q->hsizex && p->hsizey == q->hsizey &&
            p->sigx == q->sigx && p->sigy == q->sigy && memcmp(p->gh, q->gh, size_of_gh(p)) == 0 &&
-           same_series(&p->x, &q->x, p->nspec) && same_series(&p->y, &q->y, p->nspec) &&
-           memcmp(p->coeff, q->coeff, size_of_coeff(p)) == 0;
+           spx_psf_plain_spots(p) && spx_psf_plain_spots(q) && same_series(&p->x, &q->x, p->nspec) &&
+           same_series(&p->y, &q->y, p->nspec) && memcmp(p->coeff, q->coeff, size_of_coeff(p)) == 0;
 }
 
 static void *copy_of(const void *from, size_t bytes, spx_err *e)

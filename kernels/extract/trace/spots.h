@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "extract/trace/trace.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "simd/simd.h"
 #include "simd/simd_math.h"
 
@@ -149,12 +149,30 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     return 1;
 }
 
+/* The same for spots that are no plain Gauss-Hermite series. */
+static int make_dense_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
+                           double *spot)
+{
+    const spx_spot place = {.xc = at->xc, .yc = at->yc, .dx = at->dx, .dy = at->dy};
+    const double lambda = spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+    double *pixels = work + spx_psf_spot_work(p->job->psf);
+    if (spx_psf_spot_pixels(p->job->psf, fibre, lambda, &place, work, pixels) != SPX_SPOT_OK)
+        return 0;
+    for (int y = 0; y < p->ny; y++) {
+        memcpy(spot + (size_t)y * p->nxp, pixels + (size_t)y * (size_t)p->nx, (size_t)p->nx * sizeof *spot);
+        memset(spot + (size_t)y * p->nxp + p->nx, 0, (p->nxp - (size_t)p->nx) * sizeof *spot);
+    }
+    return 1;
+}
+
 static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
                      double *spot)
 {
     const int nxv = (int)(p->nxp / SPX_VL);
     int ok;
-    if (p->nxp == 24 && p->degx == 6 && p->degy == 6) /* DESI's: loops of constant length */
+    if (p->dense)
+        ok = make_dense_spot(p, fibre, k, at, work, spot);
+    else if (p->nxp == 24 && p->degx == 6 && p->degy == 6) /* DESI's: loops of constant length */
         ok = make_spot_of(p, fibre, k, at, work, spot, NULL, 24 / SPX_VL, 6, 6);
     else
         ok = make_spot_of(p, fibre, k, at, work, spot, NULL, nxv, p->degx, p->degy);
@@ -168,7 +186,7 @@ static int make_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, con
                             double *spot, const spot_motion *d)
 {
     const int nxv = (int)(p->nxp / SPX_VL);
-    const int ok = make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
+    const int ok = !p->dense && make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
     if (!ok) {
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
         memset(d->dx, 0, (size_t)p->ny * p->nxp * sizeof *spot);

@@ -109,6 +109,7 @@ typedef struct {
     size_t spot_work;     /* doubles of scratch that a spot needs */
     size_t motion_work;   /* and how many more with its derivatives */
     double tolerance;
+    int dense; /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
 } spx_trace_plan;
 
 /* One bundle: fibres fibre0 .. fibre0 + nf - 1 of the PSF. Rows of [nl] doubles hold one value a fibre. */
