@@ -438,7 +438,7 @@ install: all
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
 	$(INSTALL) -d $(datadir)/night
-	$(INSTALL) -m 644 share/reduce.mk $(datadir)
+	$(INSTALL) -m 644 share/reduce.mk share/Snakefile $(datadir)
 	$(INSTALL) -m 755 $(wildcard share/night/*.sh) $(datadir)/night
 	$(INSTALL) -m 644 $(wildcard share/night/*.awk) $(datadir)/night
 	$(INSTALL) -d $(datadir)/examples

@@ -3,6 +3,7 @@
 #     make -f reduce.mk NIGHT=20201214 -j8           all that can be made; status 2 when something failed
 #     make -f reduce.mk NIGHT=20201214 status        done, missing, failed
 #     make -f reduce.mk NIGHT=20201214 retry         forget failures, so that they are tried again
+#     make -f reduce.mk NIGHT=20201214 hosts         the night on the machines of HOSTS, by ssh
 #     make -f reduce.mk NIGHT=20201214 slurm         the night as four jobs of Slurm, three of them arrays
 #
 # A target is a product, and nothing else says what is done: products appear when complete. One that cannot be made
@@ -49,8 +50,10 @@ VELOCITY   ?= --resolution-matrix
 PAGE       ?= $(SHARE)/page.sh $(OUT)
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Slurm: options of all jobs, the most elements of an array, and the command that gets the script that submits them: cat
-# prints it.
+# Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
+# of an array. The script that starts them is given to SUBMIT: cat prints it.
+HOSTS      ?= hosts
+PARALLEL   ?=
 SBATCH     ?=
 ARRAY      ?= 1000
 SUBMIT     ?= bash
@@ -142,7 +145,7 @@ page        = $(if $(PAGE),$(OUT)/night.html)
 # The list of products is too long for a command.
 report      = $(file >$(OUT)/products.txt,$(PRODUCTS) $(page))$(SHARE)/status.sh $(OUT) <$(OUT)/products.txt
 
-.PHONY: all status retry slurm
+.PHONY: all status retry hosts slurm parts
 ifeq ($(PART),)
 all: $(call made,$(PRODUCTS) $(page))
 	@$(report)
@@ -156,8 +159,19 @@ status:
 retry:
 	rm -f $(OUT)/*.failed
 
+parts-sh    = $(file >$(OUT)/parts.txt,$(PARTS))$(SHARE)/parts.sh $@ $(RULES) $(NIGHT)
+hosts:
+	@$(parts-sh) '$(PARALLEL)' '$(HOSTS)' <$(OUT)/parts.txt | $(SUBMIT)
+
 slurm:
-	@$(file >$(OUT)/parts.txt,$(PARTS))$(SHARE)/slurm.sh $(RULES) $(NIGHT) $(ARRAY) '$(SBATCH)' <$(OUT)/parts.txt | $(SUBMIT)
+	@$(parts-sh) '$(SBATCH)' '$(ARRAY)' <$(OUT)/parts.txt | $(SUBMIT)
+
+# Parts, and the parts and stamps of inputs that each needs, for the Snakefile and others.
+camera-needs = $(patsubst %,inputs/%,$1 $(FLATS:%=$1-%) $(ARCS:%=$1-%))
+petal-needs  = $(foreach c,$(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS))),parts/camera-$c inputs/$c-$2)
+group-needs  = $(patsubst %,parts/petal-%,$(call from-$(GROUP),$1)) $(if $(filter healpix,$(GROUP)),inputs/$1)
+parts:
+	@$(foreach p,$(PARTS),$(info $p: $(call $(firstword $(subst -, ,$p))-needs,$(word 2,$(subst -, ,$p)),$(word 3,$(subst -, ,$p)))))true
 
 # ---- products of a camera ----
 

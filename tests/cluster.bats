@@ -116,6 +116,79 @@ first_run_stops() {
     [ "$(records out)" = '' ]
 }
 
+# settings: of that night, as one text for a shell
+settings="IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM PAGE="
+
+# ---- machines by ssh ----
+
+# start_sshd: a server on a port of this machine with keys of its own, and hosts, a file of three machines: this one under two
+# names, and one that does not answer; skips the test where it cannot be had.
+start_sshd() {
+    need_program ssh ssh-keygen parallel
+    local sshd n login
+    sshd=$(PATH=$PATH:/usr/sbin:/sbin command -v sshd) || skip "sshd is not installed"
+    mkdir -m 700 ssh
+    ssh-keygen -q -t ed25519 -N '' -f ssh/host && ssh-keygen -q -t ed25519 -N '' -f ssh/user && cp ssh/user.pub ssh/authorized
+    [ "$(id -u)" -ne 0 ] || mkdir -p /run/sshd
+    port=$((40000 + BASHPID * 2 % 20000))
+    printf '%s\n' "ListenAddress 127.0.0.1" "Port $port" "HostKey $PWD/ssh/host" "AuthorizedKeysFile $PWD/ssh/authorized" \
+        "PidFile $PWD/ssh/pid" "StrictModes no" "UsePAM no" "PermitRootLogin yes" "PasswordAuthentication no" >ssh/config
+    "$sshd" -f "$PWD/ssh/config" -E "$PWD/ssh/log" 3>&- || skip "sshd does not start: $(tail -n 1 ssh/log)"
+    printf '%s\n' "Port $port" "IdentityFile $PWD/ssh/user" "UserKnownHostsFile $PWD/ssh/known" "StrictHostKeyChecking no" \
+        "LogLevel ERROR" "BatchMode yes" >ssh/user-config
+    login="ssh -F $PWD/ssh/user-config"
+    for ((n = 0; n < 50; n++)); do
+        ! $login 127.0.0.1 true 2>ssh/error || break
+        sleep 0.1
+    done
+    [ "$n" -lt 50 ] || skip "no login by ssh: $(tail -n 1 ssh/error)"
+    printf '%s\n' "2/$login 127.0.0.1" "2/$login localhost" "1/$login -p $((port + 1)) 127.0.0.1" >hosts
+    export PARALLEL_HOME=$PWD/parallel
+    mkdir "$PARALLEL_HOME" && touch "$PARALLEL_HOME/will-cite"
+}
+
+@test "a night on three machines by ssh, of which one does not answer" {
+    start_sshd
+    fake_programs
+    empty_night b1 r1 b2
+    echo 'flat-r1.h5 3' >bad
+    sed -i '1a echo "${SSH_CONNECTION:+ssh}" >>machines' fake/h5merge fake/specx-extract
+    run quick -s -j3 hosts PARALLEL=--joblog=+jobs
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [ "$(records out | xargs)" = 'cframe-r1-0008.h5 cframe-r1-0009.h5 cframe-r1-0010.h5 cframe-r1-0011.h5 flat-r1.h5 sframe-r1-0008.h5 sframe-r1-0009.h5 sframe-r1-0010.h5 sframe-r1-0011.h5' ]
+    [ "$(made_by | uniq -d)" = '' ]
+    grep -qx 'spectra  *8  *0  *0' <<<"$output"
+    [ "$(grep -c ssh machines)" -eq "$(wc -l <machines)" ]
+    cut -f 2,7 jobs | sort | uniq -c
+    grep -q 'user-config localhost' jobs
+    grep -q 'user-config 127.0.0.1' jobs
+    state >before
+    quick -s -j3 hosts || true
+    state | diff before -
+}
+
+# ---- Snakemake ----
+
+@test "a night by the Snakefile: once, and what depends on a file that changed" {
+    need_program snakemake
+    fake_programs
+    empty_night b1 r1
+    export XDG_CACHE_HOME=$PWD/cache
+    snake() { snakemake -q -s "$SPX_ROOT/share/Snakefile" -j3 --config night=n1 out=out settings="$settings"; }
+    echo 'sframe-b1-0009.h5 3' >bad
+    run snake
+    [ "$status" -eq 1 ]
+    [ "$(records out | xargs)" = 'cframe-b1-0009.h5 sframe-b1-0009.h5' ]
+    [ "$(made_by | uniq -d)" = '' ]
+    grep -qx coadd-50.h5 <(made_by)
+    true | tee calls >bad
+    echo >>in/b1_n1_0009.img
+    snake
+    [ "$(made_by | xargs)" = 'cframe-b1-0009.h5 cframe-r1-0009.h5 coadd-51.h5 frame-b1-0009.h5 psf-b1-0009.h5 rv-51.h5 rvtab-51.fits sframe-b1-0009.h5 spectra-1-0009.h5 standards-1-0009.h5' ]
+    quick -s status
+}
+
 # ---- Slurm ----
 
 # start_slurm: a Slurm of three nodes on this machine, in slurm/, with an authentication service of its own, as the user who
@@ -177,6 +250,7 @@ END
 teardown() {
     local f
     [ -z "${pid:-}" ] || kill -9 -- "-$pid" 2>/dev/null || true
+    [ ! -s ssh/pid ] || kill "$(cat ssh/pid)" 2>/dev/null || true
     [ -d slurm ] || return 0
     touch go
     scancel -u "$(id -un)" 2>/dev/null && for ((f = 0; f < 50; f++)); do
