@@ -5,6 +5,7 @@
 #include "common/device.h"
 #include "common/kernel_options.h"
 #include "common/rvfit_arms.h"
+#include "common/rvfit_epochs.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"
 #include "common/rvfit_stars.h"
@@ -66,6 +67,8 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "joint", 0, NULL, o.joint,
                "Fit the spectra of a target, or all, together as exposures of one star",
                .choices = SPX_CHOICES({"no", SPX_JOINT_NO}, {"target", SPX_JOINT_TARGET}, {"all", SPX_JOINT_ALL})),
+    SPX_OPTION(FLAG, "epochs", 0, NULL, o.epochs,
+               "Also measure the velocity of each exposure of a star, and whether it is constant; with --joint"),
     SPX_HEADING("Model"),
     SPX_OPTION(STRING, "vrange", 0, "MIN,MAX", o.vrange, "Velocities to search, km/s", .absent = "-1000,1000"),
     SPX_OPTION(STRING, "vsini-range", 0, "MIN,MAX", o.vsini_range, "Rotation velocities to search, km/s",
@@ -267,14 +270,17 @@ static spx_status fit_all(fit_run *r, spx_err *e)
 
 static spx_status write_tables(fit_run *r, spx_err *e)
 {
-    spx_table *redshifts = NULL;
+    spx_table *redshifts = NULL, *epochs = NULL;
     size_t *row = spx_rvfit_star_rows(&r->stars, e);
     spx_status st = row == NULL ? SPX_EIO : SPX_OK;
     if (st == SPX_OK && r->stars.redshifts.n > 0)
         st = spx_redshifts_columns(&r->stars.redshifts, &r->spectra.all, r->stars.nstar, row, &redshifts, e);
+    if (st == SPX_OK && o.epochs)
+        st = spx_rvfit_epoch_columns(&r->spectra, &r->stars, &epochs, e);
     if (st == SPX_OK)
-        st = spx_rvfit_write_tables(r->out, &r->all, &r->spectra.all, r->stars.joint, redshifts, e);
+        st = spx_rvfit_write_tables(r->out, &r->all, &r->spectra.all, r->stars.joint, redshifts, epochs, e);
     spx_table_free(redshifts);
+    spx_table_free(epochs);
     spx_free(row);
     return st;
 }

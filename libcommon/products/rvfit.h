@@ -30,6 +30,14 @@ enum {
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 
+/* EPOCH_WARN: why the velocity of an exposure is not compared with those of the others, or is to be read with care. */
+enum {
+    SPX_EPOCH_BAD = 1,       /* it could not be measured: NaN */
+    SPX_EPOCH_AMBIGUOUS = 2, /* another velocity fits nearly as well */
+    SPX_EPOCH_PROFILE = 4,   /* the likelihood along v is no Gaussian, or wider than 100 km/s */
+    SPX_EPOCH_OUT = SPX_EPOCH_BAD | SPX_EPOCH_AMBIGUOUS | SPX_EPOCH_PROFILE /* with these, it is not compared */
+};
+
 /* Reason why nothing of a spectrum can be fitted. */
 typedef enum {
     SPX_RVFIT_GOOD = 0,   /* it was, or the fit found no finite objective */
@@ -63,20 +71,30 @@ typedef struct {
     int32_t niter;              /* evaluations of the objective with its derivatives */
     int32_t success;            /* 1: a minimum was reached */
     int32_t nexp;               /* exposures used */
-    int32_t ccf_entry;          /* entry of the cross-correlation set whose curves are kept; -1: none */
-    int64_t warn;               /* SPX_RVS_* */
-    spx_rvfit_bad bad;          /* with SPX_RVS_BAD */
+    /* Of velocities of single exposures: chi^2 of their constancy, its degrees of freedom, and log10 of the probability
+     * that noise alone gives a larger one; 1: that is less than of a deviation of 3 sigma. */
+    double const_chisq, const_logp;
+    int32_t const_dof, variable;
+    int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
+    int64_t warn;      /* SPX_RVS_* */
+    spx_rvfit_bad bad; /* with SPX_RVS_BAD */
 } spx_rvfit_star;
 
 /* Spectrum of a star in its fit. */
 typedef struct {
     double sn[SPX_MAX_ARM], chisq[SPX_MAX_ARM]; /* 0: the arm was not used */
     int64_t npix;                               /* good pixels */
+    /* With velocities of single exposures, at the parameters of the star: km/s, error of noise alone; best other
+     * minimum, and its objective above the best (NaN: none); SPX_EPOCH_* */
+    double vrad, vrad_err, vrad_alt, dchisq_alt;
+    double weight[SPX_MAX_ARM]; /* share of an arm in the information on vrad */
+    int64_t warn;
 } spx_rvfit_exposure;
 
 typedef struct {
     size_t nstar, npar, narm, nrow;
     int with_jitter; /* 1: errors of pixels hold one */
+    int with_epochs; /* 1: velocities of single exposures were measured */
     char parname[SPX_MAX_PAR][32];
     spx_rvfit_star *star;         /* [nstar] */
     size_t *row;                  /* [nrow] rows of the fitted spectra in the input */

@@ -27,9 +27,9 @@ static int is_taken(const char *name, const char (*par)[32], size_t k)
     static const char *const fixed[] = {
         "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
         "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
-        "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP"};
+        "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP",      "VARIABLE"};
     int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0 ||
-              strncmp(name, "NPOLY_", 6) == 0;
+              strncmp(name, "NPOLY_", 6) == 0 || strncmp(name, "CONST_", 6) == 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         yes |= strcmp(name, fixed[i]) == 0;
     for (size_t j = 0; j < k && !yes; j++) {
@@ -180,6 +180,17 @@ static spx_status add_counts(spx_table *t, const spx_rvfit *r, spx_err *e)
     return st;
 }
 
+/* Adds what velocities of single exposures say of a star. */
+static spx_status add_constancy(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
+{
+    spx_status st = add_f64(t, r, "CONST_CHISQ", "", AT(const_chisq), tmp, e);
+    if (st == SPX_OK)
+        st = add_i64(t, r, "CONST_DOF", AT(const_dof), sizeof r->star->const_dof, e);
+    if (st == SPX_OK)
+        st = add_f64(t, r, "CONST_LOGP", "", AT(const_logp), tmp, e);
+    return st == SPX_OK ? add_i64(t, r, "VARIABLE", AT(variable), sizeof r->star->variable, e) : st;
+}
+
 static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, int joint,
                               const spx_table *more, spx_err *e)
 {
@@ -222,6 +233,8 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
         st = add_i64(t, r, "RVS_WARN", AT(warn), sizeof r->star->warn, e);
     if (st == SPX_OK && joint)
         st = add_counts(t, r, e);
+    if (st == SPX_OK && r->with_epochs)
+        st = add_constancy(t, r, tmp, e);
     if (st == SPX_OK && more != NULL)
         st = spx_table_join(t, more, NULL, e);
     if (st == SPX_OK)
@@ -432,8 +445,37 @@ spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first,
 
 /* ---- tables ---- */
 
+/* Adds velocities of single exposures; tmp[nrow] and whole[nrow] are used. */
+static spx_status add_epochs(spx_table *t, const spx_rvfit *r, double *tmp, int64_t *whole, spx_err *e)
+{
+    static const struct {
+        const char *name, *unit;
+        size_t offset;
+    } column[] = {{"VRAD", "km/s", offsetof(spx_rvfit_exposure, vrad)},
+                  {"VRAD_ERR", "km/s", offsetof(spx_rvfit_exposure, vrad_err)},
+                  {"VRAD_ALT", "km/s", offsetof(spx_rvfit_exposure, vrad_alt)},
+                  {"DCHISQ_ALT", "", offsetof(spx_rvfit_exposure, dchisq_alt)}};
+    spx_status st = SPX_OK;
+    for (size_t c = 0; c < sizeof column / sizeof *column && st == SPX_OK; c++) {
+        for (size_t i = 0; i < r->nrow; i++)
+            memcpy(&tmp[i], (const char *)&r->exposure[i] + column[c].offset, sizeof *tmp);
+        st = spx_table_add(t, column[c].name, H5T_NATIVE_DOUBLE, column[c].unit, tmp, e);
+    }
+    for (size_t a = 0; a < r->narm && st == SPX_OK; a++) {
+        char name[48];
+        arm_column("VRAD_WEIGHT", r->arm[a].name, name, sizeof name);
+        for (size_t i = 0; i < r->nrow; i++)
+            tmp[i] = r->exposure[i].weight[a];
+        st = spx_table_add(t, name, H5T_NATIVE_DOUBLE, "", tmp, e);
+    }
+    for (size_t i = 0; i < r->nrow; i++)
+        whole[i] = r->exposure[i].warn;
+    return st == SPX_OK ? spx_table_add(t, "EPOCH_WARN", H5T_NATIVE_INT64, "", whole, e) : st;
+}
+
 /* Writes the table with one row a spectrum, for stars of several exposures. */
-static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_table *fibermap, spx_err *e)
+static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_table *fibermap, const spx_table *more,
+                                  spx_err *e)
 {
     static const char *const prefix[] = {"SN", "CHISQ"};
     spx_table *t = spx_table_new(r->nrow, e);
@@ -452,6 +494,10 @@ static spx_status write_exposures(hid_t file, const spx_rvfit *r, const spx_tabl
         npix[i] = r->exposure[i].npix;
     if (st == SPX_OK)
         st = spx_table_add(t, "NPIX", H5T_NATIVE_INT64, "", npix, e);
+    if (st == SPX_OK && r->with_epochs)
+        st = add_epochs(t, r, tmp, npix, e);
+    if (st == SPX_OK && more != NULL)
+        st = spx_table_join(t, more, NULL, e);
     if (st == SPX_OK)
         st = spx_table_write(file, "/rvfit/exposures", t, e);
     spx_free(tmp);
@@ -497,7 +543,7 @@ static spx_status write_coadded(hid_t file, const spx_table *exposures, const sp
 }
 
 spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spectra *s, int joint,
-                                  const spx_table *more, spx_err *e)
+                                  const spx_table *more, const spx_table *epochs, spx_err *e)
 {
     spx_table *fibermap = NULL, *scores = NULL, *each = NULL;
     size_t *row = first_rows(r, e);
@@ -515,7 +561,7 @@ spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spec
     if (st == SPX_OK)
         st = write_table(file, r, fibermap, joint, more, e);
     if (st == SPX_OK && joint)
-        st = write_exposures(file, r, each, e);
+        st = write_exposures(file, r, each, epochs, e);
     if (st == SPX_OK && s->header.n > 0)
         st = spx_cards_write(file, "/rvfit/header", &s->header, e);
     if (st == SPX_OK)

@@ -21,9 +21,9 @@ spx_status spx_rvfit_create(hid_t file, const spx_rvfit *part, const spx_spectra
 /* Writes models and curves of a chunk whose first spectrum is number `first`. */
 spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first, int joint, spx_err *e);
 /* Writes the tables, for all stars together: /rvfit/table (with the columns of `more`, a row a star; NULL: none),
- * /rvfit/exposures when joint, header, fibermap and scores. Columns that identify a star are copied from the spectra's
- * fibermap where it has them; r->row are rows of `s`. */
+ * /rvfit/exposures when joint (with those of `epochs`, a row a spectrum), header, fibermap and scores. Columns that
+ * identify a star are copied from the spectra's fibermap where it has them; r->row are rows of `s`. */
 spx_status spx_rvfit_write_tables(hid_t file, const spx_rvfit *r, const spx_spectra *s, int joint,
-                                  const spx_table *more, spx_err *e);
+                                  const spx_table *more, const spx_table *epochs, spx_err *e);
 
 #endif

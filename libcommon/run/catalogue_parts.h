@@ -57,6 +57,19 @@ spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const si
 /* Memory of the pixels of a row, bytes. */
 size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p);
 
+/* Cards of a file's header. */
+spx_status spx_spectra_part_header(const spx_spectra_part *part, spx_cards *h, spx_err *e);
+/* First file that has a row, part[all.nspec], and the arms of all files that have it, a bit each; `arms` may be NULL.
+ */
+void spx_spectra_parts_sources(const spx_spectra_parts *p, size_t *part, uint64_t *arms);
+/* A whole number of each row, (*out)[all.nspec], to be freed: a column of the fibermap, or else of the header of the
+ * row's file; -1: not known. */
+spx_status spx_spectra_parts_number(const spx_spectra_parts *p, const char *name, int64_t **out, spx_err *e);
+/* Middle of the exposure of each row, modified Julian date, UTC, (*out)[all.nspec], to be freed: MJD_MID of the
+ * fibermap, else its MJD, the start, with half of its EXPTIME (s); where it has no MJD, that of the header of the row's
+ * file (products/site.h); NaN: not known. */
+spx_status spx_spectra_parts_middle(const spx_spectra_parts *p, double **out, spx_err *e);
+
 void spx_spectra_parts_free(spx_spectra_parts *p);
 
 #endif

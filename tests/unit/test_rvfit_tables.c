@@ -89,7 +89,7 @@ int main(void)
     part.nrow = 1;
     CHECK(spx_rvfit_write_rows(f, &part, 2, 1, &e) == SPX_OK);
     spx_rvfit_free(&part);
-    CHECK(spx_rvfit_write_tables(f, &all, &s, 1, NULL, &e) == SPX_OK);
+    CHECK(spx_rvfit_write_tables(f, &all, &s, 1, NULL, NULL, &e) == SPX_OK);
     CHECK(spx_output_commit(out, &e) == SPX_OK);
 
     CHECK(spx_input_open(&in, file, &e) == SPX_OK);

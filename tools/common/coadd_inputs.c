@@ -14,17 +14,11 @@
 
 /* ---- files ---- */
 
-/* Cards of the file's main header. */
-static spx_status read_header(hid_t file, spx_cards *h, spx_err *e)
-{
-    return spx_cards_read(file, spx_h5_exists(file, "/frame") ? "/frame/header" : "/spectra/header", h, e);
-}
-
 /* The header's cards that all inputs have, and the precision of the arms. */
 static spx_status look_at(spx_coadd_inputs *in, const spx_spectra_part *part, int first, spx_err *e)
 {
     spx_cards h = {0};
-    spx_status st = read_header(part->file, first ? &in->header : &h, e);
+    spx_status st = spx_spectra_part_header(part, first ? &in->header : &h, e);
     if (st == SPX_OK && !first)
         spx_cards_keep_common(&in->header, &h);
     spx_cards_free(&h);
@@ -96,41 +90,6 @@ static spx_status check_grids(const spx_coadd_inputs *in, spx_err *e)
 
 /* ---- targets ---- */
 
-/* First file that has a row, and the arms of all files that have it, a bit each. */
-static void row_sources(const spx_spectra_parts *p, size_t *part, uint64_t *arms)
-{
-    for (size_t i = p->npart; i-- > 0;)
-        for (size_t r = 0; r < p->part[i].nspec; r++) {
-            part[p->part[i].first + r] = i;
-            for (size_t k = 0; k < p->part[i].narm; k++)
-                arms[p->part[i].first + r] |= UINT64_C(1) << p->part[i].arm[k];
-        }
-}
-
-/* A number of each row: a column of the fibermap, or else of the header of its file; -1: not known. */
-static spx_status number_of(const spx_coadd_inputs *in, const size_t *part, const char *name, int64_t **out, spx_err *e)
-{
-    const spx_spectra_parts *p = &in->spectra;
-    spx_status st = spx_table_find_i64(p->all.fibermap, name, out, e);
-    if (st != SPX_OK || *out != NULL)
-        return st;
-    int64_t *of = spx_alloc(p->npart, sizeof *of, e);
-    *out = spx_alloc(p->all.nspec, sizeof **out, e);
-    st = of == NULL || *out == NULL ? SPX_EIO : SPX_OK;
-    for (size_t i = 0; i < p->npart && st == SPX_OK; i++) {
-        spx_cards h = {0};
-        long value = -1;
-        st = read_header(p->part[i].file, &h, e);
-        (void)spx_cards_int(&h, name, &value);
-        of[i] = value;
-        spx_cards_free(&h);
-    }
-    for (size_t r = 0; r < p->all.nspec && st == SPX_OK; r++)
-        (*out)[r] = of[part[r]];
-    spx_free(of);
-    return st;
-}
-
 enum { MOST_FIBER = 1000000 };
 
 /* Target of each row: TARGETID, or else tile and fibre; -1: none. */
@@ -144,7 +103,7 @@ static spx_status target_ids(const spx_coadd_inputs *in, const size_t *part, int
         return st;
     st = spx_table_find_i64(p->all.fibermap, "FIBER", &fiber, e);
     if (st == SPX_OK)
-        st = number_of(in, part, "TILEID", &tile, e);
+        st = spx_spectra_parts_number(p, "TILEID", &tile, e);
     if (st == SPX_OK && fiber == NULL)
         st = spx_fail_at(e, SPX_EINPUT, in->name[0], "/fibermap", remedy,
                          "has neither TARGETID nor FIBER: it cannot be told which spectra are of one target");
@@ -245,11 +204,11 @@ spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targ
     if (st == SPX_OK)
         st = check_grids(in, e);
     if (st == SPX_OK) {
-        row_sources(&in->spectra, part, arms);
+        spx_spectra_parts_sources(&in->spectra, part, arms);
         st = target_ids(in, part, &id, e);
     }
     if (st == SPX_OK)
-        st = number_of(in, part, "EXPID", &in->expid, e);
+        st = spx_spectra_parts_number(&in->spectra, "EXPID", &in->expid, e);
     if (st == SPX_OK)
         st = take_rows(targets, n, id, in, e);
     if (st == SPX_OK)

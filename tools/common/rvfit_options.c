@@ -89,6 +89,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     fit->reject_sigma = o->reject_sigma;
     fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;
     fit->scale_errors = o->scale_errors;
+    fit->epochs = o->epochs;
     fit->keep_model = o->model;
     fit->keep_ccf = o->ccf;
     fit->max_device_mem = o->max_device_mem;
@@ -100,6 +101,8 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
                       o->model ? "goes with --resolution-matrix only: without it, nothing is known of how the template "
                                  "is blurred"
                                : "and --no-model exclude each other");
+    if (st == SPX_OK && o->epochs && o->joint == SPX_JOINT_NO)
+        st = spx_fail(e, SPX_EUSAGE, "--epochs goes with --joint only, which says what the exposures of a star are");
     if (st == SPX_OK && o->reject_sigma_given && o->reject == 0)
         st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
     if (st == SPX_OK && !o->rotation && o->vsini_range != NULL)
@@ -114,5 +117,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
         st = parse_fix(o->fix.value[i], setup, fit, e);
     for (size_t i = 0; i < o->prior.n && st == SPX_OK; i++)
         st = parse_prior(o->prior.value[i], setup, fit, e);
+    if (st == SPX_OK && fit->epochs && (fit->fixed[0] || fit->prior_sigma[0] > 0))
+        st = spx_fail(e, SPX_EUSAGE, "--epochs measures velocities: give no --%s v", fit->fixed[0] ? "fix" : "prior");
     return st;
 }

@@ -79,6 +79,14 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
                  stars->nstar - bad == 1 ? "" : "s", stars->nrow, flagged);
     else
         spx_note("%zu of %zu spectra fitted, %zu with a warning (RVS_WARN)", stars->nstar - bad, p->all.nspec, flagged);
+    size_t compared = 0, variable = 0;
+    for (size_t i = 0; i < stars->nstar; i++) {
+        compared += all->star[i].const_dof > 0;
+        variable += all->star[i].variable != 0;
+    }
+    if (all->with_epochs)
+        spx_note("exposures of %zu stars were compared: the velocities of %zu change (VARIABLE; 0.27 %% do by chance)",
+                 compared, variable);
     spx_status st = say_quality(stars, all, e);
     if (st == SPX_OK)
         st = spx_run_record(s, "stars", e, "%zu", stars->nstar);

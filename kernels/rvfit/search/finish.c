@@ -196,8 +196,12 @@ void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
 spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
 {
     const spx_spectra *sp = c->in->spectra;
-    *out = (spx_rvfit){
-        .nstar = c->nstar, .npar = c->npar, .narm = sp->narm, .nrow = c->in->nrow, .with_jitter = c->opt->jitter};
+    *out = (spx_rvfit){.nstar = c->nstar,
+                       .npar = c->npar,
+                       .narm = sp->narm,
+                       .nrow = c->in->nrow,
+                       .with_jitter = c->opt->jitter,
+                       .with_epochs = c->opt->epochs};
     memcpy(out->parname, c->arm[0].setup->parname, sizeof out->parname);
     out->row = spx_alloc(out->nrow, sizeof *out->row, e);
     out->first = spx_alloc(out->nstar + 1, sizeof *out->first, e);
@@ -205,6 +209,11 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
     if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
+    for (size_t i = 0; i < out->nrow; i++) {
+        spx_rvfit_exposure *x = &out->exposure[i];
+        x->vrad = x->vrad_err = x->vrad_alt = x->dchisq_alt = NAN;
+        x->warn = SPX_EPOCH_BAD;
+    }
     for (size_t i = 0; i < out->nrow; i++)
         out->row[i] = spx_rv_row(c, i);
     for (size_t i = 0; i < out->nstar; i++)

@@ -117,8 +117,16 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
     if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)
         return st;
     EACH_STAR(k, n, 1)
-    if (star[k]->min.at.f < HUGE_VAL)
-        spx_rv_finish_star(g->c, star[k], out);
+    {
+        star[k]->spectra.workspace = &g->workspace[omp_get_thread_num()];
+        if (star[k]->min.at.f < HUGE_VAL)
+            spx_rv_finish_star(g->c, star[k], out);
+        if (star[k]->min.at.f < HUGE_VAL && g->c->opt->epochs)
+            spx_rv_epochs(star[k], out);
+    }
+    for (size_t k = 0; k < n; k++)
+        if (star[k]->spectra.err.code != SPX_OK)
+            return spx_err_pass(e, &star[k]->spectra.err);
     return SPX_OK;
 }
 

@@ -89,6 +89,9 @@ spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, siz
                            spx_err *e);
 /* Is the velocity of one of the exposures first ... end-1 of a star, after models(), another than v (exposures.c)? */
 int spx_rv_exposures_differ(const spx_rv_spectra *w, size_t first, size_t end, double v);
+/* Velocities of the exposures of a star whose fit has ended, and their constancy, into *out (epochs.c). The star's
+ * workspace is that of the calling thread. */
+void spx_rv_epochs(spx_rv_star *star, spx_rvfit *out);
 /* Curvature of the objective at the minima, mean over the cells of the grid that meet there, into `hess`. */
 spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                                  spx_err *e);

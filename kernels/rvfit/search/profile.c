@@ -246,7 +246,7 @@ static double scan_at_minimum(const spx_rv_profile *p, const double *f)
 static void take_scan(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
-    const double least = scan_at_minimum(p, f);
+    const double least = c->scan.n > 2 ? scan_at_minimum(p, f) : p->f0;
     for (size_t i = 0; i < c->scan.n; i++)
         if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_HALF * p->sigma)
             p->far = p->far || f[i] < least + SCAN_DEPTH;
