@@ -26,6 +26,7 @@ ln -s "$(cd "$(dirname "$0")/../share" && pwd)"/{reduce.mk,night/simulate.sh} .
 mock_traces --shifts array.h5
 mock_network payne.npz
 rvs-fit -q --templates templates.h5 spectra.h5 -o rv.h5
+rvs-fit -q -t templates.h5 --joint target --epochs -o epochs.h5 spectra.h5
 rvs-template -q --norm median --setup r:6400:6600:0.4:FWHM=1 library.h5 -o sharp-r.h5
 rvs-fit -q --templates sharp-r.h5 --resolution-matrix --with-template frame-r0.h5 -o stars-r0.h5
 rm sharp-r.h5

@@ -223,6 +223,19 @@ rules=(VRAD:VRAD_ERR:0.1 VRAD_ERR:VRAD_ERR:0.05 TEFF:TEFF_ERR:0.1 LOGG:LOGG_ERR:
     for_each velocities
 }
 
+@test "golden velocities of exposures: the zero point" {
+    zero_points() {
+        [ -e "${d}zero.h5" ] || return 0
+        rvs-zero -q --by none --least 2 "${d}rv-epochs.h5" -o zero.h5
+        paste -d, <(h5table --csv -t /zeropoint/table zero.h5) <(h5table --csv -t /zeropoint/table "${d}zero.h5") |
+            awk -F, 'NR == 2 { exit !(($5 - $14)^2 < 1e-6 && ($6 - $15)^2 < 1e-6 && $8 == $17 && NF == 18) }'
+        local fit=(rvs-fit -q --arms b "--vrange=-400,400" --npoly 3 --no-rotation -t "${d}templates.h5")
+        "${fit[@]}" --zero-points "${d}zero.h5" "${d}spectra.h5" -o rv.h5
+        h5check rv.h5
+    }
+    for_each zero_points
+}
+
 @test "golden tables: the text" {
     tables() {
         local t

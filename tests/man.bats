@@ -213,6 +213,7 @@ run_examples() {
 @test "examples: npz2h5" { run_examples npz2h5.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }
+@test "examples: rvs-zero" { run_examples rvs-zero.1; }
 @test "examples: specpipe-info" { run_examples specpipe-info.1; }
 @test "examples: specplot" { need_program gnuplot; run_examples specplot.1; }
 @test "examples: specx-extract" { run_examples specx-extract.1; }

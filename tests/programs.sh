@@ -14,6 +14,7 @@ writers=(
     'npz2h5 -q -l teff:1000,logg,feh,vturb $d/payne.npz'
     'rvs-fit -q -j 1 --templates $d/templates.h5 $d/spectra.h5'
     'rvs-template -q -j 1 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8'
+    'rvs-zero -q --by fiber --least 1 $d/epochs.h5'
     'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'
     'specx-flat -q -j 1 $d/lamp-r0-1.h5'
     'specx-flux -q -j 1 --fit $d/stars-r0.h5 $d/frame-r0.h5'

@@ -5,10 +5,11 @@
 #include "common/device.h"
 #include "common/kernel_options.h"
 #include "common/rvfit_arms.h"
-#include "common/rvfit_epochs.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"
 #include "common/rvfit_stars.h"
+#include "common/rvfit_tables.h"
+#include "common/rvfit_zero.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/table.h"
@@ -16,6 +17,7 @@
 #include "products/spectra.h"
 #include "products/templates_cut.h"
 #include "products/templates_h5.h"
+#include "products/zeropoint_h5.h"
 #include "run/catalogue_run.h"
 
 static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
@@ -69,6 +71,9 @@ static const spx_opt options[] = {
                .choices = SPX_CHOICES({"no", SPX_JOINT_NO}, {"target", SPX_JOINT_TARGET}, {"all", SPX_JOINT_ALL})),
     SPX_OPTION(FLAG, "epochs", 0, NULL, o.epochs,
                "Also measure the velocity of each exposure of a star, and whether it is constant; with --joint"),
+    SPX_OPTION(
+        STRING, "zero-points", 0, "FILE", o.zero_points,
+        "Subtract these zero points from velocities, by arm, spectrograph, fibre and night: a product of rvs-zero"),
     SPX_HEADING("Model"),
     SPX_OPTION(STRING, "vrange", 0, "MIN,MAX", o.vrange, "Velocities to search, km/s", .absent = "-1000,1000"),
     SPX_OPTION(STRING, "vsini-range", 0, "MIN,MAX", o.vsini_range, "Rotation velocities to search, km/s",
@@ -140,6 +145,7 @@ typedef struct {
     spx_rvfit_plan *plan; /* of all parts: */
     int planned;          /* by the backend, with the first of them */
     spx_rvfit_stars stars;
+    spx_zeropoints zero;
     size_t nq;
     double *start; /* [nstar][nq]; NULL: from the cross-correlation */
     hid_t out;
@@ -169,6 +175,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
                       in->name);
     if (st == SPX_OK)
         st = spx_templates_read(in->file, o.interpolator == SPX_INTERPOLATE_GRID, &r->templates, e);
+    if (st == SPX_OK && o.zero_points != NULL && (st = spx_run_extra_input(s, o.zero_points, &in, e)) == SPX_OK)
+        st = spx_zeropoints_read(in->file, &r->zero, e);
     const char *bent = NULL;
     if (st == SPX_OK && (o.interpolator == SPX_INTERPOLATE_AUTO || o.interpolator == SPX_INTERPOLATE_CUBIC))
         st = spx_rvfit_bend(&r->templates, &bent, e);
@@ -268,23 +276,6 @@ static spx_status fit_all(fit_run *r, spx_err *e)
 
 /* ---- the program ---- */
 
-static spx_status write_tables(fit_run *r, spx_err *e)
-{
-    spx_table *redshifts = NULL, *epochs = NULL;
-    size_t *row = spx_rvfit_star_rows(&r->stars, e);
-    spx_status st = row == NULL ? SPX_EIO : SPX_OK;
-    if (st == SPX_OK && r->stars.redshifts.n > 0)
-        st = spx_redshifts_columns(&r->stars.redshifts, &r->spectra.all, r->stars.nstar, row, &redshifts, e);
-    if (st == SPX_OK && o.epochs)
-        st = spx_rvfit_epoch_columns(&r->spectra, &r->stars, &epochs, e);
-    if (st == SPX_OK)
-        st = spx_rvfit_write_tables(r->out, &r->all, &r->spectra.all, r->stars.joint, redshifts, epochs, e);
-    spx_table_free(redshifts);
-    spx_table_free(epochs);
-    spx_free(row);
-    return st;
-}
-
 static spx_status run(spx_run *s, spx_err *e)
 {
     fit_run r = {.run = s};
@@ -305,11 +296,13 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_err_pass(e, &no_device);
     if (st == SPX_OK)
         st = fit_all(&r, e);
+    if (st == SPX_OK && o.zero_points != NULL)
+        st = spx_rvfit_apply_zero(s, &r.zero, &r.spectra, &r.all, e);
     if (st == SPX_OK)
         st = spx_rvfit_report(s, &r.stars, &r.spectra, r.setup, &r.all, e);
     spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = write_tables(&r, e);
+        st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
 
@@ -320,6 +313,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_backend_close(&r.backend);
     spx_rvfit_free(&r.all);
     spx_rvfit_stars_free(&r.stars);
+    spx_zeropoints_free(&r.zero);
     spx_free(r.start);
     for (size_t a = 0; a < SPX_MAX_ARM; a++) {
         spx_setup_cut_free(&r.cut[a]);

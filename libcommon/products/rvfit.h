@@ -75,9 +75,10 @@ typedef struct {
      * that noise alone gives a larger one; 1: that is less than of a deviation of 3 sigma. */
     double const_chisq, const_logp;
     int32_t const_dof, variable;
-    int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
-    int64_t warn;      /* SPX_RVS_* */
-    spx_rvfit_bad bad; /* with SPX_RVS_BAD */
+    double zero, zero_err, zero_known; /* km/s: zero point that was subtracted; share of the velocity that has one */
+    int32_t ccf_entry;                 /* entry of the cross-correlation set whose curves are kept; -1: none */
+    int64_t warn;                      /* SPX_RVS_* */
+    spx_rvfit_bad bad;                 /* with SPX_RVS_BAD */
 } spx_rvfit_star;
 
 /* Spectrum of a star in its fit. */
@@ -87,7 +88,9 @@ typedef struct {
     /* With velocities of single exposures, at the parameters of the star: km/s, error of noise alone; best other
      * minimum, and its objective above the best (NaN: none); SPX_EPOCH_* */
     double vrad, vrad_err, vrad_alt, dchisq_alt;
-    double weight[SPX_MAX_ARM]; /* share of an arm in the information on vrad */
+    double weight[SPX_MAX_ARM];        /* share of an arm in the information on vrad */
+    double information;                /* on vrad, (km/s)^-2; 0: none */
+    double zero, zero_err, zero_known; /* as of a star */
     int64_t warn;
 } spx_rvfit_exposure;
 
@@ -95,6 +98,7 @@ typedef struct {
     size_t nstar, npar, narm, nrow;
     int with_jitter; /* 1: errors of pixels hold one */
     int with_epochs; /* 1: velocities of single exposures were measured */
+    int with_zero;   /* 1: zero points were subtracted */
     char parname[SPX_MAX_PAR][32];
     spx_rvfit_star *star;         /* [nstar] */
     size_t *row;                  /* [nrow] rows of the fitted spectra in the input */

@@ -24,10 +24,11 @@ static void column_name(const char (*par)[32], size_t k, char out[COLUMN]);
 /* 1 when a column of that name exists, without counting parameter k. */
 static int is_taken(const char *name, const char (*par)[32], size_t k)
 {
-    static const char *const fixed[] = {
-        "TARGETID", "EXPID",     "FIBER",     "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",    "VRAD",
-        "VRAD_ERR", "VRAD_SKEW", "VRAD_KURT", "VRAD_CCF",  "VRAD_ALT",   "VSINI",    "VSINI_ERR", "DCHISQ_ALT", "COVAR",
-        "NEG2LOGL", "NPIX_TOT",  "NREJECT",   "NITER",     "SUCCESS",    "RVS_WARN", "NEXP",      "VARIABLE"};
+    static const char *const fixed[] = {"TARGETID", "EXPID",    "FIBER",   "TARGET_RA", "TARGET_DEC", "REF_ID",
+                                        "REF_CAT",  "OBJTYPE",  "VRAD",    "VRAD_ERR",  "VRAD_SKEW",  "VRAD_KURT",
+                                        "VRAD_CCF", "VRAD_ALT", "VSINI",   "VSINI_ERR", "DCHISQ_ALT", "COVAR",
+                                        "NEG2LOGL", "NPIX_TOT", "NREJECT", "NITER",     "SUCCESS",    "RVS_WARN",
+                                        "NEXP",     "VARIABLE", "ZERO",    "ZERO_ERR",  "ZERO_KNOWN"};
     int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0 ||
               strncmp(name, "NPOLY_", 6) == 0 || strncmp(name, "CONST_", 6) == 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
@@ -191,6 +192,15 @@ static spx_status add_constancy(spx_table *t, const spx_rvfit *r, double *tmp, s
     return st == SPX_OK ? add_i64(t, r, "VARIABLE", AT(variable), sizeof r->star->variable, e) : st;
 }
 
+/* Adds the zero points that were subtracted. */
+static spx_status add_zero(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
+{
+    spx_status st = add_f64(t, r, "ZERO", "km/s", AT(zero), tmp, e);
+    if (st == SPX_OK)
+        st = add_f64(t, r, "ZERO_ERR", "km/s", AT(zero_err), tmp, e);
+    return st == SPX_OK ? add_f64(t, r, "ZERO_KNOWN", "", AT(zero_known), tmp, e) : st;
+}
+
 static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, int joint,
                               const spx_table *more, spx_err *e)
 {
@@ -233,8 +243,10 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
         st = add_i64(t, r, "RVS_WARN", AT(warn), sizeof r->star->warn, e);
     if (st == SPX_OK && joint)
         st = add_counts(t, r, e);
-    if (st == SPX_OK && r->with_epochs)
+    if (st == SPX_OK && joint && r->with_epochs)
         st = add_constancy(t, r, tmp, e);
+    if (st == SPX_OK && r->with_zero)
+        st = add_zero(t, r, tmp, e);
     if (st == SPX_OK && more != NULL)
         st = spx_table_join(t, more, NULL, e);
     if (st == SPX_OK)
@@ -454,9 +466,12 @@ static spx_status add_epochs(spx_table *t, const spx_rvfit *r, double *tmp, int6
     } column[] = {{"VRAD", "km/s", offsetof(spx_rvfit_exposure, vrad)},
                   {"VRAD_ERR", "km/s", offsetof(spx_rvfit_exposure, vrad_err)},
                   {"VRAD_ALT", "km/s", offsetof(spx_rvfit_exposure, vrad_alt)},
-                  {"DCHISQ_ALT", "", offsetof(spx_rvfit_exposure, dchisq_alt)}};
+                  {"DCHISQ_ALT", "", offsetof(spx_rvfit_exposure, dchisq_alt)},
+                  {"ZERO", "km/s", offsetof(spx_rvfit_exposure, zero)},
+                  {"ZERO_ERR", "km/s", offsetof(spx_rvfit_exposure, zero_err)},
+                  {"ZERO_KNOWN", "", offsetof(spx_rvfit_exposure, zero_known)}};
     spx_status st = SPX_OK;
-    for (size_t c = 0; c < sizeof column / sizeof *column && st == SPX_OK; c++) {
+    for (size_t c = 0; c < (r->with_zero ? 7 : 4) && st == SPX_OK; c++) {
         for (size_t i = 0; i < r->nrow; i++)
             memcpy(&tmp[i], (const char *)&r->exposure[i] + column[c].offset, sizeof *tmp);
         st = spx_table_add(t, column[c].name, H5T_NATIVE_DOUBLE, column[c].unit, tmp, e);

@@ -42,7 +42,7 @@ specx-sim "${plain[@]}" --library stars --step 0.25 --wavelength 5120,5260 --axi
     --axis logg=3,4,5 --axis feh=-1,-0.5,0 --axis alpha=0
 fits2h5 "${plain[@]}" stars -o library.h5
 setup=b:5150:5230:0.6:FWHM=1.8
-rvs-template "${plain[@]}" --setup $setup --train-nn --nn-hidden 4 --nn-epochs 20 --ccf-every 5 --ccf-vsini 0,50 \
+rvs-template "${plain[@]}" --straight-lines --setup $setup --train-nn --nn-hidden 4 --nn-epochs 20 --ccf-every 5 --ccf-vsini 0,50 \
     library.h5 -o templates.h5
 rvs-template "${plain[@]}" --setup $setup --interpolator simplex --no-ccf --pca 0 library.h5 -o templates-simplex.h5
 mock_network network.npz
@@ -51,6 +51,8 @@ npz2h5 "${plain[@]}" --labels teff:1000,logg,feh,vturb network.npz -o network.h5
 fit=(rvs-fit "${plain[@]}" --templates templates.h5 --arms b "--vrange=-400,400" --npoly 3 --no-rotation)
 "${fit[@]}" --ccf spectra.h5 -o rv.h5
 "${fit[@]}" --joint target spectra.h5 spectra.h5 -o rv-joint.h5
+"${fit[@]}" --joint target --epochs spectra.h5 spectra.h5 -o rv-epochs.h5
+rvs-zero "${plain[@]}" --by none --least 2 rv-epochs.h5 -o zero.h5
 
 # A lamp, and a frame that is divided by its flat.
 specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5185 --flat --throughput 0.1 -o lamp.fits
@@ -107,7 +109,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint stack burgers svd reduce insitu truth psf psffit)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"

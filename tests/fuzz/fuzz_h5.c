@@ -32,6 +32,7 @@
 #include "products/spectra_h5.h"
 #include "products/stack.h"
 #include "products/templates_h5.h"
+#include "products/zeropoint_h5.h"
 #include "run/catalogue_parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -197,6 +198,14 @@ static void write_flux(hid_t f)
     spx_flux_free(&x);
 }
 
+static void write_zeropoints(hid_t f)
+{
+    spx_err e = {0};
+    spx_zeropoint row[2] = {{{"b", -1, 0, -1}, 1, 0.1, 3, 0.2, 0}, {{"b", -1, 1, -1}, 2, 0.1, 3, 0.2, 0}};
+    const spx_zeropoints z = {2, row};
+    need(spx_zeropoints_write(f, &z, &e) == SPX_OK, "zero points");
+}
+
 /* Velocities with the templates of the stars. */
 static void write_star_templates(hid_t f)
 {
@@ -330,6 +339,7 @@ static void make_bases(void)
             write_flat(f);
             write_flux(f);
             write_star_templates(f);
+            write_zeropoints(f);
         }
         need(spx_h5_set_str(f, "/", "product", i == 0 ? "frame" : "spectra", &e) == SPX_OK &&
                  spx_h5_set_str(f, "/", "schema_version", "1.0", &e) == SPX_OK &&
@@ -653,6 +663,19 @@ static void read_psf(hid_t f)
     spx_err_clear(&e);
 }
 
+/* Zero points that are accepted are numbers, and found by what they name. */
+static void read_zeropoints(hid_t f)
+{
+    spx_err e = {0};
+    spx_zeropoints z;
+    if (spx_zeropoints_read(f, &z, &e) == SPX_OK)
+        for (size_t i = 0; i < z.n; i++) {
+            need(isfinite(z.row[i].zero) && z.row[i].err >= 0, "a zero point is no number");
+            need(spx_zeropoints_find(&z, &z.row[i].key) == &z.row[i], "a zero point is not found");
+        }
+    spx_zeropoints_free(&z);
+}
+
 /* A flat that is accepted divides a frame without a division by 0. */
 static void read_flat(hid_t f)
 {
@@ -785,6 +808,7 @@ static void read_blocks(hid_t f)
     read_flat(f);
     read_flux(f);
     read_star_templates(f);
+    read_zeropoints(f);
     read_templates(f);
     read_library(f);
 }

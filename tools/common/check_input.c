@@ -22,6 +22,7 @@
 #include "products/spectra_h5.h"
 #include "products/templates_h5.h"
 #include "products/traces_h5.h"
+#include "products/zeropoint_h5.h"
 
 /* A block that was read: its contents, and the programs that take it. */
 typedef struct {
@@ -171,6 +172,16 @@ static spx_status read_rvfit(const block *b)
     return st;
 }
 
+static spx_status read_zeropoint(const block *b)
+{
+    spx_zeropoints z = {0};
+    spx_status st = spx_zeropoints_read(b->in->file, &z, b->e);
+    if (st == SPX_OK)
+        st = say(b, "rvs-fit --zero-points, h5table", "%zu zero points", z.n);
+    spx_zeropoints_free(&z);
+    return st;
+}
+
 static spx_status read_flat(const block *b)
 {
     spx_flat f = {0};
@@ -249,7 +260,7 @@ static const struct {
                {"/rvfit", read_rvfit},     {"/library", read_library},
                {"/network", read_network}, {"/templates", read_templates},
                {"/traces", read_traces},   {"/shifts", read_shifts},
-               {"/ccf", read_ccf}};
+               {"/ccf", read_ccf},         {"/zeropoint", read_zeropoint}};
 
 spx_status spx_check_input(spx_input *in, FILE *out, size_t *nbad, spx_err *e)
 {

@@ -89,7 +89,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     fit->reject_sigma = o->reject_sigma;
     fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;
     fit->scale_errors = o->scale_errors;
-    fit->epochs = o->epochs;
+    fit->epochs = o->epochs || o->zero_points != NULL;
     fit->keep_model = o->model;
     fit->keep_ccf = o->ccf;
     fit->max_device_mem = o->max_device_mem;
@@ -118,6 +118,8 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     for (size_t i = 0; i < o->prior.n && st == SPX_OK; i++)
         st = parse_prior(o->prior.value[i], setup, fit, e);
     if (st == SPX_OK && fit->epochs && (fit->fixed[0] || fit->prior_sigma[0] > 0))
-        st = spx_fail(e, SPX_EUSAGE, "--epochs measures velocities: give no --%s v", fit->fixed[0] ? "fix" : "prior");
+        st = spx_fail(e, SPX_EUSAGE, "%s: give no --%s v",
+                      o->epochs ? "--epochs measures velocities" : "--zero-points are of measured velocities",
+                      fit->fixed[0] ? "fix" : "prior");
     return st;
 }

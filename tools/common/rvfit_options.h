@@ -10,7 +10,7 @@ typedef enum { SPX_JOINT_NO, SPX_JOINT_TARGET, SPX_JOINT_ALL } spx_rvfit_joint;
 
 /* Values of rvs-fit's option table; its help says what they are. */
 typedef struct {
-    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start;
+    const char *templates, *arms, *vrange, *vsini_range, *rows, *targetid_file, *objtypes, *zbest, *start, *zero_points;
     spx_continuum continuum;
     spx_interpolator interpolator;
     spx_rvfit_joint joint;

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "num/stat.h"
 #include "rvfit/search/group.h"
+#include "rvfit/zero.h"
 
 enum { DESCENT = 60, REFITS = 3 };
 /* Half-distance of the points of the last parabola, in errors: its vertex is then right to a hundredth of one. */
@@ -19,8 +19,7 @@ static const double NEAR = 0.3;
 /* An exposure is not compared where another velocity is nearly as likely: noise makes such a minimum the deeper one
  * once in a few hundred such spectra (tests/science/epochs.bats). */
 static const double AMBIGUOUS = 16;
-static const double WIDEST = 100;         /* km/s, error beyond which a velocity is not compared, as RVS_WARN 4 */
-static const double THREE_SIGMA = 2.7e-3; /* two-sided probability of a deviation of more than 3 sigma: 0.0026998 */
+static const double WIDEST = 100; /* km/s, error beyond which a velocity is not compared, as RVS_WARN 4 */
 
 /* The pieces of one exposure of a star, as a star of their own. */
 typedef struct {
@@ -181,6 +180,7 @@ static void measure(const spx_rv_spectra *star, const double *x0, size_t exposur
     out->vrad_err = p.err;
     spx_rv_profile_other(&p, &out->vrad_alt, &out->dchisq_alt);
     finish(&x, sigma, out);
+    out->information = 1 / (out->vrad_err * out->vrad_err);
     if (out->dchisq_alt < AMBIGUOUS)
         out->warn |= SPX_EPOCH_AMBIGUOUS;
     if (!(p.err < 1.25 * sigma && p.err > 0.8 * sigma && p.err < WIDEST))
@@ -190,7 +190,7 @@ static void measure(const spx_rv_spectra *star, const double *x0, size_t exposur
 static void compare(const spx_rvfit_exposure *x, size_t n, spx_rvfit_star *s)
 {
     double weight = 0, sum = 0;
-    s->const_chisq = s->const_logp = 0;
+    s->const_chisq = 0;
     s->const_dof = -1;
     for (size_t i = 0; i < n; i++)
         if ((x[i].warn & SPX_EPOCH_OUT) == 0) {
@@ -202,13 +202,9 @@ static void compare(const spx_rvfit_exposure *x, size_t n, spx_rvfit_star *s)
     for (size_t i = 0; i < n; i++)
         if ((x[i].warn & SPX_EPOCH_OUT) == 0)
             s->const_chisq += pow((x[i].vrad - sum / weight) / x[i].vrad_err, 2);
-    if (s->const_dof < 1) { /* nothing to compare */
-        s->const_dof = 0;
-        s->const_chisq = 0;
-        return;
-    }
-    s->const_logp = spx_log10_chisq_tail(s->const_chisq, s->const_dof);
-    s->variable = s->const_logp < log10(THREE_SIGMA);
+    if (s->const_dof < 1) /* nothing to compare */
+        s->const_chisq = s->const_dof = 0;
+    spx_rvfit_judge_constancy(s);
 }
 
 void spx_rv_epochs(spx_rv_star *star, spx_rvfit *out)

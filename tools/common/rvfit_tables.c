@@ -1,9 +1,10 @@
-#include "common/rvfit_epochs.h"
+#include "common/rvfit_tables.h"
 
 #include <math.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "products/rvfit_h5.h"
 
 /* Adds a whole number of each exposure, if one of them is known. */
 static spx_status add_number(spx_table *t, const spx_spectra_parts *p, const spx_rvfit_stars *stars, const char *name,
@@ -23,8 +24,8 @@ static spx_status add_number(spx_table *t, const spx_spectra_parts *p, const spx
     return st;
 }
 
-spx_status spx_rvfit_epoch_columns(const spx_spectra_parts *p, const spx_rvfit_stars *stars, spx_table **out,
-                                   spx_err *e)
+/* When exposures were taken. */
+static spx_status epoch_columns(const spx_spectra_parts *p, const spx_rvfit_stars *stars, spx_table **out, spx_err *e)
 {
     double *all = NULL, *v = spx_alloc(stars->nrow, sizeof *v, e);
     size_t unknown = 0;
@@ -46,5 +47,23 @@ spx_status spx_rvfit_epoch_columns(const spx_spectra_parts *p, const spx_rvfit_s
                  unknown, stars->nrow);
     spx_free(all);
     spx_free(v);
+    return st;
+}
+
+spx_status spx_rvfit_write_stars(hid_t file, const spx_rvfit *all, const spx_spectra_parts *p,
+                                 const spx_rvfit_stars *stars, spx_err *e)
+{
+    spx_table *redshifts = NULL, *epochs = NULL;
+    size_t *row = spx_rvfit_star_rows(stars, e);
+    spx_status st = row == NULL ? SPX_EIO : SPX_OK;
+    if (st == SPX_OK && stars->redshifts.n > 0)
+        st = spx_redshifts_columns(&stars->redshifts, &p->all, stars->nstar, row, &redshifts, e);
+    if (st == SPX_OK && stars->joint && all->with_epochs)
+        st = epoch_columns(p, stars, &epochs, e);
+    if (st == SPX_OK)
+        st = spx_rvfit_write_tables(file, all, &p->all, stars->joint, redshifts, epochs, e);
+    spx_table_free(redshifts);
+    spx_table_free(epochs);
+    spx_free(row);
     return st;
 }
