@@ -44,7 +44,7 @@ EXTRACT    ?= --reject 5 --barycentric
 FLAT       ?=
 SKY        ?=
 FLUX       ?=
-STANDARD   ?= --objtypes STD_ --npoly 20 -w b:3750,5650 -w r:6335,6855 -w z:8360,8920
+STANDARD   ?= --objtypes STD_ --leave-out telluric
 VELOCITY   ?= --resolution-matrix
 # The page of the night: a command that makes $(OUT)/night.html of the products in OUT. PAGE= makes none.
 PAGE       ?= $(SHARE)/page.sh $(OUT)
@@ -139,7 +139,7 @@ SHELL       = $(SHARE)/job.sh
 .SUFFIXES:
 # A make that is interrupted leaves products alone: they are complete, and another make may have made them.
 .PRECIOUS: $(foreach p,$(PRODUCTS) $(OUT)/night.html,$p $p.failed)
-export DEVICES ONLY OUT
+export DEVICES NIGHT ONLY OUT
 
 page        = $(if $(PAGE),$(OUT)/night.html)
 # The list of products is too long for a command.

@@ -164,6 +164,21 @@ END
     quick status | grep 'sframe  *8  *0  *0$'
 }
 
+@test "a failure of the machine is tried again where an input is absent, too" {
+    fake_programs
+    empty_night b1 r1
+    printf '%s\n' 'cframe-r1-0009.h5 3' 'spectra-1-0009.h5 4' >bad
+    run quick -j4
+    [ "$status" -eq 2 ]
+    # it is a cause of its own: the product can be made without that input
+    grep -qx 'because: ' out/spectra-1-0009.h5.failed
+    grep -q '^out/spectra-1-0009.h5 failed, status 4' <<<"$output"
+    echo 'cframe-r1-0009.h5 3' >bad
+    run quick -j4
+    [ "$(records out | xargs)" = cframe-r1-0009.h5 ]
+    [ -e out/spectra-1-0009.h5 ]
+}
+
 @test "the page comes last, of failures too; it is made without gnuplot, and PAGE= leaves it out" {
     fake_programs
     empty_night b1
@@ -178,6 +193,7 @@ END
     rm -f plain/gnuplot
     PATH=$PWD/plain night -j4 >log
     grep -qx 'night.html  *1  *0  *0' log
+    grep -q '<title>Night n1</title>' out/night.html
     grep -q 'without pictures: gnuplot is not installed' out/night.html out/log/night.html.log
     # a product that fails is on it
     echo 'rv-50.h5 3' >bad

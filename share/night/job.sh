@@ -170,11 +170,13 @@ case $status in
 130 | 143) exit "$status" ;; # make was interrupted
 esac
 
+# A failure of the machine is its own cause, and the page is of failures, too.
 because=
-for f in ${inputs[@]+"${inputs[@]}"}; do
-    # the page is of failures, too
-    [ -e "${f%.failed}" ] || [[ $product == *.html ]] || because+=" ${f%.failed}"
-done
+if [ "$status" -le 3 ] && [[ $product != *.html ]]; then
+    for f in ${inputs[@]+"${inputs[@]}"}; do
+        [ -e "${f%.failed}" ] || because+=" ${f%.failed}"
+    done
+fi
 rm -f "$product"
 record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
 {
@@ -184,7 +186,7 @@ record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
     echo message:
     tail -n 10 "$messages" | sed 's/^/    /'
 } >"$record" || exit
-if [ "$status" -gt 3 ] && [ -z "$because" ]; then
+if [ "$status" -gt 3 ]; then
     touch -d @0 "$record"
 fi
 mv "$record" "$product.failed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # page.sh FOLDER [PAGE]: the page of a night, FOLDER/night.html or PAGE, from the products in FOLDER and the records of
 # what failed (PRODUCT.failed). One file with its pictures inside and no script; specplot makes numbers and pictures, and
-# without gnuplot the page has no pictures and says so.
+# without gnuplot the page has no pictures and says so. NIGHT in the environment is its name, else that of FOLDER.
 set -euo pipefail
 folder=${1:?usage: page.sh FOLDER [PAGE]}
 page=${2:-$folder/night.html}
@@ -9,7 +9,7 @@ cd_page=$(cd "$(dirname "$page")" && pwd)/$(basename "$page")
 cd "$folder"
 work=$(mktemp -d "${TMPDIR:-/tmp}/night-page.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-night=$(basename "$PWD")
+night=${NIGHT:-$(basename "$PWD")}
 
 # all PATTERN: the files that match, one a line, in order
 all() { compgen -G "$1" | LC_ALL=C sort || true; }
