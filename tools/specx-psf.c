@@ -23,7 +23,6 @@ static struct {
        .shape_degree = "1,2",
        .trace_degree = 6,
        .hermite_degree = 6,
-       .bundle_size = 25,
        .max_iterations = 60,
        .exposure_shifts = 1};
 
@@ -49,7 +48,7 @@ static const spx_opt options[] = {
                "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5"),
     SPX_OPTION(STRING, "hsize", 0, "X,Y", o.hsize, "Half size of spots, pixels"),
     SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres of a bundle, which share the shape of their spots",
-               .min = 1, .max = 1000),
+               .min = 1, .max = 1000, .no_default = 1, .absent = "as --start says, or 25"),
     SPX_OPTION(STRING, "bundle-range", 0, "FIRST:LAST", o.bundle_range,
                "Fit these bundles only, counted from 0, without LAST; the others stay as they were", .absent = "all"),
     SPX_OPTION(FLAG, "exposure-shifts", 0, NULL, o.exposure_shifts,
@@ -76,7 +75,7 @@ static spx_status parse_pair(const char *text, const char *option, const char *f
     return st;
 }
 
-static spx_status kernel_options(const spx_run *s, size_t nspec, spx_psffit_options *to, spx_err *e)
+static spx_status kernel_options(const spx_run *s, const spx_psf *start, spx_psffit_options *to, spx_err *e)
 {
     *to = spx_psffit_defaults();
     to->trace_degree = (int)o.trace_degree;
@@ -91,10 +90,10 @@ static spx_status kernel_options(const spx_run *s, size_t nspec, spx_psffit_opti
         parse_pair(o.shape_degree, "--shape-degree", "FIBER,WAVE", &to->shape_degree_fibre, &to->shape_degree_wave, e);
     if (st == SPX_OK)
         st = parse_pair(o.hsize, "--hsize", "X,Y", &to->hsizex, &to->hsizey, e);
-    const size_t nbundle = (nspec + to->bundle_size - 1) / to->bundle_size;
     size_t count = 0;
     if (st == SPX_OK && o.bundle_range != NULL) {
-        st = spx_parse_slice(o.bundle_range, "--bundle-range", nbundle, &to->bundle_first, &count, e);
+        st = spx_parse_slice(o.bundle_range, "--bundle-range", spx_psffit_bundles(start, to), &to->bundle_first, &count,
+                             e);
         to->bundle_last = to->bundle_first + count;
     }
     return st;
@@ -247,7 +246,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_run_step(s, "read");
     spx_status st = spx_psf_file_read(s, o.start, &start, e);
     if (st == SPX_OK)
-        st = kernel_options(s, start.nspec, &ko, e);
+        st = kernel_options(s, &start, &ko, e);
     if (st == SPX_OK)
         st = read_lines(s, &line, &nline, e);
     if (st == SPX_OK)
@@ -256,8 +255,7 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK) {
         const spx_psffit_input in = {.nexp = x.n, .image = x.image, .start = &start, .nline = nline, .line = line};
         nan = count_nans(&x);
-        ko.progress = spx_progress_start(s->common.progress, "fit", "bundles",
-                                         2 * ((start.nspec + ko.bundle_size - 1) / ko.bundle_size));
+        ko.progress = spx_progress_start(s->common.progress, "fit", "bundles", 2 * spx_psffit_bundles(&start, &ko));
         st = spx_psffit_make(&in, &ko, &psf, &fit, e);
         spx_progress_end(ko.progress);
     }

@@ -222,6 +222,7 @@ static spx_status allocate_state(const spx_pf_bundle *b, spx_pf_state *s, spx_er
         (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
         (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
         (s->flux = spx_alloc(b->nspot, sizeof *s->flux, e)) == NULL ||
+        (s->lit = spx_alloc2(p->nexp, p->height, 1, e)) == NULL ||
         (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL)
         return SPX_EIO;
     return SPX_OK;
@@ -238,6 +239,7 @@ static void free_state(spx_pf_state *s)
     spx_free(s->flux);
     spx_free(s->factor);
     spx_free(s->light);
+    spx_free(s->lit);
 }
 
 /* Lines that some fibre has on the CCD. */
@@ -380,6 +382,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->slope);
     spx_free(b->stamp);
     spx_free(b->matrix);
+    spx_pf_work_free(b->work);
     memset(b, 0, sizeof *b);
 }
 

@@ -370,7 +370,7 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, size_t *at, do
             const size_t out = (b->fibre0 + i) * fit->nplace + k;
             const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
             double x, lo, hi;
-            if (wave < to->valid_min || wave > to->valid_max)
+            if (wave < to->valid_min || wave > to->valid_max || (to->status & SPX_PSF_DEAD))
                 continue;
             place_error(b, cov, i, wave, at, a, &fit->x_error[out], &fit->y_error[out]);
             spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
@@ -385,6 +385,45 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, size_t *at, do
         to->y_error = spx_median(some[1], n);
         to->wave_error_kms = spx_median(some[2], n);
     }
+}
+
+/* Fibres without light have the trace that the prior gives them: with Q = projection off cubics along the fibres, d
+ * dead and l living ones, Q_dd theta_d = -Q_dl theta_l for each coefficient. Their errors are not known. */
+static int neighbours_traces(spx_pf_bundle *b, spx_psffit *fit, spx_psf *psf)
+{
+    const size_t nf = b->nf, nt = 2 * (size_t)b->p->ntr;
+    size_t n = 0;
+    for (size_t i = 0; i < nf; i++)
+        n += (fit->fibre[b->fibre0 + i].status & SPX_PSF_DEAD) != 0;
+    if (n == 0 || n == nf)
+        return 1;
+    double *a = spx_alloc(n * n + n * nt, sizeof *a, NULL);
+    size_t *dead = spx_alloc(n, sizeof *dead, NULL);
+    int ok = a != NULL && dead != NULL;
+    if (ok) {
+        double *rhs = a + n * n;
+        n = 0;
+        for (size_t i = 0; i < nf; i++)
+            if (fit->fibre[b->fibre0 + i].status & SPX_PSF_DEAD)
+                dead[n++] = i;
+        for (size_t k = 0; k < n; k++) {
+            for (size_t l = 0; l < n; l++)
+                a[k * n + l] = b->prior[dead[k] * nf + dead[l]] + (k == l ? 1e-9 : 0);
+            for (size_t j = 0; j < nf; j++)
+                for (size_t t = 0; t < nt && !(fit->fibre[b->fibre0 + j].status & SPX_PSF_DEAD); t++)
+                    rhs[t * n + k] -= b->prior[dead[k] * nf + j] * b->now.theta[j * nt + t];
+        }
+        ok = LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, (lapack_int)nt, a, (lapack_int)n, rhs,
+                           (lapack_int)n) == 0;
+        for (size_t k = 0; k < n && ok; k++)
+            for (size_t t = 0; t < nt; t++)
+                b->now.theta[dead[k] * nt + t] = rhs[t * n + k];
+        if (ok)
+            put_psf(b, b->now.theta, psf);
+    }
+    spx_free(a);
+    spx_free(dead);
+    return ok;
 }
 
 /* Model and (data - model) / error of a bundle. */
@@ -422,6 +461,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         put_covariance(b, cov, number, fit);
         for (size_t i = 0; i < b->nf; i++)
             st = put_fibre(b, i, variance, number, a, fit);
+        ok = neighbours_traces(b, fit, psf);
         find_moved(b, fit);
         put_errors(b, cov, at, a, fit);
         if (fit->model != NULL)

@@ -16,6 +16,8 @@ enum {
     SPX_PF_MOST_LOCAL = (SPX_PF_MOST_HERMITE + 1) * (SPX_PF_MOST_HERMITE + 1) + 1
 };
 
+struct spx_pf_work;
+
 /* Numbers that all bundles share. */
 typedef struct {
     int deg;                /* Gauss-Hermite degree */
@@ -80,6 +82,7 @@ typedef struct {
     double *flux;
     double *factor; /* Cholesky factors of N_ff, [nexp][nfactor], group by group */
     double *light;  /* sum of f S, [nexp][height][width] */
+    uint8_t *lit;   /* [nexp][height] rows that have any */
     double chi2, prior;
 } spx_pf_state;
 
@@ -99,10 +102,11 @@ typedef struct {
     double *theta0;    /* the start */
     double *prior;     /* [nf][nf]: projection off cubics along fibres */
     spx_pf_state now, trial;
-    double *slope;  /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
-    double *stamp;  /* [3][nl*nf][ny*nx]: root S, root f dS/dX, root f dS/dY of an exposure */
-    double *matrix; /* one group's N_ff of the largest group, and its right-hand side */
-    int reach;      /* fibres on either side whose spots overlap */
+    double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
+    double *stamp;            /* [3][nl*nf][ny*nx]: root S, root f dS/dX, root f dS/dY of an exposure */
+    struct spx_pf_work *work; /* of normal.c */
+    double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
+    int reach;                /* fibres on either side whose spots overlap */
     /* of a pass */
     int active; /* leading local parameters of the shape that are free: 0, 2, nq */
     int terms;  /* of traces that are free */
@@ -174,6 +178,8 @@ double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilo
 
 /* Fluxes of all spots, the light of the model, and chi squared. 0: a matrix is not positive definite. */
 int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
+/* Memory that spx_pf_normal() keeps. */
+void spx_pf_work_free(struct spx_pf_work *w);
 /* Prior of a state, s->prior. */
 void spx_pf_prior(const spx_pf_bundle *b, spx_pf_state *s);
 /* Columns of a pass: traces, shifts, and `active` parameters of the shape. */

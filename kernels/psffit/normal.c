@@ -118,10 +118,18 @@ static void add_light(const spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)p->nx * (size_t)p->ny, n = p->height * b->width, per = b->nl * b->nf;
-    memset(s->light, 0, p->nexp * n * sizeof *s->light);
     s->chi2 = 0;
     for (size_t x = 0; x < p->nexp; x++) {
         double *light = s->light + x * n;
+        /* rows that no spot touches, now or when the state was filled before, are 0 */
+        for (size_t r = 0; r < p->height; r++)
+            if (s->lit[x * p->height + r]) {
+                memset(light + r * b->width, 0, b->width * sizeof *light);
+                s->lit[x * p->height + r] = 0;
+            }
+        for (size_t k = x * per; k < (x + 1) * per; k++)
+            for (int r = s->at[k].y0; r < s->at[k].y1; r++)
+                s->lit[x * p->height + (size_t)(s->at[k].yc + r)] = 1;
         for (size_t k = x * per; k < (x + 1) * per; k++) {
             const spx_pf_at *at = &s->at[k];
             const double *spot = s->spot + k * npix, f = s->flux[k];
@@ -285,6 +293,14 @@ typedef struct {
     double *d;
 } patch;
 
+/* Kept from call to call, as new pages have to be cleared one by one. */
+struct spx_pf_work {
+    double *w, *rest, *square;
+    size_t nw, nrest, nsquare; /* doubles */
+    patch *ring;
+    size_t nring;
+};
+
 typedef struct {
     spx_pf_bundle *b;
     const spx_pf_kernels *k;
@@ -368,7 +384,12 @@ static spx_status derive_line(job *j, size_t line, patch *to, spx_err *e)
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)p->nx * (size_t)p->ny;
+    const int active = b->line[line].weak ? 0 : b->active;
     find_patch(j, line, to);
+    if (active == 0) { /* the patch is not used */
+        to->r1 = to->r0;
+        to->c1 = to->c0;
+    }
     const size_t wide = (size_t)(to->c1 - to->c0), need = (size_t)(to->r1 - to->r0) * wide * j->ns;
     if (need > to->room) {
         spx_free(to->d);
@@ -388,7 +409,7 @@ static spx_status derive_line(job *j, size_t line, patch *to, spx_err *e)
         memset(one, 0, npix * sizeof *one);
         memset(two, 0, npix * sizeof *two);
         if (at->y0 < at->y1)
-            j->k->derive(p, b->active, at, b->now.gx + s * (size_t)(p->norder * p->nx),
+            j->k->derive(p, active, at, b->now.gx + s * (size_t)(p->norder * p->nx),
                          b->now.gy + s * (size_t)(p->norder * p->ny), b->now.c + s * (size_t)p->nc,
                          b->now.spot + s * npix, b->now.flux[s], b->vterm + i * (size_t)p->na, b->px[j->x].root,
                          at_pixel, b->width, one, two, to->d, at_patch, wide);
@@ -517,6 +538,8 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
                 if (o.h == 0)
                     continue;
                 const int weak_k = b->line[k / nf].weak, weak_m = b->line[l].weak;
+                if (weak_k && weak_m)
+                    continue;
                 chain ck[2], cm[2];
                 for (int y = 0; y < 2; y++) {
                     chain_of(j, k / nf, k % nf, y, &ck[y]);
@@ -573,6 +596,11 @@ static spx_status add_group(job *j, const spx_pf_group *g, spx_err *e)
     const spx_pf_bundle *b = j->b;
     const size_t nflux = (g->last - g->first) * b->nf;
     spx_status st = SPX_OK;
+    int weak = 1;
+    for (size_t l = g->first; l < g->last; l++)
+        weak &= b->line[l].weak;
+    if (weak)
+        return SPX_OK;
     memset(j->w, 0, nflux * j->n * sizeof *j->w);
     for (size_t l = g->first; l < g->last && st == SPX_OK; l++) {
         patch *mine = &j->ring[l % j->nring];
@@ -636,6 +664,55 @@ static size_t ring_size(const spx_pf_bundle *b)
     return most;
 }
 
+void spx_pf_work_free(struct spx_pf_work *w)
+{
+    if (w == NULL)
+        return;
+    for (size_t k = 0; k < w->nring; k++)
+        spx_free(w->ring[k].d);
+    spx_free(w->ring);
+    spx_free(w->w);
+    spx_free(w->rest);
+    spx_free(w->square);
+    spx_free(w);
+}
+
+/* *old with at least n doubles. */
+static spx_status at_least(double **old, size_t *have, size_t n, spx_err *e)
+{
+    if (*have >= n)
+        return SPX_OK;
+    spx_free(*old);
+    *have = 0;
+    if ((*old = spx_alloc_unset(n, 1, sizeof **old, e)) == NULL)
+        return SPX_EIO;
+    *have = n;
+    return SPX_OK;
+}
+
+static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsquare, size_t nring, spx_err *e)
+{
+    if (b->work == NULL && (b->work = spx_alloc(1, sizeof *b->work, e)) == NULL)
+        return SPX_EIO;
+    struct spx_pf_work *w = b->work;
+    spx_status st = at_least(&w->w, &w->nw, nw, e);
+    if (st == SPX_OK)
+        st = at_least(&w->rest, &w->nrest, nrest, e);
+    if (st == SPX_OK)
+        st = at_least(&w->square, &w->nsquare, nsquare, e);
+    if (st == SPX_OK && nring > w->nring) {
+        patch *more = spx_alloc(nring, sizeof *more, e);
+        if (more == NULL)
+            return SPX_EIO;
+        if (w->nring > 0)
+            memcpy(more, w->ring, w->nring * sizeof *more);
+        spx_free(w->ring);
+        w->ring = more;
+        w->nring = nring;
+    }
+    return st;
+}
+
 /* Of a free line: polynomials at its wavelength, and the traces' slopes there, pixels an Angstrom. */
 static void find_slopes(spx_pf_bundle *b, size_t l)
 {
@@ -668,12 +745,13 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
             find_slopes(b, l);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    spx_status st = SPX_OK;
-    if ((j.w = spx_alloc_unset(most * b->nf, j.n, sizeof *j.w, e)) == NULL ||
-        (j.rest = spx_alloc_unset(p->height, b->width, sizeof *j.rest, e)) == NULL ||
-        (j.square = spx_alloc2(j.ns + 1, j.ns + 1, sizeof *j.square, e)) == NULL ||
-        (j.ring = spx_alloc(j.nring, sizeof *j.ring, e)) == NULL)
-        st = SPX_EIO;
+    spx_status st = reserve(b, most * b->nf * j.n, p->height * b->width, (j.ns + 1) * (j.ns + 1), j.nring, e);
+    if (st == SPX_OK) {
+        j.w = b->work->w;
+        j.rest = b->work->rest;
+        j.square = b->work->square;
+        j.ring = b->work->ring;
+    }
     for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
         const spx_pf_pixels *px = &b->px[j.x];
         const double *light = b->now.light + j.x * p->height * b->width;
@@ -687,11 +765,5 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     *ok = 1;
     for (size_t k = 0; k < j.n; k++)
         *ok &= isfinite(g[k]) && isfinite(h[k * j.n + k]);
-    for (size_t k = 0; j.ring != NULL && k < j.nring; k++)
-        spx_free(j.ring[k].d);
-    spx_free(j.ring);
-    spx_free(j.w);
-    spx_free(j.rest);
-    spx_free(j.square);
     return st;
 }

@@ -33,6 +33,8 @@ enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define FACTOR  10.0
 /* Predicted fall of chi squared, relative, above which a fit that makes no step has not converged. */
 #define UNCONVERGED 1e-3
+/* Relative fall of chi squared below which the background stays until the next pass. */
+#define STILL 1e-3
 
 typedef struct {
     size_t n, nfree;
@@ -70,11 +72,12 @@ static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
     return 1;
 }
 
-/* Fluxes, background and weights, for parameters as they are. 0: no solution. */
-static int settle(spx_pf_bundle *b, double epsilon, int clip, int rounds)
+/* Background and weights, then fluxes again, for parameters as they are, whose fluxes are known in the first of the
+ * rounds. 0: no solution. */
+static int settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, int background)
 {
     for (int k = 0; k < rounds; k++) {
-        if (!spx_pf_fluxes(b, &b->now) || !spx_pf_background(b))
+        if ((k > 0 && !spx_pf_fluxes(b, &b->now)) || (background && !spx_pf_background(b)))
             return 0;
         spx_pf_weights(b, epsilon, clip);
     }
@@ -137,7 +140,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     int ok = spx_pf_spots(b, &b->now);
     spx_status st = ok ? spx_pf_regroup(b, e) : SPX_OK;
     if (st == SPX_OK && ok)
-        ok = settle(b, epsilon, clip, clip ? 1 : ROUNDS);
+        ok = spx_pf_fluxes(b, &b->now) && settle(b, epsilon, clip, clip ? 1 : ROUNDS, 1);
     double fall = 1, gain = 0;
     run->converged = 0;
     while (st == SPX_OK && ok && run->niter < most) {
@@ -145,7 +148,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
             break;
-        ok = settle(b, epsilon, clip, 1);
+        ok = settle(b, epsilon, clip, 1, fall > STILL);
         if (fall < passes[pass].stop)
             break;
     }
@@ -172,7 +175,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, int stage, int changed, int most, spx
         spx_pf_first_weights(b, passes[stage == 0 ? 0 : CLIP].epsilon);
     }
     if (stage > 0 && st == SPX_OK && !run->failed)
-        run->failed = !settle(b, passes[CLIP].epsilon, 1, ROUNDS);
+        run->failed = !spx_pf_fluxes(b, &b->now) || !settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
     for (int pass = stage == 0 ? 0 : changed ? CLIP : FINAL; pass < (stage == 0 ? FINAL : FINAL + 1); pass++)
         if (st == SPX_OK && !run->failed) {
             st = one_pass(b, pass, most, &s, run, e);

@@ -15,7 +15,7 @@
 /* Beyond the rows of the CCD, Angstrom: room for traces to move. */
 #define MARGIN 20.0
 /* Fibres with light that a bundle needs. */
-enum { FEWEST_ALIVE = 5, PLACES = 10, MOST_SIDE = 60 };
+enum { FEWEST_ALIVE = 5, PLACES = 10, MOST_SIDE = 60, MOST_FIBRES = 1000, FIBRES = 25 };
 
 spx_psffit_options spx_psffit_defaults(void)
 {
@@ -25,7 +25,6 @@ spx_psffit_options spx_psffit_defaults(void)
                                 .shape_degree_wave = 2,
                                 .hsizex = 8,
                                 .hsizey = 5,
-                                .bundle_size = 25,
                                 .bundle_last = (size_t)-1,
                                 .shift_exposures = 1,
                                 .max_iterations = 60,
@@ -104,7 +103,7 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
                         "fibres and 0 to %d along wavelengths, spots 1 to %d pixels",
                         SPX_PF_MOST_TRACE - 1, SPX_PF_MOST_HERMITE, SPX_PF_MOST_FIBRE - 1, SPX_PF_MOST_WAVE - 1,
                         MOST_SIDE);
-    if (in->nexp == 0 || o->bundle_size == 0 || o->bundle_size > 1000)
+    if (in->nexp == 0 || o->bundle_size > MOST_FIBRES)
         return spx_fail(e, SPX_EUSAGE, "no exposure, or bundles of %zu fibres", o->bundle_size);
     for (size_t x = 1; x < in->nexp; x++)
         if (in->image[x].ny != in->image[0].ny || in->image[x].nx != in->image[0].nx)
@@ -186,6 +185,7 @@ typedef struct {
     const spx_psffit_options *o;
     spx_pf_plan plan;
     size_t nbundle, nline;
+    size_t *first; /* [nbundle + 1] first fibre of each bundle */
     spx_pf_line *line;
     kept *bundle;
     size_t nwrong; /* lines that seem wrong, but are so many that all stay */
@@ -195,10 +195,41 @@ typedef struct {
     spx_psffit *fit;
 } camera;
 
+static int begins_bundle(const spx_psf *p, const spx_psffit_options *o, size_t i)
+{
+    if (p->bundle != NULL && o->bundle_size == 0)
+        return i == 0 || p->bundle[i] != p->bundle[i - 1];
+    return i % (o->bundle_size > 0 ? o->bundle_size : FIBRES) == 0;
+}
+
+size_t spx_psffit_bundles(const spx_psf *start, const spx_psffit_options *o)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < start->nspec; i++)
+        n += (size_t)begins_bundle(start, o, i);
+    return n;
+}
+
 static size_t fibres_of(const camera *c, size_t number)
 {
-    const size_t first = number * c->o->bundle_size, n = c->plan.start->nspec - first;
-    return n < c->o->bundle_size ? n : c->o->bundle_size;
+    return c->first[number + 1] - c->first[number];
+}
+
+/* Bundles of the start, where it says them, else of equal size. */
+static spx_status divide(camera *c, spx_err *e)
+{
+    const spx_psf *p = c->plan.start;
+    if ((c->first = spx_alloc(p->nspec + 1, sizeof *c->first, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < p->nspec; i++)
+        if (begins_bundle(p, c->o, i))
+            c->first[c->nbundle++] = i;
+    c->first[c->nbundle] = p->nspec;
+    for (size_t k = 0; k < c->nbundle; k++)
+        if (fibres_of(c, k) > MOST_FIBRES)
+            return spx_fail(e, SPX_EINPUT, "bundle %zu has %zu fibres: at most %d can be fitted together", k,
+                            fibres_of(c, k), MOST_FIBRES);
+    return SPX_OK;
 }
 
 static int is_asked_for(const camera *c, size_t number)
@@ -210,7 +241,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
     spx_pf_bundle b;
-    const size_t first = number * c->o->bundle_size, nf = fibres_of(c, number);
+    const size_t first = c->first[number], nf = fibres_of(c, number);
     if (stage == 0 && (k->shift = spx_alloc2(c->plan.nshift + 1, 2, sizeof *k->shift, e)) == NULL)
         return SPX_EIO;
     spx_status st = spx_pf_open(&c->plan, first, nf, c->nline, c->line, stage > 0 ? k->theta : NULL, &b, e);
@@ -550,7 +581,7 @@ static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
             for (long m = (long)k + side; m >= 0 && m < (long)c->nbundle; m += side)
                 if (f->bundle[m].fitted) {
                     double sum[2] = {0, 0};
-                    const size_t nf = fibres_of(c, (size_t)m), first = (size_t)m * c->o->bundle_size;
+                    const size_t nf = fibres_of(c, (size_t)m), first = c->first[m];
                     for (size_t i = first; i < first + nf; i++) {
                         sum[0] += f->fibre[i].x_shift;
                         sum[1] += f->fibre[i].y_shift;
@@ -560,7 +591,7 @@ static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
                     n++;
                     break;
                 }
-        st = spx_pf_keep_start(&c->plan, k, k * c->o->bundle_size, fibres_of(c, k), n > 0 ? shift[0] / n : 0,
+        st = spx_pf_keep_start(&c->plan, k, c->first[k], fibres_of(c, k), n > 0 ? shift[0] / n : 0,
                                n > 0 ? shift[1] / n : 0, c->psf, f, e);
     }
     return st;
@@ -640,8 +671,9 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
     spx_status st = dark != NULL ? make_plan(in, o, &c.plan, dark, e) : SPX_EIO;
     if (st == SPX_OK)
         st = take_lines(in, &c.plan, &c.line, &c.nline, e);
+    if (st == SPX_OK)
+        st = divide(&c, e);
     if (st == SPX_OK) {
-        c.nbundle = (in->start->nspec + o->bundle_size - 1) / o->bundle_size;
         if ((c.bundle = spx_alloc(c.nbundle, sizeof *c.bundle, e)) == NULL)
             st = SPX_EIO;
     }
@@ -678,6 +710,7 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         spx_free(c.bundle[k].shift);
     }
     spx_free(c.bundle);
+    spx_free(c.first);
     spx_free(c.line);
     spx_free(dark);
     return st;

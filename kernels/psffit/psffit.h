@@ -41,7 +41,7 @@ typedef struct {
     int hermite_degree; /* highest i and j of GH-i-j */
     int shape_degree_fibre, shape_degree_wave;
     int hsizex, hsizey;               /* half size of a spot, pixels */
-    size_t bundle_size;               /* fibres */
+    size_t bundle_size;               /* fibres; 0: bundles of the start, or 25 where it has none */
     size_t bundle_first, bundle_last; /* bundles that are fitted, without the last; the others keep their start */
     int fix_shape;                    /* the shape stays that of the start */
     int shift_exposures;              /* exposures have shifts of their own */
@@ -52,6 +52,9 @@ typedef struct {
 } spx_psffit_options;
 
 spx_psffit_options spx_psffit_defaults(void);
+
+/* Number of bundles of a fit that begins with `start`. */
+size_t spx_psffit_bundles(const spx_psf *start, const spx_psffit_options *o);
 
 /* Fits traces and shape; fills zeroed *psf and *fit, freed with spx_psf_free() and spx_psffit_free() also after an
  * error. spx_blas_open() must have been called. SPX_EINPUT: images of different size, no line on the CCD, a start of

@@ -307,24 +307,287 @@ static void check_score(const char *name, const psffit_score *q)
         scene_print(name, q);
 }
 
+/* What a test changes of a scene before it is exposed, or of its exposures, and expects of the result. */
+typedef struct {
+    const char *name;
+    psffit_request r;
+    size_t nextra;
+    void (*change)(psffit_scene *s);                                                  /* fluxes, lines; may be NULL */
+    void (*spoil)(psffit_scene *s);                                                   /* pixels; may be NULL */
+    void (*expect)(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit); /* may be NULL */
+    unsigned skip; /* flags of fibres that the score leaves out */
+    int wrong;     /* lines may be left out, or found */
+} scene_case;
+
+static const double exposure_shift[3][2] = {{0, 0}, {0.3, -0.2}, {-0.4, 0.35}};
+static const unsigned char *dead_fibres;
+
+static void run_case(const scene_case *k)
+{
+    psffit_scene s;
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    int ok = scene_make(&k->r, k->nextra, &s);
+    if (ok && k->change != NULL)
+        k->change(&s);
+    for (size_t x = 0; x < k->r.nexp && ok; x++)
+        ok = scene_expose(&s, x, exposure_shift[x][0], exposure_shift[x][1], dead_fibres);
+    CHECK(ok, "no memory");
+    if (ok && k->spoil != NULL)
+        k->spoil(&s);
+    const spx_psffit_options o = small_options();
+    if (ok && fit_scene(&s, &o, &psf, &fit)) {
+        const psffit_score q = scene_score(&s, &psf, &fit, k->skip);
+        check_score(k->name, &q);
+        for (size_t l = 0; l < fit.nline; l++)
+            CHECK(k->wrong || (fit.line[l].used && fit.line[l].listed), "%s: line %zu at %g left out, delta %g +- %g",
+                  k->name, l, fit.line[l].wavelength, fit.line[l].delta, fit.line[l].delta_error);
+        CHECK(fit.ndisagree == 0, "%s: %zu lines disagree", k->name, fit.ndisagree);
+        for (size_t i = 0; i < fit.nspec; i++)
+            CHECK((fit.fibre[i].status & ~(k->skip | SPX_PSF_RANGE)) == 0, "%s: fibre %zu: flags %x", k->name, i,
+                  fit.fibre[i].status);
+        if (k->expect != NULL)
+            k->expect(&s, &psf, &fit);
+    }
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    scene_free(&s);
+}
+
+static void expect_shifts(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit)
+{
+    (void)psf;
+    for (size_t x = 1; x < s->r.nexp; x++)
+        for (size_t y = 0; y < 2; y++) {
+            const double off = fit->shift[2 * x + y] - exposure_shift[x][y], error = fit->shift_error[2 * x + y];
+            CHECK(error > 0 && error < 0.005 && fabs(off) < 4 * error, "shift of exposure %zu: %g off, error %g", x,
+                  off, error);
+        }
+}
+
+/* Three in ten pixels in blocks of 8 x 8. */
+static void mask_blocks(psffit_scene *s)
+{
+    spx_image *im = &s->image[0];
+    for (size_t k = 0; k < im->ny * im->nx; k++) {
+        const size_t block = k / im->nx / 8 * (im->nx / 8 + 1) + k % im->nx / 8;
+        if (scene_uniform(s->r.seed, block, 11) < 0.3) {
+            im->mask[k] = 4;
+            im->data[k] = 1e6f;
+        }
+    }
+}
+
+static const unsigned char fourth[10] = {[4] = 1};
+
+static void expect_dead(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit)
+{
+    for (size_t i = 0; i < fit->nspec; i++)
+        CHECK(!(psf->status[i] & SPX_PSF_DEAD) == !fourth[i], "fibre %zu: flags %x", i, psf->status[i]);
+    /* its trace is that of the neighbours, which scatter by 0.05 and 0.1 pixel */
+    const double x = spx_psf_series_value(&psf->x, 4, 5180), y = spx_psf_series_value(&psf->y, 4, 5180);
+    CHECK(fabs(x - spx_psf_series_value(&s->truth.x, 4, 5180)) < 0.5 &&
+              fabs(y - spx_psf_series_value(&s->truth.y, 4, 5180)) < 0.7,
+          "dead fibre at %g, %g", x - spx_psf_series_value(&s->truth.x, 4, 5180),
+          y - spx_psf_series_value(&s->truth.y, 4, 5180));
+}
+
+/* Every third line is of a lamp that is off. */
+static void switch_off(psffit_scene *s)
+{
+    for (size_t i = 0; i < s->r.nspec; i++)
+        for (size_t l = 1; l < s->r.nline; l += 3)
+            s->flux[i * (s->r.nline + s->nextra) + l] = 0;
+}
+
+static void expect_off(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit)
+{
+    (void)psf;
+    for (size_t l = 0; l < s->r.nline; l++)
+        CHECK((fabs(fit->line[l].sn) < 3) == (l % 3 == 1), "line %zu: S/N %g", l, fit->line[l].sn);
+}
+
+/* Two listed lines 0.9 Angstrom apart. */
+static void pair(psffit_scene *s)
+{
+    s->line[8].wavelength = s->drawn[8] = s->drawn[7] + 0.9;
+    for (size_t i = 0; i < s->r.nspec; i++) {
+        s->flux[i * (s->r.nline + s->nextra) + 7] = 20000;
+        s->flux[i * (s->r.nline + s->nextra) + 8] = 9000;
+    }
+}
+
+static void expect_found(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit)
+{
+    (void)psf;
+    for (size_t l = 0; l < s->nextra; l++) {
+        const double wave = s->drawn[s->r.nline + l];
+        int found = 0;
+        for (size_t k = s->r.nline; k < fit->nline; k++) {
+            const double off = fit->line[k].wavelength + fit->line[k].delta - wave;
+            found |= fabs(off) < 5 * fit->line[k].delta_error + 0.01 && fabs(fit->line[k].flux - 3000) < 300;
+        }
+        /* beside a listed line it may be part of it */
+        double near = 1e9;
+        for (size_t k = 0; k < s->r.nline; k++)
+            near = fmin(near, fabs(s->drawn[k] - wave));
+        CHECK(found || near < 4, "light at %g was not found", wave);
+    }
+    CHECK(fit->nunlisted <= s->nextra, "%zu lines found", fit->nunlisted);
+    for (size_t k = 0; k < s->r.nline; k++) {
+        double near = 1e9; /* light beside a line moves it */
+        for (size_t l = 0; l < s->nextra; l++)
+            near = fmin(near, fabs(s->drawn[k] - s->drawn[s->r.nline + l]));
+        CHECK(fit->line[k].used || near < 4, "line %zu left out, delta %g +- %g", k, fit->line[k].delta,
+              fit->line[k].delta_error);
+    }
+}
+
+/* A line of 10 000 electrons that is listed 0.05 Angstrom wrong. */
+static void list_wrong(psffit_scene *s)
+{
+    s->line[9].wavelength += 0.05;
+    for (size_t i = 0; i < s->r.nspec; i++)
+        s->flux[i * s->r.nline + 9] = 10000;
+}
+
+static void expect_wrong(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit)
+{
+    (void)psf;
+    for (size_t l = 0; l < s->r.nline; l++)
+        CHECK(fit->line[l].used == (l != 9), "line %zu: used %d, delta %g +- %g", l, fit->line[l].used,
+              fit->line[l].delta, fit->line[l].delta_error);
+    CHECK(fabs(fit->line[9].delta + 0.05) < 5 * fit->line[9].delta_error, "delta %g +- %g", fit->line[9].delta,
+          fit->line[9].delta_error);
+}
+
+static void add_nans(psffit_scene *s)
+{
+    spx_image *im = &s->image[0];
+    for (size_t k = 0; k < im->ny * im->nx; k += 997) {
+        im->data[k] = k % 2 ? NAN : INFINITY;
+        im->ivar[k] = k % 3 ? im->ivar[k] : NAN;
+    }
+}
+
 static void test_truth(void)
+{
+    psffit_request many = small, hits = small, dark = small;
+    many.nexp = 3;
+    hits.hits = 1500;
+    dark.continuum = 0;
+    const scene_case cases[] = {
+        {.name = "warm start", .r = small},
+        {.name = "three exposures", .r = many, .expect = expect_shifts},
+        {.name = "many hits", .r = hits},
+        {.name = "no continuum", .r = dark},
+        {.name = "masked blocks", .r = small, .spoil = mask_blocks},
+        {.name = "dead fibre", .r = small, .expect = expect_dead, .skip = SPX_PSF_DEAD},
+        {.name = "lamp off", .r = small, .change = switch_off, .expect = expect_off},
+        {.name = "blend, unlisted", .r = small, .nextra = 5, .change = pair, .expect = expect_found, .wrong = 1},
+        {.name = "wrong line", .r = small, .change = list_wrong, .expect = expect_wrong, .wrong = 1},
+        {.name = "not numbers", .r = small, .spoil = add_nans}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        dead_fibres = cases[k].skip == SPX_PSF_DEAD ? fourth : NULL;
+        run_case(&cases[k]);
+    }
+}
+
+/* Bundles by themselves, or with others, in any number of threads: the same bits. */
+static void test_threads(void)
+{
+    psffit_request two = small;
+    two.nspec = 10;
+    two.bundle = 5;
+    psffit_scene s;
+    CHECK(scene_make(&two, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+    spx_psffit_options o = small_options();
+    o.bundle_size = 5;
+    spx_psf psf[3] = {{0}};
+    spx_psffit fit[3] = {{0}};
+    for (int k = 0; k < 3; k++) {
+        o.nthreads = k == 1 ? 2 : 1;
+        o.bundle_first = k == 2 ? 1 : 0;
+        fit_scene(&s, &o, &psf[k], &fit[k]);
+    }
+    if (failures == 0) {
+        CHECK(memcmp(psf[0].x.coef, psf[1].x.coef, 50 * sizeof(double)) == 0 &&
+                  memcmp(psf[0].y.coef, psf[1].y.coef, 50 * sizeof(double)) == 0 &&
+                  memcmp(psf[0].coeff, psf[1].coeff, psf[0].npar * 30 * sizeof(double)) == 0 &&
+                  memcmp(fit[0].x_error, fit[1].x_error, 10 * fit[0].nplace * sizeof(double)) == 0,
+              "results depend on the number of threads");
+        CHECK(memcmp(psf[0].y.coef + 25, psf[2].y.coef + 25, 25 * sizeof(double)) == 0,
+              "a bundle depends on another one");
+        CHECK(psf[2].status[0] == SPX_PSF_BUNDLE && psf[2].status[5] != SPX_PSF_BUNDLE, "flags %x %x", psf[2].status[0],
+              psf[2].status[5]);
+    }
+    for (int k = 0; k < 3; k++) {
+        spx_psf_free(&psf[k]);
+        spx_psffit_free(&fit[k]);
+    }
+    scene_free(&s);
+}
+
+/* Traces alone, with the right shape: shape untouched, places as wrong as their errors say. */
+static void test_fixed(void)
 {
     psffit_scene s;
     spx_psf psf = {0};
     spx_psffit fit = {0};
     CHECK(scene_make(&small, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
-    const spx_psffit_options o = small_options();
+    memcpy(s.start.coeff, s.truth.coeff, s.start.npar * s.start.nspec * s.start.ndeg * sizeof *s.start.coeff);
+    spx_psffit_options o = small_options();
+    o.fix_shape = 1;
     if (fit_scene(&s, &o, &psf, &fit)) {
         const psffit_score q = scene_score(&s, &psf, &fit, 0);
-        check_score("warm start", &q);
-        for (size_t i = 0; i < fit.nspec; i++)
-            CHECK((fit.fibre[i].status & ~(unsigned)SPX_PSF_RANGE) == 0, "fibre %zu: flags %x", i, fit.fibre[i].status);
-        CHECK(fit.nunlisted == 0 && fit.ndisagree == 0, "%zu lines found, %zu disagree", fit.nunlisted, fit.ndisagree);
-        for (size_t l = 0; l < fit.nline; l++)
-            CHECK(fit.line[l].used, "line %zu at %g left out", l, fit.line[l].wavelength);
+        check_score("fixed shape", &q);
+        CHECK(q.core < 1e-3 && fit.nshape == 0, "shape %g, %zu parameters", q.core, fit.nshape);
+        CHECK(memcmp(psf.coeff, s.truth.coeff, psf.npar * psf.nspec * psf.ndeg * sizeof *psf.coeff) == 0,
+              "the shape has changed");
     }
     spx_psf_free(&psf);
     spx_psffit_free(&fit);
+    scene_free(&s);
+}
+
+static spx_status status_of(const psffit_scene *s, size_t nline, spx_psffit_options o)
+{
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    spx_err e = {0};
+    const spx_psffit_input in = {
+        .nexp = s->r.nexp, .image = s->image, .start = &s->start, .nline = nline, .line = s->line};
+    const spx_status st = spx_psffit_make(&in, &o, &psf, &fit, &e);
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    return st;
+}
+
+static void test_refused(void)
+{
+    psffit_request r = small;
+    r.nspec = r.bundle = 3;
+    psffit_scene s;
+    CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+    spx_psffit_options o = small_options();
+    const size_t n = s.image[0].nx * s.image[0].ny;
+    CHECK(status_of(&s, r.nline, o) == SPX_OK, "three fibres");
+    CHECK(status_of(&s, 0, o) == SPX_EINPUT, "no line");
+    o.hermite_degree = 11;
+    CHECK(status_of(&s, r.nline, o) == SPX_EUSAGE, "degree");
+    o = small_options();
+    o.bundle_first = 3;
+    CHECK(status_of(&s, r.nline, o) == SPX_EUSAGE, "bundles");
+    o = small_options();
+    s.start.npix_y++;
+    CHECK(status_of(&s, r.nline, o) == SPX_EINPUT, "size");
+    s.start.npix_y--;
+    for (size_t k = 0; k < n; k++)
+        s.image[0].data[k] = 100;
+    CHECK(status_of(&s, r.nline, o) == SPX_ENO, "constant image");
+    for (size_t k = 0; k < n; k++)
+        s.image[0].mask[k] = 1;
+    CHECK(status_of(&s, r.nline, o) == SPX_ENO, "all masked");
     scene_free(&s);
 }
 
@@ -338,5 +601,8 @@ int main(void)
     test_derivatives();
     test_normal();
     test_truth();
+    test_threads();
+    test_fixed();
+    test_refused();
     return failures != 0;
 }
