@@ -135,7 +135,7 @@ same_table() {
 @test "golden flux: the response found again, and applied" {
     flux() {
         [ -e "${d}flux.h5" ] || return 0
-        # the smoothness that was the default when these files were made
+        # that of make-golden.sh, the default when the first were made
         specx-flux -q --smooth 1e4 --fit "${d}flux-stars.h5" "${d}flux-frame.h5" -o found.h5
         # another order of sums: the response is the solution of equations of condition 1e7
         same_numbers found.h5 "${d}flux.h5" /flux/response 1e-7
@@ -144,6 +144,18 @@ same_table() {
         for s in flux ivar resolution; do same_numbers applied.h5 "${d}flux.h5" /frame/$s 1e-6; done
     }
     for_each flux
+}
+
+@test "golden raw: the image" {
+    raw() {
+        [ -e "${d}raw.h5" ] || return 0
+        specx-preproc -q --layout "${d}raw.layout" "${d}raw.h5" -o image.h5
+        for f in data ivar readnoise; do
+            same_numbers image.h5 "${d}preproc.h5" /image/$f 1e-6
+        done
+        same_numbers image.h5 "${d}preproc.h5" /image/mask 0
+    }
+    for_each raw
 }
 
 @test "golden flat: the frame divided by it" {

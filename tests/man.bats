@@ -219,6 +219,7 @@ run_examples() {
 @test "examples: specx-extract" { run_examples specx-extract.1; }
 @test "examples: specx-flat" { run_examples specx-flat.1; }
 @test "examples: specx-flux" { run_examples specx-flux.1; }
+@test "examples: specx-preproc" { run_examples specx-preproc.1; }
 @test "examples: specx-psf" { run_examples specx-psf.1; }
 @test "examples: specx-shift" { run_examples specx-shift.1; }
 @test "examples: specx-sim" { run_examples specx-sim.1; }

@@ -18,6 +18,7 @@ writers=(
     'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'
     'specx-flat -q -j 1 $d/lamp-r0-1.h5'
     'specx-flux -q -j 1 --fit $d/stars-r0.h5 $d/frame-r0.h5'
+    'specx-preproc -q -j 1 $d/raw-r0.h5'
     'specx-shift -q -j 1 $d/image-r0.h5 --wavelength 6420,6580,0.8 --psf-only'
     'specplot -q --script $d/frame-b0.h5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format hdf5'

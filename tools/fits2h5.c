@@ -22,10 +22,12 @@ static const spx_opt options[] = {
                "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.wanted.strict,
                "Refuse files whose bytes disagree with their CHECKSUM or DATASUM, instead of warning"),
-    SPX_OPTION(CHOICE, "as", 0, NULL, o.wanted.as, "Refuse input of any other kind than this",
-               .choices = SPX_CHOICES({"auto", SPX_FITS_PRODUCTS}, {"image", SPX_FITS_AS_IMAGE},
-                                      {"psf", SPX_FITS_AS_PSF}, {"frame", SPX_FITS_AS_FRAME},
-                                      {"spectra", SPX_FITS_AS_SPECTRA}, {"library", SPX_FITS_AS_LIBRARY})),
+    SPX_OPTION(CHOICE, "as", 0, NULL, o.wanted.as,
+               "Refuse input of any other kind than this; raw: also an image without keywords of amplifiers",
+               .choices =
+                   SPX_CHOICES({"auto", SPX_FITS_PRODUCTS}, {"image", SPX_FITS_AS_IMAGE}, {"psf", SPX_FITS_AS_PSF},
+                               {"frame", SPX_FITS_AS_FRAME}, {"spectra", SPX_FITS_AS_SPECTRA},
+                               {"library", SPX_FITS_AS_LIBRARY}, {"raw", SPX_FITS_AS_RAW})),
     SPX_OPTION(FLAG, "exposures", 0, NULL, o.exposures,
                "Take the single exposures of SDSS, LAMOST and APOGEE spectra, not their sum"),
     SPX_OPTION(STRING, "orders", 0, "FIRST:LAST", o.orders,
@@ -198,7 +200,7 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
     }
     spx_run_step(s, "write");
     for (size_t i = 0; st == SPX_OK && i < n; i++) /* h52fits names them in a frame's header */
-        if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF)
+        if (it[i].product == SPX_FITS_AS_IMAGE || it[i].product == SPX_FITS_AS_PSF || it[i].product == SPX_FITS_AS_RAW)
             st = spx_run_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
     if (st == SPX_OK && (st = spx_run_output(s, spx_fits_inputs_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);

@@ -6,6 +6,7 @@
 #include "common/kernel_options.h"
 #include "common/sim_library.h"
 #include "common/sim_options.h"
+#include "common/sim_raw_frame.h"
 #include "common/sim_scene.h"
 #include "convert/ccd.h"
 #include "h5/file.h"
@@ -146,6 +147,13 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "expid", 0, "N", o.expid, "Exposure number in the header", .min = 0, .max = 99999999),
     SPX_OPTION(INT, "tile", 0, "N", o.tile, "Tile in the header, TILEID", .min = 0, .max = 999999999,
                .given = &o.has_tile, .no_default = 1, .absent = "none"),
+    SPX_HEADING("Raw exposure"),
+    SPX_OPTION(STRING, "raw", 0, "KEY=VALUE,...", o.raw,
+               "Write the exposure as amplifiers read it out, not pre-processed: specx-sim(1), RAW EXPOSURES, has the "
+               "keys",
+               .absent = "a pre-processed image"),
+    SPX_OPTION(FLAG, "bias", 0, NULL, o.bias, "With --raw: an exposure of no light and no time"),
+    SPX_OPTION(FLAG, "dark", 0, NULL, o.dark, "With --raw: an exposure of no light"),
     SPX_HEADING("Output"),
     SPX_OPTION(CHOICE, "format", 0, NULL, o.format,
                "HDF5, or a DESI preproc file; auto: by the name of the output, *.fits",
@@ -171,7 +179,7 @@ static spx_status make_header(spx_sim_scene *c, spx_err *e)
     if (st == SPX_OK && o.has_tile)
         st = spx_cards_set_int(h, "TILEID", o.tile, "tile", e);
     if (st == SPX_OK)
-        st = spx_cards_set_double(h, "EXPTIME", o.exptime, "[s] exposure time", e);
+        st = spx_cards_set_double(h, "EXPTIME", o.bias ? 0 : o.exptime, "[s] exposure time", e);
     if (st == SPX_OK && o.mjd > 0)
         st = spx_cards_set_double(h, "MJD-OBS", o.mjd, "[d] start of the exposure, UTC", e);
     if (st == SPX_OK && o.mjd > 0)
@@ -181,7 +189,13 @@ static spx_status make_header(spx_sim_scene *c, spx_err *e)
     if (st == SPX_OK)
         st = spx_cards_set_string(h, "BUNIT", "electron", NULL, e);
     if (st == SPX_OK)
-        st = spx_cards_set_string(h, "FLAVOR", o.flat ? "flat" : o.arc != NULL ? "arc" : "science", NULL, e);
+        st = spx_cards_set_string(h, "FLAVOR",
+                                  o.bias          ? "bias"
+                                  : o.dark        ? "dark"
+                                  : o.flat        ? "flat"
+                                  : o.arc != NULL ? "arc"
+                                                  : "science",
+                                  NULL, e);
     if (st == SPX_OK && (o.flat || o.arc != NULL))
         st = spx_cards_set_string(h, "OBSTYPE", o.flat ? "FLAT" : "ARC", NULL, e);
     if (st == SPX_OK && o.arc != NULL)
@@ -199,7 +213,7 @@ static int ends_with(const char *s, const char *end)
     return n > m && strcmp(s + n - m, end) == 0;
 }
 
-static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
+static spx_status write_all(spx_run *s, spx_sim_scene *c, spx_err *e)
 {
     const char *out = s->common.output;
     const int fits = o.format == SPX_SIM_FORMAT_FITS || (o.format == SPX_SIM_FORMAT_AUTO && ends_with(out, ".fits"));
@@ -217,9 +231,9 @@ static spx_status write_all(spx_run *s, const spx_sim_scene *c, spx_err *e)
     }
     if (st == SPX_OK && fits && (st = spx_run_tmpfile(s, NULL, &tmp, e)) == SPX_OK) {
         spx_fits_out f = {.fd = tmp->fd, .name = strcmp(out, "-") == 0 ? "standard output" : out};
-        st = spx_image_write_fits(&f, &c->image, e);
-    } else if (st == SPX_OK && (st = spx_run_output(s, "image", &file, e)) == SPX_OK) {
-        st = spx_image_write(file, &c->image, e);
+        st = o.raw != NULL ? spx_sim_raw_write_fits(&o, c, &f, e) : spx_image_write_fits(&f, &c->image, e);
+    } else if (st == SPX_OK && (st = spx_run_output(s, o.raw != NULL ? "raw" : "image", &file, e)) == SPX_OK) {
+        st = o.raw != NULL ? spx_sim_raw_write(&o, c, file, e) : spx_image_write(file, &c->image, e);
         if (st == SPX_OK)
             st = spx_psf_write(file, &c->psf, e);
     }
@@ -246,6 +260,8 @@ static spx_status run_exposure(spx_run *s, spx_err *e)
         st = spx_fail(e, SPX_EUSAGE, "--site goes with --mjd only");
     if (st == SPX_OK && o.mjd > 0)
         st = spx_site_parse(o.site != NULL ? o.site : "kpno", &c.site, e);
+    if (st == SPX_OK && o.raw == NULL && (o.bias || o.dark))
+        st = spx_fail(e, SPX_EUSAGE, "--%s goes with --raw only", o.bias ? "bias" : "dark");
     if (st == SPX_OK && o.axis.n > 0)
         st = spx_fail(e, SPX_EUSAGE, "--axis is for --library: stars of an exposure are drawn from --teff MIN:MAX ...");
     spx_run_step(s, "read");

@@ -22,13 +22,6 @@
 #define SPX_SIM_FIBRE_LIGHT 0.60   /* fraction of a star's light that enters its fibre */
 #define SPX_SIM_WAVE_REF    6200.0 /* Angstrom, where magnitudes and signal-to-noise ratios are defined */
 
-/* Bits of the image mask, as in DESI's ccdmask. */
-enum {
-    SPX_CCD_BAD = 1 << 0,       /* bad column, amplifier gap, NaN */
-    SPX_CCD_SATURATED = 1 << 3, /* full well reached */
-    SPX_CCD_COSMIC = 1 << 4     /* cosmic-ray hit */
-};
-
 /* ---- targets ---------------------------------------------------------------------------------------------------- */
 
 /* Ranges of parameters, each drawn uniformly from [0],[1] (equal: a constant). */

@@ -24,7 +24,10 @@ enum {
     SPX_SIM_FRINGE,
     SPX_SIM_AMPLIFIER,
     SPX_SIM_TELLURIC,
-    SPX_SIM_STAR_ERROR
+    SPX_SIM_STAR_ERROR,
+    SPX_SIM_RAW_STRUCTURE,
+    SPX_SIM_RAW_WANDER,
+    SPX_SIM_RAW_NOISE
 };
 
 /* Philox4x32-10 (Salmon et al. 2011, SC11, "Parallel random numbers: as easy as 1, 2, 3"). */

@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "convert/raw.h"
 #include "convert/table_h5.h"
 #include "fits/values.h"
 #include "h5/table.h"
@@ -21,7 +22,7 @@
 #include "products/spectra_h5.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
-    "generic", "image", "psf", "frame", "spectra", "spectrum", "library", "model", "wavelength", NULL};
+    "generic", "image", "psf", "frame", "spectra", "raw", "spectrum", "library", "model", "wavelength", NULL};
 
 enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
 
@@ -167,6 +168,9 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
         }
         plan_hdu(f, "EXP_FIBERMAP", view, "/exp_fibermap");
         break;
+    case SPX_FITS_AS_RAW:
+        spx_fits_raw_plan(f, view);
+        break;
     default:
         return;
     }
@@ -215,8 +219,7 @@ static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, s
     return spx_fits_table(f, (size_t)i, out, e);
 }
 
-/* CAMERA in lower case, without the quotes that some writers add. */
-static void camera_of(const spx_cards *h, char camera[16])
+void spx_fits_camera(const spx_cards *h, char camera[16])
 {
     char text[32] = "";
     size_t n = 0;
@@ -268,9 +271,9 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     if (st == SPX_OK)
         st = load_table(f, "FIBERMAP", 0, &im.fibermap, notes, e);
     if (st == SPX_OK) {
-        camera_of(&f->hdu[0].header, im.camera);
+        spx_fits_camera(&f->hdu[0].header, im.camera);
         if (!im.camera[0])
-            camera_of(&im.header, im.camera);
+            spx_fits_camera(&im.header, im.camera);
         st = spx_image_write(file, &im, e);
     }
     spx_image_free(&im);
@@ -435,9 +438,9 @@ static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
         psf.npix_x = (size_t)v;
     if (spx_cards_double(&h->header, "NPIX_Y", &v) && v > 0.0 && v < 1e6)
         psf.npix_y = (size_t)v;
-    camera_of(&h->header, psf.camera);
+    spx_fits_camera(&h->header, psf.camera);
     if (!psf.camera[0])
-        camera_of(&f->hdu[0].header, psf.camera);
+        spx_fits_camera(&f->hdu[0].header, psf.camera);
     if ((st = copy_cards(f, table, &psf.header, e)) != SPX_OK)
         goto done;
     if ((st = spx_psf_index(&psf, e)) != SPX_OK) {
@@ -625,9 +628,9 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     size_t changed = 0;
     int flux = spx_fits_find(f, "FLUX");
     const spx_cards *primary = &f->hdu[0].header;
-    camera_of(primary, fr.camera);
+    spx_fits_camera(primary, fr.camera);
     if (!fr.camera[0])
-        camera_of(&f->hdu[flux].header, fr.camera);
+        spx_fits_camera(&f->hdu[flux].header, fr.camera);
     snprintf(fr.arm.name, sizeof fr.arm.name, "%.1s", fr.camera);
     /* DESI extracts on barycentric wavelengths, and marks that by this keyword */
     fr.arm.barycentric =
@@ -702,6 +705,8 @@ spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_note
         return frame_block(f, file, notes, e);
     case SPX_FITS_AS_SPECTRA:
         return spectra_block(f, file, notes, e);
+    case SPX_FITS_AS_RAW:
+        return spx_fits_raw_block(f, file, e);
     default:
         return SPX_OK;
     }

@@ -16,6 +16,7 @@ typedef enum {
                       * PSF; or PSFVER 2 with traces in rows X and Y of the table */
     SPX_FITS_AS_FRAME,      /* DESI frame, cframe, sframe: HDUs FLUX, IVAR, WAVELENGTH, ... */
     SPX_FITS_AS_SPECTRA,    /* DESI spectra, coadd: HDUs B_WAVELENGTH, B_FLUX, B_IVAR, ... */
+    SPX_FITS_AS_RAW,        /* raw CCD exposure (convert/raw.h) */
     SPX_FITS_AS_SPECTRUM,   /* spectra of other surveys and instruments (convert/spectrum/spectrum.h) */
     SPX_FITS_AS_LIBRARY,    /* a whole library of model spectra */
     SPX_FITS_AS_MODEL,      /* one model spectrum of a library (PHOENIX) */
@@ -23,13 +24,16 @@ typedef enum {
     SPX_FITS_PRODUCTS
 } spx_fits_product;
 
-/* "generic", "image", "psf", "frame", "spectra", "spectrum", "library", "model", "wavelength". */
+/* "generic", "image", "psf", "frame", "spectra", "raw", "spectrum", "library", "model", "wavelength". */
 extern const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1];
 
-/* Recognises a file by HDU names, keywords, columns and shapes; never by file name. `note` gets a sentence when the
- * file resembles a type that is not supported (another kind of PSF), else an empty text. Libraries: convert/library.h;
- * spectra of other instruments: convert/spectrum/spectrum.h. */
+/* Recognises a file by HDU names, keywords, columns and shapes; never by file name. Raw exposures: convert/raw.h.
+ * `note` gets a sentence when the file resembles a type that is not supported (another kind of PSF), else an empty
+ * text. Libraries: convert/library.h; spectra of other instruments: convert/spectrum/spectrum.h. */
 spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size);
+
+/* CAMERA of a header in lower case, without the quotes that some writers add; unchanged where it has none. */
+void spx_fits_camera(const spx_cards *h, char camera[16]);
 
 /* Path of the dataset made from each HDU, or an empty text. */
 void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view);

@@ -121,16 +121,16 @@ spx_status spx_fits_out_image(spx_fits_out *o, const char *extname, int bitpix, 
                               const void *data, const spx_cards *more, spx_err *e)
 {
     spx_cards h = {0};
-    int flip = bitpix == SPX_FITS_UINT32;
+    const int flip = bitpix == SPX_FITS_UINT32 || bitpix == SPX_FITS_UINT16;
     if (flip)
-        bitpix = 32;
+        bitpix = -bitpix - 100;
     size_t n = ndim > 0, size = (size_t)(abs(bitpix) / 8);
     for (int i = 0; i < ndim; i++)
         n *= dims[i];
     unsigned char *bytes = spx_alloc(n, size, e);
     spx_status st = bytes != NULL ? spx_fits_out_start(o, &h, "IMAGE", bitpix, ndim, dims, e) : SPX_EIO;
     if (st == SPX_OK && flip)
-        st = spx_cards_set_double(&h, "BZERO", 2147483648.0, "unsigned integers", e);
+        st = spx_cards_set_double(&h, "BZERO", bitpix == 32 ? 2147483648.0 : 32768.0, "unsigned integers", e);
     if (st == SPX_OK && flip)
         st = spx_cards_set_int(&h, "BSCALE", 1, NULL, e);
     if (st == SPX_OK && extname != NULL && *extname)

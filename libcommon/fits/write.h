@@ -21,8 +21,8 @@ spx_status spx_fits_out_cards(spx_fits_out *o, const spx_cards *h, spx_err *e);
 
 /* Write new HDUs. The first one of a file is the primary HDU. `more`: further cards (may be NULL); those that describe
  * the data are left out of them. CHECKSUM and DATASUM are added (FITS standard 4.0, 4.4.2.7 and appendix J). An image
- * of native values in memory; bitpix 8, 32, -32, -64, or -132 for uint32 (BZERO). ndim 0: no data. */
-enum { SPX_FITS_UINT32 = -132 };
+ * of native values in memory; bitpix 8, 32, -32, -64, -132 for uint32 or -116 for uint16 (BZERO). ndim 0: no data. */
+enum { SPX_FITS_UINT32 = -132, SPX_FITS_UINT16 = -116 };
 spx_status spx_fits_out_image(spx_fits_out *o, const char *extname, int bitpix, int ndim, const size_t *dims,
                               const void *data, const spx_cards *more, spx_err *e);
 

@@ -10,6 +10,15 @@
 
 struct spx_table;
 
+/* Bits of the mask, as in DESI's ccdmask. */
+enum {
+    SPX_CCD_BAD = 1 << 0,       /* bad column, amplifier gap, NaN, nothing was read */
+    SPX_CCD_HOT = 1 << 1,       /* too much dark current */
+    SPX_CCD_SATURATED = 1 << 3, /* full well or largest digit reached */
+    SPX_CCD_COSMIC = 1 << 4,    /* cosmic-ray hit */
+    SPX_CCD_LOWFLAT = 1 << 6    /* pixel flat below 0.1 */
+};
+
 /* Image: row-major [ny][nx]; pixel (0,0) has its centre at (0,0). Detector data are float32 in every survey's files,
  * and so here. */
 typedef struct {

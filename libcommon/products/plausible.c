@@ -77,6 +77,20 @@ const spx_rule spx_rules[SPX_RULES] = {
                                 "that of the joint fit",
                             .hi = 6,
                             .flag = "RVS_WARN 1024"},
+    [SPX_RULE_READNOISE] = {.name = "readnoise",
+                            .programs = "specx-preproc",
+                            .measure = "Noise of an amplifier's overscan, times its gain, over the read noise that the "
+                                       "header has: a wrong gain",
+                            .lo = 0.5,
+                            .hi = 2,
+                            .flag = "attribute implausible"},
+    [SPX_RULE_GAIN] = {.name = "gain",
+                       .programs = "specx-preproc",
+                       .measure = "Variance of exposures of a lamp about their mean, over that of photons, where these "
+                                  "are most of it: a wrong gain, or a lamp that flickers",
+                       .lo = 0.8,
+                       .hi = 1.25,
+                       .flag = "attribute implausible"},
 };
 
 int spx_rule_broken(spx_rule_id rule, double value)

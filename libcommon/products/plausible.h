@@ -25,6 +25,8 @@ typedef enum {
     SPX_RULE_FIT,
     SPX_RULE_NEGATIVE,
     SPX_RULE_EXPOSURES,
+    SPX_RULE_READNOISE,
+    SPX_RULE_GAIN,
     SPX_RULES
 } spx_rule_id;
 

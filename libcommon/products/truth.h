@@ -21,6 +21,9 @@ typedef struct {
     const double *amplifier;    /* [4], electrons added to the CCD's quadrants */
     size_t ny, nx;              /* of the image */
     const float *hits;          /* [ny][nx], electrons of unflagged cosmic rays */
+    /* [ny][nx], of a raw exposure: electrons of light without noise; structure of the bias, ADU; dark current,
+     * electron/s; response of the pixels */
+    const float *electrons, *bias, *dark, *pixel_response;
     const struct spx_table *lines;  /* of arc lamps */
     size_t nshift;                  /* wavelengths of `shift` */
     const double *shift_wavelength; /* [nshift], Angstrom */

@@ -61,6 +61,16 @@ spx_status spx_truth_write(hid_t file, const spx_truth *t, spx_err *e)
         st = spx_h5_write(file, "/truth/amplifier_offset", H5T_NATIVE_DOUBLE, 1, &amplifiers, t->amplifier, e);
     if (st == SPX_OK && t->hits != NULL)
         st = spx_h5_write(file, "/truth/hits", H5T_NATIVE_FLOAT, 2, image, t->hits, e);
+    const struct {
+        const char *path;
+        const float *v;
+    } pixels[] = {{"/truth/electrons", t->electrons},
+                  {"/truth/bias", t->bias},
+                  {"/truth/dark", t->dark},
+                  {"/truth/pixel_response", t->pixel_response}};
+    for (size_t i = 0; i < sizeof pixels / sizeof *pixels && st == SPX_OK; i++)
+        if (pixels[i].v != NULL)
+            st = spx_h5_write(file, pixels[i].path, H5T_NATIVE_FLOAT, 2, image, pixels[i].v, e);
     if (st == SPX_OK && t->lines != NULL)
         st = spx_table_write(file, "/truth/lines", t->lines, e);
     return st == SPX_OK ? spx_table_write(file, "/truth/table", t->table, e) : st;

@@ -52,17 +52,27 @@ struct spx_queue {
     psf_source *psf; /* PSF of the next images; the queue is one of its users */
 };
 
-/* A frame comes alone, as an image does that has its own PSF. */
+/* Words for what a queue takes. */
+static const struct {
+    const char *block, *name, *names, *remedy;
+} content[] = {
+    [SPX_QUEUE_IMAGES] = {"/image", "image", "images",
+                          "give the file that holds /image too (fits2h5 joins several "
+                          "inputs)"},
+    [SPX_QUEUE_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image"},
+    [SPX_QUEUE_RAW] = {"/raw", "raw exposure", "raw exposures",
+                       "make it of a FITS file with fits2h5 (--as raw, where no keyword tells of amplifiers)"}};
+
+/* A frame or raw exposure comes alone, as an image does that has its own PSF. */
 static void find_content(const spx_queue *q, spx_input *in, int *image, int *psf)
 {
-    const int frames = q->kind == SPX_QUEUE_FRAMES;
-    *image = spx_h5_exists(in->file, frames ? "/frame" : "/image");
-    *psf = frames ? *image : spx_h5_exists(in->file, "/psf");
+    *image = spx_h5_exists(in->file, content[q->kind].block);
+    *psf = q->kind != SPX_QUEUE_IMAGES ? *image : spx_h5_exists(in->file, "/psf");
 }
 
 static spx_status holds_nothing(const spx_queue *q, const char *name, spx_err *e)
 {
-    if (q->kind == SPX_QUEUE_FRAMES)
+    if (q->kind != SPX_QUEUE_IMAGES)
         return spx_queue_without(q, name, e);
     return spx_fail_at(e, SPX_EINPUT, name, NULL,
                        "make them of FITS files with fits2h5, whose --list says what it recognises",
@@ -82,11 +92,7 @@ int spx_queue_todo(const spx_queue *q, size_t *kept)
 
 spx_status spx_queue_without(const spx_queue *q, const char *name, spx_err *e)
 {
-    if (q->kind == SPX_QUEUE_FRAMES)
-        return spx_fail_at(e, SPX_EINPUT, name, NULL, "give a file that specx-extract has made of an image",
-                           "no frame");
-    return spx_fail_at(e, SPX_EINPUT, name, NULL, "give the file that holds /image too (fits2h5 joins several inputs)",
-                       "no image");
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, content[q->kind].remedy, "no %s", content[q->kind].name);
 }
 
 /* ---- outputs ---- */
@@ -286,7 +292,7 @@ static size_t psf_of(const spx_queue *q, size_t i)
 /* Checks that every image has a PSF, and every PSF an image. Standard input is checked as it comes. */
 static spx_status match(const spx_queue *q, spx_err *e)
 {
-    const int frames = q->kind == SPX_QUEUE_FRAMES;
+    const int alone = q->kind != SPX_QUEUE_IMAGES;
     size_t nimage = 0, npsf = 0;
     const entry *first = NULL;
     for (size_t i = 0; i < q->n; i++) {
@@ -295,10 +301,8 @@ static spx_status match(const spx_queue *q, spx_err *e)
         if (q->to == TO_FILE && (second_image || second_psf))
             return spx_fail_at(e, SPX_EUSAGE, it->name, NULL, NULL,
                                "is a second %s: give one %s, or for several %s -o FOLDER or -o NAME-%%s.h5",
-                               frames         ? "frame"
-                               : second_image ? "image"
-                                              : "PSF",
-                               frames ? "frame" : "image and one PSF", frames ? "frames" : "images");
+                               alone || second_image ? content[q->kind].name : "PSF",
+                               alone ? content[q->kind].name : "image and one PSF", content[q->kind].names);
         nimage += (size_t)it->image;
         npsf += (size_t)it->psf;
         if (first == NULL && it->image && !it->psf)
@@ -451,7 +455,7 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
 {
     spx_status st = SPX_OK;
     x->in = in;
-    if (q->kind == SPX_QUEUE_FRAMES) {
+    if (q->kind != SPX_QUEUE_IMAGES) {
         st = spx_run_use_input(q->s, in, 1, e);
         if (st != SPX_OK)
             spx_run_close_input(in);

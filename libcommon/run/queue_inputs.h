@@ -1,7 +1,8 @@
 /* Provides the queue of exposures: the images, or the frames, among a program's inputs, one after another, each with
  * its product.
  *
- * A queue of frames takes every input with a /frame, which the program's `read` reads from x->in. In a queue of images
+ * A queue of frames takes every input with a /frame, which the program's `read` reads from x->in; one of raw exposures
+ * takes those with a /raw. In a queue of images
  * each has a PSF: an input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other
  * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
  * hold any number of such products, one after another.
@@ -21,7 +22,7 @@
 typedef struct spx_queue spx_queue;
 
 /* Content of a queue. */
-typedef enum { SPX_QUEUE_IMAGES, SPX_QUEUE_FRAMES } spx_queue_kind;
+typedef enum { SPX_QUEUE_IMAGES, SPX_QUEUE_FRAMES, SPX_QUEUE_RAW } spx_queue_kind;
 struct spx_psf_source;
 
 /* Exposure in the queue: a program's own struct begins with it. */

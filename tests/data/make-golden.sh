@@ -104,12 +104,18 @@ specx-psf "${plain[@]}" --start arc.h5 --trace-degree 3 --hermite-degree 2 --sha
 fits2h5 "${plain[@]}" small-psf.fits -o psf.h5
 psf_edit psf.h5 orders 5160:5185,5165:5190 valid 1 5166:5184 status 1 6 bundles 1,1 number 10
 
+# A raw exposure of two amplifiers, and the image of its first rows.
+specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5175 --raw amps=2,overscan=8,rows=3 --format hdf5 -o raw.h5
+printf 'amplifier %s\n' 'A data=[5:24,1:30] bias=[25:32,1:30] gain=GAINA' 'B data=[41:60,1:30] bias=[33:40,1:30] gain=GAINB' \
+    >raw.layout
+specx-preproc "${plain[@]}" --layout raw.layout raw.h5 -o preproc.h5
+
 h5table --csv rv.h5 >rv.csv
 h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
-cp "${products[@]/%/.h5}" traces.h5 image.sha256 rv.csv rv-joint.csv truth.csv schemas "$folder"
+cp "${products[@]/%/.h5}" traces.h5 image.sha256 raw.layout rv.csv rv-joint.csv truth.csv schemas "$folder"

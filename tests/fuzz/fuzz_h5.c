@@ -27,7 +27,9 @@
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
 #include "products/library_h5.h"
+#include "products/master_h5.h"
 #include "products/psf_h5.h"
+#include "products/raw_h5.h"
 #include "products/rvfit_templates_h5.h"
 #include "products/spectra_h5.h"
 #include "products/stack.h"
@@ -645,6 +647,33 @@ static void read_image(hid_t f)
     spx_err_clear(&e);
 }
 
+static void read_raw(hid_t f)
+{
+    spx_err e = {0};
+    spx_raw r;
+    spx_layout l;
+    spx_master m;
+    memset(&r, 0, sizeof r);
+    memset(&l, 0, sizeof l);
+    memset(&m, 0, sizeof m);
+    if (spx_raw_read(f, NULL, &r, &e) == SPX_OK) {
+        for (size_t k = 0; k < r.n; k++)
+            touch(r.image[k].data, r.image[k].ny * r.image[k].nx, 4);
+        if (spx_layout_make(&r, NULL, 1, &l, &e) == SPX_OK)
+            touch(l.amp, l.namp, sizeof *l.amp);
+    }
+    spx_layout_free(&l);
+    spx_raw_free(&r);
+    spx_err_clear(&e);
+    if (spx_master_read(f, &m, &e) == SPX_OK) {
+        touch(m.data, m.ny * m.nx, 4);
+        touch(m.ivar, m.ny * m.nx, 4);
+        touch(m.mask, m.ny * m.nx, 4);
+    }
+    spx_master_free(&m);
+    spx_err_clear(&e);
+}
+
 static void read_psf(hid_t f)
 {
     spx_err e = {0};
@@ -804,6 +833,7 @@ static void read_blocks(hid_t f)
     read_parts(f);
     read_ccf(f);
     read_image(f);
+    read_raw(f);
     read_psf(f);
     read_flat(f);
     read_flux(f);

@@ -15,8 +15,10 @@
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
 #include "products/library_h5.h"
+#include "products/master_h5.h"
 #include "products/network_h5.h"
 #include "products/psf_h5.h"
+#include "products/raw_h5.h"
 #include "products/rvfit_templates_h5.h"
 #include "products/shifts_h5.h"
 #include "products/spectra_h5.h"
@@ -92,6 +94,36 @@ static spx_status read_image(const block *b)
                                                     : "specx-extract, specx-shift (with a file that holds /psf)",
                  "%zu x %zu pixels", im.nx, im.ny);
     spx_image_free(&im);
+    return st;
+}
+
+static spx_status read_raw(const block *b)
+{
+    spx_raw r = {0};
+    spx_layout l = {0};
+    spx_err none = {0};
+    spx_status st = spx_raw_read(b->in->file, NULL, &r, b->e);
+    const spx_status known = st == SPX_OK ? spx_layout_make(&r, NULL, 1, &l, &none) : SPX_EINPUT;
+    if (st == SPX_OK && known != SPX_OK && known != SPX_EINPUT)
+        st = spx_err_pass(b->e, &none);
+    if (st == SPX_OK)
+        st = known == SPX_OK ? say(b, "specx-preproc", "%zu amplifiers", l.namp)
+                             : say(b, "specx-preproc --layout", "%zu images without usable keywords", r.n);
+    spx_layout_free(&l);
+    spx_raw_free(&r);
+    return st;
+}
+
+static spx_status read_master(const block *b)
+{
+    spx_master m = {0};
+    char programs[32];
+    spx_status st = spx_master_read(b->in->file, &m, b->e);
+    if (st == SPX_OK) {
+        (void)snprintf(programs, sizeof programs, "specx-preproc --%s", spx_master_names[m.kind]);
+        st = say(b, programs, "%s of %zu x %zu pixels", spx_master_names[m.kind], m.nx, m.ny);
+    }
+    spx_master_free(&m);
     return st;
 }
 
@@ -254,13 +286,11 @@ static spx_status read_ccf(const block *b)
 static const struct {
     const char *path;
     spx_status (*read)(const block *b);
-} readers[] = {{"/image", read_image},     {"/psf", read_psf},
-               {"/frame", read_frame},     {"/spectra", read_spectra},
-               {"/flat", read_flat},       {"/flux", read_flux},
-               {"/rvfit", read_rvfit},     {"/library", read_library},
-               {"/network", read_network}, {"/templates", read_templates},
-               {"/traces", read_traces},   {"/shifts", read_shifts},
-               {"/ccf", read_ccf},         {"/zeropoint", read_zeropoint}};
+} readers[] = {
+    {"/raw", read_raw},       {"/master", read_master},   {"/image", read_image},     {"/psf", read_psf},
+    {"/frame", read_frame},   {"/spectra", read_spectra}, {"/flat", read_flat},       {"/flux", read_flux},
+    {"/rvfit", read_rvfit},   {"/library", read_library}, {"/network", read_network}, {"/templates", read_templates},
+    {"/traces", read_traces}, {"/shifts", read_shifts},   {"/ccf", read_ccf},         {"/zeropoint", read_zeropoint}};
 
 spx_status spx_check_input(spx_input *in, FILE *out, size_t *nbad, spx_err *e)
 {

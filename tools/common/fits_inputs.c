@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/raw.h"
 #include "convert/spectrum/text_table.h"
 #include "fits/checksum.h"
 
@@ -62,6 +63,10 @@ spx_status spx_fits_input_recognise(const spx_fits_wanted *o, spx_fits_input *it
             it->product = SPX_FITS_AS_WAVELENGTH;
         else
             st = find_spectra(o, it, e);
+    }
+    if (st == SPX_OK && it->product == SPX_FITS_AS_GENERIC && spx_fits_is_raw(&it->fits, o->as == SPX_FITS_AS_RAW)) {
+        it->product = SPX_FITS_AS_RAW;
+        it->note[0] = '\0';
     }
     if (it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0)
         spx_fits_close(&it->fits);

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "common/sim_raw_frame.h"
 #include "common/sim_scene.h"
 #include "common/sim_shift.h"
 #include "h5/table.h"
@@ -165,10 +166,14 @@ spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene
     if (st == SPX_OK && o->tails > 0)
         st = spx_sim_tails(o->tails, ny, nx, model, e);
     spx_run_step(s, "expose");
+    if (st == SPX_OK && o->raw != NULL)
+        st = spx_sim_raw_light(o, c, model, e);
+    if (st == SPX_OK && o->raw != NULL) /* that of the amplifiers follows */
+        n.readnoise = 0.01;
     if (st == SPX_OK)
         st = spx_sim_expose(ny, nx, model, &n, &c->image, e);
     spx_free(model);
-    return st;
+    return st == SPX_OK && o->raw != NULL ? spx_sim_raw_expose(o, c, e) : st;
 }
 
 /* Adds the places on the focal plane to a table of nrow fibres, the first of which is fibre `first`. */
@@ -244,6 +249,10 @@ spx_status spx_sim_scene_write_truth(hid_t file, const spx_sim_scene *c, spx_err
                              .ny = c->image.ny,
                              .nx = c->image.nx,
                              .hits = c->hits,
+                             .electrons = c->electrons,
+                             .bias = c->structure.bias,
+                             .dark = c->structure.dark,
+                             .pixel_response = c->structure.response,
                              .lines = c->lines,
                              .nshift = c->nshift,
                              .shift_wavelength = c->shift_wave,

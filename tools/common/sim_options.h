@@ -4,6 +4,7 @@
 
 #include "app/opt.h"
 #include "sim/sim.h"
+#include "sim/sim_raw.h"
 
 /* Of the image: AUTO is by the name of the output. */
 typedef enum { SPX_SIM_FORMAT_AUTO, SPX_SIM_FORMAT_HDF5, SPX_SIM_FORMAT_FITS } spx_sim_format;
@@ -28,6 +29,8 @@ typedef struct {
     spx_sim_family spots;
     double throughput, fiber_scatter;
     long noise_seed, instrument_seed;
+    const char *raw; /* a raw exposure; NULL: a pre-processed image */
+    int bias, dark;  /* of no light and no time; of no light */
     int has_noise_seed, has_instrument_seed, has_tile;
 } spx_sim_args;
 

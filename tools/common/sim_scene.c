@@ -34,6 +34,10 @@ void spx_sim_scene_free(spx_sim_scene *c)
     spx_free(c->scatter);
     spx_free(c->shift_wave);
     spx_free(c->shift);
+    spx_sim_raw_truth_free(&c->structure);
+    spx_free(c->electrons);
+    spx_raw_free(&c->raw);
+    spx_layout_free(&c->layout);
 }
 
 /* Camera and lit fibres. `given` is the number of input spectra, 0: none. */

@@ -35,6 +35,11 @@ typedef struct {
     double *shift_wave, *shift; /* [nshift], [4][nspec][nshift] */
     spx_table *truth, *lines;   /* lines of arc lamps; NULL */
     spx_image image;
+    spx_sim_raw_options raw_options; /* of --raw: the exposure as it is read out, and its truth */
+    spx_sim_raw_truth structure;
+    float *electrons; /* of light, without noise, of `image`'s size; NULL */
+    spx_raw raw;
+    spx_layout layout;
 } spx_sim_scene;
 
 /* Of stars that are drawn, from the built-in formula or from the library of --models; `site` is set before. Ends step

@@ -1,0 +1,91 @@
+/* Provides the way from a raw exposure to a pre-processed image, and master calibrations from many exposures.
+ *
+ * Of each amplifier, with its raw pixels v (ADU), the level b of its overscan, gain g, cross-talk factors k, linearity
+ * c, master bias B (electrons), dark D (electrons a second), exposure time t, pixel flat F:
+ *
+ *     u = v - b(row)                             overscan.c
+ *     u -= sum over sources s: k_s u_s           at the pixel that s read at the same time
+ *     e = g u - B,   e *= 1 + c_1 e/g + c_2 (e/g)^2 ...
+ *     image = (e - t D) / F
+ *     variance = (max(s, 0) F + n^2) / F^2 + s^2 var(F)/F^2
+ *     n^2 = r^2 + var(b) + var(B) + t^2 var(D) + t max(D, 0)
+ *
+ * r is the read noise that the overscan shows, in electrons, with that of the digits; n/F is written as the image's
+ * read noise, so that a variance from a model of the light needs nothing else (specx-extract).
+ *
+ * s is the light that the variance is made of. Where it is the pixel itself, noise that makes it bright makes its
+ * weight small, and sums come out too low. So it is the mean of the pixels above and below, along the traces, wherever
+ * these agree within their noise; elsewhere, in lines, it is the pixel. */
+#ifndef SPX_PREPROC_H
+#define SPX_PREPROC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "products/image.h"
+#include "products/master.h"
+#include "products/raw.h"
+
+/* How the level of the overscan depends on the row; of a section above or below the pixels on the column. AUTO takes
+ * the simplest that describes it. */
+typedef enum {
+    SPX_OVERSCAN_AUTO,
+    SPX_OVERSCAN_NONE,     /* no overscan is used: the level is 0, and the read noise that of the header */
+    SPX_OVERSCAN_CONSTANT, /* one level */
+    SPX_OVERSCAN_SMOOTH,   /* a straight line in a window around each row */
+    SPX_OVERSCAN_LINE,     /* each row has its own */
+    SPX_OVERSCANS
+} spx_overscan_model;
+
+extern const char *const spx_overscan_names[SPX_OVERSCANS + 1];
+
+typedef struct {
+    spx_overscan_model overscan;
+    size_t window;  /* rows of SMOOTH */
+    int smooth;     /* 1: the variance of the light is that of neighbours; 0: of each pixel */
+    size_t grow;    /* pixels beside saturated ones, in the column, that are flagged, too */
+    double exptime; /* s, for the dark */
+    int nthreads;
+} spx_preproc_options;
+
+/* Overscan of one amplifier. */
+typedef struct {
+    spx_overscan_model model;
+    int columns;      /* 1: `level` depends on the column */
+    size_t n;         /* rows or columns of its data section */
+    double *level;    /* [n], ADU; owned */
+    double mean;      /* ADU */
+    double readnoise; /* ADU; 0: no overscan */
+    double readnoise_err;
+    double level_var;  /* of the level of a row, ADU^2 */
+    double chi2;       /* per degree of freedom, of the rows' means about a constant */
+    size_t ndropped;   /* columns left out, because they have charge of the pixels beside them */
+    double trail;      /* part of the nearest pixel's signal that the first of them has */
+    size_t nsaturated; /* pixels */
+} spx_overscan;
+
+/* Level and noise of the overscan of an amplifier. Values 5 sigma from the median of their row are left out. The noise
+ * is the pooled scatter about the mean of rows, unbiased for Gaussian noise: var = sum (v - mean)^2 / sum (n - 1), and
+ * 1 + 1/(4 dof) for its root. Columns beside the pixels are dropped, from both ends of a section and up to half of it,
+ * as long as they show charge that the image has left: a mean 5 errors off, or a part of the nearest pixel's signal
+ * that is 5 errors above 0. AUTO: constant where the means of rows agree with it, else a smooth level where that
+ * describes them, else rows of their own. Without any section, or with NONE, the level is 0. Fills a zeroed *out, freed
+ * with spx_overscan_free(). SPX_EINPUT: a section of fewer than two values. */
+spx_status spx_overscan_fit(const spx_raw *raw, const spx_amplifier *a, const spx_preproc_options *o, spx_overscan *out,
+                            spx_err *e);
+void spx_overscan_free(spx_overscan *s);
+
+/* Calibrations to apply; each may be NULL. All have the size of the layout. `bad`: bits that are flagged, [ny][nx]. */
+typedef struct {
+    const spx_master *bias, *dark, *flat;
+    const uint32_t *bad;
+} spx_preproc_masters;
+
+/* Pre-processes an exposure: fills data, ivar, mask, readnoise, ny, nx of a zeroed *out, and over[namp]. Mask: BAD
+ * where no amplifier reads, a value is not finite, or `bad` and masters say so; SATURATED. Pixels with any bit have
+ * ivar 0. SPX_EINPUT: all pixels are saturated; the overscan cannot be used. */
+spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_preproc_masters *m,
+                           const spx_preproc_options *o, spx_image *out, spx_overscan *over, spx_err *e);
+
+#endif
