@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "num/stat.h"
 #include "products/psf_index.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "psffit/psffit.h"
 #include "sim/sim_math.h"
 
