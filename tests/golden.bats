@@ -154,6 +154,9 @@ same_table() {
             same_numbers image.h5 "${d}preproc.h5" /image/$f 1e-6
         done
         same_numbers image.h5 "${d}preproc.h5" /image/mask 0
+        specx-preproc -q --layout "${d}raw.layout" --combine bias "${d}raw.h5" "${d}raw.h5" -o master.h5
+        same_numbers master.h5 "${d}master.h5" /master/data 1e-6
+        same_numbers master.h5 "${d}master.h5" /master/ivar 1e-6
     }
     for_each raw
 }

@@ -253,3 +253,80 @@ END
     fits2h5 -q "$raw/kast-b27.fits.gz" | specx-preproc -q -l layout -o science.h5
     h5check science.h5
 }
+
+# series NAME N KEY=VALUE,... [OPTION...]: N exposures NAME-1.h5 ... of one camera. All that are made have other noise.
+seed=100
+series() {
+    local i
+    for ((i = 1; i <= $2; i++)); do
+        raw "$1-$i" "$3" --instrument-seed 7 --noise-seed $((seed++)) "${@:4}"
+        fits2h5 -q "$1-$i.fits" -o "$1-$i.h5"
+    done
+}
+
+camera=amps=1,gain=1,bias=4,dark=0.02,response=0.02,hot=500
+
+# Digits of 1 electron are noise, too. The level of the overscan is common to all pixels of an exposure, 3 / sqrt(32 x 550)
+# electrons: 0.02 of the error of a pixel.
+@test "masters: bias, dark and pixel flat are what was put in, within their errors, and hits are left out" {
+    series bias 7 "$camera" --bias
+    specx-preproc -q --combine bias bias-?.h5 -o bias.h5
+    h5check bias.h5
+    echo "bias: $(master_truth bias.h5 bias-1-truth.h5 1 0.03 0.01)"
+    master_truth bias.h5 bias-1-truth.h5 1 0.03 0.01
+    # hits of 0.5 % of the pixels in each
+    series dark 5 "$camera" --dark --exptime 1800 --cosmics 300
+    specx-preproc -q --combine dark --bias bias.h5 --hot 0.5 dark-?.h5 -o dark.h5
+    h5check dark.h5
+    echo "dark: $(master_truth dark.h5 bias-1-truth.h5 1 0.05 0.05)"
+    master_truth dark.h5 bias-1-truth.h5 1 0.05 0.05
+    series flat 4 "$camera,uniform=30000" --exptime 10
+    specx-preproc -q --combine flat --bias bias.h5 --dark dark.h5 flat-?.h5 -o flat.h5
+    h5check flat.h5
+    echo "flat: $(master_truth flat.h5 bias-1-truth.h5 1 0.02 0.03)"
+    master_truth flat.h5 bias-1-truth.h5 1 0.02 0.03
+    # an exposure that they are applied to
+    raw x "$camera" --instrument-seed 7 --noise-seed 3 --exptime 1800
+    preproc x
+    run -1 raw_truth x.h5 x-truth.h5 0 0.05 0.05
+    preproc x --bias bias.h5 --dark dark.h5 --flat flat.h5
+    echo "all: $(raw_truth x.h5 x-truth.h5 0 0.05 0.02)"
+    raw_truth x.h5 x-truth.h5 0 0.05 0.02
+    [ "$(raw_truth x.h5 x-truth.h5 0 1 1 | awk '/masked/ { print $3 }')" -gt 10 ]
+    # the product of another kind, camera, size or gain
+    fails_with 3 '*dark.h5: is a master dark, not a bias*' specx-preproc --bias dark.h5 bias-1.h5 -o out.h5
+    fails_with 3 '*bias.h5: is a bias of * pixels, the exposure has*' \
+        specx-preproc --bias bias.h5 "$BATS_FILE_TMPDIR/data/raw-r0.h5" -o out.h5
+    echo 'amplifier 1 gain=1.5' >layout
+    fails_with 3 '*bias.h5: its gain of amplifier 1 is 1 electron/adu, that of the exposure 1.5*' \
+        specx-preproc --bias bias.h5 --layout layout bias-1.h5 -o out.h5
+    cp bias.h5 other.h5
+    h5edit other.h5 attr /master camera z9
+    fails_with 3 '*other.h5: is a bias of camera z9, the exposure is of camera r0*' \
+        specx-preproc --bias other.h5 bias-1.h5 -o out.h5
+    # what cannot be combined, or not like that
+    fails_with 2 '*a master bias is made without --bias*' specx-preproc --combine bias --bias bias.h5 bias-1.h5 -o out.h5
+    fails_with 3 '*amplifiers, bias-1.h5*' \
+        specx-preproc --combine bias bias-1.h5 "$BATS_FILE_TMPDIR/data/raw-r0.h5" -o out.h5
+    fails_with 3 '*no exposure time*' specx-preproc --combine dark bias-1.h5 -o out.h5
+    fails_with 3 '*has no light*' specx-preproc --combine flat --bias bias.h5 bias-1.h5 -o out.h5
+    run -0 specx-preproc --combine bias dark-1.h5 -o one.h5
+    [[ $output == *'FLAVOR in its header is dark: is it a bias?'* && $output == *'one exposure'* ]]
+    # any number of threads, a pipe, and little memory
+    specx-preproc -q -j 1 --combine dark --bias bias.h5 dark-?.h5 -o a.h5
+    cat dark-?.h5 | specx-preproc -q -j 3 --max-mem 8M --combine dark --bias bias.h5 -o b.h5
+    h5diff a.h5 b.h5 /master
+}
+
+@test "masters: a wrong gain shows in flats, noise that the overscan does not have in the errors" {
+    series flat 3 amps=2,gain-error=1.6,uniform=20000
+    run -0 specx-preproc --combine flat flat-?.h5 -o flat.h5
+    [[ $output == *'warning: amplifier A: the variance of the exposures is 1.'*'with 1.2'*'it would be right'* ]]
+    h5dump -a /master/implausible flat.h5 | grep -q gain
+    # a level that jumps from row to row, and is not followed
+    series bias 6 amps=1,gain=1,wander=2 --bias
+    specx-preproc -q --combine bias --overscan constant bias-?.h5 -o bias.h5
+    master_truth bias.h5 bias-1-truth.h5 1 0.1 0.05
+    specx-preproc -q --combine bias bias-?.h5 -f -o bias.h5
+    master_truth bias.h5 bias-1-truth.h5 1 0.03 0.02
+}

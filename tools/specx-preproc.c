@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "common/kernel_options.h"
 #include "common/preproc_inputs.h"
+#include "common/preproc_masters.h"
 #include "h5/attr.h"
 #include "h5/file.h"
 #include "products/hand_on_h5.h"
@@ -18,8 +19,12 @@ static struct {
     spx_preproc_files files;
     spx_overscan_model overscan;
     long window, grow;
-    int smooth, skip_existing;
-} o = {.overscan = SPX_OVERSCAN_AUTO, .smooth = 1, .window = 51, .grow = 1};
+    int smooth, skip_existing, kind;
+    double reject, hot;
+    long lamp;
+    int reject_given, hot_given, lamp_given;
+} o = {
+    .kind = SPX_MASTERS, .reject = 5, .lamp = 51, .overscan = SPX_OVERSCAN_AUTO, .smooth = 1, .window = 51, .grow = 1};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "layout", 'l', "FILE", o.layout,
@@ -47,6 +52,16 @@ static const spx_opt options[] = {
                .max = 1000),
     SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
                "Keep outputs that exist, and make the others. Without it, one that exists is an error of its exposure"),
+    SPX_HEADING_LAST("Masters of many exposures"),
+    SPX_OPTION(CHOICE, "combine", 'c', NULL, o.kind, "Make a master of all exposures, instead of an image of each",
+               .choices = SPX_CHOICES({"none", SPX_MASTERS}, {"bias", SPX_MASTER_BIAS}, {"dark", SPX_MASTER_DARK},
+                                      {"flat", SPX_MASTER_FLAT})),
+    SPX_OPTION(DOUBLE, "reject", 0, "SIGMA", o.reject, "Leave out values further than this from the mean of the others",
+               .min = 2, .max = 1e6, .given = &o.reject_given),
+    SPX_OPTION(DOUBLE, "hot", 0, "E/S", o.hot, "Of a dark: flag pixels with more dark current, electron/s; 0: none",
+               .min = 0, .max = 1e9, .given = &o.hot_given),
+    SPX_OPTION(INT, "smooth", 0, "PIXELS", o.lamp, "Of a flat: the light of the lamp is smooth over so many pixels",
+               .min = 5, .max = 10000, .given = &o.lamp_given),
     {0}};
 
 /* One exposure on its way through the program. */
@@ -181,17 +196,43 @@ static spx_status preprocess(spx_run *s, const spx_layout_file *layout, spx_err 
     return st;
 }
 
+static spx_status make_master(spx_run *s, const spx_layout_file *layout, spx_err *e)
+{
+    const spx_preproc_master_task t = {.layout = layout,
+                                       .files = &o.files,
+                                       .preproc = preproc_options(s, 0),
+                                       .combine = {.kind = (spx_master_kind)o.kind,
+                                                   .reject = o.reject,
+                                                   .smooth = (size_t)o.lamp,
+                                                   .hot = o.hot,
+                                                   .nthreads = (int)s->common.threads}};
+    if (o.skip_existing)
+        return spx_fail(e, SPX_EUSAGE, "--skip-existing goes without --combine only");
+    return spx_preproc_make_master(s, &t, e);
+}
+
+static spx_status check_options(spx_err *e)
+{
+    if (o.kind == SPX_MASTERS && (o.reject_given || o.hot_given || o.lamp_given))
+        return spx_fail(e, SPX_EUSAGE, "--reject, --hot and --smooth go with --combine only");
+    if (o.hot_given && o.kind != SPX_MASTER_DARK)
+        return spx_fail(e, SPX_EUSAGE, "--hot goes with --combine dark only");
+    if (o.lamp_given && o.kind != SPX_MASTER_FLAT)
+        return spx_fail(e, SPX_EUSAGE, "--smooth goes with --combine flat only");
+    return SPX_OK;
+}
+
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_layout_file layout = {0};
-    spx_status st = SPX_OK;
+    spx_status st = check_options(e);
     if (strncmp(s->common.device, "cuda", 4) == 0)
         spx_note("--device %s: there is no CUDA version of it, the CPU computes", s->common.device);
     spx_run_device(s, "cpu");
-    if (o.layout != NULL && (st = spx_run_foreign_input(s, o.layout, e)) == SPX_OK)
+    if (st == SPX_OK && o.layout != NULL && (st = spx_run_foreign_input(s, o.layout, e)) == SPX_OK)
         st = spx_layout_file_read(o.layout, &layout, e);
     if (st == SPX_OK)
-        st = preprocess(s, o.layout != NULL ? &layout : NULL, e);
+        st = (o.kind == SPX_MASTERS ? preprocess : make_master)(s, o.layout != NULL ? &layout : NULL, e);
     spx_layout_file_free(&layout);
     return st;
 }

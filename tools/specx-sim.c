@@ -190,11 +190,11 @@ static spx_status make_header(spx_sim_scene *c, spx_err *e)
         st = spx_cards_set_string(h, "BUNIT", "electron", NULL, e);
     if (st == SPX_OK)
         st = spx_cards_set_string(h, "FLAVOR",
-                                  o.bias          ? "bias"
-                                  : o.dark        ? "dark"
-                                  : o.flat        ? "flat"
-                                  : o.arc != NULL ? "arc"
-                                                  : "science",
+                                  o.bias                                 ? "bias"
+                                  : o.dark                               ? "dark"
+                                  : c->raw_options.uniform > 0 || o.flat ? "flat"
+                                  : o.arc != NULL                        ? "arc"
+                                                                         : "science",
                                   NULL, e);
     if (st == SPX_OK && (o.flat || o.arc != NULL))
         st = spx_cards_set_string(h, "OBSTYPE", o.flat ? "FLAT" : "ARC", NULL, e);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "num/stat.h"
 #include "preproc/preproc.h"
+#include "preproc/smooth.h"
 
 #define CLIP 5.0 /* sigma */
 
@@ -257,35 +258,27 @@ static double constant_level(const lines *l, double *chi2)
 /* Straight line through the means of the `window` lines around each, fewer at the ends; lines without values get one,
  * too. *chi2: of the means about it, where each line's own weight in it is allowed for; *var: variance of the level.
  */
-static void smooth_level(const lines *l, size_t window, double *level, double *chi2, double *var)
+static spx_status smooth_level(const lines *l, size_t window, double *level, double *chi2, double *var, spx_err *e)
 {
-    const long n = (long)l->nline, half = (long)(window / 2);
-    double c2 = 0, dof = 0, sum_var = 0;
-    for (long i = 0; i < n; i++) {
-        const long lo = i - half > 0 ? i - half : 0, hi = i + half < n - 1 ? i + half : n - 1;
-        double s = 0, sx = 0, sxx = 0, sy = 0, sxy = 0;
-        for (long k = lo; k <= hi; k++) {
-            const double w = (double)l->n[k], x = (double)(k - i);
-            s += w;
-            sx += w * x;
-            sxx += w * x * x;
-            sy += w * l->mean[k];
-            sxy += w * x * l->mean[k];
-        }
-        const double det = s * sxx - sx * sx;
-        const int slope = det > 1e-9 * s * sxx && s > 0;
-        /* variance of the level at x = 0, over sigma^2 */
-        const double v = slope ? sxx / det : s > 0 ? 1 / s : 0;
-        level[i] = slope ? (sxx * sy - sx * sxy) / det : s > 0 ? sy / s : NAN;
+    double c2 = 0, dof = 0, sum_var = 0, *weight = spx_alloc(l->nline, sizeof *weight, e);
+    if (weight == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < l->nline; i++)
+        weight[i] = (double)l->n[i];
+    for (size_t i = 0; i < l->nline; i++) {
+        double v;
+        level[i] = spx_local_line(l->nline, 1, l->mean, weight, window, i, &v);
         sum_var += v;
-        const double own = (double)l->n[i] * v;
-        if (l->n[i] > 0 && own < 1) {
-            c2 += (double)l->n[i] * (l->mean[i] - level[i]) * (l->mean[i] - level[i]);
+        const double own = weight[i] * v;
+        if (weight[i] > 0 && own < 1) {
+            c2 += weight[i] * (l->mean[i] - level[i]) * (l->mean[i] - level[i]);
             dof += 1 - own;
         }
     }
     *chi2 = dof > 0 && l->sigma > 0 ? c2 / (l->sigma * l->sigma * dof) : 1;
-    *var = l->sigma * l->sigma * sum_var / (double)n;
+    *var = l->sigma * l->sigma * sum_var / (double)l->nline;
+    spx_free(weight);
+    return SPX_OK;
 }
 
 /* Levels of lines that have none, from the nearest that has. */
@@ -307,7 +300,7 @@ static void fill_level(size_t n, double *level, double otherwise)
 
 /* The simplest model that describes the lines: one more is taken where it describes them better by more than chance,
  * and by more than its own noise. */
-static void fit_level(const lines *l, const spx_preproc_options *o, spx_overscan *out)
+static spx_status fit_level(const lines *l, const spx_preproc_options *o, spx_overscan *out, spx_err *e)
 {
     double chi2 = 1, smooth_chi2 = 1, smooth_var = 0, count = 0, used = 0;
     const double level = constant_level(l, &chi2);
@@ -316,7 +309,8 @@ static void fit_level(const lines *l, const spx_preproc_options *o, spx_overscan
         used += l->n[i] > 0;
     }
     const double line_var = count > 0 ? l->sigma * l->sigma * used / count : 0, chance = 4 * sqrt(2 / fmax(used, 1));
-    smooth_level(l, o->window, out->level, &smooth_chi2, &smooth_var);
+    if (smooth_level(l, o->window, out->level, &smooth_chi2, &smooth_var, e) != SPX_OK)
+        return SPX_EIO;
     out->chi2 = chi2;
     out->model = o->overscan;
     if (o->overscan == SPX_OVERSCAN_AUTO)
@@ -348,6 +342,7 @@ static void fit_level(const lines *l, const spx_preproc_options *o, spx_overscan
     for (size_t i = 0; i < l->nline; i++)
         sum += out->level[i];
     out->mean = sum / (double)l->nline;
+    return SPX_OK;
 }
 
 spx_status spx_overscan_fit(const spx_raw *raw, const spx_amplifier *a, const spx_preproc_options *o, spx_overscan *out,
@@ -385,7 +380,7 @@ spx_status spx_overscan_fit(const spx_raw *raw, const spx_amplifier *a, const sp
         const double dof = (double)l.dof;
         out->readnoise = l.sigma * (1 + 1 / (4 * dof));
         out->readnoise_err = l.sigma / sqrt(2 * dof);
-        fit_level(&l, o, out);
+        st = fit_level(&l, o, out, e);
     }
     spx_free(scratch);
     free_lines(&l);

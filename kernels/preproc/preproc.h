@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/progress.h"
 #include "products/image.h"
 #include "products/master.h"
 #include "products/raw.h"
@@ -87,5 +88,55 @@ typedef struct {
  * ivar 0. SPX_EINPUT: all pixels are saturated; the overscan cannot be used. */
 spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_preproc_masters *m,
                            const spx_preproc_options *o, spx_image *out, spx_overscan *over, spx_err *e);
+
+/* ---- master calibrations ---- */
+
+/* A pre-processed exposure among those that are combined. */
+typedef struct {
+    float *data;                            /* [ny][nx], electrons; NAN: masked */
+    double scale;                           /* of values in the master; dark: 1/s, flat: 1/median */
+    double noise2[SPX_RAW_MOST_AMPLIFIERS]; /* electrons^2: of read noise and level */
+} spx_combine_exposure;
+
+typedef struct {
+    size_t n, capacity;
+    spx_combine_exposure *exposure;
+} spx_combine;
+
+typedef struct {
+    spx_master_kind kind;
+    double reject; /* values further than this from the mean of the others are left out, in units of their error */
+    size_t smooth; /* flat: pixels that the light of the lamp is smooth over */
+    double hot;    /* dark: pixels above it are flagged, electron/s; 0: none */
+    int nthreads;
+    spx_progress *progress; /* counts amplifiers; may be NULL */
+} spx_combine_options;
+
+/* Exposures of one amplifier. */
+typedef struct {
+    double scatter;   /* about their mean, in units of the expected one */
+    double dof;       /* degrees of freedom of that; 0: one exposure */
+    double photons;   /* part of the expected variance that is that of photons */
+    double readnoise; /* electrons, with that of the level */
+} spx_combine_amp;
+
+/* Adds an exposure: what spx_preproc_cpu() has made of it, with its exposure time (s, of a dark). Its pixels are a
+ * block of their own, in a file of $TMPDIR where memory is short (spx_alloc_spill()). SPX_EINPUT: a flat has no light.
+ */
+spx_status spx_combine_add(spx_combine *c, const spx_combine_options *o, const spx_layout *l, const spx_image *im,
+                           const spx_overscan *over, double exptime, spx_err *e);
+void spx_combine_free(spx_combine *c);
+
+/* Mean of all exposures. The variance of a value is that of its read noise and of the photons of the mean, so that
+ * noise is not in the weights; values `reject` errors from the mean are left out, beginning with the median, of two
+ * with the smaller. Variances are then multiplied by the square of the scatter that the exposures of an amplifier have
+ * about their means, that of the median pixel. `bias` (NULL: none) was subtracted from all: its variance is added. BAD:
+ * fewer than half of the exposures are left. A flat is divided by the light of the lamp, straight lines in windows of
+ * `smooth` pixels along rows and columns of each amplifier; below 0.1 it is LOWFLAT; where its error is above a quarter
+ * it is 1, ivar 0. Fills data, ivar, mask, count, kind, nexp and size of a zeroed *out, and amp[namp]. The same bits
+ * for any nthreads.
+ */
+spx_status spx_combine_cpu(const spx_combine *c, const spx_combine_options *o, const spx_layout *l,
+                           const spx_master *bias, spx_master *out, spx_combine_amp *amp, spx_err *e);
 
 #endif

@@ -109,13 +109,14 @@ specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5175 --raw amps=2,o
 printf 'amplifier %s\n' 'A data=[5:24,1:30] bias=[25:32,1:30] gain=GAINA' 'B data=[41:60,1:30] bias=[33:40,1:30] gain=GAINB' \
     >raw.layout
 specx-preproc "${plain[@]}" --layout raw.layout raw.h5 -o preproc.h5
+specx-preproc "${plain[@]}" --layout raw.layout --combine bias raw.h5 raw.h5 -o master.h5
 
 h5table --csv rv.h5 >rv.csv
 h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc master)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 raw.layout rv.csv rv-joint.csv truth.csv schemas "$folder"

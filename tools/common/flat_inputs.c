@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "common/each_input.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/table.h"
@@ -48,21 +49,10 @@ static spx_status check(const spx_flat_frames *f, const spx_frame *frame, const 
     return f->n == 0 ? SPX_OK : check_same(frame, &f->frame[0], name, f->name[0], e);
 }
 
-/* Headers say what an exposure was taken for, in surveys as OBSTYPE or FLAVOR. */
-static void warn_of_purpose(const spx_frame *frame, const char *name)
+static spx_status add_frame(void *ctx, spx_input *in, spx_err *e)
 {
-    static const char *const keyword[] = {"OBSTYPE", "FLAVOR"};
-    char purpose[32];
-    for (size_t i = 0; i < sizeof keyword / sizeof *keyword; i++)
-        if (spx_cards_string(&frame->header, keyword[i], purpose, sizeof purpose) && purpose[0] != '\0' &&
-            strcasestr(purpose, "flat") == NULL) {
-            spx_warn("%s: %s in its header is %s: is it a flat?", name, keyword[i], purpose);
-            return;
-        }
-}
-
-static spx_status add_frame(spx_flat_frames *f, spx_input *in, spx_err *e)
-{
+    static const char *const flat[] = {"flat", NULL};
+    spx_flat_frames *f = ctx;
     if (!spx_h5_exists(in->file, "/frame"))
         return spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give frames that specx-extract has made of lamp exposures",
                            "no frame");
@@ -89,44 +79,14 @@ static spx_status add_frame(spx_flat_frames *f, spx_input *in, spx_err *e)
     else
         (void)spx_err_at(e, in->name, NULL);
     if (st == SPX_OK)
-        warn_of_purpose(frame, in->name);
+        spx_warn_of_purpose(&frame->header, in->name, flat, "a flat");
     f->n++;
-    return st;
-}
-
-/* All products that standard input holds. */
-static spx_status add_pipe(spx_run *s, spx_flat_frames *f, spx_err *e)
-{
-    int end = 0;
-    spx_status st = SPX_OK;
-    for (int first = 1; st == SPX_OK; first = 0) {
-        spx_input *in = spx_alloc(1, sizeof *in, e);
-        if (in == NULL)
-            return SPX_EIO;
-        in->file = H5I_INVALID_HID;
-        st = spx_input_next(in, first, &end, e);
-        if (st == SPX_OK && !end)
-            st = spx_run_use_input(s, in, 1, e);
-        if (st != SPX_OK || end) {
-            spx_run_close_input(in);
-            return st;
-        }
-        st = add_frame(f, in, e);
-    }
     return st;
 }
 
 spx_status spx_flat_frames_read(spx_run *s, spx_flat_frames *f, spx_err *e)
 {
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        spx_input *in;
-        if (strcmp(s->input[i], "-") == 0)
-            st = add_pipe(s, f, e);
-        else if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
-            st = add_frame(f, in, e);
-    }
-    return st;
+    return spx_each_input(s, add_frame, f, e);
 }
 
 spx_status spx_flat_frames_input(spx_flat_frames *f, spx_flat_input *in, spx_err *e)
