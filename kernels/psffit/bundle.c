@@ -142,9 +142,13 @@ typedef struct {
 static void find_border(const spx_pf_bundle *b, const double *theta, int right, border *to)
 {
     const spx_pf_plan *p = b->p;
-    const size_t edge = right ? b->nf - 1 : 0;
-    const int has = right ? b->fibre0 + b->nf < p->start->nspec : b->fibre0 > 0;
-    const size_t other = right ? b->fibre0 + b->nf : b->fibre0 - 1;
+    const double middle = 0.5 * (p->wmin + p->wmax);
+    const int falls = spx_psf_series_value(&p->start->x, b->fibre0 + b->nf - 1, middle) <
+                      spx_psf_series_value(&p->start->x, b->fibre0, middle);
+    const int at_end = right != falls; /* fibres may be numbered from the right */
+    const size_t edge = at_end ? b->nf - 1 : 0;
+    const int has = at_end ? b->fibre0 + b->nf < p->start->nspec : b->fibre0 > 0;
+    const size_t other = at_end ? b->fibre0 + b->nf : b->fibre0 - 1;
     for (int k = 0; k < SAMPLES; k++) {
         double x, y;
         const double wave = p->wmin + (p->wmax - p->wmin) * k / (SAMPLES - 1);

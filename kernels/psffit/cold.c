@@ -28,7 +28,16 @@
 
 /* Rows of the running background; fewest lines of a fibre; most peaks of a fibre; terms of y(lambda); ends that hold
  * extrapolated series; fibres that share coefficients. */
-enum { BACKGROUND = 101, BACKGROUND_STEP = 8, FEWEST = 6, MOST_PEAKS = 1000, WAVE_DEGREE = 5, ANCHORS = 4, SMOOTH = 8 };
+enum {
+    BACKGROUND = 101,
+    BACKGROUND_STEP = 8,
+    FEWEST = 6,
+    MOST_PEAKS = 1000,
+    WAVE_DEGREE = 5,
+    ANCHORS = 4,
+    SMOOTH = 8,
+    LEAST_BUNDLE = 5
+};
 
 typedef struct {
     size_t n;
@@ -495,6 +504,18 @@ static void fit_columns(const work *w, size_t fibre, const spx_psf_series *y, si
         memcpy(c, series, nterm * sizeof *c);
 }
 
+/* Bundles are those that were given, or gaps of the flat that leave enough fibres between them to be bundles. */
+static int are_bundles(const work *w)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < w->t.nspec && w->o->nbundle == 0; i++) {
+        count = i > 0 && w->t.bundle[i] == w->t.bundle[i - 1] ? count + 1 : 1;
+        if (count < LEAST_BUNDLE && (i + 1 == w->t.nspec || w->t.bundle[i + 1] != w->t.bundle[i]))
+            return 0;
+    }
+    return 1;
+}
+
 static spx_status make_psf(work *w, spx_psf *psf, spx_err *e)
 {
     const size_t n = w->t.nspec, ncoef = (size_t)w->o->trace_degree + 1;
@@ -531,6 +552,10 @@ static spx_status make_psf(work *w, spx_psf *psf, spx_err *e)
             psf->coeff[2 * n + i] = 1.0;
             psf->bundle[i] = w->t.bundle[i];
             psf->status[i] = (uint16_t)(w->t.dead[i] ? SPX_PSF_DEAD : w->s[i].solved ? 0 : SPX_PSF_FEWLINES);
+        }
+        if (!are_bundles(w)) {
+            spx_free(psf->bundle);
+            psf->bundle = NULL;
         }
         psf->hsizex = w->o->hsizex;
         psf->hsizey = w->o->hsizey;
