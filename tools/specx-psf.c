@@ -4,6 +4,7 @@
 
 #include "base/parse.h"
 #include "common/arc_list.h"
+#include "common/cold_options.h"
 #include "common/kernel_options.h"
 #include "common/psf_file.h"
 #include "h5/file.h"
@@ -19,6 +20,7 @@ static struct {
     long trace_degree, hermite_degree, bundle_size, max_iterations;
     int fix, medium, exposure_shifts;
     int trace_given, shape_given;
+    spx_cold_args cold;
 } o = {.hsize = "8,5",
        .shape_degree = "1,2",
        .trace_degree = 6,
@@ -29,6 +31,8 @@ static struct {
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "start", 's', "PSF", o.start,
                "Traces and PSF to begin with, HDF5 or a DESI PSF file: those of another night, good to 1.5 pixels"),
+    SPX_OPTION(STRING, "flat", 0, "FILE", o.cold.flat,
+               "Begin without a PSF: find the traces in this exposure of a flat, and the wavelengths in the arcs"),
     SPX_OPTION(STRING, "lines", 'l', "FILE", o.lines,
                "Wavelengths of the lamps' lines: text, an element and a wavelength a line",
                .absent = "those of Hg, Cd, Ne, Ar, Kr, Xe, He and Zn that are known"),
@@ -40,6 +44,19 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "model", 0, "FILE", o.model,
                "Write the model of the arcs, and residuals in units of the error, "
                "to this HDF5 file"),
+    SPX_HEADING("Start from a flat"),
+    SPX_OPTION(STRING, "centre", 0, "WAVE[,RANGE]", o.cold.centre,
+               "Wavelength of the middle row, Angstrom, and by how much it may be off (200)"),
+    SPX_OPTION(STRING, "dispersion", 0, "VALUE[,PERCENT]", o.cold.dispersion,
+               "Angstrom a row, and by how much it may be off (8 %). With a sign, + or -, wavelengths are known to "
+               "rise or fall with the row"),
+    SPX_OPTION(STRING, "bundles", 0, "NxM|N,N...", o.cold.bundles,
+               "M bundles of N fibres, or fibres of each bundle: tells which fibres have no light",
+               .absent = "all traces of the flat"),
+    SPX_OPTION(CHOICE, "first-fiber", 0, NULL, o.cold.from_right, "Side of the CCD at which fibre 0 is",
+               .choices = SPX_CHOICES({"left", 0}, {"right", 1})),
+    SPX_OPTION(STRING, "lamps", 0, "LAMP,LAMP...", o.cold.lamps, "Lamps of the arcs: Hg, Cd, Ne, Ar, Kr, Xe, He, Zn",
+               .absent = "all of them"),
     SPX_HEADING("Traces and spots"),
     SPX_OPTION(INT, "trace-degree", 0, "N", o.trace_degree, "Degree of the traces in wavelength", .min = 1, .max = 15),
     SPX_OPTION(INT, "hermite-degree", 0, "N", o.hermite_degree,
@@ -48,7 +65,7 @@ static const spx_opt options[] = {
                "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5"),
     SPX_OPTION(STRING, "hsize", 0, "X,Y", o.hsize, "Half size of spots, pixels"),
     SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres of a bundle, which share the shape of their spots",
-               .min = 1, .max = 1000, .no_default = 1, .absent = "as --start says, or 25"),
+               .min = 1, .max = 1000, .no_default = 1, .absent = "those of --bundles or --start, or 25"),
     SPX_OPTION(STRING, "bundle-range", 0, "FIRST:LAST", o.bundle_range,
                "Fit these bundles only, counted from 0, without LAST; the others stay as they were", .absent = "all"),
     SPX_OPTION(FLAG, "exposure-shifts", 0, NULL, o.exposure_shifts,
@@ -102,10 +119,13 @@ static spx_status kernel_options(const spx_run *s, const spx_psf *start, spx_psf
 /* Lines of --lines, or those that are known and good enough to be measured. */
 static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err *e)
 {
-    spx_status st = o.lines != NULL ? spx_run_foreign_input(s, o.lines, e) : SPX_OK;
+    unsigned lamps;
+    spx_status st = spx_cold_args_lamps(&o.cold, &lamps, e);
+    if (st == SPX_OK && o.lines != NULL)
+        st = spx_run_foreign_input(s, o.lines, e);
     if (st == SPX_OK)
         st = o.lines != NULL ? spx_arc_list_read(o.lines, (spx_medium)o.medium, line, n, e)
-                             : spx_arc_lines(SPX_LAMP_EVERY, line, n, e);
+                             : spx_arc_lines(lamps, line, n, e);
     size_t kept = 0;
     for (size_t k = 0; k < *n && st == SPX_OK; k++)
         if ((*line)[k].quality < SPX_ARC_FAINT)
@@ -126,6 +146,48 @@ static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
             st = spx_image_read(in->file, &x->image[x->n++], e);
     }
     return st;
+}
+
+/* PSF to begin with: that of --start, or of --flat. */
+static spx_status make_start(spx_run *s, const exposures *x, size_t nline, const spx_arc_line *line, spx_psf *start,
+                             spx_err *e)
+{
+    if (o.start != NULL)
+        return spx_psf_file_read(s, o.start, start, e);
+    spx_cold_options co;
+    size_t *bundle = NULL;
+    int hsizex, hsizey;
+    spx_status st = spx_cold_args_options(&o.cold, &co, &bundle, e);
+    if (st == SPX_OK)
+        st = parse_pair(o.hsize, "--hsize", "X,Y", &hsizex, &hsizey, e);
+    if (st == SPX_OK) {
+        co.trace_degree = (int)o.trace_degree;
+        co.hsizex = hsizex;
+        co.hsizey = hsizey;
+        co.nthreads = (int)s->common.threads;
+        st = spx_cold_args_start(s, &o.cold, &co, x->n, x->image, nline, line, start, e);
+    }
+    spx_free(bundle);
+    return st;
+}
+
+static spx_status check_options(spx_err *e)
+{
+    const spx_cold_args *c = &o.cold;
+    if (o.start == NULL && c->flat == NULL)
+        return spx_fail(e, SPX_EUSAGE,
+                        "--start PSF is needed, traces and PSF to begin with, such as those of another night; or "
+                        "--flat FILE, an exposure of a flat to find the traces in");
+    if (o.start != NULL && c->flat != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--start and --flat contradict each other");
+    if (c->flat == NULL && (c->centre != NULL || c->dispersion != NULL || c->bundles != NULL || c->from_right))
+        return spx_fail(e, SPX_EUSAGE, "--centre, --dispersion, --bundles and --first-fiber need --flat");
+    if (o.lines != NULL && c->lamps != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--lines and --lamps contradict each other");
+    if (o.fix == FIX_SHAPE && (o.shape_given || c->flat != NULL))
+        return spx_fail(e, SPX_EUSAGE, "--fix shape and %s contradict each other",
+                        o.shape_given ? "--hermite-degree" : "--flat");
+    return SPX_OK;
 }
 
 /* Pixels that are not numbers, and not masked. */
@@ -235,22 +297,19 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_arc_line *line = NULL;
     spx_psffit_options ko;
     size_t nline = 0, nan = 0;
-    if (o.start == NULL)
-        return spx_fail(e, SPX_EUSAGE,
-                        "--start PSF is needed: traces and PSF to begin with, such as those of another "
-                        "night");
-    if (o.fix == FIX_SHAPE && o.shape_given)
-        return spx_fail(e, SPX_EUSAGE, "--fix shape and --hermite-degree contradict each other");
     if (strcmp(s->common.device, "auto") != 0 && strcmp(s->common.device, "cpu") != 0)
         spx_warn("--device %s: there is no CUDA version of this fit: computed on the CPU", s->common.device);
     spx_run_step(s, "read");
-    spx_status st = spx_psf_file_read(s, o.start, &start, e);
-    if (st == SPX_OK)
-        st = kernel_options(s, &start, &ko, e);
+    spx_status st = check_options(e);
     if (st == SPX_OK)
         st = read_lines(s, &line, &nline, e);
     if (st == SPX_OK)
         st = read_exposures(s, &x, e);
+    spx_run_step(s, "start");
+    if (st == SPX_OK)
+        st = make_start(s, &x, nline, line, &start, e);
+    if (st == SPX_OK)
+        st = kernel_options(s, &start, &ko, e);
     spx_run_step(s, "fit");
     if (st == SPX_OK) {
         const spx_psffit_input in = {.nexp = x.n, .image = x.image, .start = &start, .nline = nline, .line = line};

@@ -1,0 +1,128 @@
+# specx-psf --flat: a start from a flat and an arc alone, against one from the right traces, and what has none. Accuracy of the
+# start, and other shapes of images: tests/kernels/test_cold.c.
+
+load common
+
+setup_file() {
+    local at=(--arm r --fibers 10 --wavelength "5850,6450" --shift "0.3,-0.2")
+    mkdir "$BATS_FILE_TMPDIR/d" && cd "$BATS_FILE_TMPDIR/d" || return
+    specx-sim -q "${at[@]}" --arc Ne,Kr -o arc.h5
+    specx-sim -q "${at[@]}" --flat -o flat.h5
+    specx-psf -q --start arc.h5 --trace-degree 4 --bundle-size 10 -o warm.h5 arc.h5
+}
+
+# Wavelength and dispersion are known to 40 Angstrom and 4 %.
+cold=(--centre 6190 --dispersion 0.55 --trace-degree 4)
+
+# farthest A B: the largest difference of two sets of traces at 41 wavelengths of fibres, pixels
+farthest() {
+    for f in "$1" "$2"; do
+        for d in xtrace ytrace; do
+            h5dump -y -w 0 -m %.9f -a "/psf/$d/wavemin" "$f" | grep -A1 DATA | tail -1
+            h5dump -y -w 0 -m %.9f -a "/psf/$d/wavemax" "$f" | grep -A1 DATA | tail -1
+            h5dump -y -w 0 -m %.9f -d "/psf/$d" "$f" | sed -n '/DATA {/,/}/{p;/}/q}' | tr -d ' {}' | grep -v DATA | tr '\n' ',' | tr -s ,
+            echo
+        done
+    done | awk -F, '
+        NR % 3 == 1 { lo[int(NR / 3)] = $1 }
+        NR % 3 == 2 { hi[int(NR / 3)] = $1 }
+        NR % 3 == 0 { s = NR / 3 - 1; n[s] = NF - ($NF == ""); for (k = 1; k <= n[s]; k++) c[s, k] = $k }
+        function value(s, i, w,   u, m, k, p, q, r, sum) {
+            m = n[s] / 10; u = 2 * (w - lo[s]) / (hi[s] - lo[s]) - 1; p = 0; q = 1
+            for (k = 0; k < m; k++) { sum += c[s, i * m + k + 1] * q; r = ((2 * k + 1) * u * q - k * p) / (k + 1); p = q; q = r }
+            return sum
+        }
+        END {
+            for (s = 0; s < 2; s++) for (i = 0; i < 10; i++) for (w = 5880; w <= 6400; w += 13) {
+                d = value(s, i, w) - value(s + 2, i, w); if (d * d > far) far = d * d }
+            print sqrt(far)
+        }'
+}
+
+@test "a start from flat and arc ends where one from the right traces does" {
+    local d=$BATS_FILE_TMPDIR/d
+    run -0 specx-psf --flat "$d/flat.h5" --bundles 10 "${cold[@]}" -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"start: 10 fibres, 7."*"of 17 peaks of fibre "*" are lines"* ]]
+    h5check psf.h5
+    # the largest of 820 differences; errors of single places are 0.003 pixel, and what the shape takes of a place depends on
+    # the start
+    farthest psf.h5 "$d/warm.h5" | awk '!($1 > 0 && $1 < 0.02) { print; exit 1 }'
+    h5dump -d /psf/status psf.h5 | grep -q '(0): 4, 4, 4, 4, 4, 4, 4, 4, 4, 4'
+    # without the pattern, and without the lines of lamps that were off, whose flux is free; falling wavelengths are no solution
+    specx-psf -q --flat "$d/flat.h5" "${cold[@]}" --bundle-size 10 --lamps Ne,Kr -o same.h5 "$d/arc.h5"
+    farthest psf.h5 same.h5 | awk '!($1 < 0.01) { print; exit 1 }'
+    fails_with 3 '*no identification: of * peaks at most * are listed lines*' \
+        specx-psf --flat "$d/flat.h5" --centre 6190 --dispersion -0.55 -o no.h5 "$d/arc.h5"
+}
+
+@test "lamps in arcs of their own" {
+    local d=$BATS_FILE_TMPDIR/d
+    for lamp in Ne Kr; do
+        specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc $lamp -o $lamp.h5
+    done
+    specx-psf -q --flat "$d/flat.h5" --bundles 10 "${cold[@]}" -o psf.h5 Ne.h5 Kr.h5
+    h5check psf.h5
+}
+
+@test "numbers of fibres: patterns, the side of the first one" {
+    specx-sim -q --arm r --fibers 53 --wavelength 6100,6450 --flat -o flat.h5
+    specx-sim -q --arm r --fibers 53 --wavelength 6100,6450 --arc Ne -o arc.h5
+    local at=(--centre 6275 --dispersion 0.53 --trace-degree 3 --hermite-degree 2)
+    specx-psf -q --flat flat.h5 --bundles 25x2,3 "${at[@]}" -o psf.h5 arc.h5
+    h5dump -d /psf/bundle -s 24 -c 3 psf.h5 | grep -q '(24): 0, 1, 1'
+    h5dump -d /psf/bundle -s 49 -c 4 psf.h5 | grep -q '(49): 1, 2, 2, 2'
+    specx-psf -q --flat flat.h5 --bundles 3,25x2 --first-fiber right "${at[@]}" -o right.h5 arc.h5
+    h5dump -d /psf/bundle -s 1 -c 4 right.h5 | grep -q '(1): 0, 0, 1, 1'
+    h5dump -y -d /psf/xtrace -s 0,0 -c 1,1 psf.h5 | grep -o '[0-9.]*,$\|[0-9]*\.[0-9]*' >left
+    h5dump -y -d /psf/xtrace -s 52,0 -c 1,1 right.h5 | grep -o '[0-9]*\.[0-9]*' >right
+    paste left right | awk '{ if (($1 - $2) ^ 2 > 0.05 ^ 2) exit 1 }'
+    # three of four fibres of the last bundle: the gap before it tells which
+    run -0 specx-psf --flat flat.h5 --bundles 25x2,4 --bundle-range 0:1 "${at[@]}" -o dead.h5 arc.h5
+    [[ "$output" == *"1 of 54 fibres have no light in the flat"* ]]
+    h5dump -d /psf/bundle -s 49 -c 5 dead.h5 | grep -q '(49): 1, 2, 2, 2, 2'
+}
+
+@test "what has no start" {
+    local d=$BATS_FILE_TMPDIR/d at=(--centre 6150 --dispersion 0.53)
+    fails_with 2 '*--start PSF is needed*--flat*' specx-psf -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--start and --flat contradict*' \
+        specx-psf --start "$d/arc.h5" --flat "$d/flat.h5" -o no.h5 "$d/arc.h5"
+    fails_with 2 '*need --flat*' specx-psf --start "$d/arc.h5" --centre 6150 -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--flat needs --centre and --dispersion*' specx-psf --flat "$d/flat.h5" -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--bundles*25x20*' specx-psf --flat "$d/flat.h5" --bundles 10xx "${at[@]}" -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--lamps*Hg,Cd*' specx-psf --flat "$d/flat.h5" --lamps Ne,Th "${at[@]}" -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--dispersion: 0 *' specx-psf --flat "$d/flat.h5" --centre 6150 --dispersion 0 -o no.h5 "$d/arc.h5"
+    fails_with 2 '*--fix shape and --flat*' specx-psf --flat "$d/flat.h5" --fix shape "${at[@]}" -o no.h5 "$d/arc.h5"
+    # patterns that the flat does not have
+    fails_with 3 '*the flat shows 10 traces of 40*' specx-psf --flat "$d/flat.h5" --bundles 20x2 "${at[@]}" -o no.h5 "$d/arc.h5"
+    fails_with 3 '*10 traces of 11*more than one way*' \
+        specx-psf --flat "$d/flat.h5" --bundles 11 "${at[@]}" -o no.h5 "$d/arc.h5"
+    fails_with 3 '*the flat shows 0 traces: is it a flat*' specx-psf --flat "$d/arc.h5" "${at[@]}" -o no.h5 "$d/arc.h5"
+    # no lines, saturated lines, other lamps, another part of the spectrum
+    fails_with 3 '*the arc shows 0 lines*is it an arc*' specx-psf --flat "$d/flat.h5" "${at[@]}" -o no.h5 "$d/flat.h5"
+    specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --lamp-level 1e8 -o bright.h5
+    fails_with 3 '*saturated or masked: take a shorter exposure*' \
+        specx-psf --flat "$d/flat.h5" "${at[@]}" -o no.h5 bright.h5
+    fails_with 3 '*the list has 0 near --centre*--lamps*' \
+        specx-psf --flat "$d/flat.h5" --lamps Ar,Xe "${at[@]}" -o no.h5 "$d/arc.h5"
+    fails_with 3 '*no*identification*' \
+        specx-psf --flat "$d/flat.h5" --centre 6900 --dispersion 0.53 -o no.h5 "$d/arc.h5"
+    # a flat of another camera
+    specx-sim -q --arm z --fibers 10 --wavelength 8500,9100 --flat -o z.h5
+    fails_with 3 '*flat has * pixels, the arc *' specx-psf --flat z.h5 "${at[@]}" -o no.h5 "$d/arc.h5"
+    # a list in air
+    printf 'Ne %s\n' 5852.488 5881.895 5944.834 5975.534 6030.000 6074.338 6096.163 6143.063 6163.594 6217.281 6266.495 \
+        6304.789 6334.428 6382.992 6402.248 >air.txt
+    fails_with 3 '*15 of 15 lines are at known wavelengths in air*--medium air*' \
+        specx-psf --flat "$d/flat.h5" --lines air.txt "${at[@]}" -o no.h5 "$d/arc.h5"
+    specx-psf -q --flat "$d/flat.h5" --lines air.txt --medium air "${cold[@]}" --bundles 10 -o psf.h5 "$d/arc.h5"
+    # one lamp, and a list of 0.003 Angstrom
+    farthest psf.h5 "$d/warm.h5" | awk '!($1 < 0.06) { print; exit 1 }'
+}
+
+@test "few lines: the degree falls, which is said" {
+    local d=$BATS_FILE_TMPDIR/d
+    printf 'Ne %s\n' 5854.110 5883.525 5946.481 6031.667 6076.019 6097.851 6144.763 6219.001 6306.533 6404.018 >few.txt
+    run -0 specx-psf --flat "$d/flat.h5" --bundles 10 --lines few.txt --centre 6150 --dispersion +0.53 -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"10 lines a fibre: the wavelengths of the start are polynomials of degree 4, not 5"* ]]
+}
