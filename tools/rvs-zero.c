@@ -136,6 +136,7 @@ int main(int argc, char **argv)
                                         .usage = "[OPTION...] [FILE...]",
                                         .example = "rvs-zero --by arm,night --known standards.txt -o zero.h5 rv.h5",
                                         .options = options,
+                                        .flags = SPX_USES_BLAS,
                                         .run = run};
     return spx_main(&program, argc, argv);
 }

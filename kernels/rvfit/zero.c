@@ -1,52 +1,19 @@
 /* Provides zero points of velocities (rvfit/zero.h). */
 #include "rvfit/zero.h"
 
+#include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/blas.h"
 #include "num/stat.h"
 
 enum { ROUNDS = 30 };
 static const double THREE_SIGMA = 2.7e-3; /* two-sided probability of a deviation of more than 3 sigma: 0.0026998 */
 static const double HUBER = 2.5, FAR = 6; /* errors */
 static const double KNOWN_LEAST = 1e-3;   /* km/s, error of a known velocity, at least */
-
-/* Cholesky factor of a[n][n] (lower triangle, in place); 0: it is not positive definite. */
-static int factor(size_t n, double *a)
-{
-    for (size_t j = 0; j < n; j++) {
-        const double was = a[j * n + j];
-        for (size_t i = j; i < n; i++) {
-            double s = a[i * n + j];
-            for (size_t k = 0; k < j; k++)
-                s -= a[i * n + k] * a[j * n + k];
-            if (i == j && !(s > 1e-13 * was))
-                return 0;
-            a[i * n + j] = i == j ? sqrt(s) : s / a[j * n + j];
-        }
-    }
-    return 1;
-}
-
-static void forward(size_t n, const double *l, double *b)
-{
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < i; k++)
-            b[i] -= l[i * n + k] * b[k];
-        b[i] /= l[i * n + i];
-    }
-}
-
-static void backward(size_t n, const double *l, double *b)
-{
-    for (size_t i = n; i-- > 0;) {
-        for (size_t k = i + 1; k < n; k++)
-            b[i] -= l[k * n + i] * b[k];
-        b[i] /= l[i * n + i];
-    }
-}
 
 /* ---- measurement ---- */
 
@@ -137,10 +104,10 @@ static int solve(fit *f)
         for (size_t h = 0; h < n; h++)
             if (!f->fixed[root(f->set, g)] && root(f->set, g) == root(f->set, h))
                 f->a[g * n + h] += 1 / (double)f->size[root(f->set, g)];
-    if (!factor(n, f->a))
+    /* the lower triangle by rows is the upper one by columns */
+    if (LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'U', (lapack_int)n, f->a, (lapack_int)n) != 0 ||
+        LAPACKE_dpotrs(LAPACK_COL_MAJOR, 'U', (lapack_int)n, 1, f->a, (lapack_int)n, f->z, (lapack_int)n) != 0)
         return 0;
-    forward(n, f->a, f->z);
-    backward(n, f->a, f->z);
     for (size_t s = 0; s < in->nstar; s++) {
         double shift = 0;
         for (size_t k = f->begin[s]; k < f->begin[s + 1]; k++)
@@ -174,19 +141,15 @@ static void finish(fit *f, double s, double *zero, double *err, double *about, i
     int64_t sets = 0;
     for (size_t g = 0; g < n; g++)
         relative[g] = root(f->set, g) == g && !f->fixed[g] ? ++sets : 0;
+    (void)LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'U', (lapack_int)n, f->a, (lapack_int)n);
     for (size_t g = 0; g < n; g++) {
         const size_t top = root(f->set, g);
-        double square = 0;
         size_t m = 0;
         relative[g] = relative[top];
         zero[g] = f->z[g];
-        /* diagonal of the inverse, |L^-1 e_g|^2; what was added for the mean is no information */
-        for (size_t k = 0; k < n; k++)
-            f->tmp[k] = k == g;
-        forward(n, f->a, f->tmp);
-        for (size_t k = 0; k < n; k++)
-            square += f->tmp[k] * f->tmp[k];
-        err[g] = s * sqrt(fmax(0, square - (relative[g] > 0 ? 1 / (double)f->size[top] : 0)));
+        /* what was added for the mean is no information */
+        const double square = f->a[g * n + g] - (relative[g] > 0 ? 1 / (double)f->size[top] : 0);
+        err[g] = s * sqrt(fmax(0, square));
         for (size_t i = 0; i < in->n; i++)
             if (in->group[i] == g && f->weight[i] > 0)
                 f->tmp[m++] = fabs(residual(f, i));
@@ -220,7 +183,9 @@ spx_status spx_rvfit_measure_zero(const spx_zero_input *in, double *zero, double
     if (in->ngroup > SPX_ZERO_MAX_GROUP)
         return spx_fail(e, SPX_EINPUT, "%zu zero points are more than %d: measure them in parts, or fewer", in->ngroup,
                         SPX_ZERO_MAX_GROUP);
-    spx_status st = make(&f, e) ? SPX_OK : SPX_EIO;
+    spx_status st = spx_blas_open(e);
+    if (st == SPX_OK && !make(&f, e))
+        st = SPX_EIO;
     if (st == SPX_OK)
         connect(&f);
     for (size_t k = 0; k < in->nstar && st == SPX_OK; k++)
@@ -314,18 +279,17 @@ void spx_rvfit_judge_constancy(spx_rvfit_star *s)
 double spx_rvfit_constancy(size_t n, const double *v, double *covar)
 {
     double vv = 0, v1 = 0, one = 0, *x = covar + n * n, *y = x + n;
-    if (!factor(n, covar))
-        return NAN;
     for (size_t i = 0; i < n; i++) {
         x[i] = v[i] - v[0];
         y[i] = 1;
     }
-    forward(n, covar, x);
-    forward(n, covar, y);
+    if (LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'U', (lapack_int)n, covar, (lapack_int)n) != 0 ||
+        LAPACKE_dpotrs(LAPACK_COL_MAJOR, 'U', (lapack_int)n, 2, covar, (lapack_int)n, x, (lapack_int)n) != 0)
+        return NAN;
     for (size_t i = 0; i < n; i++) {
-        vv += x[i] * x[i];
-        v1 += x[i] * y[i];
-        one += y[i] * y[i];
+        vv += (v[i] - v[0]) * x[i];
+        v1 += x[i];
+        one += y[i];
     }
     return vv - v1 * v1 / one;
 }
@@ -414,7 +378,7 @@ static spx_status subtract_star(spx_rvfit *r, size_t k, const double *zero, cons
 
 spx_status spx_rvfit_subtract_zero(spx_rvfit *r, const double *zero, const double *err, const size_t *id, spx_err *e)
 {
-    spx_status st = SPX_OK;
+    spx_status st = spx_blas_open(e);
     r->with_zero = 1;
     for (size_t k = 0; k < r->nstar && st == SPX_OK; k++)
         st = subtract_star(r, k, zero, err, id, e);
