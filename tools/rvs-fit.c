@@ -24,6 +24,7 @@ static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
                            .interpolator = SPX_INTERPOLATE_AUTO,
                            .joint = SPX_JOINT_NO,
                            .reject_sigma = 5,
+                           .components = 1,
                            .rotation = 1,
                            .dichroic = 1,
                            .model = 1};
@@ -83,6 +84,8 @@ static const spx_opt options[] = {
                "Hold v, vsini, or a parameter of the templates at a value; repeatable"),
     SPX_OPTION(LIST, "prior", 0, "NAME=MEAN,SIGMA", o.prior,
                "Gaussian prior on v, vsini, or a parameter of the templates; repeatable"),
+    SPX_OPTION(INT, "components", 0, "1|2", o.components,
+               "2: also seek a second component with another velocity, as double-lined stars have", .min = 1, .max = 2),
     SPX_OPTION(INT, "npoly", 0, "N", o.npoly, "Functions of the continuum of each arm", .min = 1,
                .max = SPX_RVFIT_MAX_POLY, .given = &o.npoly_given, .no_default = 1, .absent = "by the arm's range"),
     SPX_OPTION(
@@ -294,6 +297,8 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_run_pause(s);
     if (spx_open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &no_device);
+    if (st == SPX_OK && r.backend.library != NULL && (r.options.epochs || r.options.components > 1))
+        spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend.device);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK && o.zero_points != NULL)

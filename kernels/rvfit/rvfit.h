@@ -72,7 +72,8 @@ typedef struct {
     int jitter; /* errors of pixels hold a fraction of the flux, */
     double jitter_of[SPX_MAX_ARM]; /* of each arm of the spectra: this; NaN: fitted, for each star */
     int scale_errors;              /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
-    int epochs; /* velocity of each exposure of a star, by its own pixels (search/epochs.c); on the host always */
+    int components; /* 2: seek a second component, by the whole star's pixels (search/double.c); on the host always */
+    int epochs;     /* velocity of each exposure of a star, by its own pixels (search/epochs.c); on the host always */
     int keep_model;
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */

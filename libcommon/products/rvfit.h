@@ -76,9 +76,14 @@ typedef struct {
     double const_chisq, const_logp;
     int32_t const_dof, variable;
     double zero, zero_err, zero_known; /* km/s: zero point that was subtracted; share of the velocity that has one */
-    int32_t ccf_entry;                 /* entry of the cross-correlation set whose curves are kept; -1: none */
-    int64_t warn;                      /* SPX_RVS_* */
-    spx_rvfit_bad bad;                 /* with SPX_RVS_BAD */
+    /* With a search for a second component: velocities of the brighter one and the other, km/s, light ratio and
+     * temperature of the other (NaN: there is no better pair), how much lower the objective is than of one star, in
+     * units of chi^2 a degree of freedom where that is above 1, and 1 where that is a detection. */
+    double vrad1, vrad1_err, vrad2, vrad2_err, flux_ratio, flux_ratio_err, teff2, dchisq_2;
+    int32_t is_double;
+    int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
+    int64_t warn;      /* SPX_RVS_* */
+    spx_rvfit_bad bad; /* with SPX_RVS_BAD */
 } spx_rvfit_star;
 
 /* Spectrum of a star in its fit. */
@@ -99,6 +104,7 @@ typedef struct {
     int with_jitter; /* 1: errors of pixels hold one */
     int with_epochs; /* 1: velocities of single exposures were measured */
     int with_zero;   /* 1: zero points were subtracted */
+    int with_double; /* 1: second components were sought */
     char parname[SPX_MAX_PAR][32];
     spx_rvfit_star *star;         /* [nstar] */
     size_t *row;                  /* [nrow] rows of the fitted spectra in the input */

@@ -24,11 +24,12 @@ static void column_name(const char (*par)[32], size_t k, char out[COLUMN]);
 /* 1 when a column of that name exists, without counting parameter k. */
 static int is_taken(const char *name, const char (*par)[32], size_t k)
 {
-    static const char *const fixed[] = {"TARGETID", "EXPID",    "FIBER",   "TARGET_RA", "TARGET_DEC", "REF_ID",
-                                        "REF_CAT",  "OBJTYPE",  "VRAD",    "VRAD_ERR",  "VRAD_SKEW",  "VRAD_KURT",
-                                        "VRAD_CCF", "VRAD_ALT", "VSINI",   "VSINI_ERR", "DCHISQ_ALT", "COVAR",
-                                        "NEG2LOGL", "NPIX_TOT", "NREJECT", "NITER",     "SUCCESS",    "RVS_WARN",
-                                        "NEXP",     "VARIABLE", "ZERO",    "ZERO_ERR",  "ZERO_KNOWN"};
+    static const char *const fixed[] = {
+        "TARGETID",   "EXPID",      "FIBER",          "TARGET_RA", "TARGET_DEC", "REF_ID",   "REF_CAT",   "OBJTYPE",
+        "VRAD",       "VRAD_ERR",   "VRAD_SKEW",      "VRAD_KURT", "VRAD_CCF",   "VRAD_ALT", "VSINI",     "VSINI_ERR",
+        "DCHISQ_ALT", "COVAR",      "NEG2LOGL",       "NPIX_TOT",  "NREJECT",    "NITER",    "SUCCESS",   "RVS_WARN",
+        "NEXP",       "VARIABLE",   "ZERO",           "ZERO_ERR",  "ZERO_KNOWN", "VRAD1",    "VRAD1_ERR", "VRAD2",
+        "VRAD2_ERR",  "FLUX_RATIO", "FLUX_RATIO_ERR", "TEFF2",     "DCHISQ_2",   "DOUBLE"};
     int yes = strncmp(name, "SN_", 3) == 0 || strncmp(name, "CHISQ_", 6) == 0 || strncmp(name, "JITTER_", 7) == 0 ||
               strncmp(name, "NPOLY_", 6) == 0 || strncmp(name, "CONST_", 6) == 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
@@ -201,6 +202,22 @@ static spx_status add_zero(spx_table *t, const spx_rvfit *r, double *tmp, spx_er
     return st == SPX_OK ? add_f64(t, r, "ZERO_KNOWN", "", AT(zero_known), tmp, e) : st;
 }
 
+/* Adds second components. */
+static spx_status add_doubles(spx_table *t, const spx_rvfit *r, double *tmp, spx_err *e)
+{
+    static const struct {
+        const char *name, *unit;
+        size_t offset;
+    } column[] = {{"VRAD1", "km/s", AT(vrad1)},       {"VRAD1_ERR", "km/s", AT(vrad1_err)},
+                  {"VRAD2", "km/s", AT(vrad2)},       {"VRAD2_ERR", "km/s", AT(vrad2_err)},
+                  {"FLUX_RATIO", "", AT(flux_ratio)}, {"FLUX_RATIO_ERR", "", AT(flux_ratio_err)},
+                  {"TEFF2", "K", AT(teff2)},          {"DCHISQ_2", "", AT(dchisq_2)}};
+    spx_status st = SPX_OK;
+    for (size_t c = 0; c < sizeof column / sizeof *column && st == SPX_OK; c++)
+        st = add_f64(t, r, column[c].name, column[c].unit, column[c].offset, tmp, e);
+    return st == SPX_OK ? add_i64(t, r, "DOUBLE", AT(is_double), sizeof r->star->is_double, e) : st;
+}
+
 static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *fibermap, int joint,
                               const spx_table *more, spx_err *e)
 {
@@ -247,6 +264,8 @@ static spx_status write_table(hid_t file, const spx_rvfit *r, const spx_table *f
         st = add_constancy(t, r, tmp, e);
     if (st == SPX_OK && r->with_zero)
         st = add_zero(t, r, tmp, e);
+    if (st == SPX_OK && r->with_double)
+        st = add_doubles(t, r, tmp, e);
     if (st == SPX_OK && more != NULL)
         st = spx_table_join(t, more, NULL, e);
     if (st == SPX_OK)

@@ -89,6 +89,7 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
     fit->reject_sigma = o->reject_sigma;
     fit->brute = o->start != NULL && strcmp(o->start, "grid") == 0;
     fit->scale_errors = o->scale_errors;
+    fit->components = (int)o->components;
     fit->epochs = o->epochs || o->zero_points != NULL;
     fit->keep_model = o->model;
     fit->keep_ccf = o->ccf;
@@ -117,6 +118,10 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
         st = parse_fix(o->fix.value[i], setup, fit, e);
     for (size_t i = 0; i < o->prior.n && st == SPX_OK; i++)
         st = parse_prior(o->prior.value[i], setup, fit, e);
+    if (st == SPX_OK && o->components > 1 && o->prior.n > 0)
+        st = spx_fail(e, SPX_EUSAGE,
+                      "--components 2 and --prior exclude each other: the two stars of a pair are not "
+                      "those that the prior is for");
     if (st == SPX_OK && fit->epochs && (fit->fixed[0] || fit->prior_sigma[0] > 0))
         st = spx_fail(e, SPX_EUSAGE, "%s: give no --%s v",
                       o->epochs ? "--epochs measures velocities" : "--zero-points are of measured velocities",

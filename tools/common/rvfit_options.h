@@ -16,7 +16,7 @@ typedef struct {
     spx_rvfit_joint joint;
     spx_opt_list map, fix, prior, targetid, wavelength, leave_out, jitter;
     size_t max_device_mem;
-    long npoly, reject, minexpid, maxexpid;
+    long npoly, components, reject, minexpid, maxexpid;
     double lsf_sigma, reject_sigma, minsn;
     int rotation, dichroic, resolution, all_fibers, scale_errors, model, with_template, ccf, zbest_select, epochs;
     int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given, npoly_given;

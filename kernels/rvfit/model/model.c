@@ -541,6 +541,19 @@ static int add_piece(spx_rv_spectra *w, const spx_rv_data *d, spx_rv_value *out)
     return 1;
 }
 
+int spx_rv_add_sampled(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, spx_rv_value *out, double *r)
+{
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
+    equations s;
+    const double chisq = solve_continuum(w, d, t, &s);
+    if (!(chisq < HUGE_VAL))
+        return 0;
+    out->f += spx_rv_lndet(a->basis.n, s.factor) + a->basis.lndet + d->sum_lne2 + chisq;
+    for (size_t i = 0; i < a->stride; i++)
+        r[i] = i < a->n ? (d->flux[i] - w->workspace->q[i] * t[i]) * d->ie[i] : 0;
+    return 1;
+}
+
 /* Adds the pieces of an arm, at velocity v and the templates in use. */
 static int add_arm(spx_rv_spectra *w, size_t ia, double v, spx_rv_value *out)
 {

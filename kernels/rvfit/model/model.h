@@ -351,6 +351,9 @@ const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v);
 /* That template of arm `ia` at places[n] on the templates' grid at v = 0, before any resolution matrix: t[n]; 0 where
  * there is no template. */
 void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, const double *place, double *t);
+/* Adds a piece to out->f for the template t[stride] at its pixels, with its best continuum, and its residuals over
+ * errors, r[stride]; 0 when the objective cannot be computed. */
+int spx_rv_add_sampled(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, spx_rv_value *out, double *r);
 /* Objective at velocity v and the templates in the workspace. */
 void spx_rv_project(spx_rv_spectra *w, double v, spx_rv_value *out);
 /* Both. */

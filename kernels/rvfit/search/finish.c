@@ -101,9 +101,15 @@ static int is_too_wide(const spx_rv_spectra *w)
     return 0;
 }
 
+static void no_pair(spx_rvfit_star *s)
+{
+    s->vrad1 = s->vrad1_err = s->vrad2 = s->vrad2_err = s->flux_ratio = s->flux_ratio_err = s->teff2 = NAN;
+}
+
 void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
 {
     *s = (spx_rvfit_star){.warn = SPX_RVS_BAD, .ccf_entry = -1};
+    no_pair(s);
     s->vrad = s->vrad_err = s->vrad_skew = s->vrad_kurt = s->vrad_ccf = s->vrad_alt = s->dchisq_alt = s->vsini =
         s->vsini_err = s->neg2logl = s->chisq_logp = NAN;
     for (size_t p = 0; p < c->npar; p++)
@@ -201,7 +207,8 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
                        .narm = sp->narm,
                        .nrow = c->in->nrow,
                        .with_jitter = c->opt->jitter,
-                       .with_epochs = c->opt->epochs};
+                       .with_epochs = c->opt->epochs,
+                       .with_double = c->opt->components > 1};
     memcpy(out->parname, c->arm[0].setup->parname, sizeof out->parname);
     out->row = spx_alloc(out->nrow, sizeof *out->row, e);
     out->first = spx_alloc(out->nstar + 1, sizeof *out->first, e);
@@ -209,6 +216,8 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
     if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
+    for (size_t i = 0; i < out->nstar; i++)
+        no_pair(&out->star[i]);
     for (size_t i = 0; i < out->nrow; i++) {
         spx_rvfit_exposure *x = &out->exposure[i];
         x->vrad = x->vrad_err = x->vrad_alt = x->dchisq_alt = NAN;

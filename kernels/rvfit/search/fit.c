@@ -123,6 +123,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
             spx_rv_finish_star(g->c, star[k], out);
         if (star[k]->min.at.f < HUGE_VAL && g->c->opt->epochs)
             spx_rv_epochs(star[k], out);
+        if (star[k]->min.at.f < HUGE_VAL && g->c->opt->components > 1)
+            spx_rv_double(star[k], out);
     }
     for (size_t k = 0; k < n; k++)
         if (star[k]->spectra.err.code != SPX_OK)

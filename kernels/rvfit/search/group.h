@@ -89,6 +89,8 @@ spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, siz
                            spx_err *e);
 /* Is the velocity of one of the exposures first ... end-1 of a star, after models(), another than v (exposures.c)? */
 int spx_rv_exposures_differ(const spx_rv_spectra *w, size_t first, size_t end, double v);
+/* Second component of a star whose fit has ended, into *out (double.c). The workspace is that of the calling thread. */
+void spx_rv_double(spx_rv_star *star, spx_rvfit *out);
 /* Velocities of the exposures of a star whose fit has ended, and their constancy, into *out (epochs.c). The star's
  * workspace is that of the calling thread. */
 void spx_rv_epochs(spx_rv_star *star, spx_rvfit *out);
