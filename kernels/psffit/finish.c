@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/bordered.h"
 #include "num/blas.h"
 #include "num/stat.h"
 #include "products/psf_index.h"
-#include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "psffit/fit.h"
 
 /* S/N of a line that counts for its fibre, and of one that counts for its wavelength. */
@@ -325,17 +326,6 @@ static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *vari
     }
     to->nline = (int32_t)lines;
     to->flux_sn = spx_median(some, n);
-    n = 0;
-    for (int y = 0; y < 2; y++) {
-        n = 0;
-        for (size_t l = 0; l < b->nl; l++) {
-            double now[2], then[2];
-            spx_pf_place(b, b->now.theta, i, b->line[l].wave, &now[0], &now[1]);
-            spx_pf_place(b, b->theta0, i, b->line[l].wave, &then[0], &then[1]);
-            some[n++] = now[y] - then[y];
-        }
-        *(y ? &to->y_shift : &to->x_shift) = spx_median(some, n);
-    }
     if (lines < FEWEST)
         to->status |= SPX_PSF_DEAD;
     else if (lines < 2 * (size_t)p->ntr)
@@ -360,41 +350,17 @@ static void find_moved(const spx_pf_bundle *b, spx_psffit *fit)
     }
 }
 
-static void put_errors(const spx_pf_bundle *b, const double *cov, size_t *at, double *a, spx_psffit *fit)
-{
-    double some[3][64];
-    for (size_t i = 0; i < b->nf; i++) {
-        spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
-        size_t n = 0;
-        for (size_t k = 0; k < fit->nplace; k++) {
-            const size_t out = (b->fibre0 + i) * fit->nplace + k;
-            const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
-            double x, lo, hi;
-            if (wave < to->valid_min || wave > to->valid_max || (to->status & SPX_PSF_DEAD))
-                continue;
-            place_error(b, cov, i, wave, at, a, &fit->x_error[out], &fit->y_error[out]);
-            spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
-            spx_pf_place(b, b->now.theta, i, wave + h, &x, &hi);
-            if (n == 64)
-                continue;
-            some[0][n] = fit->x_error[out];
-            some[1][n] = fit->y_error[out];
-            some[2][n++] = fit->y_error[out] * 2 * h / fmax(fabs(hi - lo), 1e-6) / wave * KMS;
-        }
-        to->x_error = spx_median(some[0], n);
-        to->y_error = spx_median(some[1], n);
-        to->wave_error_kms = spx_median(some[2], n);
-    }
-}
-
 /* Fibres without light have the trace that the prior gives them: with Q = projection off cubics along the fibres, d
- * dead and l living ones, Q_dd theta_d = -Q_dl theta_l for each coefficient. Their errors are not known. */
-static int neighbours_traces(spx_pf_bundle *b, spx_psffit *fit, spx_psf *psf)
+ * dead and l living ones, Q_dd theta_d = -Q_dl theta_l for each coefficient. Where fibres scatter about the cubic by
+ * sigma, such a trace is off by sigma times lever[nf], the root of the diagonal of Q_dd^-1; 0: a living fibre. */
+static int neighbours_traces(spx_pf_bundle *b, double *lever, spx_psffit *fit, spx_psf *psf)
 {
     const size_t nf = b->nf, nt = 2 * (size_t)b->p->ntr;
     size_t n = 0;
-    for (size_t i = 0; i < nf; i++)
+    for (size_t i = 0; i < nf; i++) {
+        lever[i] = 0;
         n += (fit->fibre[b->fibre0 + i].status & SPX_PSF_DEAD) != 0;
+    }
     if (n == 0 || n == nf)
         return 1;
     double *a = spx_alloc(n * n + n * nt, sizeof *a, NULL);
@@ -414,16 +380,143 @@ static int neighbours_traces(spx_pf_bundle *b, spx_psffit *fit, spx_psf *psf)
                     rhs[t * n + k] -= b->prior[dead[k] * nf + j] * b->now.theta[j * nt + t];
         }
         ok = LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, (lapack_int)nt, a, (lapack_int)n, rhs,
-                           (lapack_int)n) == 0;
-        for (size_t k = 0; k < n && ok; k++)
+                           (lapack_int)n) == 0 &&
+             LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, a, (lapack_int)n) == 0;
+        for (size_t k = 0; k < n && ok; k++) {
             for (size_t t = 0; t < nt; t++)
                 b->now.theta[dead[k] * nt + t] = rhs[t * n + k];
+            lever[dead[k]] = sqrt(a[k * (n + 1)]);
+        }
         if (ok)
             put_psf(b, b->now.theta, psf);
+        for (size_t k = 0; k < n && ok; k++)
+            find_range(b, dead[k], INFINITY, -INFINITY, &fit->fibre[b->fibre0 + dead[k]]);
     }
     spx_free(a);
     spx_free(dead);
     return ok;
+}
+
+/* Scatter of the fibres' places about the cubic at a wavelength, *x and *y, from v'Q v of those that live; the others
+ * lie on what the prior says and add nothing. 0 where there are too few. place[2 nf]: room. */
+static void scatter(const spx_pf_bundle *b, const double *lever, double wave, double *place, double *x, double *y)
+{
+    const size_t nf = b->nf;
+    double sum[2] = {0, 0}, dof = -4;
+    for (size_t i = 0; i < nf; i++) {
+        spx_pf_place(b, b->now.theta, i, wave, &place[2 * i], &place[2 * i + 1]);
+        dof += !(lever[i] > 0);
+    }
+    for (size_t i = 0; i < nf; i++)
+        for (size_t k = 0; k < nf; k++)
+            for (int q = 0; q < 2; q++)
+                sum[q] += place[2 * i + (size_t)q] * b->prior[i * nf + k] * place[2 * k + (size_t)q];
+    *x = dof > 0 ? sqrt(fmax(0, sum[0]) / dof) : 0;
+    *y = dof > 0 ? sqrt(fmax(0, sum[1]) / dof) : 0;
+}
+
+/* Errors of the places of spots: of living fibres from the covariance, of dead ones from the scatter of the others. */
+static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, size_t *at, double *a,
+                       spx_psffit *fit)
+{
+    double some[3][64];
+    for (size_t i = 0; i < b->nf; i++) {
+        spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
+        size_t n = 0;
+        for (size_t k = 0; k < fit->nplace; k++) {
+            const size_t out = (b->fibre0 + i) * fit->nplace + k;
+            const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
+            double x, lo, hi;
+            if (wave < to->valid_min || wave > to->valid_max)
+                continue;
+            if (lever[i] > 0) {
+                scatter(b, lever, wave, a, &fit->x_error[out], &fit->y_error[out]);
+                fit->x_error[out] *= lever[i];
+                fit->y_error[out] *= lever[i];
+            } else if (!(to->status & SPX_PSF_DEAD))
+                place_error(b, cov, i, wave, at, a, &fit->x_error[out], &fit->y_error[out]);
+            if (n == 64 || !(fit->x_error[out] > 0))
+                continue;
+            spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
+            spx_pf_place(b, b->now.theta, i, wave + h, &x, &hi);
+            some[0][n] = fit->x_error[out];
+            some[1][n] = fit->y_error[out];
+            some[2][n++] = fit->y_error[out] * 2 * h / fmax(fabs(hi - lo), 1e-6) / wave * KMS;
+        }
+        to->x_error = spx_median(some[0], n);
+        to->y_error = spx_median(some[1], n);
+        to->wave_error_kms = spx_median(some[2], n);
+    }
+}
+
+/* ---- motion ---- */
+
+/* How far the spot of (fibre, wave) has moved since the start: by d[2], after which the difference of both has nothing
+ * along the derivatives by place and flux. Traces alone do not tell, as GH-1-0 moves a spot, too. Gauss-Newton steps.
+ * start: with the half sizes of psf. pixels: room for four spots; work: for one of either PSF. 0: no spot. */
+static int spot_motion(const spx_psf *start, const spx_psf *psf, size_t f, double wave, double *work, double *pixels,
+                       double d[2])
+{
+    static const int what[] = {SPX_SPOT_X, SPX_SPOT_Y};
+    const size_t npix = (size_t)(2 * psf->hsizex + 1) * (size_t)(2 * psf->hsizey + 1);
+    double *now = pixels, *diff = now + npix, *then = diff + 2 * npix;
+    spx_spot at, from;
+    if (spx_psf_spot_diff(psf, f, wave, 2, what, work, now, diff, &at) != SPX_SPOT_OK ||
+        spx_psf_spot_place(start, f, wave, &from) != SPX_SPOT_OK)
+        return 0;
+    d[0] = at.x - from.x;
+    d[1] = at.y - from.y;
+    for (int step = 0; step < 3; step++) {
+        const double *column[] = {diff, diff + npix, now};
+        double m[9] = {0}, r[3] = {0};
+        spx_spot moved = at; /* the start's spot, where it lies now, in the window of the new one */
+        moved.x = from.x + d[0];
+        moved.y = from.y + d[1];
+        moved.dx = at.dx + moved.x - at.x;
+        moved.dy = at.dy + moved.y - at.y;
+        if (spx_psf_spot_pixels(start, f, wave, &moved, work, then) != SPX_SPOT_OK)
+            return 0;
+        for (size_t k = 0; k < npix; k++)
+            for (size_t i = 0; i < 3; i++) {
+                r[i] += column[i][k] * (now[k] - then[k]);
+                for (size_t j = 0; j < 3; j++)
+                    m[i * 3 + j] += column[i][k] * column[j][k];
+            }
+        if (!spx_small_factor(3, m))
+            return 0;
+        spx_small_solve(3, m, r);
+        d[0] += r[0];
+        d[1] += r[1];
+    }
+    return isfinite(d[0] + d[1]);
+}
+
+/* XSHIFT and YSHIFT: medians over the lines in the range of each fibre. some[2 nl]: room. */
+static spx_status put_motion(const spx_pf_bundle *b, const spx_psf *psf, double *some, spx_psffit *fit, spx_err *e)
+{
+    spx_psf start = *b->p->start;
+    start.hsizex = psf->hsizex;
+    start.hsizey = psf->hsizey;
+    const size_t npix = (size_t)(2 * psf->hsizex + 1) * (size_t)(2 * psf->hsizey + 1);
+    const size_t nwork = spx_psf_spot_work(psf), more = spx_psf_spot_work(&start);
+    double *pixels = spx_alloc(4 * npix + (nwork > more ? nwork : more), sizeof *pixels, e);
+    for (size_t i = 0; i < b->nf && pixels != NULL; i++) {
+        spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
+        size_t n = 0;
+        double d[2];
+        for (size_t l = 0; l < b->nl; l++) {
+            const double wave = b->line[l].wave;
+            if (wave < to->valid_min || wave > to->valid_max ||
+                !spot_motion(&start, psf, b->fibre0 + i, wave, pixels + 4 * npix, pixels, d))
+                continue;
+            some[n] = d[0];
+            some[b->nl + n++] = d[1];
+        }
+        to->x_shift = spx_median(some, n);
+        to->y_shift = spx_median(some + b->nl, n);
+    }
+    spx_free(pixels);
+    return pixels != NULL ? SPX_OK : SPX_EIO;
 }
 
 /* Model and (data - model) / error of a bundle. */
@@ -448,9 +541,9 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
 {
     const spx_pf_plan *p = b->p;
     double *cov = spx_alloc2(b->ntheta, b->ntheta, sizeof *cov, e), *variance = spx_alloc(b->nspot + 1, sizeof *cov, e);
-    double *a = spx_alloc(b->ntheta + b->nl, sizeof *a, e);
+    double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
     size_t *at = spx_alloc(b->ntheta, sizeof *at, e);
-    spx_status st = cov != NULL && variance != NULL && a != NULL && at != NULL ? SPX_OK : SPX_EIO;
+    spx_status st = cov != NULL && variance != NULL && a != NULL && lever != NULL && at != NULL ? SPX_OK : SPX_EIO;
     int ok = 1;
     if (st == SPX_OK)
         st = covariance(b, cov, &ok, e);
@@ -461,9 +554,11 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         put_covariance(b, cov, number, fit);
         for (size_t i = 0; i < b->nf; i++)
             st = put_fibre(b, i, variance, number, a, fit);
-        ok = neighbours_traces(b, fit, psf);
+        ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, at, a, fit);
+        put_errors(b, cov, lever, at, a, fit);
+        if (st == SPX_OK)
+            st = put_motion(b, psf, a, fit, e);
         if (fit->model != NULL)
             put_model(b, fit);
         spx_psffit_bundle *to = &fit->bundle[number];
@@ -494,6 +589,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     spx_free(cov);
     spx_free(variance);
     spx_free(a);
+    spx_free(lever);
     spx_free(at);
     return st;
 }

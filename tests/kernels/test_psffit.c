@@ -385,11 +385,11 @@ static void expect_dead(const psffit_scene *s, const spx_psf *psf, const spx_psf
     for (size_t i = 0; i < fit->nspec; i++)
         CHECK(!(psf->status[i] & SPX_PSF_DEAD) == !fourth[i], "fibre %zu: flags %x", i, psf->status[i]);
     /* its trace is that of the neighbours, which scatter by 0.05 and 0.1 pixel */
-    const double x = spx_psf_series_value(&psf->x, 4, 5180), y = spx_psf_series_value(&psf->y, 4, 5180);
-    CHECK(fabs(x - spx_psf_series_value(&s->truth.x, 4, 5180)) < 0.5 &&
-              fabs(y - spx_psf_series_value(&s->truth.y, 4, 5180)) < 0.7,
-          "dead fibre at %g, %g", x - spx_psf_series_value(&s->truth.x, 4, 5180),
-          y - spx_psf_series_value(&s->truth.y, 4, 5180));
+    const double x = spx_psf_series_value(&psf->x, 4, 5180) - spx_psf_series_value(&s->truth.x, 4, 5180);
+    const double y = spx_psf_series_value(&psf->y, 4, 5180) - spx_psf_series_value(&s->truth.y, 4, 5180);
+    const double ex = fit->fibre[4].x_error, ey = fit->fibre[4].y_error;
+    CHECK(ex > 0.02 && ex < 0.2 && ey > 0.04 && ey < 0.4 && fabs(x) < 3 * ex && fabs(y) < 3 * ey,
+          "dead fibre at %g, %g, errors %g, %g", x, y, ex, ey);
 }
 
 /* Every third line is of a lamp that is off. */
