@@ -9,6 +9,24 @@
 #include "h5/internal.h"
 #include "h5/object.h"
 
+int spx_h5_attribute_open(hid_t object, const char *name, spx_h5_attribute *a)
+{
+    a->id = H5Aopen(object, name, H5P_DEFAULT);
+    a->type = a->id >= 0 ? H5Aget_type(a->id) : H5I_INVALID_HID;
+    a->space = a->id >= 0 ? H5Aget_space(a->id) : H5I_INVALID_HID;
+    return a->type >= 0 && a->space >= 0;
+}
+
+void spx_h5_attribute_close(const spx_h5_attribute *a)
+{
+    if (a->space >= 0)
+        (void)H5Sclose(a->space);
+    if (a->type >= 0)
+        (void)H5Tclose(a->type);
+    if (a->id >= 0)
+        (void)H5Aclose(a->id);
+}
+
 /* ---- reading ---- */
 
 int spx_h5_has_attr(hid_t loc, const char *path, const char *name)
@@ -191,40 +209,31 @@ static herr_t copy_attr(hid_t object, const char *name, const H5A_info_t *info, 
     (void)info;
     if (is_left_out(name, c->except))
         return 0;
-    const hid_t a = H5Aopen(object, name, H5P_DEFAULT), type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID;
-    const hid_t space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
-    const hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    const size_t size = type >= 0 ? H5Tget_size(type) : 0;
+    spx_h5_attribute a;
     size_t bytes;
+    const int open = spx_h5_attribute_open(object, name, &a);
+    const hssize_t n = open ? H5Sget_simple_extent_npoints(a.space) : -1;
+    const size_t size = open ? H5Tget_size(a.type) : 0;
     if (n < 0 || size == 0 || spx_mul((size_t)n, size, &bytes, c->e) != SPX_OK) {
         c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->frompath, NULL,
                             "attribute '%s' cannot be read", name);
-    } else if (H5Tget_class(type) == H5T_STRING && n == 1) {
+    } else if (H5Tget_class(a.type) == H5T_STRING && n == 1) {
         char text[4096];
         c->st = spx_h5_attr_str(c->from, c->frompath, name, text, sizeof text, c->e);
         if (c->st == SPX_OK)
             c->st = spx_h5_set_str(c->to, c->topath, name, text, c->e);
-    } else if (H5Tdetect_class(type, H5T_REFERENCE) <= 0 && H5Tdetect_class(type, H5T_VLEN) <= 0) {
+    } else if (H5Tdetect_class(a.type, H5T_REFERENCE) <= 0 && H5Tdetect_class(a.type, H5T_VLEN) <= 0) {
         void *value = spx_alloc(bytes, 1, c->e);
-        if (H5Aexists_by_name(c->to, c->topath, name, H5P_DEFAULT) > 0)
-            (void)H5Adelete_by_name(c->to, c->topath, name, H5P_DEFAULT);
-        const hid_t b =
-            value != NULL && H5Aread(a, type, value) >= 0
-                ? H5Acreate_by_name(c->to, c->topath, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)
-                : H5I_INVALID_HID;
-        if (b < 0 || H5Awrite(b, type, value) < 0)
-            c->st = spx_fail_at(c->e, SPX_EIO, spx_h5_filename(c->to), c->topath, NULL,
-                                "attribute '%s' cannot be copied", name);
-        if (b >= 0)
-            (void)H5Aclose(b);
+        if (value == NULL)
+            c->st = SPX_EIO;
+        else if (H5Aread(a.id, a.type, value) < 0)
+            c->st = spx_fail_at(c->e, SPX_EIO, spx_h5_filename(c->from), c->frompath, NULL,
+                                "attribute '%s' cannot be read", name);
+        else
+            c->st = spx_h5_put_attr(c->to, c->topath, name, a.type, a.type, a.space, value, c->e);
         spx_free(value);
     }
-    if (space >= 0)
-        (void)H5Sclose(space);
-    if (type >= 0)
-        (void)H5Tclose(type);
-    if (a >= 0)
-        (void)H5Aclose(a);
+    spx_h5_attribute_close(&a);
     return c->st != SPX_OK;
 }
 

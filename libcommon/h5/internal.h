@@ -27,6 +27,13 @@ int spx_h5_read_at(int fd, void *p, size_t n, uint64_t at);
 int spx_h5_class_fits(hid_t ftype, hid_t mem);
 /* Makes memory and file spaces that select rows [first, first+n). */
 spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace);
+/* An attribute that is open, its type and space. */
+typedef struct {
+    hid_t id, type, space;
+} spx_h5_attribute;
+/* Opens an attribute; 0: one of the three cannot be had. Close it in either case. */
+int spx_h5_attribute_open(hid_t object, const char *name, spx_h5_attribute *a);
+void spx_h5_attribute_close(const spx_h5_attribute *a);
 /* Creates or replaces an attribute. */
 spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
                            const void *value, spx_err *e);

@@ -163,21 +163,15 @@ int spx_h5_has_scales(hid_t d)
     size_t dims[SPX_H5_MAXDIM];
     if (H5Aexists(d, "DIMENSION_LIST") <= 0 || spx_h5_dataset_dims(d, &ndim, dims) != SPX_OK)
         return 0;
-    const hid_t a = H5Aopen(d, "DIMENSION_LIST", H5P_DEFAULT);
-    const hid_t type = a >= 0 ? H5Aget_type(a) : H5I_INVALID_HID, space = a >= 0 ? H5Aget_space(a) : H5I_INVALID_HID;
-    if (type >= 0 && space >= 0 && H5Tget_class(type) == H5T_VLEN) {
-        const hid_t element = H5Tget_super(type);
-        sound = element >= 0 && H5Tequal(element, H5T_STD_REF_OBJ) > 0 && H5Sget_simple_extent_ndims(space) == 1 &&
-                H5Sget_simple_extent_npoints(space) == ndim;
+    spx_h5_attribute a;
+    if (spx_h5_attribute_open(d, "DIMENSION_LIST", &a) && H5Tget_class(a.type) == H5T_VLEN) {
+        const hid_t element = H5Tget_super(a.type);
+        sound = element >= 0 && H5Tequal(element, H5T_STD_REF_OBJ) > 0 && H5Sget_simple_extent_ndims(a.space) == 1 &&
+                H5Sget_simple_extent_npoints(a.space) == ndim;
         if (element >= 0)
             (void)H5Tclose(element);
     }
-    if (space >= 0)
-        (void)H5Sclose(space);
-    if (type >= 0)
-        (void)H5Tclose(type);
-    if (a >= 0)
-        (void)H5Aclose(a);
+    spx_h5_attribute_close(&a);
     return sound;
 }
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "h5/failure.h"
+#include "h5/internal.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/table_internal.h"
@@ -19,17 +20,16 @@ static spx_status read_units(hid_t dset, size_t ncol, char ***out, spx_err *e)
         spx_h5_lookup_failed(dset, ".");
     if (found <= 0)
         return SPX_OK;
-    hid_t attr = H5Aopen(dset, "column_units", H5P_DEFAULT);
-    hid_t type = attr < 0 ? H5I_INVALID_HID : H5Aget_type(attr);
-    hid_t space = attr < 0 ? H5I_INVALID_HID : H5Aget_space(attr);
-    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-    size_t size = type < 0 ? 0 : H5Tget_size(type);
+    spx_h5_attribute a;
+    const int open = spx_h5_attribute_open(dset, "column_units", &a);
+    const hssize_t n = open ? H5Sget_simple_extent_npoints(a.space) : -1;
+    const size_t size = open ? H5Tget_size(a.type) : 0;
     char *raw = NULL, *text = NULL;
     const char **unit = NULL;
-    if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && n >= 0 && (size_t)n == ncol &&
+    if (open && H5Tget_class(a.type) == H5T_STRING && H5Tis_variable_str(a.type) == 0 && n >= 0 && (size_t)n == ncol &&
         size > 0 && size <= SPX_TABLE_MAX_UNITS && (raw = spx_alloc2(ncol, size, 1, e)) != NULL &&
         (text = spx_alloc2(ncol, size + 1, 1, e)) != NULL && (unit = spx_alloc(ncol, sizeof *unit, e)) != NULL &&
-        H5Aread(attr, type, raw) >= 0) {
+        H5Aread(a.id, a.type, raw) >= 0) {
         for (size_t i = 0; i < ncol; ++i) {
             const char *s = raw + i * size;
             char *u = text + i * (size + 1); /* zeroed: ends with NUL */
@@ -45,12 +45,7 @@ static spx_status read_units(hid_t dset, size_t ncol, char ***out, spx_err *e)
     spx_free(raw);
     spx_free(text);
     spx_free(unit);
-    if (space >= 0)
-        H5Sclose(space);
-    if (type >= 0)
-        H5Tclose(type);
-    if (attr >= 0)
-        H5Aclose(attr);
+    spx_h5_attribute_close(&a);
     return e->code;
 }
 
