@@ -4,6 +4,8 @@
 # share/packages.debian lists their packages, ./bootstrap installs them.
 
 VERSION  := $(shell cat VERSION)
+# A comma that is part of an argument.
+, := ,
 CC       ?= cc
 BUILD    ?= build
 PREFIX   ?= /usr/local
@@ -44,6 +46,16 @@ LDLIBS     ?=
 TEST_CFLAGS := $(if $(BARE),,$(shell $(PKG_CONFIG) --cflags cfitsio 2>/dev/null))
 TEST_LIBS  := $(if $(BARE),,$(shell $(PKG_CONFIG) --libs cfitsio 2>/dev/null))
 ALL_LIBS   = $(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(LIB_LIBS)) -lm -ldl -lpthread $(LDLIBS)
+# PORTABLE=1, for `make portable`: libraries are part of each program and hidden from plug-ins (h5py has an HDF5 of its own);
+# those that are loaded (OpenBLAS, LAPACKE, OpenMP) are looked for beside it. Nothing depends on the folder of the build.
+PORTABLE  ?=
+ifneq ($(PORTABLE),)
+STATIC     = $(patsubst -lqhull_r,-lqhullstatic_r,$(patsubst -lhdf5,-lhdf5_hl -lhdf5,$(LIB_LIBS))) -lsz -laec -lz
+ALL_LIBS   = -Wl,-Bstatic $(STATIC) -Wl,-Bdynamic -lm -ldl -lpthread $(LDLIBS)
+PORTABLE_CFLAGS  = -g0 -ffile-prefix-map=$(CURDIR)/=
+PORTABLE_LDFLAGS = $(patsubst -l%,-Wl$(,)--exclude-libs$(,)lib%.a,$(filter -l%,$(STATIC))) \
+                   -Wl,--disable-new-dtags,-rpath,\$$ORIGIN/../lib/specpipe/private
+endif
 
 # `make V=1` shows the commands, `make -s` nothing.
 Q         = $(if $(V),,@)
@@ -52,9 +64,10 @@ say       = $(if $(V)$(SILENT),,@echo '  $1' $(@:$(BUILD)/%=%))
 SAN       ?=
 CPPFLAGS  += -D_GNU_SOURCE -DSPX_VERSION='"$(VERSION)"' \
              -Ilibcommon -Ikernels -Itools $(if $(BARE),-DSPX_BARE) $(if $(DEBUG),-DSPX_DEBUG)
-ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) $(CFLAGS)
+ALL_CFLAGS = -std=c11 $(OPT) $(WARN) -fopenmp -ffp-contract=off -fno-math-errno $(SAN) $(CPPFLAGS) $(LIB_CFLAGS) \
+             $(PORTABLE_CFLAGS) $(CFLAGS)
 # -rdynamic: a backend that is loaded at run time uses the library inside the program.
-ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(LDFLAGS)
+ALL_LDFLAGS = -fopenmp -rdynamic $(SAN) $(PORTABLE_LDFLAGS) $(LDFLAGS)
 
 # tools/TEMPLATE.c is where a new program starts from: built with the tests, never installed.
 TOOLS     := $(filter-out TEMPLATE,$(sort $(patsubst tools/%.c,%,$(wildcard tools/*.c))))
@@ -348,7 +361,6 @@ NSYS     ?= $(shell command -v nsys)
 PROFILER  = $(if $(NSYS),$(NSYS) profile --force-overwrite=true --trace=cuda$(,)nvtx --stats=true, \
             ncu --force-overwrite --clock-control none --nvtx --launch-skip 20 --launch-count 10 --section SpeedOfLight \
             --section Occupancy --section LaunchStats --section MemoryWorkloadAnalysis)
-, := ,
 
 ## profile: nsys, or else ncu, over a benchmark on a GPU (STAGE=stack); report in build/profile-stack
 .PHONY: profile
@@ -474,6 +486,21 @@ release:
 ## archive: archive and checksums of a release that is tagged, VERSION=x.y.z
 archive:
 	@$(RELEASE)
+
+## portable: one archive for any x86-64 Linux with glibc 2.36 or newer, in build/specpipe-VERSION-x86_64.tar.xz
+.PHONY: portable check-portable
+portable:
+	+@$(MAKE) BUILD=$(BUILD)/portable PORTABLE=1 all
+	+@MAKE='$(MAKE)' share/portable.sh $(BUILD)/portable $(BUILD)/specpipe-$(VERSION)-x86_64.tar.xz
+
+## check-portable: the archive twice, with the same bytes, and its programs in a bare chroot of another release (SUITE=trixie); root
+check-portable:
+	+@MAKE='$(MAKE)' tests/portable.sh $(BUILD) $(or $(SUITE),trixie)
+
+## deb: Debian packages in build/deb, and lintian's report (debian/; with nvcc one of the CUDA backend, too)
+.PHONY: deb
+deb:
+	+@NVCC='$(NVCC)' share/deb.sh $(BUILD)/deb
 
 ## clean: remove all that was built
 clean:
