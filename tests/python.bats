@@ -82,6 +82,12 @@ run_snippets() {
     h5reduce -q -a 0 -o reduce.h5 frame-r0.h5:/frame/flux
     h5svd -q -o svd.h5 frame-r0.h5:/frame/flux
     burgers -q -o burgers.h5
+    rvs-zero -q --by none --least 1 -o zero.h5 epochs.h5
+    specx-sim -q --raw amps=2 --bias --arm r --fibers 2 --wavelength 6400,6420 --format hdf5 -o one.h5
+    specx-sim -q --raw amps=2 --bias --arm r --fibers 2 --wavelength 6400,6420 --noise-seed 2 --format hdf5 -o two.h5
+    specx-preproc -q --combine bias -o bias-r0.h5 one.h5 two.h5
+    specx-sim -q --arc Ne,Kr --fibers 10 --wavelength 5850,6450 --psf-output psf.fits -o arc.fits
+    fits2h5 -q arc.fits | specx-psf -q --start psf.fits --trace-degree 4 --bundle-size 10 -o psffit-r0.h5
     "$SPX_PYTHON" -c 'import h5py
 with h5py.File("insitu.h5", "w") as f:
     f["insitu/step"] = [1.0, 2.0]'
