@@ -82,6 +82,20 @@ farthest() {
     h5dump -d /psf/bundle -s 49 -c 5 dead.h5 | grep -q '(49): 1, 2, 2, 2, 2'
 }
 
+@test "--start: traces that have moved far are found first" {
+    local d=$BATS_FILE_TMPDIR/d
+    specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --shift 5,-12 -o far.h5
+    run -0 specx-psf --start far.h5 --trace-degree 4 --bundle-size 10 -o psf.h5 far.h5
+    [[ "$output" == *"the lines are +5.0 pixels in x and -12.0 in y from where --start has them: moved there"* ]]
+    [[ "$output" == *"10 of 10 fibres fitted"* ]]
+    h5check psf.h5
+    h5table -q --csv -c XSHIFT,YSHIFT,CHI2 -t /psffit/fibre psf.h5 | tail -n +2 |
+        awk -F, '!($1 ^ 2 < 0.25 && $2 ^ 2 < 0.25 && $3 < 1.2) { exit 1 }'
+    # what a fit finds by itself is left to it
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 4 --bundle-size 10 -o near.h5 "$d/arc.h5"
+    [[ "$output" != *"moved there"* ]]
+}
+
 @test "what has no start" {
     local d=$BATS_FILE_TMPDIR/d at=(--centre 6150 --dispersion 0.53)
     fails_with 2 '*--start PSF is needed*--flat*' specx-psf -o no.h5 "$d/arc.h5"

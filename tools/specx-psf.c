@@ -152,8 +152,10 @@ static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
 static spx_status make_start(spx_run *s, const exposures *x, size_t nline, const spx_arc_line *line, spx_psf *start,
                              spx_err *e)
 {
-    if (o.start != NULL)
-        return spx_psf_file_read(s, o.start, start, e);
+    if (o.start != NULL) {
+        const spx_status found = spx_psf_file_read(s, o.start, start, e);
+        return found == SPX_OK ? spx_cold_args_move(s, x->n, x->image, nline, line, start, e) : found;
+    }
     spx_cold_options co;
     size_t *bundle = NULL;
     int hsizex, hsizey;

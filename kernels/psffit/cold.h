@@ -71,4 +71,14 @@ spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *a
                           const spx_arc_line *line, const spx_cold_options *o, spx_psf *psf, spx_cold_report *report,
                           spx_err *e) SPX_NODISCARD;
 
+/* Shift of the arcs' lines against the traces of a PSF, in half pixels, one for the whole camera: within 25 pixels in y
+ * and 1.1 times the distance of fibres in x. *found: 1 when it is clear; 0 (and shifts of 0) without five listed lines
+ * or their light. SPX_EIO: memory. */
+spx_status spx_cold_shift(const spx_psf *start, size_t narc, const spx_image *arc, size_t nline,
+                          const spx_arc_line *line, int nthreads, int *found, double *dx, double *dy,
+                          spx_err *e) SPX_NODISCARD;
+
+/* Moves all traces. */
+void spx_cold_move(spx_psf *psf, double dx, double dy);
+
 #endif

@@ -529,6 +529,50 @@ static void camera(unsigned lamps, unsigned listed, size_t least, double limit)
     spx_image_free(&arc);
 }
 
+/* Arcs that have moved against a PSF: by a distance of fibres, beyond the reach of a fit, and farther than is looked
+ * for. */
+static void test_shift(void)
+{
+    static const double moved[][2] = {{0, 0}, {0.4, -0.3}, {5.3, -14.2}, {-7.3, 3}, {7.3, -20}, {2.6, 22.4}, {0, 40}};
+    const double lo = 5950, hi = 6750;
+    spx_err e = {0};
+    spx_psf psf = {0};
+    spx_image arc = {0};
+    spx_sim_arc_line *sent = NULL;
+    spx_arc_line *line = NULL;
+    size_t nsent = 0, nline = 0;
+    const size_t n = spx_sim_grid_size(lo, hi, 0.1);
+    double *w = spx_alloc(n, sizeof *w, NULL), *f = spx_alloc(n, sizeof *f, NULL);
+    CHECK(spx_sim_psf('r', 30, 6000, 6700, &psf, &e) == SPX_OK, "%s", spx_err_text(&e));
+    spx_sim_grid(lo, 0.1, n, w);
+    CHECK(spx_sim_arc(SPX_LAMP_NE | SPX_LAMP_KR, 'r', 5e4, 1, n, w, f, &sent, &nsent, &e) == SPX_OK, "%s",
+          spx_err_text(&e));
+    expose(&psf, n, w, f, 5, &arc);
+    CHECK(spx_arc_lines(SPX_LAMP_EVERY, &line, &nline, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t k = 0; k < sizeof moved / sizeof *moved; k++) {
+        const double x = moved[k][0], y = moved[k][1];
+        const int near = fabs(y) < 25;
+        int found;
+        double dx, dy;
+        spx_cold_move(&psf, -x, -y);
+        CHECK(spx_cold_shift(&psf, 1, &arc, nline, line, 1, &found, &dx, &dy, &e) == SPX_OK && found == near &&
+                  (!near || (fabs(dx - x) < 0.6 && fabs(dy - y) < 0.6)),
+              "moved by %.1f, %.1f: found %d %.1f, %.1f", x, y, found, dx, dy);
+        spx_cold_move(&psf, x, y);
+    }
+    memset(arc.mask, 1, arc.nx * arc.ny * sizeof *arc.mask);
+    int found = 1;
+    double dx = 1, dy = 1;
+    CHECK(spx_cold_shift(&psf, 1, &arc, nline, line, 1, &found, &dx, &dy, &e) == SPX_OK && !found && dx == 0 && dy == 0,
+          "a masked arc has moved by %g, %g", dx, dy);
+    spx_free(sent);
+    spx_free(line);
+    spx_free(w);
+    spx_free(f);
+    spx_psf_free(&psf);
+    spx_image_free(&arc);
+}
+
 /* ---- a real arc ---- */
 
 /* Kast blue arm (Lick), grism 600/4310, Hg, Cd, He: the sum of 100 rows of the slit, from 3430 to 5520 Angstrom. */
@@ -609,6 +653,7 @@ int main(void)
     camera(all, all, 40, 0.03);
     camera(all & ~(unsigned)SPX_LAMP_AR, all, 33, 0.03);          /* a lamp of the list is off */
     camera(SPX_LAMP_HG | SPX_LAMP_CD | SPX_LAMP_AR, all, 9, 0.3); /* 11 lines, with a gap of 650 Angstrom */
+    test_shift();
     test_kast();
     return failures != 0;
 }
