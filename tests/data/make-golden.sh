@@ -105,7 +105,8 @@ fits2h5 "${plain[@]}" small-psf.fits -o psf.h5
 psf_edit psf.h5 orders 5160:5185,5165:5190 valid 1 5166:5184 status 1 6 bundles 1,1 number 10
 
 # A raw exposure of two amplifiers, and the image of its first rows.
-specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5175 --raw amps=2,overscan=8,rows=3 --format hdf5 -o raw.h5
+specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5175 --raw amps=2,overscan=8,rows=3 -o raw.fits
+fits2h5 "${plain[@]}" raw.fits -o raw.h5
 printf 'amplifier %s\n' 'A data=[5:24,1:30] bias=[25:32,1:30] gain=GAINA' 'B data=[41:60,1:30] bias=[33:40,1:30] gain=GAINB' \
     >raw.layout
 specx-preproc "${plain[@]}" --layout raw.layout raw.h5 -o preproc.h5
