@@ -450,9 +450,9 @@ install: all
 	$(INSTALL) -m 644 share/demo/report.awk share/demo/figure.gp $(datadir)/demo
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
 	$(INSTALL) -d $(datadir)/night
-	$(INSTALL) -m 644 share/reduce.mk share/Snakefile $(datadir)
+	$(INSTALL) -m 644 share/reduce.mk share/Snakefile share/night-model.awk $(datadir)
 	$(INSTALL) -m 755 $(wildcard share/night/*.sh) $(datadir)/night
-	$(INSTALL) -m 644 $(wildcard share/night/*.awk) $(datadir)/night
+	$(INSTALL) -m 644 $(wildcard share/night/*.awk) share/night/times $(datadir)/night
 	$(INSTALL) -d $(datadir)/examples
 	$(INSTALL) -m 644 $(wildcard share/examples/*) $(datadir)/examples
 	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))

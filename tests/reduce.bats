@@ -220,3 +220,26 @@ END
     quick -j4 >log
     [ ! -e out/night.html ]
 }
+
+# model NAME=VALUE...: of the times that are installed
+model() {
+    local v=() a
+    for a in "$@"; do v+=(-v "$a"); done
+    awk "${v[@]}" -f "$SPX_ROOT/share/night-model.awk" "$SPX_ROOT/share/night/times"
+}
+
+@test "the model of a night: waves by hand, and the measured exposure within 20 %" {
+    # two stages whose waves can be counted: 30 parts of 8 s on 3 of 6 processors, two at a time; 400 of 3 x 2 + 1 s
+    printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\nb\tpetal\tframe\t2\t1\t0.5\t100\t50\nc\tpetal\tpetal\t1\t1\t-\t0\t0\nd\tgroup\tstar\t0.01\t0.01\t-\t0\t0\n' >table
+    by_hand() { awk "$@" -f "$SPX_ROOT/share/night-model.awk" table | awk '{ for (i = 1; i <= NF; i++) if ($i == "s") print $(i - 1), $(i + 1) }' | xargs; }
+    [ "$(by_hand -v cores=6)" = '40.0 processors 466.7 processors 300.0 processors' ]
+    # the disks: 1200 x 150 MB of each of 30 cameras at 0.1 GB/s; devices: 1200 x 0.5 s on one
+    [ "$(by_hand -v cores=600 -v disk=0.1)" = '0.7 processors 1800.0 disks 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.0 devices 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.0 devices 7.5 processors' ]
+    # what make needed for the exposure that the times are of
+    local measured
+    measured=$(sed -n 's/^# measured exposure: \([0-9.]*\) processor seconds.*/\1/p' "$SPX_ROOT/share/night/times")
+    model exposures=1 cameras=3 petals=1 groups=1 stars=400 cores=2 |
+        awk -v measured="$measured" '/^night/ { print $4 * 3600, measured; exit !($4 * 3600 > 0.8 * measured && $4 * 3600 < 1.2 * measured) }'
+}

@@ -1,0 +1,64 @@
+# awk [-v NAME=VALUE ...] -f night-model.awk night/times: how long a night lasts on machines that nobody has at hand, and what
+# it reads and writes, from measured times of single stages (share/night/times). SCALE in specpipe-night(7) has its results.
+#
+#     exposures=40 cameras=30 petals=10 groups=20 stars=4500   the night: stars of an exposure
+#     nodes=1 cores=2 gpus=0    machines, with the processors and GPUs of each
+#     disk=1                    GB/s that each node reads and writes; shared=0: of all nodes together, 0: no other limit
+#     latency=0                 seconds from the end of a wave to the begin of the next: a scheduler's
+#
+# A night is made in three waves, of cameras, petals of exposures, and groups (reduce.mk). A wave lasts as long as the slowest
+# of these, without any overlap of the waves:
+#
+#     processors   rounds x processor seconds of a part / processors of a part: each has 3, or as many as there are for it, up
+#                  to 12; rounds = parts / parts that run at a time, rounded up
+#     devices      seconds that a GPU is held / GPUs; stages without a time of the GPU take processors as they do without one
+#     disks        bytes / bytes a second
+#
+# Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
+BEGIN { FS = "\t" }
+function set(name, default_value) { return name == "" ? default_value : name }
+function ceil(x) { return x == int(x) ? x : int(x) + 1 }
+function min(a, b) { return a < b ? a : b }
+function max(a, b) { return a > b ? a : b }
+/^#/ || NF < 7 { next }
+{
+    # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written
+    with_gpu = gpus > 0 && $6 != "-"
+    cpu[$2, $3] += with_gpu ? $5 : $4
+    gpu[$2, $3] += with_gpu ? $6 : 0
+    get[$2, $3] += $7
+    put[$2, $3] += $8
+}
+function total(what, wave) {
+    if (wave == "camera")
+        return cameras * what[wave, "camera"]
+    if (wave == "petal")
+        return exposures * (cameras * what[wave, "frame"] + petals * what[wave, "petal"])
+    return exposures * stars * what[wave, "star"]
+}
+function run(wave, parts,    of_part, places, t, limit, seconds, bytes) {
+    of_part = min(cores, max(3, min(12, int(nodes * cores / parts))))
+    places = nodes * max(1, int(cores / of_part))
+    t["processors"] = ceil(parts / places) * total(cpu, wave) / parts / of_part
+    t["devices"] = gpus > 0 ? total(gpu, wave) / min(nodes * gpus, parts) : 0
+    bytes = total(get, wave) + total(put, wave)
+    t["disks"] = bytes / 1000 / (shared > 0 ? min(shared, nodes * disk) : nodes * disk)
+    for (limit in t)
+        if (t[limit] > seconds) { seconds = t[limit]; name = limit }
+    printf "%-8s %6d parts %6d at a time %10.1f s  %-10s %8.2f GB/s\n", wave, parts, min(places, parts), seconds, name, bytes / 1000 / seconds
+    all += seconds + latency
+    gigabytes += bytes / 1000
+    written += total(put, wave) / 1000
+    work += total(cpu, wave)
+}
+END {
+    exposures = set(exposures, 40); cameras = set(cameras, 30); petals = set(petals, 10); groups = set(groups, 20)
+    stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1)
+    run("camera", cameras)
+    run("petal", petals * exposures)
+    run("group", groups)
+    files = 3 * cameras + exposures * (4 * cameras + 2 * petals) + 3 * groups + 1
+    printf "night    %10.1f s, %.3f processor hours, %.0f GB read and written, %.0f GB of products in %d files\n", all, work / 3600, gigabytes, written, files
+    nights = 40e6 / (exposures * stars)
+    printf "survey   %10.1f days of 40 million stars, %.0f nights, %.0f TB of products in %.1f million files\n", all * nights / 86400, nights, written * nights / 1000, files * nights / 1e6
+}
