@@ -567,7 +567,13 @@ static void offer_text(const spx_opt *o, char *out, size_t size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", c->word);
     else if (o->offers != NULL)
         (void)snprintf(out, size, "@%s", o->offers);
-    else if (o->arg != NULL && (strstr(o->arg, "FOLDER") != NULL || strstr(o->arg, "DIR") != NULL))
+    else if (o->arg != NULL && strchr(o->arg, '|') != NULL &&
+             strspn(o->arg, "abcdefghijklmnopqrstuvwxyz0123456789|") == strlen(o->arg)) {
+        /* the few numbers or texts that it may be */
+        (void)snprintf(out, size, "%s", o->arg);
+        for (char *p = out; (p = strchr(p, '|')) != NULL;)
+            *p = ' ';
+    } else if (o->arg != NULL && (strstr(o->arg, "FOLDER") != NULL || strstr(o->arg, "DIR") != NULL))
         (void)snprintf(out, size, "@folders");
     else if (o->arg != NULL && strstr(o->arg, "FILE") != NULL)
         (void)snprintf(out, size, "@files");
