@@ -657,3 +657,45 @@ Angstrom: its series are extrapolated there"* ]]
         awk '{ d = ($1 - $2) * ($1 - $2) * $3; if (d > 1e-6) bad++ } END { exit bad > 0 || NR != 1551 }'
     fails_with 3 '*gauss-hermite2*the fit of shifts*' specx-shift -o s.h5 image.h5
 }
+
+# frame_values FILE DATASET FIBRE FIRST COUNT: numbers of a fibre, one a line.
+frame_values() {
+    h5dump -y -w 1 -m %.9g -d "$2" -s "$3,$4" -c "1,$5" "$1" | grep -E '^ *[0-9-]' | tr -d ' ,'
+}
+
+@test "traces with ranges of their own: the same spectra within them, and nothing beyond" {
+    local f
+    specx-sim -q --arm r --fibers 6 --wavelength 6200,6300 --no-sky --snr 40:60 -o image.h5
+    specx-extract -q -w 6205,6295,0.8 --precision double -o whole.h5 image.h5
+    cp image.h5 orders.h5
+    psf_edit orders.h5 orders 6180:6270,6200:6280,6220:6320 valid 1 6216.5:6264.5 status 1 4 bundles 1,3,2 number 500
+    h5check orders.h5
+    run --separate-stderr specx-extract -w 6205,6295,0.8 --precision double -o part.h5 orders.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'bins lie where the PSF says that their trace may not be used (valid_range): masked'* ]]
+    [[ $(h5table --provenance part.h5) == *'bins_outside='* ]]
+    h5check part.h5
+    # fibre 0, alone in its bundle: to 6270; fibre 1: 6216.5 to 6264.5; fibre 3: from 6220. Bins 15 to 74 of fibre 1
+    # are within, as is the bundle's border beyond which light is not modelled
+    [ "$(frame_values part.h5 /frame/ivar 1 0 15 | sort -u)" = 0 ]
+    [ "$(frame_values part.h5 /frame/ivar 1 75 38 | sort -u)" = 0 ]
+    [ "$(frame_values part.h5 /frame/ivar 3 0 19 | sort -u)" = 0 ]
+    [ "$(frame_values part.h5 /frame/flux 3 0 19 | sort -u)" = 0 ]
+    # one bundle for all, as it was
+    specx-extract -q -w 6205,6295,0.8 --precision double --bundle-size 25 -o one.h5 orders.h5
+    for f in 1 2 4 5; do
+        paste <(frame_values one.h5 /frame/flux $f 19 56) <(frame_values whole.h5 /frame/flux $f 19 56) \
+            <(frame_values whole.h5 /frame/ivar $f 19 56) | awk -v f=$f '
+            { d = ($1 - $2) * ($1 - $2) * $3; if (d > most) most = d }
+            END { if (NR != 56 || most > 1e-6) { print "fibre " f ": off by " sqrt(most) " errors"; exit 1 } }'
+    done
+    # a grid of its own: from the first wavelength that any trace may use to the last
+    specx-extract -q -o default.h5 orders.h5
+    [[ $(h5table --provenance default.h5) == *'grid=6180,6320,0.8'* ]]
+    fails_with 3 '*wave_range*the fit of shifts*' specx-shift -o s.h5 orders.h5
+    fails_with 3 '*wave_range*keep the HDF5 file*' h52fits --as psf -o s.fits orders.h5
+    # drawn through it: light within the ranges alone
+    specx-sim -q --psf orders.h5 --no-sky --snr 40:60 --truth truth.h5 -o drawn.h5
+    [ "$(h5dump -y -w 1 -d /truth/flux -s 3,0 -c 1,20 truth.h5 | grep -cE '^ *0,?$')" -eq 20 ]
+    fails_with 3 '*wave_range*simulated shift*' specx-sim -q --psf orders.h5 --shift 0.06,-0.04 -o s.h5
+}

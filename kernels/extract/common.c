@@ -48,7 +48,7 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
         return spx_fail_remedy(e, SPX_EUSAGE, "give other {spectra}",
                                "fibres %zu to %zu wanted, but the PSF has 0 to %zu", o->first, o->first + o->nspec,
                                psf->nspec);
-    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS, "the extraction", NULL, e);
+    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS | SPX_PSF_RANGES, "the extraction", NULL, e);
     if (st != SPX_OK)
         return st;
     if (!(isfinite(o->wmin) && isfinite(o->wmax) && o->wmin > 0.0 && o->wmax >= o->wmin && o->dw >= MIN_STEP &&
@@ -75,10 +75,57 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
     return SPX_OK;
 }
 
-const char *spx_extract_on_cpu_only(const spx_psf *psf)
+static int own_bundles(const spx_psf *psf, const spx_extract_options *o)
+{
+    return o->psf_bundles && psf->bundle != NULL;
+}
+
+size_t spx_extract_bundle_of(const spx_psf *psf, const spx_extract_options *o, size_t fibre)
+{
+    size_t n = 0;
+    if (!own_bundles(psf, o))
+        return fibre / o->bundle_size;
+    for (size_t f = 1; f <= fibre; f++)
+        n += psf->bundle[f] != psf->bundle[f - 1];
+    return n;
+}
+
+void spx_extract_bundle(const spx_psf *psf, const spx_extract_options *o, size_t bundle, size_t *first, size_t *end)
+{
+    if (!own_bundles(psf, o)) {
+        *first = bundle * o->bundle_size;
+        *end = psf->nspec - *first < o->bundle_size ? psf->nspec : *first + o->bundle_size;
+        return;
+    }
+    for (*first = 0; bundle > 0; bundle--)
+        for (++*first; *first < psf->nspec && psf->bundle[*first] == psf->bundle[*first - 1];)
+            ++*first;
+    for (*end = *first + 1; *end < psf->nspec && psf->bundle[*end] == psf->bundle[*first];)
+        ++*end;
+}
+
+size_t spx_extract_nbundle(const spx_psf *psf, const spx_extract_options *o)
+{
+    return spx_extract_bundle_of(psf, o, o->first + o->nspec - 1) - spx_extract_bundle_of(psf, o, o->first) + 1;
+}
+
+int spx_extract_has_spot(const spx_psf *psf, const spx_extract_options *o, size_t fibre, double lambda)
+{
+    const double beyond = (double)o->wave_pad * spx_extract_step(o);
+    return psf->wave_range == NULL ||
+           (lambda >= psf->wave_range[2 * fibre] - beyond && lambda <= psf->wave_range[2 * fibre + 1] + beyond);
+}
+
+const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_options *o)
 {
     if (!spx_psf_plain_spots(psf))
         return "their spots are no plain Gauss-Hermite series";
+    if (psf->wave_range != NULL)
+        return "traces have ranges of wavelengths of their own";
+    if (own_bundles(psf, o))
+        return "bundles are of unequal size";
+    if (psf->valid_range != NULL && o->hook != NULL)
+        return "traces have ranges in which they may be used, and a hook sees the frame";
     return NULL;
 }
 
@@ -112,10 +159,11 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
     const spx_psf *psf = job->psf;
     const size_t nx = psf->x.ncoef, ny = psf->y.ncoef, f0 = job->o->first, f1 = f0 + job->o->nspec;
     size_t seen = 0, masked = 0;
+    const int own = psf->wave_range != NULL;
     double *basis = spx_alloc2(job->nwave, nx + ny, sizeof *basis, e);
     if (!basis)
         return SPX_EIO;
-    for (size_t k = 0; k < job->nwave; k++) {
+    for (size_t k = 0; k < job->nwave && !own; k++) {
         double lambda = spx_extract_lambda(job->o, (long)k);
         spx_legendre_basis(nx, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), basis + k * (nx + ny));
         spx_legendre_basis(ny, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), basis + k * (nx + ny) + nx);
@@ -123,8 +171,18 @@ static spx_status check_traces(const spx_extract_job *job, spx_err *e)
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : seen, masked)
     for (size_t f = f0; f < f1; f++)
         for (size_t k = 0; k < job->nwave; k++) {
-            double cx = floor(spx_basis_sum((int)nx, psf->x.coef + f * nx, basis + k * (nx + ny)) + 0.5);
-            double cy = floor(spx_basis_sum((int)ny, psf->y.coef + f * ny, basis + k * (nx + ny) + nx) + 0.5);
+            double cx, cy, lo, hi;
+            const double lambda = spx_extract_lambda(job->o, (long)k);
+            spx_psf_usable(psf, f, &lo, &hi);
+            if (!(lambda >= lo && lambda <= hi))
+                continue;
+            if (own) {
+                cx = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5);
+                cy = floor(spx_psf_series_value(&psf->y, f, lambda) + 0.5);
+            } else {
+                cx = floor(spx_basis_sum((int)nx, psf->x.coef + f * nx, basis + k * (nx + ny)) + 0.5);
+                cy = floor(spx_basis_sum((int)ny, psf->y.coef + f * ny, basis + k * (nx + ny) + nx) + 0.5);
+            }
             if (!(cy >= 0.0 && cy < (double)im->ny && cx >= -1.0 && cx <= (double)im->nx))
                 continue;
             for (long x = (long)cx - 1; x <= (long)cx + 1; x++)
@@ -326,6 +384,31 @@ static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_
     return SPX_OK;
 }
 
+/* Takes out the bins of fibre f at which its trace may not be used: no flux, ivar, row of R; all of it is masked.
+ * Returns their number. */
+static size_t take_out(const spx_extract_job *job, size_t f, spx_frame *out)
+{
+    const size_t nw = job->nwave, ndiag = out->arm.ndiag;
+    size_t n = 0;
+    double lo, hi;
+    spx_psf_usable(job->psf, job->o->first + f, &lo, &hi);
+    for (size_t k = 0; k < nw; k++) {
+        const size_t at = f * nw + k;
+        const double lambda = spx_extract_lambda(job->o, (long)k);
+        if (lambda >= lo && lambda <= hi)
+            continue;
+        n++;
+        out->arm.flux[at] = out->arm.ivar[at] = out->chi2pix[at] = 0.0;
+        out->pixmask_fraction[at] = 1.0;
+        for (size_t d = 0; d < ndiag; d++) { /* element R[k, j] is stored in column j */
+            const long j = (long)k + (long)(ndiag / 2) - (long)d;
+            if (j >= 0 && j < (long)nw)
+                out->arm.resolution[(f * ndiag + d) * nw + (size_t)j] = 0.0;
+        }
+    }
+    return n;
+}
+
 spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const size_t nbin = out->nspec * job->nwave;
@@ -333,6 +416,8 @@ spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extra
     spx_arm *arm = &out->arm;
     size_t empty = 0;
     counts->nbin = nbin;
+    for (size_t f = 0; f < out->nspec; f++)
+        counts->nbin_outside += take_out(job, f, out);
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : empty)
     for (size_t i = 0; i < nbin; i++) {
         const int is_empty = spx_extract_is_empty(out->pixmask_fraction[i], arm->ivar[i]);

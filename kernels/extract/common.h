@@ -37,8 +37,18 @@ static inline int spx_extract_screens(const spx_extract_options *o)
 /* SPX_EUSAGE when the options make no sense for this PSF. */
 spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, spx_err *e);
 
-/* Why a PSF can be extracted on the CPU only: NULL where devices take it. */
-const char *spx_extract_on_cpu_only(const spx_psf *psf);
+/* Why a frame can be extracted on the CPU only: NULL where devices take it. */
+const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_options *o);
+
+/* Bundles, counted from that of fibre 0: the one that a fibre is in, and its fibres, *first and one past the last. */
+size_t spx_extract_bundle_of(const spx_psf *psf, const spx_extract_options *o, size_t fibre);
+void spx_extract_bundle(const spx_psf *psf, const spx_extract_options *o, size_t bundle, size_t *first, size_t *end);
+/* Number of bundles from that of the first wanted fibre to that of the last. */
+size_t spx_extract_nbundle(const spx_psf *psf, const spx_extract_options *o);
+
+/* 1 when a bin of a trace has a spot: within the range of its series (wave_range) and, as at the ends of the grid, the
+ * padding beyond it. */
+int spx_extract_has_spot(const spx_psf *psf, const spx_extract_options *o, size_t fibre, double lambda);
 
 /* Number of bins of a grid: values of arange(wmin, wmax + dw/2, dw); after spx_extract_check(). */
 size_t spx_extract_nwave(const spx_extract_options *o);

@@ -40,6 +40,7 @@ typedef struct {
      * (k+1)*bundle_size/sub_bundles. A group is solved whole, with its neighbours, when any of its fibres is wanted;
      * so a fibre has the same flux in every subset. */
     size_t bundle_size, sub_bundles;
+    int psf_bundles;     /* bundles are those of the PSF, of any size, where it names them (psf->bundle) */
     size_t wave_step;    /* bins kept of a patch */
     size_t wave_pad;     /* bins that a patch solves beyond them, on both sides; below hsizey the outer diagonals of
                           * the resolution are 0 beside a border */
@@ -83,6 +84,7 @@ typedef struct {
     size_t nbin;               /* bins in the output */
     size_t nbin_empty;         /* of them without information */
     size_t nbin_nospot;   /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t nbin_outside;  /* of them where the PSF says that the trace may not be used (spx_psf_usable()) */
     size_t npix;          /* pixels in the image */
     size_t npix_masked;   /* of them with a mask bit, or ivar 0 */
     size_t npix_bad;      /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */

@@ -26,6 +26,28 @@ void spx_psf_range(const spx_psf *psf, double *lo, double *hi)
     *hi = fmin(psf->wmax, fmin(psf->x.wmax, psf->y.wmax));
 }
 
+void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi)
+{
+    const double *range = psf->valid_range != NULL ? psf->valid_range : psf->wave_range;
+    *lo = range != NULL ? range[2 * fibre] : -HUGE_VAL;
+    *hi = range != NULL ? range[2 * fibre + 1] : HUGE_VAL;
+}
+
+/* 1 when any trace may be used and lies on the CCD at this wavelength. */
+static int any_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda)
+{
+    for (size_t f = 0; f < psf->nspec; f++) {
+        double lo, hi;
+        spx_psf_usable(psf, f, &lo, &hi);
+        if (!(lambda >= lo && lambda <= hi))
+            continue;
+        const double x = spx_psf_series_value(&psf->x, f, lambda), y = spx_psf_series_value(&psf->y, f, lambda);
+        if (x >= -0.5 && y >= -0.5 && x < (double)nx - 0.5 && y < (double)ny - 0.5)
+            return 1;
+    }
+    return 0;
+}
+
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e)
 {
@@ -35,7 +57,13 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
         return spx_fail_remedy(e, SPX_EINPUT, "give {wavelength}",
                                "psf: no usable wavelengths between %g and %g Angstrom in steps of %g", lo, hi, step);
     double first = ceil(lo / step), last = floor(hi / step), best = 0.0, run = 0.0;
-    for (double k = first; k <= last; k += 1.0) {
+    for (double k = first; k <= last && psf->wave_range != NULL; k += 1.0)
+        if (any_on_ccd(psf, nx, ny, k * step)) {
+            *wmin = best > 0.0 ? *wmin : k * step;
+            *wmax = k * step;
+            best = 1.0;
+        }
+    for (double k = first; k <= last && psf->wave_range == NULL; k += 1.0) {
         run = all_on_ccd(psf, nx, ny, k * step) ? run + 1.0 : 0.0;
         if (run > best) {
             best = run;
@@ -45,7 +73,7 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
     }
     if (!(best > 0.0))
         return spx_fail(e, SPX_EINPUT,
-                        "psf: at no wavelength do all traces lie on the CCD of %zu x %zu pixels: image and PSF do not "
+                        "psf: at no wavelength do the traces lie on the CCD of %zu x %zu pixels: image and PSF do not "
                         "belong together, or give {wavelength}",
                         nx, ny);
     return SPX_OK;
@@ -58,11 +86,13 @@ double spx_psf_coinciding(const spx_psf *psf)
     spx_psf_range(psf, &lo, &hi);
     for (size_t f = 0; f + 1 < psf->nspec; f++) {
         int together = 1;
+        const double *range = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
         for (int k = 0; k < 3 && together; k++) {
-            const double lambda = lo + 0.5 * k * (hi - lo);
-            together =
-                fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, f + 1, lambda)) < 0.5 &&
-                fabs(spx_psf_series_value(&psf->y, f, lambda) - spx_psf_series_value(&psf->y, f + 1, lambda)) < 5.0;
+            /* orders: at the same places of their ranges */
+            const double one = range == NULL ? lo + 0.5 * k * (hi - lo) : range[0] + 0.5 * k * (range[1] - range[0]);
+            const double two = range == NULL ? one : range[2] + 0.5 * k * (range[3] - range[2]);
+            together = fabs(spx_psf_series_value(&psf->x, f, one) - spx_psf_series_value(&psf->x, f + 1, two)) < 0.5 &&
+                       fabs(spx_psf_series_value(&psf->y, f, one) - spx_psf_series_value(&psf->y, f + 1, two)) < 5.0;
         }
         n += (size_t)together;
     }

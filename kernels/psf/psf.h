@@ -11,10 +11,14 @@
 /* Common range of wavelengths of all series of a PSF, Angstrom; they can be evaluated beyond it. */
 void spx_psf_range(const spx_psf *psf, double *lo, double *hi);
 
+/* Wavelengths at which a trace may be used, Angstrom: its valid_range, or its wave_range, or all. */
+void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi);
+
 /* Longest run of multiples of `step` (Angstrom) at which the trace centres of all fibres lie on a CCD of nx columns and
  * ny rows: first and last wavelength in *wmin, *wmax. Limited to spx_psf_range(). All fibres of the PSF count, also
- * those not extracted, so that the default grid of a camera does not depend on the selection of fibres. SPX_EINPUT when
- * there is no such wavelength. */
+ * those not extracted, so that the default grid of a camera does not depend on the selection of fibres. Where traces
+ * have ranges of their own: from the first to the last wavelength at which any of them may be used and lies on the CCD.
+ * SPX_EINPUT when there is no such wavelength. */
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e) SPX_NODISCARD;
 

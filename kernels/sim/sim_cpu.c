@@ -29,6 +29,13 @@ static int clamp_row(long y, size_t ny)
     return y < 0 ? 0 : (size_t)y > ny ? (int)ny : (int)y;
 }
 
+/* 1 when there is light to draw: none beyond the range of a trace that has one of its own. */
+static int is_lit(const spx_psf *psf, size_t fibre, double lambda, double flux)
+{
+    const double *range = psf->wave_range != NULL ? psf->wave_range + 2 * fibre : NULL;
+    return flux != 0.0 && (range == NULL || (lambda >= range[0] && lambda <= range[1]));
+}
+
 /* Finds the rows that every chunk of a fibre touches; returns the sample of a failure, or nwave. */
 static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const double *wavelength, const double *flux,
                         size_t ny, rows *chunk)
@@ -39,7 +46,7 @@ static size_t find_rows(const spx_psf *psf, size_t fibre, size_t nwave, const do
         spx_spot at;
         if (k % CHUNK == 0)
             *c = (rows){INT_MAX, 0};
-        if (flux[k] == 0.0)
+        if (!is_lit(psf, fibre, wavelength[k], flux[k]))
             continue;
         if (spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK) {
             bad = bad < k ? bad : k;
@@ -65,8 +72,9 @@ static spx_spot_status add_fibre(const spx_psf *psf, const spx_sim_mixture *mixt
             continue;
         }
         spx_spot at;
-        if (flux[k] == 0.0 || spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK || at.yc >= y1 ||
-            at.yc + sy <= y0 || at.xc >= (long)nx || at.xc + sx <= 0)
+        if (!is_lit(psf, fibre, wavelength[k], flux[k]) ||
+            spx_psf_spot_place(psf, fibre, wavelength[k], &at) != SPX_SPOT_OK || at.yc >= y1 || at.yc + sy <= y0 ||
+            at.xc >= (long)nx || at.xc + sx <= 0)
             continue;
         spx_spot_status st = mixture->n == 0
                                  ? spx_psf_spot(psf, fibre, wavelength[k], work, spot, &at)
@@ -93,7 +101,7 @@ static spx_status check(const spx_psf *psf, size_t nspec, const int32_t *fiber, 
 {
     if (psf->gh == NULL)
         return spx_fail(e, SPX_EBUG, "the PSF was not indexed");
-    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS, "the simulator", NULL, e);
+    const spx_status st = spx_psf_require(psf, SPX_PSF_SPOTS | SPX_PSF_RANGES, "the simulator", NULL, e);
     if (st != SPX_OK)
         return st;
     if (nwave < 2)

@@ -235,6 +235,8 @@ spx_status spx_sim_motion_apply(const spx_sim_motion *m, const spx_psf *from, sp
     spx_status st = check(m, e);
     *to = (spx_psf){0};
     if (st == SPX_OK)
+        st = spx_psf_require(from, SPX_PSF_SPOTS, "a simulated shift", "simulate without it", e);
+    if (st == SPX_OK)
         st = spx_psf_copy(from, to, e);
     if (st == SPX_OK)
         st = move_series(m, SPX_SIM_X, &to->x, e);

@@ -23,6 +23,23 @@ void spx_extract_args_complete(spx_extract_args *o)
     o->wave_pad_given = o->pix_pad_frac_given = 1;
 }
 
+/* The bundles that the PSF names: all of one size, which every device takes, or not. */
+static void find_bundles(const spx_psf *psf, spx_extract_options *eo)
+{
+    size_t size = 0, end = 0, equal = 1;
+    if (psf->bundle == NULL)
+        return;
+    for (size_t first = 0; first < psf->nspec; first = end) {
+        for (end = first + 1; end < psf->nspec && psf->bundle[end] == psf->bundle[first];)
+            end++;
+        size = first == 0 ? end : size;
+        equal &= end - first == size || (end == psf->nspec && end - first < size);
+    }
+    eo->psf_bundles = !equal;
+    if (equal)
+        eo->bundle_size = size;
+}
+
 spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
                                     spx_extract_options *eo, spx_err *e)
 {
@@ -33,8 +50,12 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
                         trace ? "patch" : "trace");
     *eo = defaults(o->method);
     eo->bundle_size = (size_t)o->bundle_size;
+    if (!o->bundle_size_given)
+        find_bundles(psf, eo);
     if (!trace)
         eo->sub_bundles = (size_t)o->sub_bundles;
+    if (!o->sub_bundles_given && !o->bundle_size_given && eo->sub_bundles > eo->bundle_size)
+        eo->sub_bundles = eo->bundle_size;
     eo->wave_step = (size_t)o->wave_step;
     eo->wave_pad = (size_t)o->wave_pad;
     eo->pix_pad_frac = o->pix_pad_frac;

@@ -16,7 +16,7 @@ typedef struct {
     size_t max_device_mem;
     spx_opt_list allow;
     int model, strict, barycentric, skip_existing;
-    int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given;
+    int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given, bundle_size_given;
 } spx_extract_args;
 
 /* Defaults of --wave-pad and --pix-pad-frac, which are the method's, as if they had been given: so the product's record

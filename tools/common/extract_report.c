@@ -16,6 +16,9 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                    c->nbin_cosmic);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
+    if (c->nbin_outside > 0)
+        spx_warn("%s%zu of %zu bins lie where the PSF says that their trace may not be used (%s): masked", label,
+                 c->nbin_outside, c->nbin, psf->valid_range != NULL ? "valid_range" : "wave_range");
     double lo, hi;
     const size_t beyond = spx_extract_beyond(frame, psf, &lo, &hi);
     if (beyond > 0)
@@ -49,6 +52,8 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
             "%s--device %s: --variance model was prepared on the CPU", label, s->common.device);
         st = spx_run_record(s, "screened_on_cpu", e, "1");
     }
+    if (st == SPX_OK && c->nbin_outside > 0)
+        st = spx_run_record(s, "bins_outside", e, "%zu", c->nbin_outside);
     if (st == SPX_OK && eo->reject > 0)
         st = spx_run_record(s, "pixels_rejected", e, "%zu", c->npix_rejected);
     if (st == SPX_OK && eo->reject > 0)

@@ -140,6 +140,17 @@ spx_status spx_sim_scene_light(const spx_sim_args *o, spx_run *s, spx_sim_scene 
     return st == SPX_OK && o->shift != NULL ? move(o, s, c, e) : st;
 }
 
+/* No light reaches the CCD beyond the range of a trace that has one of its own: the truth has none either. */
+static void end_traces(spx_sim_scene *c)
+{
+    for (size_t s = 0; s < c->nspec && c->psf.wave_range != NULL; s++) {
+        const double *range = c->psf.wave_range + 2 * (size_t)c->fiber[s];
+        for (size_t k = 0; k < c->nwave; k++)
+            if (c->wavelength[k] < range[0] || c->wavelength[k] > range[1])
+                c->flux[s * c->nwave + k] = 0.0;
+    }
+}
+
 spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
 {
     const size_t ny = c->psf.npix_y, nx = c->psf.npix_x;
@@ -156,6 +167,7 @@ spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene
     double *model = st == SPX_OK ? spx_alloc2(ny, nx, sizeof *model, e) : NULL;
     if (st == SPX_OK && model == NULL)
         st = SPX_EIO;
+    end_traces(c);
     spx_run_step(s, "project");
     if (st == SPX_OK) {
         spx_progress *p = spx_progress_start(s->common.progress, "project", "rows", ny);

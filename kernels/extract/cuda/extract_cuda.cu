@@ -659,9 +659,9 @@ spx_status extract_on_host(const spx_image *image, const spx_psf *psf, const spx
                            spx_extract_counts *counts, spx_err *e)
 {
     const spx_status st = spx_extract_cpu(image, psf, o, out, counts, e);
-    const size_t nbundle = (o->first + o->nspec - 1) / o->bundle_size - o->first / o->bundle_size + 1;
+    const size_t nbundle = spx_extract_nbundle(psf, o);
     if (st == SPX_OK)
-        counts->fallback = {"bundles", spx_extract_on_cpu_only(psf), nbundle, nbundle};
+        counts->fallback = {"bundles", spx_extract_on_cpu_only(psf, o), nbundle, nbundle};
     return st;
 }
 
@@ -789,7 +789,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
 {
     if (o->method != SPX_METHOD_TRACE)
         return spx_fail(e, SPX_EUSAGE, "patches are solved on the CPU only: use {method} trace, or {device} cpu");
-    if (spx_extract_on_cpu_only(psf) != NULL)
+    if (spx_extract_on_cpu_only(psf, o) != NULL)
         return extract_on_host(image, psf, o, out, counts, e);
     spx_extract_job job;
     spx_trace_plan plan = {};

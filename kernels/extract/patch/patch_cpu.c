@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     spx_spot at;
     int usable;         /* the PSF has a spot here */
+    int outside;        /* of the range of its trace */
     double flux_weight; /* w = A^T W 1 */
 } bin;
 
@@ -61,16 +62,17 @@ typedef enum { SOLVED, EMPTY, FAILED, NO_MEMORY } outcome;
 
 static size_t group_count(const spx_psf *psf, const spx_extract_options *o)
 {
-    return (psf->nspec + o->bundle_size - 1) / o->bundle_size * o->sub_bundles;
+    return (spx_extract_bundle_of(psf, o, psf->nspec - 1) + 1) * o->sub_bundles;
 }
 
 /* Fibres of group k of the whole PSF; 0 when none of them is wanted. */
 static int group_of(const spx_psf *psf, const spx_extract_options *o, size_t k, group *g)
 {
-    size_t bundle0 = k / o->sub_bundles * o->bundle_size, sub = k % o->sub_bundles;
-    size_t bundle1 = psf->nspec - bundle0 < o->bundle_size ? psf->nspec : bundle0 + o->bundle_size;
-    g->own0 = bundle0 + sub * o->bundle_size / o->sub_bundles;
-    g->own1 = bundle0 + (sub + 1) * o->bundle_size / o->sub_bundles;
+    size_t bundle0, bundle1, sub = k % o->sub_bundles;
+    spx_extract_bundle(psf, o, k / o->sub_bundles, &bundle0, &bundle1);
+    const size_t size = o->psf_bundles && psf->bundle != NULL ? bundle1 - bundle0 : o->bundle_size;
+    g->own0 = bundle0 + sub * size / o->sub_bundles;
+    g->own1 = bundle0 + (sub + 1) * size / o->sub_bundles;
     if (g->own1 > bundle1)
         g->own1 = bundle1;
     g->solve0 = g->own0 > bundle0 ? g->own0 - 1 : g->own0;
@@ -153,8 +155,11 @@ static int place_spots(const spx_extract_job *job, const patch *p, workspace *w,
         bin *b = &w->bins[i];
         size_t k = i % m;
         double lambda = spx_extract_lambda(o, (long)(p->wave0 + k) - (long)o->wave_pad);
+        const size_t fibre = p->g.solve0 + i / m;
+        const double *range = psf->wave_range != NULL ? psf->wave_range + 2 * fibre : NULL;
+        b->outside = !spx_extract_has_spot(psf, o, fibre, lambda);
         b->usable =
-            spx_psf_spot(psf, p->g.solve0 + i / m, lambda, w->spot_work, w->spot + i * npix, &b->at) == SPX_SPOT_OK;
+            !b->outside && spx_psf_spot(psf, fibre, lambda, w->spot_work, w->spot + i * npix, &b->at) == SPX_SPOT_OK;
         if (!b->usable)
             continue;
         long xc = b->at.xc, yc = b->at.yc;
@@ -162,7 +167,8 @@ static int place_spots(const spx_extract_job *job, const patch *p, workspace *w,
         x1 = xc + nx > x1 ? xc + nx : x1;
         padded0 = yc < padded0 ? yc : padded0;
         padded1 = yc + ny > padded1 ? yc + ny : padded1;
-        if (k >= o->wave_pad && k < o->wave_pad + o->wave_step) {
+        if (k >= o->wave_pad && k < o->wave_pad + o->wave_step &&
+            (range == NULL || (lambda >= range[0] && lambda <= range[1]))) {
             inner0 = yc < inner0 ? yc : inner0;
             inner1 = yc + ny > inner1 ? yc + ny : inner1;
         }
@@ -468,7 +474,8 @@ static size_t count_nospot(const patch *p, const workspace *w, const spx_extract
     size_t count = 0;
     for (size_t fibre = g.own0; fibre < g.own1; fibre++)
         for (size_t k = 0; k < o->wave_step && p->wave0 + k < job->nwave; k++)
-            count += !w->bins[(fibre - p->g.solve0) * m + o->wave_pad + k].usable;
+            count += !w->bins[(fibre - p->g.solve0) * m + o->wave_pad + k].usable &&
+                     !w->bins[(fibre - p->g.solve0) * m + o->wave_pad + k].outside;
     return count;
 }
 

@@ -46,9 +46,10 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 {
     if (spx_extract_check(psf, o, NULL) != SPX_OK)
         return 0;
-    const size_t first = o->first / o->bundle_size * o->bundle_size;
-    const size_t last = ((o->first + o->nspec - 1) / o->bundle_size + 1) * o->bundle_size;
-    return (last < psf->nspec ? last : psf->nspec) - first;
+    size_t first, last, end;
+    spx_extract_bundle(psf, o, spx_extract_bundle_of(psf, o, o->first), &first, &end);
+    spx_extract_bundle(psf, o, spx_extract_bundle_of(psf, o, o->first + o->nspec - 1), &last, &end);
+    return end - first;
 }
 
 /* Pixels that the spots of a bundle may touch. */
@@ -468,8 +469,7 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
 static spx_status extract_all(spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const spx_extract_options *o = job->o;
-    const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
-    const size_t nbundle = last - first + 1;
+    const size_t nbundle = spx_extract_nbundle(job->psf, o);
     double since = spx_thread_seconds();
     spx_trace_plan plan;
     spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);

@@ -64,19 +64,25 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     if (p->dense)
         p->spot_work = spx_psf_spot_work(psf) + (size_t)p->nx * (size_t)p->ny;
     p->motion_work = p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES + 2 * nghx * p->nxp;
+    p->own_basis = psf->wave_range != NULL;
+    const size_t nbasis = p->own_basis ? psf->nspec : 1;
+    size_t nrow;
+    if (spx_mul(nbasis, p->nbin, &nrow, e) != SPX_OK)
+        return SPX_EINPUT;
     if (!(p->coeff = spx_alloc2(psf->nspec * psf->ndeg, p->npar, sizeof(double), e)) ||
-        !(p->bx = spx_alloc2(p->nbin, psf->x.ncoef, sizeof(double), e)) ||
-        !(p->by = spx_alloc2(p->nbin, psf->y.ncoef, sizeof(double), e)) ||
-        !(p->bp = spx_alloc2(p->nbin, psf->ndeg, sizeof(double), e)) ||
+        !(p->bx = spx_alloc2(nrow, psf->x.ncoef, sizeof(double), e)) ||
+        !(p->by = spx_alloc2(nrow, psf->y.ncoef, sizeof(double), e)) ||
+        !(p->bp = spx_alloc2(nrow, psf->ndeg, sizeof(double), e)) ||
         !(p->column_mask = spx_alloc(p->nxp, sizeof(double), e)))
         return SPX_EIO;
     for (int x = 0; x < p->nx; x++)
         p->column_mask[x] = 1.0;
-    for (size_t k = 0; k < p->nbin; k++) {
+    for (size_t row = 0; row < nrow; row++) {
+        const size_t f = row / p->nbin, k = row % p->nbin;
         double lambda = spx_extract_lambda(o, (long)k - (long)p->pad);
-        spx_legendre_basis(psf->x.ncoef, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), p->bx + k * psf->x.ncoef);
-        spx_legendre_basis(psf->y.ncoef, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), p->by + k * psf->y.ncoef);
-        spx_legendre_basis(psf->ndeg, spx_psf_u(psf->wmin, psf->wmax, lambda), p->bp + k * psf->ndeg);
+        spx_legendre_basis(psf->x.ncoef, spx_psf_series_u(&psf->x, f, lambda), p->bx + row * psf->x.ncoef);
+        spx_legendre_basis(psf->y.ncoef, spx_psf_series_u(&psf->y, f, lambda), p->by + row * psf->y.ncoef);
+        spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, f, lambda), p->bp + row * psf->ndeg);
     }
     for (size_t f = 0; f < psf->nspec; f++)
         for (size_t d = 0; d < psf->ndeg; d++) {
@@ -111,10 +117,16 @@ static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < b->nf; f++) {
             size_t i = k * b->nf + f;
-            double x = spx_basis_sum((int)psf->x.ncoef, psf->x.coef + (b->fibre0 + f) * psf->x.ncoef,
-                                     p->bx + k * psf->x.ncoef);
-            double y = spx_basis_sum((int)psf->y.ncoef, psf->y.coef + (b->fibre0 + f) * psf->y.ncoef,
-                                     p->by + k * psf->y.ncoef);
+            const size_t fibre = b->fibre0 + f;
+            const double lambda = spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+            if (!spx_extract_has_spot(psf, p->job->o, fibre, lambda)) {
+                b->state[i] = SPX_TRACE_OFF;
+                continue;
+            }
+            double x = spx_basis_sum((int)psf->x.ncoef, psf->x.coef + fibre * psf->x.ncoef,
+                                     spx_trace_basis(p, p->bx, psf->x.ncoef, fibre, k));
+            double y = spx_basis_sum((int)psf->y.ncoef, psf->y.coef + fibre * psf->y.ncoef,
+                                     spx_trace_basis(p, p->by, psf->y.ncoef, fibre, k));
             if (!(fabs(x) < SPX_SPOT_FAR && fabs(y) < SPX_SPOT_FAR)) {
                 b->state[i] = SPX_TRACE_NOSPOT;
                 continue;
@@ -124,7 +136,9 @@ static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
             b->at[i] = (spx_bin_geometry){xc, yc, x - mx, y - my};
             outer0 = yc < outer0 ? yc : outer0;
             outer1 = yc + p->ny > outer1 ? yc + p->ny : outer1;
-            if (k >= p->pad && k < p->pad + nwave) {
+            if (k >= p->pad && k < p->pad + nwave &&
+                (psf->wave_range == NULL ||
+                 (lambda >= psf->wave_range[2 * fibre] && lambda <= psf->wave_range[2 * fibre + 1]))) {
                 inner0 = yc < inner0 ? yc : inner0;
                 inner1 = yc + p->ny > inner1 ? yc + p->ny : inner1;
             }
@@ -345,12 +359,13 @@ spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_t
                                   spx_err *e)
 {
     const spx_extract_options *o = p->job->o;
-    const size_t nspec = p->job->psf->nspec, first = o->first / o->bundle_size;
+    const size_t first = spx_extract_bundle_of(p->job->psf, o, o->first);
     spx_status st = SPX_OK;
     for (size_t i = 0; i < nbundle && st == SPX_OK; i++) {
         spx_trace_bundle *b = &list[i];
-        b->fibre0 = (first + i) * o->bundle_size;
-        b->nf = nspec - b->fibre0 < o->bundle_size ? nspec - b->fibre0 : o->bundle_size;
+        size_t end;
+        spx_extract_bundle(p->job->psf, o, first + i, &b->fibre0, &end);
+        b->nf = end - b->fibre0;
         if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
             st = SPX_EIO;
     }
@@ -421,7 +436,7 @@ spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l
 {
     const spx_extract_options *o = job->o;
     const spx_psf *psf = job->psf;
-    const size_t first = o->first / o->bundle_size, last = (o->first + o->nspec - 1) / o->bundle_size;
+    const size_t nbundle = spx_extract_nbundle(psf, o);
     *l = (spx_trace_layout){.o = *o, .ny = job->image->ny, .nx = job->image->nx, .psf = *psf};
     l->psf.param = NULL;
     l->psf.header = (spx_cards){0};
@@ -436,10 +451,10 @@ spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l
     if (!l->psf.x.coef || !l->psf.y.coef || !l->psf.coeff || !l->psf.gh)
         return SPX_EIO;
     spx_status st = spx_trace_plan_make(job, &l->plan, e);
-    if (st == SPX_OK && !(l->list = spx_alloc(last - first + 1, sizeof *l->list, e)))
+    if (st == SPX_OK && !(l->list = spx_alloc(nbundle, sizeof *l->list, e)))
         st = SPX_EIO;
     if (st == SPX_OK) {
-        l->nbundle = last - first + 1;
+        l->nbundle = nbundle;
         st = spx_trace_bundles_make(&l->plan, l->nbundle, l->list, spx_extract_threads(o), e);
     }
     l->plan.job = NULL;

@@ -37,7 +37,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     double *c = work, *e = c + p->npar, *h = e + ne, *gx = h + (size_t)(deg + 1) * ne,
            *across = gx + (size_t)(degx + 1) * nxp, *gx_moved = across + (size_t)(degx + 1) * nyp,
            *gx_wider = gx_moved + (size_t)(degx + 1) * nxp;
-    const double *coeff = p->coeff + fibre * ndeg * p->npar, *basis = p->bp + k * ndeg;
+    const double *coeff = p->coeff + fibre * ndeg * p->npar, *basis = spx_trace_basis(p, p->bp, ndeg, fibre, k);
     for (size_t i = 0; i < p->npar; i += SPX_VL) {
         vec sum = load(coeff + i) * every(basis[0]);
         for (size_t d = 1; d < ndeg; d++)

@@ -98,19 +98,29 @@ typedef struct {
 /* What all bundles share. Bins are counted from the first padding bin: bin k lies at wmin + (k - pad) dw. */
 typedef struct {
     const spx_extract_job *job;
-    size_t nbin, pad;     /* bins of a trace with its padding; padding bins at each end */
-    int nx, ny;           /* size of a spot */
-    size_t nxp, nyp;      /* columns of a stored row: a multiple of the lanes, at least nx + lanes - 1; rows alike */
-    int degx, degy;       /* Gauss-Hermite degrees */
-    size_t npar;          /* Gauss-Hermite coefficients, then sigma x and y, padded to the lanes */
-    double *coeff;        /* [nspec][ndeg][npar] */
-    double *bx, *by, *bp; /* Legendre polynomials of the series for x, y and the parameters at every bin */
-    double *column_mask;  /* [nxp] 1 for the nx columns of a spot, 0 beyond */
-    size_t spot_work;     /* doubles of scratch that a spot needs */
-    size_t motion_work;   /* and how many more with its derivatives */
+    size_t nbin, pad; /* bins of a trace with its padding; padding bins at each end */
+    int nx, ny;       /* size of a spot */
+    size_t nxp, nyp;  /* columns of a stored row: a multiple of the lanes, at least nx + lanes - 1; rows alike */
+    int degx, degy;   /* Gauss-Hermite degrees */
+    size_t npar;      /* Gauss-Hermite coefficients, then sigma x and y, padded to the lanes */
+    double *coeff;    /* [nspec][ndeg][npar] */
+    /* Legendre polynomials of the series for x, y and the parameters at every bin: [nbin][ncoef], of each fibre where
+     * traces have ranges of their own; see spx_trace_basis(). */
+    double *bx, *by, *bp;
+    int own_basis;
+    double *column_mask; /* [nxp] 1 for the nx columns of a spot, 0 beyond */
+    size_t spot_work;    /* doubles of scratch that a spot needs */
+    size_t motion_work;  /* and how many more with its derivatives */
     double tolerance;
     int dense; /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
 } spx_trace_plan;
+
+/* Polynomials of n coefficients for bin k of a fibre, in bx, by or bp. */
+static inline const double *spx_trace_basis(const spx_trace_plan *p, const double *table, size_t n, size_t fibre,
+                                            size_t k)
+{
+    return table + (p->own_basis ? fibre * p->nbin + k : k) * n;
+}
 
 /* One bundle: fibres fibre0 .. fibre0 + nf - 1 of the PSF. Rows of [nl] doubles hold one value a fibre. */
 typedef struct {
