@@ -279,6 +279,8 @@ taken() {
     taken "$g/flux.h5" /flux 'specx-flux --apply'
     taken "$g/network.h5" /network rvs-template
     taken "$g/traces.h5" /traces h5stack
+    rvs-telluric --simulated 6860,6900 -o air.h5
+    taken air.h5 /transmission 'rvs-fit --tellurics'
     taken "$g/traces.h5" /shifts h5stack
     taken "$g/rv.h5" /ccf h5stack
     # a fault of a block is the message of the program that reads it

@@ -212,6 +212,7 @@ run_examples() {
 @test "examples: h5table" { run_examples h5table.1; }
 @test "examples: npz2h5" { run_examples npz2h5.1; }
 @test "examples: rvs-fit" { run_examples rvs-fit.1; }
+@test "examples: rvs-telluric" { run_examples rvs-telluric.1; }
 @test "examples: rvs-template" { run_examples rvs-template.1; }
 @test "examples: rvs-zero" { run_examples rvs-zero.1; }
 @test "examples: specpipe-info" { run_examples specpipe-info.1; }

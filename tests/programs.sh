@@ -13,6 +13,7 @@ writers=(
     'burgers -q --cells 40 --steps 30'
     'npz2h5 -q -l teff:1000,logg,feh,vturb $d/payne.npz'
     'rvs-fit -q -j 1 --templates $d/templates.h5 $d/spectra.h5'
+    'rvs-telluric -q --simulated 6860,6900'
     'rvs-template -q -j 1 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8'
     'rvs-zero -q --by fiber --least 1 $d/epochs.h5'
     'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2'

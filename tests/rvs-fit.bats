@@ -522,3 +522,54 @@ column() {
     printf '6480\n' >bands.txt
     fails_with 3 '*bands.txt:1: is not a band*' rvs-fit -t templates.h5 --leave-out bands.txt -o x.h5 frame-r0.h5
 }
+
+@test "rvs-fit --tellurics: strengths, velocities and what it refuses" {
+    # stars without and with an atmosphere of strength 1.4, in the band of oxygen at 6884 Angstrom
+    specx-sim -q --library stars --step 0.1 --wavelength 6800,7000 --axis teff=4750,5250,5750 --axis logg=3.5 \
+        --axis feh=-0.8,-0.4,0 --axis alpha=0
+    fits2h5 -q -o library.h5 stars
+    rvs-template -q --library-resolution none -o narrow.h5 -s r:6825:6975:0.2:FWHM=0.5 library.h5
+    rvs-telluric --simulated 6800,7000 -o lines.h5
+    local kind
+    for kind in clean air; do
+        # shellcheck disable=SC2046
+        specx-sim -q -f --arm r --fibers 15 --no-sky --wavelength 6830,6970 --teff 4800:5700 --logg 3.5:3.5 \
+            --feh -0.7:-0.1 --vsini 0:5 --snr 100:120 $([ $kind = air ] && echo --tellurics 1.4) \
+            --psf-output psf.fits --truth truth.h5 -o image.fits
+        fits2h5 -q image.fits psf.fits | specx-extract -q --wavelength 6830,6970,0.8 -o $kind.h5
+    done
+    fit=(rvs-fit -q -f -t narrow.h5 --resolution-matrix "--vrange=-600,600")
+    "${fit[@]}" --tellurics lines.h5 -o clean-rv.h5 clean.h5
+    "${fit[@]}" --tellurics lines.h5 -o rv.h5 air.h5
+    "${fit[@]}" -o without.h5 air.h5
+    h5check rv.h5
+    # water has no line here: its strength stays, and has no error
+    h5table --csv -t /tellurics/table -c EXPID,NSTAR,STRENGTH_O2,STRENGTH_ERR_O2,STRENGTH_H2O,STRENGTH_ERR_H2O,SHIFT \
+        rv.h5 | awk -F, 'NR == 2 { print; exit !($1 == -1 && $2 == 12 && ($3 - 1.4)^2 < 0.03^2 + 9 * $4^2 && $4 > 0 &&
+            $5 == 1 && $6 == 0 && $7^2 < 0.5^2) }'
+    h5table --csv -t /tellurics/table -c STRENGTH_O2 clean-rv.h5 | awk 'NR == 2 { print; exit !($1 < 0.02) }'
+    # velocities are those without an atmosphere, which they are not where it is not fitted
+    paste -d, <(column VRAD,VRAD_ERR,CHISQ_TOT,NPIX_TOT rv.h5) <(column VRAD clean-rv.h5) \
+        <(column VRAD,CHISQ_TOT without.h5) | awk -F, '{ p = ($1 - $5) / $2; q = ($6 - $5) / $2; s += p * p; t += q * q
+            c += $3 / $4; d += $7 / $4 } END { print sqrt(s / NR), sqrt(t / NR), c / NR, d / NR
+            exit !(s / NR < 1.3^2 && t > 100 * s && c / NR < 1.5 && d / NR > 10) }'
+    # the brightest stars alone; joint fits; one thread or two
+    "${fit[@]}" --tellurics lines.h5 --telluric-stars 4 --joint target -j 2 -o joint.h5 air.h5
+    h5table --csv -t /tellurics/table -c NSTAR joint.h5 | tail -n 1 | grep -qx 4
+    "${fit[@]}" --tellurics lines.h5 --no-model -j 1 -o a.h5 air.h5
+    "${fit[@]}" --tellurics lines.h5 --no-model -j 2 -o b.h5 air.h5
+    h5diff a.h5 b.h5 /rvfit && h5diff a.h5 b.h5 /tellurics
+    run -0 --separate-stderr rvs-fit -f -t narrow.h5 --resolution-matrix --rows 0:3 --device cuda --tellurics lines.h5 \
+        "--vrange=-600,600" -o x.h5 air.h5
+    [[ $stderr == *'--tellurics is for the CPU'* ]]
+
+    fails_with 2 '*--tellurics goes with --resolution-matrix only*' rvs-fit -t narrow.h5 --tellurics lines.h5 -o y.h5 air.h5
+    fails_with 2 '*--telluric-stars goes with --tellurics*' rvs-fit -t narrow.h5 --telluric-stars 3 -o y.h5 air.h5
+    fails_with 3 '*no /transmission: rvs-telluric*' rvs-fit -t narrow.h5 --resolution-matrix --tellurics narrow.h5 -o y.h5 \
+        air.h5
+    rvs-telluric --simulated 7600,7700 -o far.h5
+    fails_with 3 '*no lines where the arms are*' rvs-fit -t narrow.h5 --resolution-matrix "--vrange=-600,600" \
+        --tellurics far.h5 -o y.h5 air.h5
+    h5edit air.h5 attr /frame/wavelength frame barycentric
+    fails_with 3 '*BARYCENTRIC_VELOCITY*' "${fit[@]}" --tellurics lines.h5 -o y.h5 air.h5
+}

@@ -4,6 +4,7 @@
 
 #include "common/device.h"
 #include "common/kernel_options.h"
+#include "common/rvfit_air.h"
 #include "common/rvfit_arms.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"
@@ -16,7 +17,7 @@
 #include "products/rvfit_h5.h"
 #include "products/spectra.h"
 #include "products/templates_cut.h"
-#include "products/templates_h5.h"
+#include "products/transmission_h5.h"
 #include "products/zeropoint_h5.h"
 #include "run/catalogue_run.h"
 
@@ -25,6 +26,7 @@ static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
                            .joint = SPX_JOINT_NO,
                            .reject_sigma = 5,
                            .components = 1,
+                           .telluric_stars = 60,
                            .rotation = 1,
                            .dichroic = 1,
                            .model = 1};
@@ -107,6 +109,13 @@ static const spx_opt options[] = {
     SPX_OPTION(DOUBLE, "lsf-sigma", 0, "ANGSTROM", o.lsf_sigma,
                "Sigma of the templates' line-spread function, where they do not say it", .min = 0, .max = 100,
                .given = &o.lsf_given, .no_default = 1),
+    SPX_OPTION(
+        STRING, "tellurics", 0, "FILE", o.tellurics,
+        "Fit the atmosphere too, whose lines rvs-telluric has put into this file: it multiplies the star's light",
+        .absent = "none"),
+    SPX_OPTION(INT, "telluric-stars", 0, "N", o.telluric_stars,
+               "Fit the atmosphere to the N brightest stars of an exposure", .min = 1, .max = 100000,
+               .given = &o.telluric_stars_given),
     SPX_HEADING("Search"),
     SPX_OPTION(
         STRING, "start", 0, "FILE|grid", o.start,
@@ -140,7 +149,8 @@ typedef struct {
     spx_backend backend;
     spx_templates templates;
     spx_spectra_parts spectra;
-    spx_bands bands; /* that are left out of them */
+    spx_bands bands;     /* that are left out of them */
+    spx_rvfit_airs airs; /* with --tellurics */
     const spx_setup *setup[SPX_MAX_ARM];
     spx_setup cut[SPX_MAX_ARM]; /* parts of setups, for arms that share one */
     spx_arm bins[SPX_MAX_ARM];  /* wavelengths of the arms, before parts of them are chosen; for templates */
@@ -172,19 +182,9 @@ static spx_status prepare(fit_run *r, spx_err *e)
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
     if (st == SPX_OK)
-        st = spx_run_extra_input(s, o.templates, &in, e);
-    if (st == SPX_OK && !spx_h5_exists(in->file, "/templates"))
-        st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
-                      in->name);
-    if (st == SPX_OK)
-        st = spx_templates_read(in->file, o.interpolator == SPX_INTERPOLATE_GRID, &r->templates, e);
+        st = spx_rvfit_read_templates(&o, s, &r->templates, e);
     if (st == SPX_OK && o.zero_points != NULL && (st = spx_run_extra_input(s, o.zero_points, &in, e)) == SPX_OK)
         st = spx_zeropoints_read(in->file, &r->zero, e);
-    const char *bent = NULL;
-    if (st == SPX_OK && (o.interpolator == SPX_INTERPOLATE_AUTO || o.interpolator == SPX_INTERPOLATE_CUBIC))
-        st = spx_rvfit_bend(&r->templates, &bent, e);
-    if (bent != NULL)
-        spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);
     if (st == SPX_OK)
         st = spx_rvfit_choose_setups(&o, &r->templates, &r->spectra, r->setup, e);
     for (size_t a = 0; a < r->spectra.all.narm && o.with_template && st == SPX_OK; a++)
@@ -208,12 +208,13 @@ static spx_status prepare(fit_run *r, spx_err *e)
                             r->cut, e);
     if (st == SPX_OK)
         st = spx_rvfit_choose_stars(&o, s, &r->spectra, r->setup, &r->stars, e);
+    if (st == SPX_OK && o.tellurics != NULL)
+        st = spx_rvfit_read_air(o.tellurics, s, &r->spectra, r->setup, &r->airs, e);
+    fit->transmission = r->airs.table.nwave > 0 ? &r->airs.table : NULL;
     return st == SPX_OK && o.start != NULL && !r->options.brute
                ? spx_rvfit_read_starts(&o, s, &r->spectra, r->setup, &r->stars, r->nq, &r->start, e)
                : st;
 }
-
-/* ---- the fit ---- */
 
 static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
 {
@@ -240,6 +241,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     spx_rvfit_input in = input_of(r, s);
     in.nstar = nstar;
     in.first = first;
+    in.air = spx_rvfit_air_rows(&r->airs, r->stars.joint ? r->stars.first[star] : star);
     in.start = r->start != NULL ? r->start + star * r->nq : NULL;
     spx_status st = r->planned ? SPX_OK : r->backend.rvfit_open(&r->backend, &in, &r->options, &r->plan, e);
     r->planned = st == SPX_OK;
@@ -277,8 +279,6 @@ static spx_status fit_all(fit_run *r, spx_err *e)
     return st;
 }
 
-/* ---- the program ---- */
-
 static spx_status run(spx_run *s, spx_err *e)
 {
     fit_run r = {.run = s};
@@ -286,6 +286,7 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)
         return spx_fail(e, SPX_EUSAGE, "no input file");
+    spx_rvfit_air_device(s, o.tellurics);
     spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &r.backend};
     spx_err no_device = {0};
     spx_open_device_begin(&device);
@@ -299,6 +300,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_err_pass(e, &no_device);
     if (st == SPX_OK && r.backend.library != NULL && (r.options.epochs || r.options.components > 1))
         spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend.device);
+    if (st == SPX_OK && o.tellurics != NULL)
+        st = spx_rvfit_fit_airs(s, &r.spectra, r.setup, &r.options, &r.stars, (size_t)o.telluric_stars, &r.airs, e);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK && o.zero_points != NULL)
@@ -308,6 +311,8 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
+    if (st == SPX_OK && r.airs.n > 0)
+        st = spx_tellurics_write(r.out, &r.airs.table, r.airs.n, r.airs.exposure, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
 
@@ -325,6 +330,7 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_arm_free(&r.bins[a]);
     }
     spx_templates_free(&r.templates);
+    spx_rvfit_airs_free(&r.airs);
     spx_spectra_parts_free(&r.spectra);
     spx_free(r.bands.band);
     return st;

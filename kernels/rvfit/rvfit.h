@@ -33,6 +33,7 @@
 #include "products/rvfit.h"
 #include "products/spectra.h"
 #include "products/templates.h"
+#include "products/transmission.h"
 
 enum { SPX_RVFIT_MAX_POLY = 32 };
 
@@ -74,6 +75,9 @@ typedef struct {
     int scale_errors;              /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
     int components; /* 2: seek a second component, by the whole star's pixels (search/double.c); on the host always */
     int epochs;     /* velocity of each exposure of a star, by its own pixels (search/epochs.c); on the host always */
+    /* Transmission of the atmosphere, which multiplies the star's light before the line-spread function; NULL: none.
+     * With `resolution` only; on the CPU only. */
+    const spx_transmission *transmission;
     int keep_model;
     int keep_ccf;
     size_t max_device_mem; /* bytes that a device may use; 0: as much as it has free */
@@ -98,6 +102,9 @@ typedef struct {
     /* [nstar][2+npar] where to start, not mapped; a star whose v is not finite starts from the cross-correlation, other
      * quantities that are not finite from the middle of their range. NULL: all start from the cross-correlation. */
     const double *start;
+    /* [nrow][nspecies+1] with a transmission: strengths of its species in each of row[], and the velocity of the
+     * atmosphere's lines in the frame of its wavelengths, km/s. NULL: all strengths 1, at rest. */
+    const double *air;
     const spx_rvfit_plan *plan; /* for batches one after another; NULL: one is made for this batch alone */
 } spx_rvfit_input;
 
@@ -144,6 +151,14 @@ spx_status spx_rvfit_hook(spx_hook *hook, const spx_rvfit *out, double *const *w
  * not normalised (SPX_EUSAGE otherwise). Stars and arms that were not fitted have 0. */
 spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_options *o, const spx_arm *bins,
                                spx_rvfit *out, spx_err *e);
+
+/* Fits out[ngroup] jointly with the quantities of all stars of a group: in turns, the stars with the atmosphere held,
+ * and a Gauss-Newton step of the atmosphere, with the stars' quantities marginalised (Schur complement), until it
+ * changes by less than a tenth of its error. Spectrum k of the input belongs to group[k]; each is a star of its own
+ * (in->first is NULL), of which those with a good fit and a signal-to-noise ratio count. velocity[nrow]: of the ground
+ * in the frame of the wavelengths, km/s, to which the shift is added; NULL: 0. On the CPU. Errors as below. */
+spx_status spx_rvfit_fit_air(const spx_rvfit_input *in, const spx_rvfit_options *o, size_t ngroup, const size_t *group,
+                             const double *velocity, spx_progress *p, spx_air *out, spx_err *e);
 
 /* The objective itself, at x[nstar][2+npar]; f[nstar], and grad[nstar][2+npar] unless NULL (at a node of the grid the
  * derivative towards larger values; 0 for fixed quantities and outside the templates' range that of the penalty alone).

@@ -95,10 +95,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .models = cpu_models};
 }
 
-/* A group of stars, from `first` on; each star by itself, so that neither threads nor groups change anything. */
-typedef spx_status (*group_task)(spx_rv_group *g, size_t first, size_t n, void *arg, spx_err *e);
-
-static spx_status for_stars(const spx_rv_ctx *c, spx_progress *p, group_task task, void *arg, spx_err *e)
+spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, void *arg, spx_err *e)
 {
     spx_status st = spx_blas_open(e);
     if (st != SPX_OK)
@@ -158,8 +155,7 @@ void spx_rvfit_close_cpu(spx_rvfit_plan *plan)
     spx_free(plan);
 }
 
-/* The context of a batch; *own: the plan of a batch that came without one. */
-static spx_status begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **own,
+spx_status spx_rv_begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **own,
                         spx_err *e)
 {
     *own = NULL;
@@ -198,11 +194,11 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     spx_rv_ctx c;
     spx_rvfit_plan *own;
     *out = (spx_rvfit){0};
-    spx_status st = begin(&c, in, o, &own, e);
+    spx_status st = spx_rv_begin(&c, in, o, &own, e);
     if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && o->hook != NULL)
         st = residuals(in, out, e);
     if (st == SPX_OK)
-        st = for_stars(&c, p, fit_task, out, e);
+        st = spx_rv_for_stars(&c, p, fit_task, out, e);
     if (st == SPX_OK && o->hook != NULL)
         st = call_hook(in, o->hook, out, e);
     spx_rvfit_close_cpu(own);
@@ -252,7 +248,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
 {
     spx_rv_ctx c;
     spx_rvfit_plan *own;
-    spx_status st = begin(&c, in, o, &own, e);
+    spx_status st = spx_rv_begin(&c, in, o, &own, e);
     for (size_t i = 0; st == SPX_OK && i < c.nstar * c.nq; i++) {
         size_t q = i % c.nq;
         if (!isfinite(x[i]) || (q >= 2 && c.grid.parlog[q - 2] && !(x[i] > 0)) ||
@@ -261,7 +257,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     }
     objective_args a = {x, f, grad};
     if (st == SPX_OK)
-        st = for_stars(&c, NULL, objective_task, &a, e);
+        st = spx_rv_for_stars(&c, NULL, objective_task, &a, e);
     spx_rvfit_close_cpu(own);
     return st;
 }
@@ -382,7 +378,7 @@ spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_option
     spx_rv_ctx c;
     spx_rvfit_plan *own;
     template_args *a = spx_alloc(1, sizeof *a, e);
-    spx_status st = a == NULL ? SPX_EIO : begin(&c, in, o, &own, e);
+    spx_status st = a == NULL ? SPX_EIO : spx_rv_begin(&c, in, o, &own, e);
     if (a == NULL)
         return st;
     a->out = out;
@@ -405,7 +401,7 @@ spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_option
             st = make_filters(arm->setup, o->lsf_sigma, b, &a->width[ia], &a->filter[ia], e);
     }
     if (st == SPX_OK)
-        st = for_stars(&c, NULL, template_task, a, e);
+        st = spx_rv_for_stars(&c, NULL, template_task, a, e);
     for (size_t ia = 0; ia < SPX_MAX_ARM; ia++) {
         spx_free(a->place[ia]);
         spx_free(a->width[ia]);

@@ -57,17 +57,31 @@ static void water(uint64_t band, double lo, double hi, double tau, size_t n, con
     }
 }
 
-void spx_sim_telluric(double strength, size_t nwave, const double *wavelength, double *out)
+static void add_species(spx_sim_species species, size_t nwave, const double *wavelength, double *out)
+{
+    if (species == SPX_SIM_O2) {
+        oxygen(15902.42, 1.3545, 0.25, nwave, wavelength, out);
+        oxygen(14525.66, 1.3730, 1.8, nwave, wavelength, out);
+        oxygen(13120.91, 1.3913, 6.0, nwave, wavelength, out);
+    } else {
+        water(0, 7160, 7340, 1.2, nwave, wavelength, out);
+        water(1, 8130, 8350, 1.5, nwave, wavelength, out);
+        water(2, 8940, 9240, 2.5, nwave, wavelength, out);
+        water(3, 9300, 9700, 5.0, nwave, wavelength, out);
+    }
+}
+
+void spx_sim_telluric_depth(spx_sim_species species, size_t nwave, const double *wavelength, double *out)
 {
     for (size_t i = 0; i < nwave; i++)
         out[i] = 0.0;
-    oxygen(15902.42, 1.3545, 0.25, nwave, wavelength, out);
-    oxygen(14525.66, 1.3730, 1.8, nwave, wavelength, out);
-    oxygen(13120.91, 1.3913, 6.0, nwave, wavelength, out);
-    water(0, 7160, 7340, 1.2, nwave, wavelength, out);
-    water(1, 8130, 8350, 1.5, nwave, wavelength, out);
-    water(2, 8940, 9240, 2.5, nwave, wavelength, out);
-    water(3, 9300, 9700, 5.0, nwave, wavelength, out);
+    add_species(species, nwave, wavelength, out);
+}
+
+void spx_sim_telluric(double strength, size_t nwave, const double *wavelength, double *out)
+{
+    spx_sim_telluric_depth(SPX_SIM_O2, nwave, wavelength, out);
+    add_species(SPX_SIM_H2O, nwave, wavelength, out);
     for (size_t i = 0; i < nwave; i++)
         out[i] = exp(-strength * out[i]);
 }

@@ -366,21 +366,27 @@ static spx_status make_arm(const spx_spectra_parts *p, size_t k, size_t n, spx_a
     return SPX_OK;
 }
 
-spx_status spx_spectra_parts_leave_out(spx_spectra_parts *p, size_t nband, const double *band, int *widened, spx_err *e)
+spx_status spx_spectra_parts_ground(spx_spectra_parts *p, int *unknown, spx_err *e)
 {
     int barycentric = 0;
-    *widened = 0;
-    p->nband = nband;
-    p->band = band;
+    *unknown = 0;
     for (size_t k = 0; k < p->all.narm; k++)
         barycentric |= p->all.arm[k].barycentric;
-    if (!barycentric || nband == 0)
+    if (!barycentric || p->velocity != NULL)
         return SPX_OK;
-    *widened = p->all.fibermap == NULL || spx_table_find(p->all.fibermap, "BARYCENTRIC_VELOCITY") < 0;
-    if (*widened)
+    *unknown = p->all.fibermap == NULL || spx_table_find(p->all.fibermap, "BARYCENTRIC_VELOCITY") < 0;
+    if (*unknown)
         return SPX_OK;
     p->velocity = spx_alloc(p->all.nspec, sizeof *p->velocity, e);
     return p->velocity != NULL ? spx_table_get_f64(p->all.fibermap, "BARYCENTRIC_VELOCITY", p->velocity, e) : SPX_EIO;
+}
+
+spx_status spx_spectra_parts_leave_out(spx_spectra_parts *p, size_t nband, const double *band, int *widened, spx_err *e)
+{
+    *widened = 0;
+    p->nband = nband;
+    p->band = band;
+    return nband > 0 ? spx_spectra_parts_ground(p, widened, e) : SPX_OK;
 }
 
 spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const size_t *row, spx_spectra *out, spx_err *e)

@@ -45,6 +45,10 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
  * that is 0. Call it once an arm, after all files were added. */
 size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi);
 
+/* Reads BARYCENTRIC_VELOCITY of the fibermap into p->velocity where wavelengths of an arm are barycentric; *unknown 1:
+ * it is not there. Call it after all files were added. */
+spx_status spx_spectra_parts_ground(spx_spectra_parts *p, int *unknown, spx_err *e);
+
 /* Leaves bands out: their bins, where each spectrum has them on the ground, are read with SPX_NODATA in the mask. Of
  * barycentric wavelengths that is by BARYCENTRIC_VELOCITY of the fibermap; where it has none, bands are wider by 30
  * km/s on both sides, and *widened is 1. Call it after all files were added. */

@@ -69,6 +69,15 @@ rvs-fit "${plain[@]}" --templates sharp.h5 --vrange=-400,400 --npoly 3 --no-rota
     --lsf-sigma 0.425 --with-template flux-frame.h5 -o flux-stars.h5
 specx-flux "${plain[@]}" --smooth 1e4 --fit flux-stars.h5 flux-frame.h5 -o flux.h5
 
+# Lines of the atmosphere, and stars that are fitted with them.
+{
+    echo '# wavelength and optical depths'
+    awk 'BEGIN { for (w = 5140; w < 5240; w += 0.1) printf "%.1f %.4f %.4f\n", w, (w % 4 < 0.2) * 0.5, (w % 7 < 0.2) * 0.3 }'
+} >lines.txt
+rvs-telluric "${plain[@]}" lines.txt -o air.h5
+rvs-fit "${plain[@]}" --templates sharp.h5 --vrange=-400,400 --npoly 3 --no-rotation --resolution-matrix \
+    --tellurics air.h5 flux-frame.h5 -o tellurics.h5
+
 # Traces come from other programs: no product, but a block of the schema.
 mock_traces --shifts traces.h5
 h5stack "${plain[@]}" --t0 250 --length 100 traces.h5 -o stack.h5
@@ -117,7 +126,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc master)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc master air tellurics)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 raw.layout rv.csv rv-joint.csv truth.csv schemas "$folder"

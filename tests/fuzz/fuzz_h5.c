@@ -34,6 +34,7 @@
 #include "products/spectra_h5.h"
 #include "products/stack.h"
 #include "products/templates_h5.h"
+#include "products/transmission_h5.h"
 #include "products/zeropoint_h5.h"
 #include "run/catalogue_parts.h"
 
@@ -278,6 +279,8 @@ static void write_templates(hid_t f)
              spx_h5_write_strings(f, "/library/parname", 32, np, names[0], &e) == SPX_OK &&
              spx_h5_write_real(f, "/library/flux", 4, 2, df, x, &e) == SPX_OK,
          "library");
+    spx_transmission air = {.nspecies = 2, .nwave = NWAVE, .name = {"O2", "H2O"}, .wavelength = w, .tau = x};
+    need(spx_transmission_write(f, &air, &e) == SPX_OK, "transmission");
     spx_free(w);
     spx_free(p);
     spx_free(x);
@@ -826,6 +829,18 @@ static void read_library(hid_t f)
     spx_err_clear(&e);
 }
 
+static void read_transmission(hid_t f)
+{
+    spx_err e = {0};
+    spx_transmission t;
+    if (spx_transmission_read(f, &t, &e) == SPX_OK) {
+        touch(t.wavelength, t.nwave, 8);
+        touch(t.tau, t.nspecies * t.nwave, 8);
+    }
+    spx_transmission_free(&t);
+    spx_err_clear(&e);
+}
+
 static void read_blocks(hid_t f)
 {
     read_frame(f);
@@ -841,6 +856,7 @@ static void read_blocks(hid_t f)
     read_zeropoints(f);
     read_templates(f);
     read_library(f);
+    read_transmission(f);
 }
 
 static void merge_with(hid_t f, const base *b, spx_merge_by by)

@@ -24,6 +24,7 @@
 #include "products/spectra_h5.h"
 #include "products/templates_h5.h"
 #include "products/traces_h5.h"
+#include "products/transmission_h5.h"
 #include "products/zeropoint_h5.h"
 
 /* A block that was read: its contents, and the programs that take it. */
@@ -283,14 +284,37 @@ static spx_status read_ccf(const block *b)
     return st;
 }
 
+static spx_status read_transmission(const block *b)
+{
+    spx_transmission t = {0};
+    spx_status st = spx_transmission_read(b->in->file, &t, b->e);
+    if (st == SPX_OK)
+        st = say(b, "rvs-fit --tellurics", "%zu species, %.1f to %.1f Angstrom", t.nspecies, t.wavelength[0],
+                 t.wavelength[t.nwave - 1]);
+    spx_transmission_free(&t);
+    return st;
+}
+
 static const struct {
     const char *path;
     spx_status (*read)(const block *b);
-} readers[] = {
-    {"/raw", read_raw},       {"/master", read_master},   {"/image", read_image},     {"/psf", read_psf},
-    {"/frame", read_frame},   {"/spectra", read_spectra}, {"/flat", read_flat},       {"/flux", read_flux},
-    {"/rvfit", read_rvfit},   {"/library", read_library}, {"/network", read_network}, {"/templates", read_templates},
-    {"/traces", read_traces}, {"/shifts", read_shifts},   {"/ccf", read_ccf},         {"/zeropoint", read_zeropoint}};
+} readers[] = {{"/raw", read_raw},
+               {"/master", read_master},
+               {"/image", read_image},
+               {"/psf", read_psf},
+               {"/frame", read_frame},
+               {"/spectra", read_spectra},
+               {"/flat", read_flat},
+               {"/flux", read_flux},
+               {"/rvfit", read_rvfit},
+               {"/library", read_library},
+               {"/network", read_network},
+               {"/templates", read_templates},
+               {"/traces", read_traces},
+               {"/shifts", read_shifts},
+               {"/ccf", read_ccf},
+               {"/zeropoint", read_zeropoint},
+               {"/transmission", read_transmission}};
 
 spx_status spx_check_input(spx_input *in, FILE *out, size_t *nbad, spx_err *e)
 {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "h5/object.h"
+#include "products/templates_h5.h"
 
 static const spx_setup *find_setup(const spx_templates *t, const char *name)
 {
@@ -245,6 +246,23 @@ spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spec
     spx_err_clear(e);
     return spx_fail(e, SPX_EUSAGE, "--templates %s: is %s, and %s holds templates: give them the other way round",
                     o->templates, kind, spectra->name);
+}
+
+spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_templates *t, spx_err *e)
+{
+    spx_input *in;
+    const char *bent = NULL;
+    spx_status st = spx_run_extra_input(run, o->templates, &in, e);
+    if (st == SPX_OK && !spx_h5_exists(in->file, "/templates"))
+        st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
+                      in->name);
+    if (st == SPX_OK)
+        st = spx_templates_read(in->file, o->interpolator == SPX_INTERPOLATE_GRID, t, e);
+    if (st == SPX_OK && (o->interpolator == SPX_INTERPOLATE_AUTO || o->interpolator == SPX_INTERPOLATE_CUBIC))
+        st = spx_rvfit_bend(t, &bent, e);
+    if (bent != NULL)
+        spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);
+    return st;
 }
 
 spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,

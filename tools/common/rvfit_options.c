@@ -104,6 +104,12 @@ spx_status spx_rvfit_args_options(const spx_rvfit_args *o, const spx_setup *setu
                                : "and --no-model exclude each other");
     if (st == SPX_OK && o->epochs && o->joint == SPX_JOINT_NO)
         st = spx_fail(e, SPX_EUSAGE, "--epochs goes with --joint only, which says what the exposures of a star are");
+    if (st == SPX_OK && o->tellurics != NULL && !o->resolution)
+        st = spx_fail(e, SPX_EUSAGE,
+                      "--tellurics goes with --resolution-matrix only: lines of the atmosphere multiply the "
+                      "light before it is blurred");
+    if (st == SPX_OK && o->telluric_stars_given && o->tellurics == NULL)
+        st = spx_fail(e, SPX_EUSAGE, "--telluric-stars goes with --tellurics only");
     if (st == SPX_OK && o->reject_sigma_given && o->reject == 0)
         st = spx_fail(e, SPX_EUSAGE, "--reject-sigma goes with --reject only");
     if (st == SPX_OK && !o->rotation && o->vsini_range != NULL)

@@ -16,10 +16,11 @@ typedef struct {
     spx_rvfit_joint joint;
     spx_opt_list map, fix, prior, targetid, wavelength, leave_out, jitter;
     size_t max_device_mem;
-    long npoly, components, reject, minexpid, maxexpid;
+    const char *tellurics;
+    long npoly, components, reject, minexpid, maxexpid, telluric_stars;
     double lsf_sigma, reject_sigma, minsn;
     int rotation, dichroic, resolution, all_fibers, scale_errors, model, with_template, ccf, zbest_select, epochs;
-    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given, npoly_given;
+    int lsf_given, reject_sigma_given, minsn_given, minexpid_given, maxexpid_given, npoly_given, telluric_stars_given;
 } spx_rvfit_args;
 
 /* Options of the fit, but for threads and hook. --fix and --prior name v, vsini, or a parameter of `setup`. SPX_EUSAGE:

@@ -18,8 +18,9 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
     for (size_t g = 0; g < c->grid.ng; g++)
         nnode *= 4;
     int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->size.nt, sizeof *r->rot, e)) &&
-             (r->t = spx_alloc2(lanes, c->size.n, sizeof *r->t, e)) &&
-             (r->t2 = spx_alloc2(lanes, c->size.n, sizeof *r->t2, e)) &&
+             (r->t = spx_alloc2(lanes, c->size.sample, sizeof *r->t, e)) &&
+             (r->t2 = spx_alloc2(lanes, c->size.sample, sizeof *r->t2, e)) &&
+             (r->product = spx_alloc(c->size.sample, sizeof *r->product, e)) &&
              (r->q = spx_alloc(c->size.n, sizeof *r->q, e)) && (r->r = spx_alloc(c->size.n, sizeof *r->r, e)) &&
              (r->w = spx_alloc(c->size.n, sizeof *r->w, e)) && (r->u = spx_alloc2(lanes, c->size.n, sizeof *r->u, e)) &&
              (r->node = spx_alloc(nnode, sizeof *r->node, e)) && (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
@@ -63,6 +64,7 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     spx_free(r->rot);
     spx_free(r->t);
     spx_free(r->t2);
+    spx_free(r->product);
     spx_free(r->q);
     spx_free(r->r);
     spx_free(r->w);
@@ -103,6 +105,7 @@ static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
         ok = (d->flux = spx_alloc(c->size.n, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->size.n, sizeof *d->ie, e)) &&
              (d->good = spx_alloc(c->size.n, 1, e)) && (d->model = spx_alloc(c->size.n, sizeof *d->model, e)) &&
              (!c->opt->resolution || (d->band = spx_alloc(c->size.band, sizeof *d->band, e))) &&
+             (!c->opt->transmission || (d->air = spx_alloc2(2, c->size.sample, sizeof *d->air, e))) &&
              (!c->opt->jitter || ((d->sigma = spx_alloc(c->size.n, sizeof *d->sigma, e)) &&
                                   (d->level = spx_alloc(c->size.n, sizeof *d->level, e)) &&
                                   (d->other = spx_alloc(c->size.n, sizeof *d->other, e))));
@@ -129,6 +132,7 @@ void spx_rv_spectra_free(spx_rv_spectra *w)
         spx_free(d->good);
         spx_free(d->model);
         spx_free(d->band);
+        spx_free(d->air);
         spx_free(d->sigma);
         spx_free(d->level);
         spx_free(d->other);
@@ -236,7 +240,16 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     for (size_t i = n; i < a->stride; i++) /* an arm with more pixels may have been here */
         d->flux[i] = d->ie[i] = 0;
     if (c->opt->resolution)
-        spx_rv_match_rows(a, a->arm->resolution + row * a->arm->ndiag * n, d->band, tmp, &d->width, &d->misfit);
+        (a->fine.per > 0 ? spx_rv_fine_rows : spx_rv_match_rows)(a, a->arm->resolution + row * a->arm->ndiag * n,
+                                                                 d->band, tmp, &d->width, &d->misfit);
+    if (a->fine.per > 0) {
+        const size_t nair = c->opt->transmission->nspecies + 1;
+        double plain[SPX_MAX_SPECIES + 1];
+        for (size_t k = 0; k < nair; k++)
+            plain[k] = k + 1 < nair;
+        spx_rv_air(a, c->opt->transmission, c->in->air != NULL ? c->in->air + d->exposure * nair : plain, d->air,
+                   w->workspace->t2);
+    }
     return 1;
 }
 

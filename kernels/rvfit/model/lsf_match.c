@@ -58,6 +58,16 @@ static void responses(double g, double p, double w, double product[NPRODUCT])
     product[HH] /= sum * sum;
 }
 
+double spx_rv_bin_response(double p, double v)
+{
+    double sum = 0;
+    for (int m = -ZONES; m <= ZONES; m++) {
+        const double w = v - 2 * M_PI * (round(v / (2 * M_PI)) + m);
+        sum += exp((v - w) * (v + w) * p * p);
+    }
+    return 1 / sum;
+}
+
 /* lag[n] += cos(k w) x, k = 0 ... n-1. */
 static void add_cosines(double w, double x, size_t n, double *lag)
 {
@@ -246,8 +256,7 @@ void spx_rv_match_free(spx_rv_match *m)
     *m = (spx_rv_match){0};
 }
 
-/* Second moment of a row about its centroid, pixels squared. */
-static double second_moment(size_t nd, const double *row)
+double spx_rv_row_variance(size_t nd, const double *row)
 {
     double s0 = 0, s1 = 0, s2 = 0;
     for (size_t k = 0; k < nd; k++) {
@@ -259,8 +268,7 @@ static double second_moment(size_t nd, const double *row)
     return s2 / s0 - s1 / s0 * (s1 / s0);
 }
 
-/* Row i of R, of which nd elements are kept; those beyond the ends of the arm are 0. */
-static void raw_row(const spx_rv_arm *a, const double *res, size_t i, double *raw)
+void spx_rv_raw_row(const spx_rv_arm *a, const double *res, size_t i, double *raw)
 {
     const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
     for (size_t k = 0; k < nd; k++) {
@@ -293,8 +301,8 @@ void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, dou
     double raw[SPX_MAX_NDIAG], few[MISFITS];
     size_t whole = 0, nfew = 0;
     for (size_t i = 0; i < n; i++) {
-        raw_row(a, res, i, band + i * nd);
-        const double v = second_moment(nd, band + i * nd);
+        spx_rv_raw_row(a, res, i, band + i * nd);
+        const double v = spx_rv_row_variance(nd, band + i * nd);
         if (i >= h && i + h < n && v > 0 && isfinite(v))
             tmp[whole++] = v;
     }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "calib/band.h"
 #include "rvfit/model/model.h"
 #include "spectral/nn_math.h"
@@ -434,8 +435,14 @@ static double *apply_band(const spx_rv_arm *a, const double *band, size_t P, con
     return out;
 }
 
+static size_t sample_stride(const spx_rv_arm *a)
+{
+    return a->fine.per > 0 ? (a->fine.n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES : a->stride;
+}
+
 /* The template of arm `ia` at its pixels and velocity v, and with derivatives those by each free quantity:
- * workspace->t[1 or 1+nfree][stride]. */
+ * workspace->t[1 or 1+nfree][stride]; with a transmission of the atmosphere at the samples between, and their stride.
+ */
 static void sample(const spx_rv_spectra *w, size_t ia, double v)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -443,20 +450,27 @@ static void sample(const spx_rv_spectra *w, size_t ia, double v)
     spx_rv_workspace *r = w->workspace;
     double shift = spx_rv_lnshift(v) / a->setup->dlnwave, dshift = spx_rv_lnshift_dv(v) / a->setup->dlnwave;
     size_t P = w->prep_deriv ? 1 + c->nfree : 1;
+    const size_t n = a->fine.per > 0 ? a->fine.n : a->n, stride = sample_stride(a);
+    const double *place = a->fine.per > 0 ? a->fine.place : a->place;
     if (w->prep_deriv)
-        c->kernels->sample(a->n, a->place, shift, dshift, a->nt, r->y[ia], r->m[ia], template_lanes(c),
-                           c->nfree && c->freeq[0] == 0, r->t, a->stride);
+        c->kernels->sample(n, place, shift, dshift, a->nt, r->y[ia], r->m[ia], template_lanes(c),
+                           c->nfree && c->freeq[0] == 0, r->t, stride);
     else
-        c->kernels->sample_one(a->n, a->place, shift, a->nt, r->y[ia], r->m[ia], r->t);
+        c->kernels->sample_one(n, place, shift, a->nt, r->y[ia], r->m[ia], r->t);
     for (size_t l = 0; l < P; l++)
-        for (size_t i = a->n; i < a->stride; i++)
-            r->t[l * a->stride + i] = 0;
+        for (size_t i = n; i < stride; i++)
+            r->t[l * stride + i] = 0;
 }
 
 /* What sample() left, as a piece of the arm sees it: P rows. */
 static const double *blurred(const spx_rv_spectra *w, const spx_rv_data *d, size_t P)
 {
     spx_rv_workspace *r = w->workspace;
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
+    for (size_t l = 0; l < P && a->fine.per > 0; l++)
+        spx_rv_apply_fine(a, d->band, d->air, r->t + l * sample_stride(a), r->product, r->t2 + l * a->stride);
+    if (a->fine.per > 0)
+        return r->t2;
     return w->ctx->opt->resolution ? apply_band(&w->ctx->arm[d->arm], d->band, P, r->t, r->t2) : r->t;
 }
 
@@ -634,8 +648,8 @@ double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat,
     equations s;
     double chisq = 0;
     if (flat)
-        for (size_t i = 0; i < a->stride; i++)
-            w->workspace->t[i] = i < a->n;
+        for (size_t i = 0; i < sample_stride(a); i++)
+            w->workspace->t[i] = a->fine.per > 0 || i < a->n;
     else
         sample(w, d->arm, v);
     const double *t = blurred(w, d, 1);
@@ -648,4 +662,95 @@ double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat,
             model[i] = f;
     }
     return ok ? chisq : HUGE_VAL;
+}
+
+/* Adds what a piece says of the nf free quantities and na of the atmosphere: half of curvature and gradient of chi^2,
+ * with the continuum projected out. t[1+nf+na][stride]: the template and its derivatives, as the piece sees them. */
+static int add_air(const spx_rv_spectra *w, const spx_rv_data *d, const double *t, size_t nq, double *su, double *u,
+                   double *hess, double *grad)
+{
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
+    const spx_rv_basis *b = &a->basis;
+    equations s;
+    if (!(solve_continuum(w, d, t, &s) < HUGE_VAL))
+        return 0;
+    const double *cont = w->workspace->q;
+    for (size_t l = 0; l < nq; l++) {
+        const double *dt = t + (1 + l) * a->stride;
+        double *ul = u + l * a->stride, right = 0, solved[SPX_RVFIT_MAX_POLY];
+        for (size_t i = 0; i < a->n; i++) {
+            ul[i] = cont[i] * dt[i] * d->ie[i];
+            right += ul[i] * (d->flux[i] - cont[i] * t[i]) * d->ie[i];
+        }
+        grad[l] += right;
+        for (size_t k = 0; k < b->n; k++) {
+            const double *p = b->value + k * b->stride;
+            double sum = 0;
+            for (size_t i = 0; i < a->n; i++)
+                sum += p[i] * t[i] * d->ie[i] * ul[i];
+            su[l * SPX_RVFIT_MAX_POLY + k] = solved[k] = sum;
+        }
+        spx_band_solve(b->n, (int)b->band, s.factor, solved);
+        for (size_t m = 0; m <= l; m++) {
+            double sum = 0;
+            for (size_t i = 0; i < a->n; i++)
+                sum += ul[i] * u[m * a->stride + i];
+            for (size_t k = 0; k < b->n; k++)
+                sum -= su[m * SPX_RVFIT_MAX_POLY + k] * solved[k];
+            hess[l * nq + m] += sum;
+            if (m < l)
+                hess[m * nq + l] += sum;
+        }
+    }
+    return 1;
+}
+
+int spx_rv_air_normal(spx_rv_spectra *w, const double *x, const double *strength, double *hess, double *grad)
+{
+    static const double STEP = 1e-3, SHIFT = 0.05; /* of a strength, and km/s */
+    const spx_rv_ctx *c = w->ctx;
+    const spx_transmission *air = c->opt->transmission;
+    const size_t nf = c->nfree, na = air->nspecies + 1, nq = nf + na;
+    spx_rv_workspace *r = w->workspace;
+    double *t = spx_alloc2(1 + nq, c->size.n, sizeof *t, &w->err), *u = spx_alloc2(nq, c->size.n, sizeof *u, &w->err);
+    double *su = spx_alloc2(nq, SPX_RVFIT_MAX_POLY, sizeof *su, &w->err);
+    double *side = spx_alloc2(5, c->size.sample, sizeof *side, &w->err);
+    int ok = t != NULL && u != NULL && su != NULL && side != NULL;
+    memset(hess, 0, nq * nq * sizeof *hess);
+    memset(grad, 0, nq * sizeof *grad);
+    if (ok)
+        spx_rv_template(w, x, NULL, 1);
+    for (size_t ia = 0; ia < c->narm && ok; ia++) {
+        const spx_rv_arm *a = &c->arm[ia];
+        const size_t nair = 2 * a->fine.n;
+        if (w->first[ia] < w->first[ia + 1])
+            sample(w, ia, x[0]);
+        for (size_t i = w->first[ia]; i < w->first[ia + 1] && ok; i++) {
+            const spx_rv_data *d = &w->piece[i];
+            memcpy(t, blurred(w, d, 1 + nf), (1 + nf) * a->stride * sizeof *t);
+            for (size_t k = 0; k < na; k++) {
+                const double step = k + 1 < na ? STEP : SHIFT;
+                double at[SPX_MAX_SPECIES + 1], *other = side + nair, *tmp = side + 2 * nair;
+                memcpy(at, strength, na * sizeof *at);
+                at[k] = strength[k] + step;
+                spx_rv_air(a, air, at, side, tmp);
+                at[k] = strength[k] - step;
+                spx_rv_air(a, air, at, other, tmp);
+                for (size_t j = 0; j < nair; j++)
+                    side[j] = (side[j] - other[j]) / (2 * step);
+                spx_rv_apply_fine(a, d->band, side, r->t, r->product, t + (1 + nf + k) * a->stride);
+            }
+            ok = add_air(w, d, t, nq, su, u, hess, grad);
+        }
+    }
+    for (size_t l = 0; l < nf && ok; l++) {
+        grad[l] -= 0.5 * w->prior_grad[l];
+        for (size_t m = 0; m < nf; m++)
+            hess[l * nq + m] += 0.5 * w->prior_hess[l * nf + m];
+    }
+    spx_free(t);
+    spx_free(u);
+    spx_free(su);
+    spx_free(side);
+    return ok;
 }

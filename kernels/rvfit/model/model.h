@@ -100,6 +100,17 @@ typedef struct {
     double *lag;    /* [nclass][SPX_RV_LEVELS][3][ndiag] autocorrelations, for the misfit */
 } spx_rv_match;
 
+/* Samples of the templates between the bin centres, for a transmission of the atmosphere (model/transmission.c). per 0:
+ * there is none. */
+typedef struct {
+    size_t per, n;  /* samples of a bin, odd; of the arm, sample i per + per/2 at the centre of bin i */
+    size_t half;    /* a row of the band has samples -half ... half from its bin's centre */
+    size_t reach;   /* and a kernel 0 ... reach */
+    double *place;  /* [n] on the templates' grid at v = 0 */
+    double *wave;   /* [n] Angstrom, in the medium of the transmission */
+    double *kernel; /* [match.nclass][SPX_RV_LEVELS][reach+1] weights of the samples around the centre of a bin */
+} spx_rv_fine;
+
 /* One arm: its pixels on the templates' grid, and the continuum. */
 typedef struct {
     size_t index;       /* arm of the spectra */
@@ -118,6 +129,7 @@ typedef struct {
     double *cprime;     /* [nt] of the spline */
     uint8_t *leftout;   /* [n] pixels that no star uses */
     spx_rv_match match; /* with resolution matrices */
+    spx_rv_fine fine;
     /* Cross-correlation: entry t of the set is about sum_k ccf_coef[t][k] times component k, whose transform and that
      * of its square's counterpart are ccf_comp[k][2][nfreq][2]. Frequencies that the templates do not have are left
      * out. */
@@ -160,10 +172,11 @@ typedef struct {
 
 /* Largest of all arms, for workspaces. */
 typedef struct {
-    size_t n, nt; /* strides of arrays over pixels and over template pixels */
-    size_t comp;  /* principal components */
-    size_t band;  /* elements of the resolution matrix of a piece */
-    size_t width; /* of the networks' layers */
+    size_t n, nt;  /* strides of arrays over pixels and over template pixels */
+    size_t sample; /* that of arrays over samples: of pixels, or those between them */
+    size_t comp;   /* principal components */
+    size_t band;   /* elements of the resolution matrix of a piece */
+    size_t width;  /* of the networks' layers */
 } spx_rv_sizes;
 
 /* The batch (in, nstar, arm[].arm), and what does not depend on it: a plan's context has no batch, that of a batch is
@@ -197,6 +210,7 @@ typedef struct {
     double *flux, *ie; /* [stride] filled flux, 1/e */
     uint8_t *good;     /* [n] */
     double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
+    double *air;       /* [2][fine.n] transmission at the samples, and what multiplies the differences of neighbours */
     double width;      /* with a resolution matrix: sigma of its rows, pixels, */
     double misfit;     /* and what the templates' LSF cannot be made of these, rms over rms; medians */
     /* With jitter, else NULL: errors without it, smooth level of the flux, a second model (search/misfit.c). */
@@ -221,7 +235,8 @@ typedef struct {
     double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM]; /* [nt][lanes] templates and their splines: 1 or SPX_RV_LANES */
     double *plane[SPX_RV_BATCH];             /* [1+npar][maxnt] */
     double *rot;                             /* [maxnt][SPX_RV_LANES] */
-    double *t, *t2;                          /* [1+nfree][maxn] at the pixels */
+    double *t, *t2;                          /* [1+nfree][max of samples] at the pixels, or the samples between */
+    double *product;                         /* [max of samples] */
     double *q, *r, *w;                       /* [maxn] */
     double *u;                               /* [nfree][maxn] */
     int32_t *node, *row;                     /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
@@ -278,6 +293,16 @@ void spx_rv_spectra_free(spx_rv_spectra *w);
  * LSF and that of the spectrum, of the latter's rms, the median of some rows. tmp[n]. */
 void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, double *tmp, double *width,
                        double *misfit);
+
+/* With a transmission of the atmosphere: rows of the band by samples between the bins, [n][2 fine.half + 1], with which
+ * values are sum_m band[i][m] times (transmission times template) at sample i per + per/2 + m - half. The rest as
+ * above. */
+void spx_rv_fine_rows(const spx_rv_arm *a, const double *res, double *band, double *tmp, double *width, double *misfit);
+/* Transmission at the samples, of strengths, and of a shift in km/s behind them: air[2][fine.n]. tmp[fine.n]. */
+void spx_rv_air(const spx_rv_arm *a, const spx_transmission *t, const double *strength, double *air, double *tmp);
+/* Values out[stride] of a template in[fine.n]. product[fine.n] is used. */
+void spx_rv_apply_fine(const spx_rv_arm *a, const double *band, const double *air, const double *in, double *product,
+                       double *out);
 
 /* Filter that takes the templates' LSF, a Gaussian of sigma g pixels, out of values at the pixels of an arm: with it
  * they are what a resolution matrix, whose rows have a sigma of p pixels, acts on. filter[n], n <= SPX_RV_MOST_LAG,
@@ -362,6 +387,10 @@ void spx_rv_eval(spx_rv_spectra *w, const double *x, const size_t *cell, int der
  * k at x[k], seen from cell[k] (NULL: all from where they are). No templates are left in use. */
 void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
                        spx_rv_value *out);
+/* Normal equations, half of curvature and gradient, of the free quantities and, behind them, of strengths and shift of
+ * the atmosphere, at x and strength[]: hess[n][n], grad[n], n = nfree + nspecies + 1. 0: there are none, or memory ran
+ * out (w->err). */
+int spx_rv_air_normal(spx_rv_spectra *w, const double *x, const double *strength, double *hess, double *grad);
 /* chi^2 over good pixels of a piece with the templates in the workspace (`flat`: with T = 1 instead) at velocity v,
  * HUGE_VAL when there is none; model[stride] may be NULL. */
 double spx_rv_chisq(spx_rv_spectra *w, const spx_rv_data *d, double v, int flat, double *model);

@@ -131,6 +131,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->cprime);
         spx_free(a->leftout);
         spx_rv_match_free(&a->match);
+        spx_rv_fine_free(&a->fine);
         spx_free(a->lines.line);
         spx_free(a->lines.range);
         if (a->forward)

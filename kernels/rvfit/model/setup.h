@@ -12,6 +12,17 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e);
  * it does not; SPX_EUSAGE: lines that no bins of the arm could see. */
 spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e);
 void spx_rv_match_free(spx_rv_match *m);
+/* Frequency response of a bin's value of the spectrum at v, radian a bin, for spots of sigma p bins: P^2(v) / sum_m
+ * P^2(v
+ * + 2 pi m). */
+double spx_rv_bin_response(double p, double v);
+/* Row i of R, res[ndiag][n] by diagonals: raw[ndiag], elements beyond the ends of the arm are 0; and the second moment
+ * of a row about its centroid, pixels squared. */
+void spx_rv_raw_row(const spx_rv_arm *a, const double *res, size_t i, double *raw);
+double spx_rv_row_variance(size_t nd, const double *row);
+/* Makes a->fine, after a->match, for a transmission of the atmosphere (model/transmission.c). */
+spx_status spx_rv_make_fine(spx_rv_arm *a, const spx_transmission *t, spx_err *e);
+void spx_rv_fine_free(spx_rv_fine *f);
 /* The continuum's basis: npoly, basis, lndet of an arm that has its pixels. */
 spx_status spx_rv_make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err *e);
 /* Has the setup what the interpolator works with? */

@@ -108,8 +108,16 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         return st;
     c->size.n = a->stride > c->size.n ? a->stride : c->size.n;
     c->size.nt = a->ntile * SPX_RV_TILE > c->size.nt ? a->ntile * SPX_RV_TILE : c->size.nt;
-    if (o->resolution && a->n * a->arm->ndiag > c->size.band)
-        c->size.band = a->n * a->arm->ndiag;
+    c->size.sample = a->stride > c->size.sample ? a->stride : c->size.sample;
+    size_t row = o->resolution ? a->arm->ndiag : 0;
+    if (o->transmission != NULL) {
+        if ((st = spx_rv_make_fine(a, o->transmission, e)) != SPX_OK)
+            return st;
+        row = 2 * a->fine.half + 1;
+        const size_t n = (a->fine.n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
+        c->size.sample = n > c->size.sample ? n : c->size.sample;
+    }
+    c->size.band = a->n * row > c->size.band ? a->n * row : c->size.band;
     c->size.comp = a->setup->pca.ncomp > c->size.comp ? a->setup->pca.ncomp : c->size.comp;
     if (c->interpolator == SPX_INTERPOLATE_NN) {
         size_t width = spx_nn_width(&a->setup->nn);

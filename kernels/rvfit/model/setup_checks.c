@@ -23,6 +23,8 @@ spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e)
                         o->reject, o->reject_sigma);
     if (o->resolution && !isfinite(o->lsf_sigma))
         return spx_fail(e, SPX_EUSAGE, "sigma of the templates' line-spread function is %g", o->lsf_sigma);
+    if (o->transmission != NULL && !o->resolution)
+        return spx_fail(e, SPX_EUSAGE, "{tellurics} go with {resolution_matrix} only");
     for (size_t a = 0; a < SPX_MAX_ARM && o->jitter; a++)
         if (o->jitter_of[a] < 0 || isinf(o->jitter_of[a]))
             return spx_fail(e, SPX_EUSAGE, "{jitter} %g of the flux: must not be negative", o->jitter_of[a]);

@@ -8,6 +8,8 @@
 #include "rvfit/search/search.h"
 #include "spectral/continuum.h"
 
+static const double LEAST_AIR = 0.9; /* transmission of the atmosphere in pixels that are correlated */
+
 /* Adds a piece, as the set wants it (templates.h), to the arm's data in workspace->cdata: ivar s and ivar, weighted so
  * that an inverse transform of the product needs no factor. Sets w->err when memory runs out. */
 static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
@@ -26,7 +28,8 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
             cont[m++] = d->ie[i];
     double typical = spx_median(cont, m);
     for (size_t i = 0; i < n; i++)
-        bad[i] = !d->good[i] || d->ie[i] * SPX_RV_CCF_MAX_ERROR < typical;
+        bad[i] = !d->good[i] || d->ie[i] * SPX_RV_CCF_MAX_ERROR < typical ||
+                 (a->fine.per > 0 && d->air[i * a->fine.per + a->fine.per / 2] < LEAST_AIR);
     if (spx_continuum_find(log(s->wmin), log(s->wmax), n, a->lnwave, d->flux, bad, cont, &w->err) != SPX_OK)
         return;
     for (size_t i = 0; i < n; i++) {
