@@ -573,3 +573,13 @@ column() {
     h5edit air.h5 attr /frame/wavelength frame barycentric
     fails_with 3 '*BARYCENTRIC_VELOCITY*' "${fit[@]}" --tellurics lines.h5 -o y.h5 air.h5
 }
+
+@test "rvs-fit names parameters of two nodes that stay linear" {
+    local d=$BATS_FILE_TMPDIR/data
+    run -0 --separate-stderr rvs-fit -t "$d/templates.h5" --rows 0:2 -o rv.h5 "$d/frame-r0.h5"
+    [[ $stderr == *'logg has two nodes: templates are straight lines between them'* ]]
+    [[ $stderr != *'teff has two nodes'* ]]
+    # the network and simplices have no axes
+    run -0 --separate-stderr rvs-fit -q -t "$d/templates.h5" --rows 0:2 -f -o rv.h5 "$d/frame-r0.h5"
+    [ -z "$stderr" ]
+}

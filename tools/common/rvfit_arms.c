@@ -260,8 +260,15 @@ spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_t
         st = spx_templates_read(in->file, o->interpolator == SPX_INTERPOLATE_GRID, t, e);
     if (st == SPX_OK && (o->interpolator == SPX_INTERPOLATE_AUTO || o->interpolator == SPX_INTERPOLATE_CUBIC))
         st = spx_rvfit_bend(t, &bent, e);
+    const spx_setup *s = t->nsetup > 0 ? &t->setup[0] : NULL;
     if (bent != NULL)
         spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);
+    for (size_t q = 0; st == SPX_OK && s != NULL && s->node != NULL && q < s->npar; q++)
+        if (s->naxis[q] == 2 && o->interpolator != SPX_INTERPOLATE_NN && o->interpolator != SPX_INTERPOLATE_SIMPLEX)
+            spx_note(
+                "%s has two nodes: templates are straight lines between them, which biases it where lines saturate: "
+                "add nodes to the library, or hold it (--fix)",
+                s->parname[q]);
     return st;
 }
 

@@ -85,16 +85,13 @@ static int give_up(const spx_rv_search *f)
     return met(f) || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
 }
 
-/* Is the best minimum at a bound of a parameter of the templates? Others may then be deeper inside. */
+/* Is the best minimum at a bound of the parameter that changes spectra most? Others may then be deeper inside. At
+ * bounds of other parameters, where stars of the library's edge are, starts lead to one minimum as elsewhere. */
 static int at_bound(const spx_rv_search *f)
 {
     const spx_rv_ctx *c = f->c;
-    int bound = 0;
-    for (size_t k = 0; k < c->nfree; k++) {
-        const size_t q = c->freeq[k];
-        bound |= q >= 2 && (f->best->x[q] <= c->lo[q] || f->best->x[q] >= c->hi[q]);
-    }
-    return bound;
+    const size_t q = 2 + c->ccf.main;
+    return c->ccf.n > 0 && c->lo[q] < c->hi[q] && (f->best->x[q] <= c->lo[q] || f->best->x[q] >= c->hi[q]);
 }
 
 int spx_rv_search_next(spx_rv_search *f, double *y)
