@@ -28,7 +28,7 @@ spx_status spx_rvfit_fit_airs(spx_run *run, spx_spectra_parts *p, const spx_setu
 /* That of chosen row `first` and those behind it; NULL without --tellurics. */
 const double *spx_rvfit_air_rows(const spx_rvfit_airs *a, size_t first);
 
-/* With --tellurics (not NULL), the fit is one for the CPU: chooses that, and says so where another device was asked for. */
+/* With --tellurics (not NULL), the fit is one for the CPU: chooses that, and says so where another was asked for. */
 void spx_rvfit_air_device(spx_run *run, const char *tellurics);
 
 void spx_rvfit_airs_free(spx_rvfit_airs *a);
