@@ -57,6 +57,15 @@ column() {
         END { exit !(one && two) }'
 }
 
+@test "a bundle without light keeps the start, and costs nothing" {
+    specx-sim -q --flat --fibers 20 --wavelength 5850,6450 --psf-output all.fits -o flat.h5
+    specx-sim -q --arc Ne,Kr --psf all.fits --fibers 0:10 -o half.h5
+    run -0 specx-psf --start all.fits --trace-degree 4 --bundle-size 10 -o psf.h5 half.h5
+    [[ "$output" == *"10 of 20 fibres are of bundles that were not fitted"* ]]
+    [ "$(column psf.h5 /psffit/bundle NITER | tail -n 1)" = 0 ]
+    [ "$(column psf.h5 /psffit/fibre STATUS | tail -n 10 | sort -u)" = 64 ]
+}
+
 @test "--fix shape measures traces alone" {
     local d=$BATS_FILE_TMPDIR/d
     specx-psf -q --start "$d/psf.h5" --fix shape "${fit[@]}" -o today.h5 "$d/arc.h5"

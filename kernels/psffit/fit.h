@@ -13,6 +13,7 @@ enum {
     SPX_PF_MOST_HERMITE = 10, /* degree */
     SPX_PF_MOST_FIBRE = 4,    /* terms of the shape along fibres */
     SPX_PF_MOST_WAVE = 6,     /* and along wavelengths */
+    SPX_PF_FEWEST_ALIVE = 5,  /* fibres of a bundle that is fitted; all of a smaller one */
     SPX_PF_MOST_LOCAL = (SPX_PF_MOST_HERMITE + 1) * (SPX_PF_MOST_HERMITE + 1) + 1
 };
 

@@ -35,6 +35,10 @@ enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define UNCONVERGED 1e-3
 /* Relative fall of chi squared below which the background stays until the next pass. */
 #define STILL 1e-3
+/* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
+ * ones than it has to have in the end, since these may be off. */
+#define SEEN 3.0
+enum { SEEN_LINES = 2 };
 
 typedef struct {
     size_t n, nfree;
@@ -128,6 +132,27 @@ static spx_status step(spx_pf_bundle *b, system_of *s, double *damping, double *
     return SPX_OK;
 }
 
+/* Whether enough fibres show light to fit, at the places of the start: a dark bundle would go through all passes with
+ * nothing to hold on to. *failed: no solution. */
+static spx_status seems_lit(const spx_pf_bundle *b, int *lit, int *failed, spx_err *e)
+{
+    const size_t least = b->nf < SPX_PF_FEWEST_ALIVE ? b->nf : SPX_PF_FEWEST_ALIVE;
+    double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
+    size_t alive = 0;
+    if (variance == NULL)
+        return SPX_EIO;
+    *failed = !spx_pf_flux_variance(b, variance);
+    for (size_t i = 0; i < b->nf && !*failed; i++) {
+        int seen = 0;
+        for (size_t s = i; s < b->nspot; s += b->nf)
+            seen += variance[s] > 0 && b->now.flux[s] > SEEN * sqrt(variance[s]);
+        alive += seen >= SEEN_LINES;
+    }
+    *lit = alive >= least;
+    spx_free(variance);
+    return SPX_OK;
+}
+
 static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
@@ -143,6 +168,11 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         ok = spx_pf_fluxes(b, &b->now) && settle(b, epsilon, clip, clip ? 1 : ROUNDS, 1);
     double fall = 1, gain = 0;
     run->converged = 0;
+    if (st == SPX_OK && ok && pass == 0) {
+        int lit = 0, failed = 0;
+        st = seems_lit(b, &lit, &failed, e);
+        ok = lit && !failed;
+    }
     while (st == SPX_OK && ok && run->niter < most) {
         st = step(b, s, &damping, &fall, &gain, &ok, e);
         run->niter++;

@@ -15,7 +15,7 @@
 /* Beyond the rows of the CCD, Angstrom: room for traces to move. */
 #define MARGIN 20.0
 /* Fibres with light that a bundle needs. */
-enum { FEWEST_ALIVE = 5, PLACES = 10, MOST_SIDE = 60, MOST_FIBRES = 1000, FIBRES = 25 };
+enum { PLACES = 10, MOST_SIDE = 60, MOST_FIBRES = 1000, FIBRES = 25 };
 
 spx_psffit_options spx_psffit_defaults(void)
 {
@@ -617,7 +617,7 @@ static void drop_dark(camera *c)
 {
     for (size_t k = 0; k < c->nbundle; k++) {
         spx_psffit_bundle *b = &c->fit->bundle[k];
-        const size_t nf = fibres_of(c, k), least = nf < FEWEST_ALIVE ? nf : FEWEST_ALIVE;
+        const size_t nf = fibres_of(c, k), least = nf < SPX_PF_FEWEST_ALIVE ? nf : SPX_PF_FEWEST_ALIVE;
         if (b->fitted && ((size_t)b->alive < least || b->alive == 0))
             b->fitted = 0;
     }
