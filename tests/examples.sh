@@ -21,6 +21,7 @@ for n in 1 2; do
     fits2h5 -q lamp.fits psf-r0.fits | specx-extract -q --wavelength "${range[r]},0.8" -o lamp-r0-$n.h5
 done
 rm lamp.fits
+specx-sim -q --arc Ne --arm r --fibers 8 --wavelength 6300,6600 --format hdf5 -o arc-r0.h5
 specx-sim -q --arm r --fibers 2 --wavelength 6400,6420 --raw amps=2 --format hdf5 -o raw-r0.h5
 h5merge -q frame-b0.h5 frame-r0.h5 frame-z0.h5 -o spectra.h5
 ln -s "$(cd "$(dirname "$0")/../share" && pwd)"/{reduce.mk,night/simulate.sh} .

@@ -20,6 +20,7 @@ writers=(
     'specx-flat -q -j 1 $d/lamp-r0-1.h5'
     'specx-flux -q -j 1 --fit $d/stars-r0.h5 $d/frame-r0.h5'
     'specx-preproc -q -j 1 $d/raw-r0.h5'
+    'specx-psf -q -j 1 --start $d/arc-r0.h5 --trace-degree 2 --hermite-degree 2 --shape-degree 0,0 $d/arc-r0.h5'
     'specx-shift -q -j 1 $d/image-r0.h5 --wavelength 6420,6580,0.8 --psf-only'
     'specplot -q --script $d/frame-b0.h5'
     'specx-sim -q -j 1 --wavelength 6400,6410 --fibers 2 --format hdf5'

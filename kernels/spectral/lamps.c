@@ -329,29 +329,6 @@ spx_status spx_arc_lines(unsigned lamps, spx_arc_line **line, size_t *n, spx_err
 
 /* ---- air or vacuum ---- */
 
-int spx_arc_air_pattern(size_t n, const double *wavelength, const double *delta, const double *error, double *factor,
-                        double *factor_error)
-{
-    double aa = 0.0, ad = 0.0, dd = 0.0;
-    size_t used = 0;
-    *factor = *factor_error = 0.0;
-    for (size_t i = 0; i < n; i++) {
-        const double a = spx_air_to_vacuum(wavelength[i]) - wavelength[i], w = 1.0 / (error[i] * error[i]);
-        if (!(a > 0.0 && w > 0.0 && isfinite(w) && isfinite(delta[i])))
-            continue;
-        aa += w * a * a;
-        ad += w * a * delta[i];
-        dd += w * delta[i] * delta[i];
-        used++;
-    }
-    if (used < 3)
-        return 0;
-    const double chi2 = dd - ad * ad / aa;
-    *factor = ad / aa;
-    *factor_error = sqrt(fmax(1.0, chi2 / (double)(used - 1)) / aa);
-    return 1;
-}
-
 /* Distance of the nearest line of this element, Angstrom. */
 static double nearest_of(size_t n, const spx_arc_line *line, const char *element, double wavelength)
 {

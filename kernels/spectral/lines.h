@@ -70,13 +70,6 @@ spx_status spx_arc_lines(unsigned lamps, spx_arc_line **line, size_t *n, spx_err
 /* Order by wavelength, for qsort(). */
 int spx_arc_order(const void *a, const void *b);
 
-/* Amplitude of the difference between vacuum and air in deviations delta[n] of true wavelengths from those listed,
- * wavelength[n], with errors (Angstrom): least squares of delta = factor (vacuum - air). factor near 1: the list is in
- * air; 0: both are in one medium; -1: the list has been converted twice. Its error is scaled to chi squared of n - 1
- * where that is larger. 0: fewer than three lines that can be used. */
-int spx_arc_air_pattern(size_t n, const double *wavelength, const double *delta, const double *error, double *factor,
-                        double *factor_error);
-
 /* Lines of a list that agree with known ones to 0.1 Angstrom. */
 typedef struct {
     size_t compared; /* those of gases that are known here */

@@ -92,29 +92,6 @@ static void test_medium(spx_arc_line *line, size_t n)
           a.compared, a.twice);
 }
 
-/* Deviations of a fit whose list is in air, in vacuum, or has been converted twice, with normal errors. */
-static void test_pattern(void)
-{
-    enum { N = 40 };
-    static const double want[] = {1, 0, -1};
-    double wave[N], delta[N], error[N], f, fe;
-    srand(2);
-    for (int k = 0; k < 3; k++) {
-        for (int i = 0; i < N; i++) {
-            double noise = -6;
-            for (int j = 0; j < 12; j++)
-                noise += rand() / (double)RAND_MAX;
-            wave[i] = 3600 + 150 * i;
-            error[i] = 0.02 + 0.001 * i;
-            delta[i] = want[k] * (spx_air_to_vacuum(wave[i]) - wave[i]) + error[i] * noise;
-        }
-        error[3] = 0; /* not known: not used */
-        CHECK(spx_arc_air_pattern(N, wave, delta, error, &f, &fe) && fabs(f - want[k]) < 5 * fe && fe < 0.01,
-              "factor %g +- %g, should be %g", f, fe, want[k]);
-    }
-    CHECK(!spx_arc_air_pattern(2, wave, delta, error, &f, &fe) && f == 0, "two lines are enough");
-}
-
 int main(void)
 {
     spx_err e = {0};
@@ -128,6 +105,5 @@ int main(void)
     CHECK(spx_arc_lines(SPX_LAMP_ZN | SPX_LAMP_HE, &line, &n, &e) == SPX_OK && n > 50 && n < 100, "%zu lines of He, Zn",
           n);
     spx_free(line);
-    test_pattern();
     return failures != 0;
 }
