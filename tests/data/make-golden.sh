@@ -42,7 +42,7 @@ specx-sim "${plain[@]}" --library stars --step 0.25 --wavelength 5120,5260 --axi
     --axis logg=3,4,5 --axis feh=-1,-0.5,0 --axis alpha=0
 fits2h5 "${plain[@]}" stars -o library.h5
 setup=b:5150:5230:0.6:FWHM=1.8
-rvs-template "${plain[@]}" --straight-lines --setup $setup --train-nn --nn-hidden 4 --nn-epochs 20 --ccf-every 5 --ccf-vsini 0,50 \
+rvs-template "${plain[@]}" --setup $setup --train-nn --nn-hidden 4 --nn-epochs 20 --ccf-every 5 --ccf-vsini 0,50 \
     library.h5 -o templates.h5
 rvs-template "${plain[@]}" --setup $setup --interpolator simplex --no-ccf --pca 0 library.h5 -o templates-simplex.h5
 mock_network network.npz
