@@ -171,6 +171,19 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5check dark-out.h5
 }
 
+@test "a few sky fibres in half an arm tell the zero point" {
+    # seeds 1, 4 and 11 of 16 took more than 8 steps, and had none
+    for seed in 1 4; do
+        specx-sim -q --seed $seed --arm r --fibers 12 --sky-fibers 4 --wavelength 6200,6700 --shift 0.06,-0.04 \
+            --throughput 0.1 --no-flag-cosmics --snr 40:60 --psf-output few-psf.fits -f -o few.fits
+        fits2h5 -q few.fits few-psf.fits | specx-shift -q --psf-only -f -o few.h5
+        between "$(figure few.h5 lines)" 15 40
+        # 0.04 pixel are 0.023 Angstrom
+        between "$(figure few.h5 zero_point)" -0.01 0.06
+        between "$(figure few.h5 zero_point_error)" 0.003 0.02
+    done
+}
+
 @test "bad input has its status" {
     local d=$BATS_FILE_TMPDIR
     fails_with 2 '*--terms-x*' specx-shift -q --terms-x 2 -o x.h5 "$d/image.h5"

@@ -27,7 +27,7 @@
 
 /* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
  * a fixed ratio, and below which they share a place. */
-enum { MOST_STEPS = 8, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 8 };
+enum { MOST_STEPS = 40, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 8 };
 /* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
