@@ -66,7 +66,7 @@ limited() {
         fails_with 4 "$1: nowhere/x.h5: cannot write in directory nowhere*" "$@" -o nowhere/x.h5
         fails_with 4 "$1: file/x.h5: *Not a directory*" "$@" -o file/x.h5
         fails_with 4 "$1: /proc/x.h5: cannot write in directory /proc*" "$@" -o /proc/x.h5
-        if [[ $1 != specx-@(extract|flux|shift|sky) ]]; then # whose frames go into a folder
+        if [[ $1 != specx-@(extract|flux|preproc|shift|sky) ]]; then # whose frames go into a folder
             fails_with 4 "$1: folder: is a directory*" "$@" -f -o folder
             fails_with 4 "$1: *: is a directory*" "$@" -o folder/
         fi

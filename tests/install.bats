@@ -28,7 +28,8 @@ house() {
     grep -q 'specx-extract .* out/frame-b1-01.h5' rules
     grep -qx "$PWD/root/opt/spx/share/specpipe/night/page.sh out" rules
     # and all files that specpipe-night(7) names are there
-    sed -n 's|^\.It Pa /usr/local/|root/opt/spx/|p' "$SPX_ROOT/man/specpipe-night.7.in" >files
+    sed -n '/^\.It Pa \/usr\/local\//{s|^\.It Pa ||; s| , |\n|g; s|/usr/local/|root/opt/spx/|g; p}' \
+        "$SPX_ROOT/man/specpipe-night.7.in" >files
     grep -q night/page.sh files
     for t in $(<files); do
         [ "${t%.sh}" = "$t" ] || [ -x "$t" ]

@@ -83,6 +83,10 @@ run_snippets() {
     h5svd -q -o svd.h5 frame-r0.h5:/frame/flux
     burgers -q -o burgers.h5
     rvs-zero -q --by none --least 1 -o zero.h5 epochs.h5
+    awk 'BEGIN { print "# wavelength O2"; for (w = 6380; w < 6620; w += 0.1) printf "%.1f %.4f\n", w, (w % 7 < 0.2) * 0.3 }' >lines.txt
+    rvs-telluric -q --species O2 -o air.h5 lines.txt
+    rvs-template -q --norm median --setup r:6400:6600:0.4:FWHM=1 -o sharp-r.h5 library.h5
+    rvs-fit -q -t sharp-r.h5 --resolution-matrix --tellurics air.h5 -o tellurics.h5 frame-r0.h5
     specx-sim -q --raw amps=2 --bias --arm r --fibers 2 --wavelength 6400,6420 --format hdf5 -o one.h5
     specx-sim -q --raw amps=2 --bias --arm r --fibers 2 --wavelength 6400,6420 --noise-seed 2 --format hdf5 -o two.h5
     specx-preproc -q --combine bias -o bias-r0.h5 one.h5 two.h5

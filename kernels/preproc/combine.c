@@ -319,10 +319,10 @@ static spx_status make_flat(const work *w, spx_err *e)
 {
     spx_master *m = w->out;
     const size_t n = m->ny * m->nx;
-    double *v = spx_alloc2(5, n, sizeof *v, e), *weight = v + n, *rows = v + 2 * n, *second = v + 3 * n,
-           *lamp = v + 4 * n;
+    double *v = spx_alloc2(5, n, sizeof *v, e);
     if (v == NULL)
         return SPX_EIO;
+    double *weight = v + n, *rows = weight + n, *second = rows + n, *lamp = second + n;
     for (size_t i = 0; i < n; i++) {
         v[i] = m->data[i];
         weight[i] = m->mask[i] == 0 && m->ivar[i] > 0;

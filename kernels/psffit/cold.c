@@ -302,9 +302,10 @@ static spx_status wave_range(work *w, spx_err *e)
 {
     const size_t n = w->t.nspec, ny = w->arc->ny;
     const double half = 0.5 * (double)(ny - 1);
-    double *u = spx_alloc2(3, MOST_PEAKS, sizeof *u, e), *v = u + MOST_PEAKS, *weight = v + MOST_PEAKS;
+    double *u = spx_alloc2(3, MOST_PEAKS, sizeof *u, e);
     if (u == NULL)
         return SPX_EIO;
+    double *v = u + MOST_PEAKS, *weight = v + MOST_PEAKS;
     w->wmin = HUGE_VAL;
     w->wmax = 0.0;
     for (size_t i = 0; i < n; i++) {
@@ -376,9 +377,10 @@ static size_t points_of(const work *w, const spectrum *s, double *u, double *y, 
 static spx_status smooth_terms(const work *w, size_t nterm, size_t first, double *c, spx_err *e)
 {
     const size_t n = w->t.nspec;
-    double *u = spx_alloc2(3, n, sizeof *u, e), *v = u + n, *weight = v + n;
+    double *u = spx_alloc2(3, n, sizeof *u, e);
     if (u == NULL)
         return SPX_EIO;
+    double *v = u + n, *weight = v + n;
     for (size_t a = 0, b; a < n; a = b) {
         size_t lo = a, hi, solved = 0;
         for (b = a; b < n && w->t.bundle[b] == w->t.bundle[a]; b++)
@@ -596,6 +598,7 @@ spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *a
                           spx_err *e)
 {
     work w = {.narc = narc, .arc = arc, .o = o, .report = report};
+    const size_t lost = spx_mem_failures();
     *report = (spx_cold_report){0};
     spx_status st = check_options(o, e);
     if (st == SPX_OK)
@@ -613,6 +616,8 @@ spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *a
     }
     if (st == SPX_OK)
         st = make_psf(&w, psf, e);
+    if (st != SPX_EIO && spx_mem_failures() > lost) /* fits of series that have no solution without memory for it */
+        st = spx_mem_fail(e);
     for (size_t i = 0; i < w.t.nspec && w.s != NULL; i++) {
         spx_free(w.s[i].peak);
         spx_free(w.s[i].line);

@@ -272,6 +272,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 static spx_status do_stage(camera *c, int stage, spx_err *e)
 {
     spx_status st = SPX_OK;
+    const size_t lost = spx_mem_failures();
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->o->nthreads > 0 ? c->o->nthreads : 1)
     for (size_t k = 0; k < c->nbundle; k++) {
         spx_err mine = {0};
@@ -286,7 +287,8 @@ static spx_status do_stage(camera *c, int stage, spx_err *e)
             }
         }
     }
-    return st;
+    /* steps that find no solution without memory for it */
+    return st == SPX_OK && spx_mem_failures() > lost ? spx_mem_fail(e) : st;
 }
 
 /* ---- what the bundles say of lines ---- */

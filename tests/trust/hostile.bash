@@ -114,7 +114,7 @@ class_options() {
     export OMP_NUM_THREADS=1
     for c in "${writers[@]}" "${readers[@]}"; do
         for name in $("${c%% *}" --help=names); do
-            case $name in --output | --help | --version | --truth | --psf-output | --plot | --hook | --library) continue ;; esac
+            case $name in --output | --help | --version | --truth | --psf-output | --plot | --hook | --library | --model) continue ;; esac
             for value in '' 0 -1 1e-30 nan inf 1e400 99999999999999999999 4294967296 0x10 ',' : 1,2,3,4,5,6,7 '%s%n%n' 'a b' / "$long" $'\xff\xfe\n'; do
                 turn || continue
                 rm -rf in

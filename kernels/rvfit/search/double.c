@@ -249,7 +249,9 @@ static size_t find_starts(pair *p, const double *y, double v, start *best)
 /* Step of the difference of a quantity. */
 static double difference(const pair *p, size_t q)
 {
-    return q == LNQ ? 0.02 : q <= V2 ? 0.5 : 0.002 * (p->hi[q] - p->lo[q]);
+    static const double fixed[FIRST] = {[V1] = 0.5, [V2] = 0.5, [LNQ] = 0.02};
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond ; q < n <= MOST_FREE */
+    return q < FIRST ? fixed[q] : 0.002 * (p->hi[q] - p->lo[q]);
 }
 
 /* Residuals' derivatives at y, whose residuals are p->r. */
