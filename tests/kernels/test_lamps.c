@@ -84,12 +84,12 @@ static void test_medium(spx_arc_line *line, size_t n)
             strcpy(line[i].element, "Th");
     }
     CHECK(spx_arc_medium(n, line, &a, &e) == SPX_OK && a.compared == n - (n + 6) / 7 &&
-              a.air > 0.7 * (double)a.compared && a.vacuum + a.twice < 0.3 * (double)a.compared,
+              (double)a.air > 0.7 * (double)a.compared && (double)(a.vacuum + a.twice) < 0.3 * (double)a.compared,
           "air: %zu compared, %zu, %zu, %zu", a.compared, a.vacuum, a.air, a.twice);
     for (size_t i = 0; i < n; i++) /* twice to vacuum */
         line[i].wavelength = spx_air_to_vacuum(spx_air_to_vacuum(line[i].wavelength));
-    CHECK(spx_arc_medium(n, line, &a, &e) == SPX_OK && a.twice > 0.7 * (double)a.compared, "twice: %zu compared, %zu",
-          a.compared, a.twice);
+    CHECK(spx_arc_medium(n, line, &a, &e) == SPX_OK && (double)a.twice > 0.7 * (double)a.compared,
+          "twice: %zu compared, %zu", a.compared, a.twice);
 }
 
 int main(void)
