@@ -163,7 +163,7 @@ static spx_status add_input(spx_run *run, size_t k, int by, double max_err, spx_
 /* Numbers of stars and groups. */
 static spx_status number(spx_zero_inputs *z, spx_err *e)
 {
-    int64_t *id = spx_alloc(z->n, sizeof *id, e);
+    int64_t *id = z->target = spx_alloc(z->n, sizeof *id, e);
     z->zero = spx_alloc(z->n, sizeof *z->zero, e);
     z->v = spx_alloc(z->n, sizeof *z->v, e);
     z->err = spx_alloc(z->n, sizeof *z->err, e);
@@ -172,10 +172,8 @@ static spx_status number(spx_zero_inputs *z, spx_err *e)
     z->known = spx_alloc(z->n, sizeof *z->known, e);
     z->known_err = spx_alloc(z->n, sizeof *z->known_err, e);
     if (id == NULL || z->zero == NULL || z->v == NULL || z->err == NULL || z->star == NULL || z->group == NULL ||
-        z->known == NULL || z->known_err == NULL) {
-        spx_free(id);
+        z->known == NULL || z->known_err == NULL)
         return SPX_EIO;
-    }
     for (size_t i = 0; i < z->n; i++) {
         id[i] = z->exposure[i].target;
         z->zero[i] = z->exposure[i].where;
@@ -198,13 +196,10 @@ static spx_status number(spx_zero_inputs *z, spx_err *e)
         z->star[i] = (size_t)(star - id);
         z->group[i] = (size_t)(group - z->zero);
     }
-    for (size_t i = 0; i < z->n; i++) /* stars come first: their number is at most that of exposures */
-        z->exposure[i].target = i < z->nstar ? id[i] : 0;
-    spx_free(id);
     return SPX_OK;
 }
 
-/* Known velocities; exposure[k].target is the TARGETID of star k. */
+/* Known velocities. */
 static spx_status read_known(spx_run *run, const char *name, spx_zero_inputs *z, spx_err *e)
 {
     spx_lines lines;
@@ -223,20 +218,14 @@ static spx_status read_known(spx_run *run, const char *name, spx_zero_inputs *z,
         if (q == p || r == q || *end != '\0' || !isfinite(v) || !(err >= 0 && err < 1e6))
             st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a TARGETID, a velocity and its error (km/s)", name,
                           lines.number);
-        size_t lo = 0, hi = z->nstar;
-        while (lo < hi) {
-            const size_t middle = lo + (hi - lo) / 2;
-            if (z->exposure[middle].target < target)
-                lo = middle + 1;
-            else
-                hi = middle;
-        }
-        if (st == SPX_OK && lo < z->nstar && z->exposure[lo].target == target) {
-            if (isfinite(z->known[lo]))
+        const int64_t *star = bsearch(&target, z->target, z->nstar, sizeof *star, spx_by_i64);
+        if (st == SPX_OK && star != NULL) {
+            const size_t k = (size_t)(star - z->target);
+            if (isfinite(z->known[k]))
                 st = spx_fail(e, SPX_EINPUT, "%s:%zu: target %lld is there twice", name, lines.number,
                               (long long)target);
-            z->known[lo] = v;
-            z->known_err[lo] = err;
+            z->known[k] = v;
+            z->known_err[k] = err;
             z->nknown++;
         }
     }
@@ -261,7 +250,7 @@ spx_status spx_zero_inputs_read(spx_run *run, int by, double max_err, const char
 
 void spx_zero_inputs_free(spx_zero_inputs *z)
 {
-    void *all[] = {z->exposure, z->v, z->err, z->star, z->group, z->known, z->known_err, z->zero};
+    void *all[] = {z->exposure, z->v, z->err, z->star, z->group, z->target, z->known, z->known_err, z->zero};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
 }

@@ -21,6 +21,7 @@ typedef struct {
     spx_zero_exposure *exposure; /* [n] */
     double *v, *err;             /* [n] the same as the kernel takes them, */
     size_t *star, *group;        /* [n] < nstar, < ngroup */
+    int64_t *target;             /* [nstar] TARGETID of the stars, sorted */
     double *known, *known_err;   /* [nstar]; NaN: not known */
     size_t nknown;
     spx_zeropoint *zero; /* [ngroup] keys, sorted */
