@@ -48,6 +48,8 @@ STANDARD   ?= --objtypes STD_ --leave-out telluric
 VELOCITY   ?= --resolution-matrix
 # The page of the night: a command that makes $(OUT)/night.html of the products in OUT. PAGE= makes none.
 PAGE       ?= $(SHARE)/page.sh $(OUT)
+# Of how many groups it draws the stars.
+PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
 # Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
@@ -139,7 +141,7 @@ SHELL       = $(SHARE)/job.sh
 .SUFFIXES:
 # A make that is interrupted leaves products alone: they are complete, and another make may have made them.
 .PRECIOUS: $(foreach p,$(PRODUCTS) $(OUT)/night.html,$p $p.failed)
-export DEVICES NIGHT ONLY OUT
+export DEVICES NIGHT ONLY OUT PICTURES
 
 page        = $(if $(PAGE),$(OUT)/night.html)
 # The list of products is too long for a command.

@@ -56,6 +56,40 @@ END
     grep -q '<b>0</b> exposures' empty/night.html
 }
 
+@test "of many groups the page draws those with warnings and with most stars, and says how to draw another" {
+    # group N has N stars; of 2, 5 and 9 every second one has a warning, and of 20 one
+    mkdir fake folder
+    cat >fake/h5table <<'END'
+#!/usr/bin/env bash
+n=${!#}
+n=${n#rv-} n=${n%.h5}
+echo VRAD_ERR,RVS_WARN
+case $n in 2 | 5 | 9) every=2 ;; 20) every=20 ;; *) every=1000 ;; esac
+for ((i = 1; i <= n; i++)); do echo "0.5,$((i % every == 0 ? 8 : 0))"; done
+END
+    printf '#!/usr/bin/env bash\necho "$*" >>%q\n[ -z "${3:-}" ] || echo picture >"$3"\n' "$PWD/calls" >fake/specplot
+    true >fake/gnuplot
+    chmod +x fake/*
+    touch folder/rv-{1..20}.h5
+    drawn() {
+        PATH=$PWD/fake:$PATH PICTURES=$1 bash "$SPX_ROOT/share/night/page.sh" folder
+        sed -n 's/.*<figcaption>Stars of rv-\([0-9]*\).h5:.*/\1/p' folder/night.html | sort -n | xargs
+    }
+    true >calls
+    [ "$(drawn 5)" = '5 9 18 19 20' ]
+    [ "$(grep -c 'k stars' calls)" -eq 5 ]
+    grep -q 'Stars of 5 of 20 groups are drawn' folder/night.html
+    grep -q '^specplot -k stars -o stars.svg rv-9.h5$' folder/night.html
+    # all are in the table
+    [ "$(grep -c '^<tr><td>rv-' folder/night.html)" -eq 20 ]
+    [ "$(drawn 0)" = '' ]
+    [ "$(drawn 1)" = 20 ]
+    [ "$(drawn 20)" = "$(echo {1..20})" ]
+    run ! grep -q 'groups are drawn' folder/night.html
+    run drawn many
+    [[ $output == *"PICTURES=many: give a number"* ]]
+}
+
 @test "the page of a night in a browser, 1280 and 400 pixels wide: every picture is there and not blank, links lead somewhere" {
     need_program gnuplot
     local browser b

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # page.sh FOLDER [PAGE]: the page of a night, FOLDER/night.html or PAGE, from the products in FOLDER and the records of
 # what failed (PRODUCT.failed). One file with its pictures inside and no script; specplot makes numbers and pictures, and
-# without gnuplot the page has no pictures and says so. NIGHT in the environment is its name, else that of FOLDER.
+# without gnuplot the page has no pictures and says so. The environment: NIGHT, its name, else that of FOLDER; PICTURES, of
+# how many groups stars are drawn (16).
 set -euo pipefail
 folder=${1:?usage: page.sh FOLDER [PAGE]}
 page=${2:-$folder/night.html}
+here=$(cd "$(dirname "$0")" && pwd)
 cd_page=$(cd "$(dirname "$page")" && pwd)/$(basename "$page")
 cd "$folder"
 work=$(mktemp -d "${TMPDIR:-/tmp}/night-page.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 night=${NIGHT:-$(basename "$PWD")}
+most=${PICTURES:-16}
+if [[ ! $most =~ ^[0-9]+$ ]]; then
+    echo "page.sh: PICTURES=$most: give a number" >&2
+    exit 2
+fi
 
 # all PATTERN: the files that match, one a line, in order
 all() { compgen -G "$1" | LC_ALL=C sort || true; }
@@ -37,13 +44,36 @@ mapfile -t cameras < <({ all 'psf-*.h5' && all 'psf-*.h5.failed'; } | sed 's/^ps
 mapfile -t groups < <(all 'rv-*.h5')
 mapfile -t standards < <(all 'standards-*.h5')
 
+# Stars: group, VRAD_ERR, RVS_WARN.
+for g in ${groups[@]+"${groups[@]}"}; do
+    h5table -q --csv -t /rvfit/table -c VRAD_ERR,RVS_WARN "$g" | tail -n +2 | sed "s/^/$g,/"
+done >"$work/stars"
+# Groups that are drawn: half of them those with most stars of a group that has too many warnings (velocities), the others
+# those with most stars.
+stars=$(awk -F , '
+    { n[$1]++; bad[$1] += $3 != 0 }
+    END { for (g in n) print (bad[g] > 0.2 * n[g] ? bad[g] : 0), n[g], g }' "$work/stars" |
+    LC_ALL=C sort -k 1,1nr -k 2,2nr -k 3 | awk -v most="$most" '
+    { g[NR] = $3; n[NR] = $2 }
+    $1 > 0 && NR <= most / 2 { take[NR] = 1; left++ }
+    END {
+        for (; left < most && left < NR; left++) {
+            best = 0
+            for (i = 1; i <= NR; i++) if (!(i in take) && (!best || n[i] > n[best])) best = i
+            take[best] = 1
+        }
+        for (i = 1; i <= NR; i++) if (i in take) print g[i]
+    }' | LC_ALL=C sort)
+mapfile -t drawn <<<"$stars"
+[ -n "$stars" ] || drawn=()
+
 # ---- pictures: a line each, NAME and the arguments of specplot; made side by side ----
 
 # of a camera, its last exposure
 last() { printf '%s\n' ${frames[@]+"${frames[@]}"} | { grep -- "-$1-" || true; } | tail -n 1; }
 {
     [ ${#frames[@]} -eq 0 ] || echo "night.svg -k night --size 760,660 @frames"
-    for g in ${groups[@]+"${groups[@]}"}; do
+    for g in ${drawn[@]+"${drawn[@]}"}; do
         echo "stars-${g%.h5}.svg -k stars --size 700,340 $g"
     done
     [ ${#standards[@]} -lt 2 ] || echo "standards.svg -k repeats --size 700,320 @standards"
@@ -185,11 +215,8 @@ camera_table() {
 
 # Rows of the groups: stars, and how many have each bit of RVS_WARN.
 velocities() {
-    local g
     [ ${#groups[@]} -gt 0 ] || return 0
-    for g in "${groups[@]}"; do
-        h5table -q --csv -t /rvfit/table -c VRAD_ERR,RVS_WARN "$g" | tail -n +2 | sed "s/^/$g,/"
-    done | awk -F , "$functions"'
+    awk -F , "$functions"'
         { g = $1; if (!(g in seen)) { seen[g] = ++n; group[n] = g } stars[g]++
           if ($3 == 0) { good[g]++; e[g] = e[g] " " $2 }
           for (b = 1; b <= 1048576; b *= 2) if (int($3 / b) % 2) { bits[g, b]++; any[b] = 1 } }
@@ -206,7 +233,7 @@ velocities() {
                 print ""
             }
             print "</tbody></table></div>"
-        }'
+        }' "$work/stars"
 }
 
 # Failures that others follow from, with the message and the command that does it again; then those that follow.
@@ -233,9 +260,7 @@ failures() {
 failures >"$work/failures"
 nfail=$(all '*.failed' | while read -r r; do [ -e "${r%.failed}" ] || echo "$r"; done | wc -l)
 nexp=$(awk -F '\t' 'NR > 1 && !s[$2]++ { n++ } END { print n + 0 }' "$work/table")
-nstar=$(for g in ${groups[@]+"${groups[@]}"}; do
-    h5table -q --csv -t /rvfit/table -c RVS_WARN "$g" | tail -n +2
-done | awk '{ n++; g += $1 == 0 } END { printf "%d of %d", g, n }')
+nstar=$(awk -F , '{ n++; g += $3 == 0 } END { printf "%d of %d", g, n }' "$work/stars")
 
 # Under one name, so that what a killed one leaves is overwritten by the next.
 out=$(dirname "$cd_page")/.$(basename "$cd_page").part
@@ -294,12 +319,16 @@ END
     echo '<h2 id="velocities">Velocities</h2>'
     velocities
     echo '<div class="two">'
-    for g in ${groups[@]+"${groups[@]}"}; do
+    for g in ${drawn[@]+"${drawn[@]}"}; do
         picture "stars-${g%.h5}.svg" "Stars of $g: parameters, and errors of the velocities"
     done
     picture standards.svg "Standard stars: velocities of one exposure after the other"
     picture twice.svg "Stars in several groups"
     echo '</div>'
+    if [ ${#drawn[@]} -lt ${#groups[@]} ] && [ -z "$without" ]; then
+        printf '<p class=note>Stars of %d of %d groups are drawn: those with most warnings, where these are more than 20 %%, and with most stars. Another one, such as the last, or more of them:</p><pre>cd %s\nspecplot -k stars -o stars.svg %s\nPICTURES=%d %s .</pre>\n' \
+            ${#drawn[@]} ${#groups[@]} "$(escape <<<"$PWD")" "$(escape <<<"${groups[-1]}")" ${#groups[@]} "$(escape <<<"$here/page.sh")"
+    fi
     echo '<h2 id="failures">Failures</h2>'
     if [ -s "$work/failures" ]; then cat "$work/failures"; else echo '<p>None.</p>'; fi
     printf '<p class=note>Made by %s of the products in %s.</p></body></html>\n' "$(specplot --version | escape)" "$(escape <<<"$PWD")"
