@@ -12,8 +12,8 @@
  *   lines=D            each star has 40 lines per 1000 Angstrom that the formula lacks, of depths up to D (0)
  *   zero=S             offsets of velocities, Gaussian with sigma S km/s, one for each arm, fibre (of 20) and night (of
  *                      5); columns ZERO_B, ... (0)
- *   second=LO:HI       light of a second star of the same metallicity, as a fraction of the first one's in each arm
- *                      (0:0: none); it is 0 to 1500 K cooler
+ *   second=LO:HI       light of a second star of the same metallicity, as a fraction of the first one's, mean of all
+ *                      pixels (0:0: none); it is 0 to 1500 K cooler, and so its share is larger in redder arms
  *   apart=LO:HI        difference of the two velocities, km/s, of either sign (0:0)
  *
  * The fibermap holds what was put in: columns of spx_target_truth (MAG is the signal-to-noise ratio; VRAD that of the
@@ -62,9 +62,10 @@ static double within(const double *range, double u)
     return range[0] + u * (range[1] - range[0]);
 }
 
-/* Flux of one star, unit of its median, on wave[n]; lines: it has some that the formula lacks, of star i. */
-static spx_status shine(const spx_target *star, size_t i, size_t n, const double *wave, double *flux, double *tmp,
-                        spx_err *e)
+/* Flux of one star, unit of its median, which is *level, on wave[n]; lines: it has some that the formula lacks, of
+ * star i. */
+static spx_status shine(const spx_target *star, size_t i, size_t n, const double *wave, double *flux, double *level,
+                        double *tmp, spx_err *e)
 {
     spx_status st = spx_sim_stars(1, star, n, wave, flux, NULL, NULL, e);
     const double shift = 1 + star->v / SPX_C_KMS;
@@ -81,6 +82,7 @@ static spx_status shine(const spx_target *star, size_t i, size_t n, const double
     const double middle = spx_median(tmp, n);
     for (size_t k = 0; k < n; k++)
         flux[k] /= middle;
+    *level = middle;
     return st;
 }
 
@@ -107,6 +109,27 @@ static scene scene_of(const spx_target *star, size_t i, size_t k)
     return s;
 }
 
+/* Light of the second star over that of the first one in all arms, for radii that are equal: mean of the continua. */
+static double surfaces(const scene *s)
+{
+    double sum = 0, width = 0;
+    for (size_t a = 0; a < o.narm; a++) {
+        const double middle = 0.5 * (o.lo[a] + o.hi[a]);
+        sum +=
+            (o.hi[a] - o.lo[a]) * spx_sim_continuum(s->second.teff, middle) / spx_sim_continuum(s->first.teff, middle);
+        width += o.hi[a] - o.lo[a];
+    }
+    return sum / width;
+}
+
+static double mean(size_t n, const double *x)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum += x[k] / (double)n;
+    return sum;
+}
+
 static double zero_of(size_t arm, size_t fiber, size_t night)
 {
     double u[2];
@@ -114,11 +137,13 @@ static double zero_of(size_t arm, size_t fiber, size_t night)
     return o.zero > 0 ? o.zero * spx_sim_normal(u) : 0;
 }
 
-/* Photons of star i in exposure k, clean[nwave of the arm]. */
-static spx_status expose(const scene *s, size_t i, size_t k, size_t arm, const spx_arm *m, double *clean, spx_err *e)
+/* Photons of star i in exposure k, clean[nwave of the arm], and the second star's light there, of the first one's. */
+static spx_status expose(const scene *s, size_t i, size_t k, size_t arm, const spx_arm *m, double *clean, double *share,
+                         spx_err *e)
 {
     const size_t n = spx_sim_grid_size(o.lo[arm] - MARGIN, o.hi[arm] + MARGIN, STEP);
     double *wave = spx_alloc(n, sizeof *wave, e), *one = spx_alloc(n, sizeof *one, e), lsf[2 * REACH + 1], sum = 0;
+    double ratio = 0, level[2];
     double *two = spx_alloc(n, sizeof *two, e), *tmp = spx_alloc(n, sizeof *tmp, e);
     spx_status st = wave == NULL || one == NULL || two == NULL || tmp == NULL ? SPX_EIO : SPX_OK;
     for (int j = -REACH; j <= REACH; j++)
@@ -129,17 +154,19 @@ static spx_status expose(const scene *s, size_t i, size_t k, size_t arm, const s
         seen.first.v += z;
         seen.second.v += z;
         spx_sim_grid(o.lo[arm] - MARGIN, STEP, n, wave);
-        st = shine(&seen.first, i, n, wave, one, tmp, e);
-        if (st == SPX_OK && s->ratio > 0)
-            st = shine(&seen.second, i, n, wave, two, tmp, e);
+        st = shine(&seen.first, i, n, wave, one, &level[0], tmp, e);
+        if (st == SPX_OK && s->ratio > 0) {
+            st = shine(&seen.second, i, n, wave, two, &level[1], tmp, e);
+            ratio = s->ratio / surfaces(s) * level[1] / level[0];
+        }
+        *share = ratio * mean(n, two) / mean(n, one);
     }
     for (size_t p = 0; p < m->nwave && st == SPX_OK; p++) {
         const size_t at = (size_t)((m->wavelength[p] - wave[0]) / STEP + 0.5);
         clean[p] = 0;
         for (int j = -REACH; j <= REACH; j++) {
             const size_t q = at + (size_t)j;
-            clean[p] +=
-                lsf[j + REACH] / sum * (one[q] + s->ratio * two[q]) / (1 + s->ratio) * wave[q] / m->wavelength[p];
+            clean[p] += lsf[j + REACH] / sum * (one[q] + ratio * two[q]) / (1 + ratio) * wave[q] / m->wavelength[p];
         }
     }
     spx_free(wave);
@@ -166,11 +193,13 @@ static void measure(const scene *s, size_t row, size_t arm, const double *clean,
     }
 }
 
-/* All exposures of a star, seen[e]. */
-static spx_status observe(const spx_target *star, size_t i, spx_spectra *s, spx_target *seen, spx_err *e)
+/* All exposures of a star, seen[e], and its light ratio. */
+static spx_status observe(const spx_target *star, size_t i, spx_spectra *s, spx_target *seen, double *ratio, spx_err *e)
 {
     const int moves = o.change[1] > 0 || o.zero > 0;
     spx_status st = SPX_OK;
+    double share = 0, npix = 0;
+    *ratio = 0;
     for (size_t a = 0; a < o.narm && st == SPX_OK; a++) {
         spx_arm *m = &s->arm[a];
         double *clean = spx_alloc(m->nwave, sizeof *clean, e);
@@ -178,19 +207,22 @@ static spx_status observe(const spx_target *star, size_t i, spx_spectra *s, spx_
         for (size_t k = 0; k < o.e && st == SPX_OK; k++) {
             const scene x = scene_of(star, i, k);
             if (k == 0 || moves)
-                st = expose(&x, i, k, a, m, clean, e);
+                st = expose(&x, i, k, a, m, clean, &share, e);
             if (st == SPX_OK)
                 measure(&x, i * o.e + k, a, clean, m);
             seen[k] = x.first;
         }
+        *ratio += share * (double)m->nwave;
+        npix += (double)m->nwave;
         spx_free(clean);
     }
+    *ratio /= npix;
     return st;
 }
 
 /* ---- the fibermap ---- */
 
-static spx_status add_truth(spx_table *t, const spx_target *star, size_t nrow, spx_err *e)
+static spx_status add_truth(spx_table *t, const spx_target *star, const double *ratio, size_t nrow, spx_err *e)
 {
     static const char *const name[] = {"VRAD_MEAN", "VRAD2", "RATIO", "TEFF2", "MJD", "EXPTIME"};
     double *v = spx_alloc(nrow, sizeof *v, e);
@@ -200,7 +232,7 @@ static spx_status add_truth(spx_table *t, const spx_target *star, size_t nrow, s
         for (size_t r = 0; r < nrow; r++) {
             const size_t i = r / o.e, k = r % o.e;
             const scene s = scene_of(&star[i], i, k);
-            v[r] = (double[]){star[i].v, s.second.v, s.ratio, s.second.teff, 60000 + (double)k, 1728}[c];
+            v[r] = (double[]){star[i].v, s.second.v, ratio[i], s.second.teff, 60000 + (double)k, 1728}[c];
         }
         st = spx_table_add(t, name[c], H5T_NATIVE_DOUBLE, NULL, v, e);
     }
@@ -235,7 +267,8 @@ static spx_status simulate(hid_t file, spx_err *e)
     const size_t nrow = o.n * o.e;
     spx_spectra s = {.nspec = nrow, .narm = o.narm};
     spx_target *star = spx_alloc(o.n, sizeof *star, e), *seen = spx_alloc(nrow, sizeof *seen, e);
-    spx_status st = star == NULL || seen == NULL ? SPX_EIO : spx_sim_draw(&range, o.n, star, e);
+    double *ratio = spx_alloc(o.n, sizeof *ratio, e);
+    spx_status st = star == NULL || seen == NULL || ratio == NULL ? SPX_EIO : spx_sim_draw(&range, o.n, star, e);
     for (size_t a = 0; a < o.narm && st == SPX_OK; a++) {
         spx_arm *m = &s.arm[a];
         memcpy(m->name, o.arm[a], sizeof m->name);
@@ -252,7 +285,7 @@ static spx_status simulate(hid_t file, spx_err *e)
 #pragma omp parallel for schedule(dynamic, 8)
     for (size_t i = 0; i < (st == SPX_OK ? o.n : 0); i++) {
         spx_err mine = {0};
-        if (observe(&star[i], i, &s, seen + i * o.e, &mine) != SPX_OK) {
+        if (observe(&star[i], i, &s, seen + i * o.e, &ratio[i], &mine) != SPX_OK) {
 #pragma omp critical(sim_epochs)
             first = mine;
         }
@@ -262,12 +295,13 @@ static spx_status simulate(hid_t file, spx_err *e)
     if (st == SPX_OK)
         st = spx_target_truth(nrow, seen, 0, 1, 0, &s.fibermap, e);
     if (st == SPX_OK)
-        st = add_truth(s.fibermap, star, nrow, e);
+        st = add_truth(s.fibermap, star, ratio, nrow, e);
     if (st == SPX_OK)
         st = spx_spectra_write(file, &s, 4, e);
     spx_spectra_free(&s);
     spx_free(star);
     spx_free(seen);
+    spx_free(ratio);
     return st;
 }
 

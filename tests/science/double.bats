@@ -1,6 +1,7 @@
 # Double-lined stars (rvs-fit --components 2): how many are found, and how many single stars are taken for pairs; with
 # figures. `make check-science`; some ten minutes of two cores.
 load ../common
+load common
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
@@ -51,4 +52,13 @@ share() {
     awk '$5 < 5900' stars | share "  below 5900 K"
     awk '$5 >= 5900 && $6 >= -1' stars | share "  above 5900 K, [Fe/H] above -1"
     awk '$5 >= 5900 && $6 < -1' stars | share "  above 5900 K, [Fe/H] below -1"
+    # velocities and the logarithm of the light ratio, where it tells which star is the brighter one
+    paste -d' ' <(column DOUBLE,VRAD1,VRAD1_ERR,VRAD2,VRAD2_ERR,FLUX_RATIO,FLUX_RATIO_ERR rv.h5) \
+        <(column VRAD,VRAD2,RATIO rv.h5 /fibermap) |
+        awk '$1 && $10 < 0.85 { print ($2 - $8) / $3, ($4 - $9) / $5, log($6 / $10) * $6 / $7 }' >pulls
+    for k in 1:VRAD1 2:VRAD2 3:FLUX_RATIO; do
+        cut -d' ' -f "${k%:*}" pulls | robust >"${k#*:}"
+        echo "${k#*:}: (fit - truth) / error, median, 1.4826 MAD, pairs: $(cat "${k#*:}")" >&3
+        awk '{ e = 1.25 * $2 / sqrt($3); if ($1 * $1 > (0.2 + 3 * e)^2 || ($2 - 1)^2 > (0.1 + 3 * e)^2) exit 1 }' "${k#*:}"
+    done
 }
