@@ -53,6 +53,33 @@ table() {
     table held.h5 TEFF2 | awk 'tolower($1) !~ /nan/ && ($1 - 5500)^2 > 1e-6 { exit 1 }'
 }
 
+@test "pairs behind lines of the atmosphere" {
+    # sums of the light of two fibres, whose stars differ in velocity and a little in temperature
+    specx-sim -q --library stars --step 0.1 --wavelength 6800,7000 --axis teff=4750,5250,5750 --axis logg=3.5 \
+        --axis feh=-0.8,-0.4,0 --axis alpha=0
+    fits2h5 -q stars | rvs-template -q --library-resolution none -o narrow.h5 -s r:6825:6975:0.2:FWHM=0.5
+    rvs-telluric --simulated 6800,7000 -o lines.h5
+    specx-sim -q --arm r --fibers 24 --sky-fibers 0 --no-sky --wavelength 6830,6970 --teff 4900:5300 --logg 3.5:3.5 \
+        --feh=-0.4:-0.4 --vsini 0:2 --snr 150:160 --tellurics 1.4 --psf-output psf.fits --truth truth.h5 -o image.fits
+    fits2h5 -q image.fits psf.fits | specx-extract -q --wavelength 6830,6970,0.8 -o air.h5
+    cp air.h5 sums.h5
+    for ((k = 0; k < 16; k += 2)); do echo "add /frame/flux 0 $((k + 1)) $k"; done | xargs h5edit sums.h5
+    h5edit sums.h5 scale /frame/ivar 0.5
+    local f
+    for f in air sums; do
+        rvs-fit -q -t narrow.h5 --resolution-matrix "--vrange=-600,600" --tellurics lines.h5 --components 2 --no-model \
+            --telluric-stars 8 -o $f-rv.h5 $f.h5
+    done
+    [ "$(table air-rv.h5 DOUBLE | grep -c 1)" -eq 0 ]
+    # the first 16 rows are sums and single stars in turn; pairs closer than the width of lines, 70 km/s, do not count
+    paste -d' ' <(table sums-rv.h5 DOUBLE,VRAD1,VRAD1_ERR,VRAD2,VRAD2_ERR) <(table truth.h5 VRAD /truth/table) \
+        <(table truth.h5 VRAD /truth/table | tail -n +2) | awk '
+        NR > 16 || NR % 2 == 0 { wrong += $1; next }
+        ($6 - $7)^2 > 105^2 { n++; found += $1; swapped = ($2 - $6)^2 > ($2 - $7)^2
+            p = ($2 - (swapped ? $7 : $6)) / $3; q = ($4 - (swapped ? $6 : $7)) / $5; print; s += p * p + q * q }
+        END { print n, found, wrong, s / (2 * n); exit !(n >= 5 && found == n && wrong == 0 && s / (2 * n) < 1.6^2) }'
+}
+
 @test "spectra without light have no pair; options that make no sense" {
     data templates.h5 pairs.h5
     cp "$(readlink -f pairs.h5)" bad.h5

@@ -5,6 +5,7 @@
  *     set PATH INDEX VALUE     one element, counted through all dimensions
  *     range PATH FIRST LAST VALUE   elements FIRST ... LAST-1, counted the same way
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
+ *     add PATH DIM FROM TO     slice FROM is added to TO
  *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
@@ -40,7 +41,7 @@ static int numbers(hid_t file, const char *path, long long first, long long last
     return ok;
 }
 
-static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_t to)
+static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_t to, int add)
 {
     hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
     hsize_t dims[8] = {0}, start[8] = {0}, n = 1;
@@ -50,14 +51,17 @@ static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_
         dims[k] = k == (int)dim ? 1 : dims[k];
         n *= dims[k];
     }
-    double *v = ok ? malloc((size_t)n * sizeof *v) : NULL;
+    double *v = ok ? malloc(2 * (size_t)n * sizeof *v) : NULL;
     hid_t memory = ok ? H5Screate_simple(ndim, dims, NULL) : H5I_INVALID_HID;
     start[dim < 8 ? dim : 0] = from;
     ok = v != NULL && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, dims, NULL) >= 0 &&
          H5Dread(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
     start[dim < 8 ? dim : 0] = to;
     ok = ok && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, dims, NULL) >= 0 &&
-         H5Dwrite(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
+         (!add || H5Dread(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v + n) >= 0);
+    for (hsize_t k = 0; ok && add && k < n; k++)
+        v[k] += v[n + k];
+    ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
     free(v);
     if (memory >= 0)
         H5Sclose(memory);
@@ -140,9 +144,9 @@ static int command(hid_t file, int argc, char **argv)
         return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), strtod(argv[4], NULL), 0)
                    ? 5
                    : 0;
-    if (argc >= 5 && strcmp(argv[0], "twin") == 0)
+    if (argc >= 5 && (strcmp(argv[0], "twin") == 0 || strcmp(argv[0], "add") == 0))
         return twin(file, argv[1], (unsigned)strtoul(argv[2], NULL, 10), strtoull(argv[3], NULL, 10),
-                    strtoull(argv[4], NULL, 10))
+                    strtoull(argv[4], NULL, 10), strcmp(argv[0], "add") == 0)
                    ? 5
                    : 0;
     if (argc >= 3 && strcmp(argv[0], "strings") == 0)
