@@ -336,6 +336,39 @@ grid=6410,6470,0.8
     h5diff one-c.h5 q-second.h5 /frame
 }
 
+@test "a queue: outputs by a list; the bytes of products are those of single runs" {
+    three_images
+    local n
+    for n in a b c; do
+        cp $n.h5 $n-image.h5
+        h5edit $n-image.h5 delete /psf
+        # shellcheck disable=SC2002
+        cat $n-image.h5 | specx-extract --reproducible -w $grid -f -o out-$n.h5 psf.h5 -
+        mv out-$n.h5 alone-$n.h5
+    done
+    # files first, and the others through pipes, with any names of these
+    specx-extract --reproducible -w $grid -f -o @<(printf 'out-%s.h5\n' b a c) psf.h5 <(cat b-image.h5) <(cat a-image.h5) psf.h5 <(cat c-image.h5)
+    for n in a b c; do cmp alone-$n.h5 out-$n.h5; done
+    # in any place and form of -o, and of files
+    specx-extract --reproducible -w $grid -o file.h5 psf.h5 a-image.h5
+    [[ $(h5dump -d /provenance/001 file.h5) == *'-o file.h5 psf.h5 a-image.h5'* ]]
+    mv file.h5 other.h5
+    printf '%s\n' '# of a and b' file.h5 2.h5 >list
+    specx-extract --reproducible -w $grid --outp=@list psf.h5 a-image.h5 b-image.h5
+    [[ $(h5dump -d /provenance/001 file.h5) == *'--outp=file.h5 psf.h5 a-image.h5'* ]]
+    h5diff other.h5 file.h5 /frame
+    # standard input may hold several; one that fails has its name
+    cp a-image.h5 cut.h5
+    h5edit cut.h5 delete /image/data
+    run specx-extract --reproducible -w $grid -fo @list psf.h5 cut.h5 - <b-image.h5
+    [ "$status" -eq 3 ]
+    h5diff 2.h5 alone-b.h5 /frame
+    fails_with 2 '*-o @list: has names of 2 images, and there are more*' specx-extract -w $grid -f -o @list a.h5 b.h5 c.h5
+    fails_with 2 '*-o @list: has 2 names for 1 images*' specx-extract -w $grid -f -o @list a.h5
+    fails_with 2 '*standard input*has to be the last*' specx-extract -w $grid -f -o @list psf.h5 - a-image.h5 <b-image.h5
+    fails_with 3 '*@none: the list cannot be read*' specx-extract -w $grid -f -o @none a.h5
+}
+
 @test "a queue: the PSF of each image" {
     three_images
     # another PSF: half as wide

@@ -58,6 +58,8 @@ struct spx_run_private {
     spx_product first, *now; /* now: the current product, which functions act on; first: the only one of most
                               * programs */
     spx_text command;
+    int argc;     /* of the command line, and a copy of argv before options were parsed, which moves them */
+    char **argv;  /* NULL: not --reproducible */
     double begun; /* by spx_seconds() */
     char device[256];
     spx_fallback fallback; /* sum over all products */
@@ -213,8 +215,10 @@ spx_status spx_run_use_input(spx_run *s, spx_input *in, int own, spx_err *e)
     p->in[p->nin].in = in;
     p->in[p->nin].own = 0;
     spx_status st = spx_run_check_input(s, in, e);
+    /* the name of a pipe is the shell's, and another one the next time */
+    const char *name = s->common.reproducible && in->ino == 0 ? "standard input" : in->name;
     if (st == SPX_OK)
-        st = note_input(s, in->name, in->size, in->mtime, e);
+        st = note_input(s, name, in->size, in->mtime, e);
     if (st == SPX_OK)
         p->in[p->nin++].own = own;
     return st;
@@ -374,6 +378,52 @@ spx_status spx_run_fallback(spx_run *s, const char *label, const spx_fallback *f
     return spx_run_record(s, name, e, "%zu", f->on_cpu);
 }
 
+/* The product's own input with this name on the command line; NULL: it has none. */
+static const spx_input *own_input(const spx_product *p, const char *name)
+{
+    for (size_t i = 0; i < p->nin; i++)
+        if (strcmp(p->in[i].in->name, strcmp(name, "-") == 0 ? "standard input" : name) == 0)
+            return p->in[i].in;
+    return NULL;
+}
+
+/* The command that makes a product of a queue alone: with its own inputs, pipes being standard input, and its own
+ * target. So the bytes of a product do not depend on the others that one process makes. */
+static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
+{
+    const struct spx_run_private *r = s->p;
+    const spx_product *p = r->now;
+    const char *target = s->common.output;
+    char **argv = spx_alloc((size_t)r->argc, sizeof *argv, e), *joined = NULL;
+    int argc = 0;
+    spx_status st = argv != NULL ? SPX_OK : SPX_EIO;
+    for (int i = 0; i < r->argc && st == SPX_OK; i++) {
+        char *arg = r->argv[i];
+        int file = 0;
+        for (size_t k = 0; k < s->ninput && !file; k++)
+            file = s->input[k] == arg;
+        const spx_input *in = file ? own_input(p, arg) : NULL;
+        for (int k = 0; k < argc && in != NULL; k++) /* a PSF may stand before several images */
+            in = strcmp(argv[k], arg) == 0 ? NULL : in;
+        if (file) {
+            static char from_pipe[] = "-";
+            if (in != NULL)
+                argv[argc++] = in->ino == 0 ? from_pipe : arg;
+        } else if (target >= arg && target <= arg + strlen(arg)) { /* the value of -o, perhaps behind its name */
+            spx_text t = {0};
+            st = spx_text_add(&t, e, "%.*s%s", (int)(target - arg), arg, p->target);
+            argv[argc++] = joined = t.s;
+        } else {
+            argv[argc++] = arg;
+        }
+    }
+    if (st == SPX_OK)
+        st = spx_opt_command(&r->opts, argc, argv, "threads", out, e);
+    spx_free(joined);
+    spx_free(argv);
+    return st;
+}
+
 static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
 {
     const spx_product *p = s->p->now;
@@ -382,16 +432,19 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
                                        "force",        "output",        "threads",  "max-mem", "max-device-mem",
                                        "reproducible", "skip-existing", "verify",   NULL};
     char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
-    spx_text steps = {0}, all = {0};
+    spx_text steps = {0}, all = {0}, command = {0};
+    const int own = s->p->argv != NULL && p->in_queue;
     spx_status st =
         options == NULL ? SPX_EIO : spx_text_add(&all, e, "%s%s", options, p->record.n > 0 ? p->record.s : "");
+    if (st == SPX_OK && own)
+        st = own_command(s, &command, e);
     for (size_t i = 0; i < p->nstep && st == SPX_OK; i++)
         st = spx_text_add(&steps, e, "%s%s %.3f", i > 0 ? "\n" : "", p->step[i].name, p->step[i].seconds);
     (void)gethostname(host, sizeof host - 1);
     int all_fields = !s->common.reproducible;
     spx_provenance r = {.program = s->program->name,
                         .version = SPX_VERSION,
-                        .command_line = s->p->command.s,
+                        .command_line = own ? command.s : s->p->command.s,
                         .options = all.s,
                         .device = s->p->device[0] != '\0' ? s->p->device : NULL,
                         .inputs = p->inputs.n > 0 ? p->inputs.s : NULL,
@@ -403,6 +456,7 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
     spx_free(options);
     spx_text_free(&steps);
     spx_text_free(&all);
+    spx_text_free(&command);
     return st;
 }
 
@@ -577,8 +631,17 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
         st = spx_opt_command(&p->opts, argc, argv, NULL, &p->command, e);
     if (st == SPX_OK)
         st = spx_opt_command(&p->opts, argc, argv, "threads", &reproducible, e);
+    p->argc = argc;
+    if (st == SPX_OK && (p->argv = spx_alloc((size_t)argc, sizeof *p->argv, e)) == NULL)
+        st = SPX_EIO;
+    for (int i = 0; i < argc && st == SPX_OK; i++)
+        p->argv[i] = argv[i];
     if (st == SPX_OK)
         st = spx_opt_parse(&p->opts, argc, argv, &nfile, e);
+    if (!c->reproducible) {
+        spx_free(p->argv);
+        p->argv = NULL;
+    }
     if (c->reproducible) {
         spx_text_free(&p->command);
         p->command = reproducible;
@@ -690,6 +753,7 @@ static __attribute__((noinline)) spx_status run_program(const spx_program *progr
     end_product(&priv.first);
     spx_hook_close(&priv.hook);
     spx_text_free(&priv.command);
+    spx_free(priv.argv);
     spx_opt_free(&priv.opts);
     if (st != SPX_OK && spx_err_text(&err)[0] != '\0')
         spx_error("%s", spx_err_text(&err));

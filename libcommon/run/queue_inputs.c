@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/filelist.h"
 #include "base/mem.h"
 #include "base/pipeline.h"
 #include "h5/deferred.h"
@@ -45,7 +46,8 @@ struct spx_queue {
     int skip_existing, noise;
     size_t nkept; /* number of existing products so far */
     entry *it;
-    enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN } to;
+    enum { TO_FILE, TO_STDOUT, TO_FOLDER, TO_PATTERN, TO_LIST } to;
+    spx_filelist list;       /* outputs of all exposures, in their order, for TO_LIST */
     size_t stdin_at, nimage; /* index of the input that is standard input (n: none); images so far */
     spx_input *pending;      /* next product of standard input, open */
     int stdin_over;
@@ -104,6 +106,8 @@ static void find_kind(spx_queue *q)
     const size_t len = strlen(out);
     if (strcmp(out, "-") == 0)
         q->to = TO_STDOUT;
+    else if (out[0] == '@' && len > 1)
+        q->to = TO_LIST;
     else if (strstr(out, "%s") != NULL)
         q->to = TO_PATTERN;
     else if ((len > 0 && out[len - 1] == '/') || (stat(out, &sb) == 0 && S_ISDIR(sb.st_mode)))
@@ -128,10 +132,17 @@ static spx_status check_folder(const spx_queue *q, spx_err *e)
     return spx_fail_at(e, SPX_EIO, folder, NULL, "make it first, with mkdir", "is not a folder that is there");
 }
 
-/* Output file for the exposure of input `name`. */
-static char *make_target(const spx_queue *q, const char *name, spx_err *e)
+/* Output file for the exposure of input `name`, the number-th, counted from 1. */
+static char *make_target(const spx_queue *q, const char *name, size_t number, spx_err *e)
 {
     const char *out = q->s->common.output, *slash = strrchr(name, '/'), *stem = slash != NULL ? slash + 1 : name;
+    if (q->to == TO_LIST && number > q->list.n) {
+        (void)spx_fail(e, SPX_EUSAGE, "-o %s: has names of %zu %s, and there are more: give each a line", out,
+                       q->list.n, content[q->kind].names);
+        return NULL;
+    }
+    if (q->to == TO_LIST)
+        return spx_strdup(q->list.name[number - 1], e);
     if (q->to == TO_FILE || q->to == TO_STDOUT)
         return spx_strdup(out, e);
     size_t len = strlen(stem);
@@ -181,12 +192,15 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
         all[i] = it;
         if (it->is_stdin || !it->image)
             continue;
-        if ((it->target = make_target(q, it->name, e)) == NULL)
-            st = SPX_EIO;
+        if ((it->target = make_target(q, it->name, nimage + 1, e)) == NULL)
+            st = e->code;
         else
             it->kept = q->skip_existing && exists(it->target);
         with[nimage++] = it;
     }
+    if (st == SPX_OK && q->to == TO_LIST && q->stdin_at == q->n && nimage < q->list.n)
+        st = spx_fail(e, SPX_EUSAGE, "-o %s: has %zu names for %zu %s: give each one line", q->s->common.output,
+                      q->list.n, nimage, content[q->kind].names);
     if (st == SPX_OK && q->to != TO_STDOUT) {
         qsort(with, nimage, sizeof *with, by_target);
         qsort(all, q->n, sizeof *all, by_file);
@@ -343,6 +357,8 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
     const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
     if (at != NULL && strstr(at + 2, "%s") != NULL)
         return spx_fail(e, SPX_EUSAGE, "--output: '%s' has more than one %%s", s->common.output);
+    if (q->to == TO_LIST && spx_filelist_add(&q->list, s->common.output, "", e) != SPX_OK)
+        return e->code;
     if (check_folder(q, e) != SPX_OK || (q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < q->n; i++) {
@@ -361,6 +377,10 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
             it->psf = 0;
         }
     }
+    if (q->to == TO_LIST && q->stdin_at + 1 < q->n)
+        return spx_fail(e, SPX_EUSAGE,
+                        "-o %s: standard input, which may hold any number of %s, has to be the last input",
+                        s->common.output, content[kind].names);
     spx_status st = match(q, e);
     return st == SPX_OK ? check_targets(q, e) : st;
 }
@@ -553,7 +573,7 @@ static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *
 /* Begins the product of an exposure; an error where its target exists. */
 static spx_status begin_product(const spx_queue *q, spx_queue_item *x, spx_err *e)
 {
-    x->exists = !q->s->common.force && (q->to == TO_FOLDER || q->to == TO_PATTERN) && exists(x->target);
+    x->exists = !q->s->common.force && q->to != TO_FILE && exists(x->target);
     if (x->exists)
         return spx_fail_at(e, SPX_EIO, x->target, NULL, "give --skip-existing to keep it, or -f to replace it",
                            "exists already");
@@ -574,10 +594,10 @@ static spx_status next_target(spx_queue *q, spx_queue_item *x, spx_input **in, i
         const entry *it = &q->it[q->at];
         char number[32];
         (void)snprintf(number, sizeof number, "%03zu", x->number);
-        x->target = it->is_stdin ? make_target(q, number, e) : spx_strdup(it->target, e);
+        x->target = it->is_stdin ? make_target(q, number, x->number, e) : spx_strdup(it->target, e);
         if (x->target == NULL) {
             q->at += !it->is_stdin;
-            return SPX_EIO;
+            return e->code;
         }
         if (!it->is_stdin || !q->skip_existing || !exists(x->target))
             return SPX_OK;
@@ -631,5 +651,6 @@ void spx_queue_close(spx_queue *q)
         spx_free(q->it[i].target);
     }
     spx_free(q->it);
+    spx_filelist_free(&q->list);
     spx_free(q);
 }

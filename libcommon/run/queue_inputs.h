@@ -9,7 +9,8 @@
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
- * and images of standard input get their number, 001 for the first. spx_queue_run() (run/queue_run.h) takes all of them
+ * and images of standard input get their number, 001 for the first; or @FILE, with the outputs of all in their order, a
+ * name a line. spx_queue_run() (run/queue_run.h) takes all of them
  * through a program's steps. */
 #ifndef SPX_QUEUE_INPUTS_H
 #define SPX_QUEUE_INPUTS_H
@@ -46,7 +47,7 @@ typedef struct {
 
 /* Opens the queue: finds the content of a program's inputs, and the products to make. skip_existing: exposures whose
  * target exists are counted and left out (--skip-existing; SPX_EUSAGE with --force, or with standard output).
- * SPX_EUSAGE where several have one target, a product would replace an input, a PSF has no image; SPX_EINPUT where
+ * SPX_EUSAGE where an @FILE has fewer names, where several have one target, a product would replace an input, a PSF has no image; SPX_EINPUT where
  * there is no image, no PSF or no frame. A file among several that cannot be read is an error of its own exposure. */
 spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **q, spx_err *e);
 /* Images come with their read noise, where they have it. */
