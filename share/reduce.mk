@@ -52,6 +52,9 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
+# Frames that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
+# longer than a frame, and five are half the petals of an arm; processors have nothing from it.
+BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),5,1)
 # Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
 # of an array. The script that starts them is given to SUBMIT: cat prints it.
 HOSTS      ?= hosts
@@ -183,26 +186,70 @@ $(foreach c,$(CAMERAS),$(OUT)/psf-$c.h5 $(OUT)/psf-$c.h5.failed): $(OUT)/psf-%: 
 	    specx-shift $(COMMON) $(device) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
 
 # Traces of an exposure.
-$(OUT)/psf-%: $(OUT)/inputs/$$(stem) $$(call made,$(OUT)/psf-$$(cam).h5)
-	fits2h5 $(COMMON) $(image) |
-	    specx-shift $(COMMON) $(device) --lines $(LINES_$(arm)) --psf-only -f -o $o - $(OUT)/psf-$(cam).h5
+psf-from    = $(OUT)/inputs/$(stem) $(call made,$(OUT)/psf-$(cam).h5)
+define psf-make
+fits2h5 $(COMMON) $(image) |
+    specx-shift $(COMMON) $(device) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
+endef
+$(OUT)/psf-%: $$(psf-from)
+	$(psf-make)
 
 # Spectra; a flat is extracted with the PSF of the night.
-$(OUT)/frame-%: $(OUT)/inputs/$$(stem) $$(call made,$$(trace))
-	fits2h5 $(COMMON) $(image) |
-	    specx-extract $(COMMON) $(device) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o - $(trace)
+frame-from  = $(OUT)/inputs/$(stem) $(call made,$(trace))
+define frame-make
+fits2h5 $(COMMON) $(image) |
+    specx-extract $(COMMON) $(device) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
+endef
+$(OUT)/frame-%: $$(frame-from)
+	$(frame-make)
 
 # Fibre flat of the night.
 $(OUT)/flat-%: $$(call made,$$(lamps))
-	specx-flat $(COMMON) $(device) $(FLAT) -f -o $o $$(made $^)
+	specx-flat $(COMMON) $(device) $(FLAT) -f -o $o $$(made $(^:.failed=))
 
 # Flat-fielded and without sky; the model of the sky is in the same file.
-$(OUT)/sframe-%: $$(call made,$(OUT)/frame-$$(stem).h5 $$(flat))
-	specx-sky $(COMMON) $(device) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
+sframe-from = $(call made,$(OUT)/frame-$(stem).h5 $(flat))
+sframe-make = specx-sky $(COMMON) $(device) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
+$(OUT)/sframe-%: $$(sframe-from)
+	$(sframe-make)
 
 # Calibrated with the standard stars of the petal.
-$(OUT)/cframe-%: $$(call made,$(OUT)/sframe-$$(stem).h5 $(OUT)/standards-$$(petal)-$$(exp).h5)
-	specx-flux $(COMMON) $(device) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
+cframe-from = $(call made,$(OUT)/sframe-$(stem).h5 $(OUT)/standards-$(petal)-$(exp).h5)
+cframe-make = specx-flux $(COMMON) $(device) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
+$(OUT)/cframe-%: $$(cframe-from)
+	$(cframe-make)
+
+# ---- many frames by one process ----
+
+# Products that are absent, of one kind, are made in batches of those whose programs have the same options: one rule makes
+# several products, each of which has its own inputs and its own command (night/job.sh). What is there and has become too old is
+# made alone, so that nothing else looks as if it were new.
+ifneq ($(BATCH),1)
+define newline
+
+
+endef
+behind      := $(shell echo $$(($(BATCH) + 1)))
+present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/*.failed))
+# Of stems $2 those whose product of kind $1 is to be made.
+absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present),$(if $(PART),$(filter $(ONLY),$2),$2)))
+define batch
+$(foreach s,$2,$(OUT)/$1-$s.h5 $(OUT)/$1-$s.h5.failed) &: $(sort $(foreach stem,$2,$($1-from)))
+	$$(foreach stem,$2,$$(foreach o,$(OUT)/$1-$$(stem).h5,$$(newline)# $$o: $$($1-from)$$(newline)$$($1-make)))
+endef
+in-batches   = $(if $(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2)))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2)))
+# batches KIND CAMERAS EXPOSURES
+batches      = $(call in-batches,$1,$(call absent,$1,$(foreach e,$3,$(foreach c,$2,$(OUT)/$1-$c-$e.h5))))
+
+# By arm, one exposure after another; the flat is a camera's, the standard stars are a petal's.
+of-arm       = $(filter $1%,$(CAMERAS))
+of-petal     = $(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS)))
+$(foreach a,$(ARMS),$(call batches,frame,$(call of-arm,$a),$(FLATS)))
+$(foreach a,$(ARMS),$(call batches,psf,$(call of-arm,$a),$(SCIENCE)))
+$(foreach a,$(ARMS),$(call batches,frame,$(call of-arm,$a),$(SCIENCE)))
+$(foreach c,$(CAMERAS),$(call batches,sframe,$c,$(SCIENCE)))
+$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call of-petal,$p),$e)))
+endif
 
 # ---- products of a petal ----
 

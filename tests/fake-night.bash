@@ -2,33 +2,53 @@
 # Provides a night without data, and programs that take no time, for tests of share/reduce.mk (reduce.bats, cluster.bats):
 # `load fake-night` after `load common`.
 
-# Programs that take no time: each notes in calls when it begins and ends, and what it is told of the device. They need
-# their inputs, but for h5merge; those whose output is named in bad fail with the status that stands there, and the first whose
+# Programs that take no time: each notes in calls when it begins and ends, what it is told of the device, and how many outputs
+# its queue has (@LIST). They need their inputs, but for h5merge; those whose output is named in bad fail with the status that stands there, and the first whose
 # output is named in hold waits for a file go.
 fake_programs() {
     mkdir fake
     cat >fake/fits2h5 <<'END'
 #!/usr/bin/env bash
-device=none output=
+device=none output= inputs=() pipes=() worst=0
 for ((i = 1; i <= $#; i++)); do
     case ${!i} in
     --device) j=$((i + 1)) device=${!j} ;;
     -o) j=$((++i)) output=${!j} ;;
-    out/*) [ -e "${!i}" ] || [ "${0##*/}" = h5merge ] || exit 3 ;;
+    /dev/fd/*) pipes+=("${!i}") ;;
+    out/*) [ -e "${!i}" ] || [ "${0##*/}" = h5merge ] || inputs+=("${!i}") ;;
     esac
 done
-[ ! -p /dev/stdin ] || cat >/dev/null
 [ "$output" ] || exec echo
-echo "begin $device $output" >>calls
-[ $device = none ] || sleep 0.03
-echo "end $device $output" >>calls
-if grep -qsx "${output##*/}" hold && mkdir "held-${output##*/}"; then
-    until [ -e go ]; do sleep 0.05; done
-fi 2>/dev/null
-status=$(sed -n "s/^${output##*/} //p" bad)
-[ ! "$status" ] || exit "$status"
-printf '%s\n' "$@" >"$output.$$"
-mv "$output.$$" "$output"
+case $output in
+@*) mapfile -t outputs <"${output#@}" ;;
+*) outputs=("$output") ;;
+esac
+[ ${#outputs[@]} -gt 1 ] || [ ! -p /dev/stdin ] || cat >/dev/null
+for p in ${pipes[@]+"${pipes[@]}"}; do cat "$p" >/dev/null; done
+# inputs that are absent: of one output, or of those whose names end as theirs
+for output in "${outputs[@]}"; do
+    stem=${output##*/}
+    stem=${stem#*-}
+    if [ ${#outputs[@]} -eq 1 ] && [ ${#inputs[@]} -gt 0 ] || [[ "${inputs[*]-} " == *"-$stem "* ]]; then
+        worst=3
+        continue
+    fi
+    echo "begin $device $output ${#outputs[@]}" >>calls
+    [ $device = none ] || sleep 0.03
+    echo "end $device $output" >>calls
+    if grep -qsx "${output##*/}" hold && mkdir "held-${output##*/}"; then
+        until [ -e go ]; do sleep 0.05; done
+    fi 2>/dev/null
+    status=$(sed -n "s/^${output##*/} //p" bad)
+    if [ "$status" ]; then
+        worst=$status
+        [ ! -e killed ] || [ ${#outputs[@]} -eq 1 ] || kill -9 $$
+        continue
+    fi
+    echo "$output" >"$output.$$"
+    mv "$output.$$" "$output"
+done
+exit $worst
 END
     chmod +x fake/fits2h5
     local p
@@ -61,4 +81,4 @@ records() {
     (cd "$1" && ls ./*.failed) | sed 's|^\./||; s|\.failed$||'
 }
 
-made_by() { sed -n 's|^begin [^ ]* out/||p' calls | sort; }
+made_by() { sed -n 's|^begin [^ ]* out/\([^ ]*\) .*|\1|p' calls | sort; }

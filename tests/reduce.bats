@@ -144,6 +144,59 @@ END
         END { exit bad || !both || jobs["cuda:0"] < 5 || jobs["cuda:1"] < 5 }' calls
 }
 
+@test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
+    fake_programs
+    empty_night b1 b2 r1
+    quick BATCH=3 -n >plan
+    [ "$(grep -c 'specx-extract.* -o out/frame-b2-0010.h5 out/psf-b2-0010.h5 -$' plan)" -eq 1 ]
+    [ ! -s calls ]
+    printf '%s\n' 'frame-b1-0008.h5 3' 'sframe-r1-0009.h5 4' >bad
+    touch killed # and takes all of its queue with it
+    run quick BATCH=3 -j4
+    [ "$status" -eq 2 ]
+    [ "$(records out | xargs)" = 'cframe-b1-0008.h5 cframe-r1-0009.h5 frame-b1-0008.h5 sframe-b1-0008.h5 sframe-r1-0009.h5' ]
+    # psf, by arm: 3 of exposures 8 and 9, 3 of 9 and 10, 2 of 11; r1 3 and 1
+    [ "$(awk '/^begin .* out.psf-..-0/ { n[$4]++ } END { print n[1], n[2], n[3] }' calls)" = '1 2 9' ]
+    grep -q '^begin none out/frame-b2-0008.h5' calls
+    # the record is of that product alone
+    sed -n '/^command:/,/^message:/p' out/frame-b1-0008.h5.failed >command
+    [ "$(grep -c fits2h5 command)" -eq 1 ]
+    grep -q '^    fits2h5 --reproducible in/b1_n1_0008.img |$' command
+    grep -q '^     *specx-extract .* -o out/frame-b1-0008.h5 out/psf-b1-0008.h5 -$' command
+    grep -qx 'because: out/frame-b1-0008.h5' out/sframe-b1-0008.h5.failed
+    rm killed
+    true | tee calls >bad
+    # the failure of a machine is tried again
+    run quick BATCH=3 -j4
+    [ "$(made_by | xargs)" = 'cframe-b1-0009.h5 cframe-r1-0009.h5 coadd-51.h5 rv-51.h5 rvtab-51.fits sframe-r1-0009.h5 spectra-1-0009.h5 standards-1-0009.h5' ]
+    quick retry
+    quick BATCH=3 -j4 >log
+    run ! records out
+    true >calls
+    quick BATCH=3 -j4 >log
+    [ ! -s calls ]
+    # some are removed, one becomes too old
+    rm out/sframe-b1-00{08,09}.h5
+    echo >>in/r1_n1_0011.img
+    quick BATCH=3 -n | grep -o 'h5 specx\|-o out/[a-z]*frame-[^ ]*' | sort >plan
+    quick BATCH=3 -j4 >log
+    made_by | grep frame | sed 's|^|-o out/|' | diff plan -
+    [ "$(made_by | grep frame | xargs)" = 'cframe-b1-0008.h5 cframe-b1-0009.h5 cframe-b1-0011.h5 cframe-r1-0008.h5 cframe-r1-0009.h5 cframe-r1-0011.h5 frame-r1-0011.h5 sframe-b1-0008.h5 sframe-b1-0009.h5 sframe-r1-0011.h5' ]
+    grep -q 'out/sframe-b1-0008.h5 2$' calls
+    # a part of the night takes its own alone
+    rm out/*frame-b1-00*
+    true >calls
+    quick BATCH=3 PART=petal-1-0009 -j4
+    [ "$(made_by | grep frame | xargs)" = 'cframe-b1-0009.h5 cframe-r1-0009.h5 frame-b1-0009.h5 sframe-b1-0009.h5' ]
+    # several makes at once make each product once
+    rm -r out calls
+    for n in 1 2 3; do quick BATCH=$n -j3 >log$n & done
+    wait
+    [ "$(made_by | uniq -d)" = '' ]
+    run ! records out
+    [ -z "$(ls -A out/lock)" ]
+}
+
 @test "failures of the machine are tried again, those of the input are not" {
     fake_programs
     empty_night b1 r1

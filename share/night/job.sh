@@ -6,6 +6,10 @@
 #
 # All messages of the programs are in OUT/log/PRODUCT.log.
 #
+# A command may be a list of products, each with a line "# PRODUCT: INPUT..." before its own command. Those that are to be
+# made by one program with the same options are made by one process of it (make_queues), and what it fails to make each by its
+# own command, which leaves the record. Bytes are the same (--reproducible).
+#
 # A failure of the input (status 1 to 3, or an input that failed) is final until an input changes: the record is newer than
 # all of them. A failure of the machine, such as a full disk or a killed program, is tried again by the next make: its
 # record is older than anything.
@@ -21,18 +25,44 @@
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
 # among the jobs; LEASE.
 set -uo pipefail
-command=${*: -1}
-product=${1%.failed}
-case $product in
+script=${*: -1}
+case ${1%.failed} in
 *.h5 | *.fits | *.html) ;;
-*) exec bash -euo pipefail -c "$command" ;;
+*) exec bash -euo pipefail -c "$script" ;;
 esac
-if [ -n "${ONLY:-}" ] && [[ " $ONLY " != *" $product "* ]]; then
+
+# add PRODUCT INPUT...: a product that belongs to the part; its command follows.
+products=() inputs=() commands=()
+add() {
+    wanted=1
+    if [ -n "${ONLY:-}" ] && [[ " $ONLY " != *" $1 "* ]]; then
+        wanted=
+        return
+    fi
+    products+=("$1")
+    inputs+=("${*:2}")
+    commands+=("")
+}
+list='^[[:space:]]*# [^ ]+: '
+if [[ $script =~ $list ]]; then
+    # in the order of their names, in which all makes take locks
+    while IFS= read -r -d '' part; do
+        title=${part%%$'\n'*}
+        read -ra words <<<"${title#\# }"
+        add "${words[0]%:}" "${words[@]:1}"
+        part=${part#*$'\n'}
+        [ -z "$wanted" ] || commands[-1]=${part%$'\n'}
+    done < <(awk '{ sub(/ $/, "") } /^# [^ ]+: / && n++ { printf "%c", 0 } NF { print } END { printf "%c", 0 }' <<<"$script" | LC_ALL=C sort -z)
+else
+    add "${1%.failed}" "${@:2:$#-3}"
+    [ -z "$wanted" ] || commands[0]=$script
+fi
+if [ ${#products[@]} -eq 0 ]; then
     exit 0
 fi
-inputs=("${@:2:$#-3}")
 
 # made FILE...: for commands: those products that exist
+# shellcheck disable=SC2317 # it is exported
 made() {
     local f
     for f in "${@%.failed}"; do
@@ -41,9 +71,15 @@ made() {
 }
 export -f made
 
-# ---- the lock of the product ----
+# ---- the locks of the products ----
 
-lock=$OUT/lock/$(basename "$product")
+# at I: makes the I-th product the one that functions are about
+at() {
+    product=${products[$1]} command=${commands[$1]}
+    lock=$OUT/lock/${product##*/} messages=$OUT/log/${product##*/}.log
+    read -ra needs <<<"${inputs[$1]}"
+}
+
 lease=${LEASE:-180}
 # start FILE: when a process began, in ticks since the machine did: the 22nd field of its /proc/PID/stat
 start() {
@@ -73,12 +109,20 @@ over() {
     [ "${age:-0}" -gt "$lease" ]
 }
 
-# Takes the lock, however long that lasts; while it is held, a process renews it.
+# shellcheck disable=SC2317 # by a trap
+release() {
+    for product in "${products[@]}"; do
+        lock=$OUT/lock/${product##*/}
+        ! mine || rm -f "$lock"
+    done
+}
+
+# Takes the lock, however long that lasts; while any is held, a process renews them.
 take_lock() {
     local owner now tries=0
     mkdir -p "$OUT/lock" || exit
     # A process that is stopped here may have lost its lock when it goes on.
-    until { ln -s "$me" "$lock" 2>/dev/null || mine; } && claimed=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
+    until { ln -s "$me" "$lock" 2>/dev/null || mine; } && since=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
         owner=$(readlink "$lock")
         if [ -z "$owner" ]; then
             # It was released, or it cannot be made.
@@ -95,13 +139,17 @@ take_lock() {
             rm -f "$lock.$HOSTNAME.$$"
         fi
     done
-    trap '! mine || rm -f "$lock"' EXIT
+    [ -z "${renewer:-}" ] || return 0
+    trap release EXIT
     # It ends with the process that holds the other end of its pipe.
     exec {renewer}> >({
         while :; do
             read -rt $((lease / 4 + 1))
-            [ $? -gt 128 ] && mine || exit
-            touch -h "$lock"
+            [ $? -gt 128 ] || exit
+            for product in "${products[@]}"; do
+                lock=$OUT/lock/${product##*/}
+                ! mine || touch -h "$lock"
+            done
         done
     } >/dev/null 2>&1)
 }
@@ -115,7 +163,7 @@ settled() {
         [ -e "$what" ] || return
         [ "$(stat -c %Y "$what")" -gt 0 ] || return
     fi
-    for f in ${inputs[@]+"${inputs[@]}"}; do
+    for f in ${needs[@]+"${needs[@]}"}; do
         [ ! "${f%.failed}" -nt "$what" ] && [ ! "${f%.failed}.failed" -nt "$what" ] || return
     done
 }
@@ -143,51 +191,140 @@ if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; the
     export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 fi
 
-# Messages go to a file of this process.
-mkdir -p "$OUT/log" || exit
-messages=$OUT/log/$(basename "$product").log
-while :; do
-    take_lock
-    if settled; then
-        exit 0
+# ---- one product ----
+
+# Makes the I-th product, whose lock is held, by its own command.
+make_one() {
+    local i=$1 status because='' f record
+    at "$i"
+    while :; do
+        if [[ $command == *--device* ]]; then
+            take_device || exit
+        fi
+        rm -f "$product.failed" "$messages"
+        bash -euo pipefail -c "$command" 2>"$messages" {renewer}>&-
+        status=$?
+        ! mine || break
+        # What depends on the product may be made already: it keeps the time of its inputs.
+        [ $status -ne 0 ] || touch -c -d "@${claimed[i]}" "$product"
+        exec 9>&-
+        take_lock && claimed[i]=$since
+        ! settled || return 0
+    done
+    case $status in
+    0)
+        [ ! -e "$product" ] || return 0
+        echo 'made nothing' >>"$messages"
+        ;;
+    130 | 143) exit "$status" ;; # make was interrupted
+    esac
+
+    # A failure of the machine is its own cause, and the page is of failures, too.
+    if [ "$status" -le 3 ] && [[ $product != *.html ]]; then
+        for f in ${needs[@]+"${needs[@]}"}; do
+            [ -e "${f%.failed}" ] || because+=" ${f%.failed}"
+        done
     fi
-    if [[ $command == *--device* ]]; then
+    rm -f "$product"
+    record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
+    {
+        printf '%s: %s\n' product "$product" status "$status" because "${because# }" folder "$PWD"
+        echo command:
+        sed "s/^/    /; s/\$DEVICE/${DEVICE:-}/g" <<<"$command"
+        echo message:
+        tail -n 10 "$messages" | sed 's/^/    /'
+    } >"$record" || exit
+    if [ "$status" -gt 3 ]; then
+        touch -d @0 "$record"
+    fi
+    mv "$record" "$product.failed"
+    [ -n "$because" ] || echo "$product failed, status $status: $messages" >&2
+}
+
+# ---- many products by one process ----
+
+# A command that a queue takes: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes.
+form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
+
+# identity: of the product's file, which another one has that replaces it
+identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
+
+# Makes the products I... by one process of PROGRAM with its options: made[I] becomes 1.
+make_queue() {
+    local program=$1 i word fd last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
+    shift
+    if [[ $program == *--device* ]]; then
         take_device || exit
     fi
-    rm -f "$product.failed" "$messages"
-    bash -euo pipefail -c "$command" 2>"$messages" {renewer}>&-
-    status=$?
-    ! mine || break
-    # What depends on the product may be made already: it keeps the time of its inputs.
-    [ $status -ne 0 ] || touch -c -d "@$claimed" "$product"
-    exec {renewer}>&- 9>&-
-done
-case $status in
-0)
-    [ ! -e "$product" ] || exit 0
-    echo 'made nothing' >>"$messages"
-    ;;
-130 | 143) exit "$status" ;; # make was interrupted
-esac
-
-# A failure of the machine is its own cause, and the page is of failures, too.
-because=
-if [ "$status" -le 3 ] && [[ $product != *.html ]]; then
-    for f in ${inputs[@]+"${inputs[@]}"}; do
-        [ -e "${f%.failed}" ] || because+=" ${f%.failed}"
+    for i; do
+        at "$i"
+        [[ $command =~ $form ]]
+        rm -f "$product.failed" "$messages"
+        before[i]=$(identity)
+        targets+=("$product")
+        labels[i]=${product##*/}
+        for word in ${BASH_REMATCH[4]}; do
+            if [ "$word" = - ]; then
+                exec {fd}< <(exec bash -euo pipefail -c "${BASH_REMATCH[1]%|*}" 2>"$messages" {renewer}>&-)
+                pipes+=("$fd")
+                word=/dev/fd/$fd
+            fi
+            [ "$word" = "$last" ] || files+=("$word")
+            last=$word
+        done
+        # The image is the last input.
+        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$last: |\1${labels[i]}: |")
     done
-fi
-rm -f "$product"
-record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
-{
-    printf '%s: %s\n' product "$product" status "$status" because "${because# }" folder "$PWD"
-    echo command:
-    sed "s/^/    /; s/\$DEVICE/${DEVICE:-}/g" <<<"$command"
-    echo message:
-    tail -n 10 "$messages" | sed 's/^/    /'
-} >"$record" || exit
-if [ "$status" -gt 3 ]; then
-    touch -d @0 "$record"
-fi
-mv "$record" "$product.failed"
-[ -n "$because" ] || echo "$product failed, status $status: $messages" >&2
+    bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) ${files[*]}" 2>"$all" {renewer}>&-
+    status=$?
+    for fd in ${pipes[@]+"${pipes[@]}"}; do exec {fd}<&-; done
+    # Messages about one product go to its log, those of none to all.
+    sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
+    for i; do
+        at "$i"
+        grep -F ": ${labels[i]}: " "$all" >>"$messages"
+        printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
+        if [ -e "$product" ] && [ "$(identity)" != "${before[i]}" ]; then
+            made[i]=1
+            mine || touch -c -d "@${claimed[i]}" "$product"
+        fi
+    done
+    rm -f "$all"
+    case $status in
+    130 | 143) exit "$status" ;;
+    esac
+}
+
+# Makes those of the products I... that a queue can make together.
+make_queues() {
+    local i list program
+    local -A queue=()
+    for i; do
+        if [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ]; then
+            queue[${BASH_REMATCH[2]}]+=" $i"
+        fi
+    done
+    for program in ${queue[@]+"${!queue[@]}"}; do
+        read -ra list <<<"${queue[$program]}"
+        [ ${#list[@]} -eq 1 ] || make_queue "$program" "${list[@]}"
+    done
+}
+
+# Messages go to files of this process.
+mkdir -p "$OUT/log" || exit
+due=() claimed=() made=()
+for i in "${!products[@]}"; do
+    at "$i"
+    take_lock
+    claimed[i]=$since
+    if settled; then
+        ! mine || rm -f "$lock"
+    else
+        due+=("$i")
+    fi
+done
+[ ${#due[@]} -lt 2 ] || make_queues "${due[@]}"
+for i in ${due[@]+"${due[@]}"}; do
+    [ -n "${made[i]:-}" ] || make_one "$i"
+done
+exit 0
