@@ -159,10 +159,10 @@ END
     [ "$(awk '/^begin .* out.psf-..-0/ { n[$4]++ } END { print n[1], n[2], n[3] }' calls)" = '1 2 9' ]
     grep -q '^begin none out/frame-b2-0008.h5' calls
     # the record is of that product alone
-    sed -n '/^command:/,/^message:/p' out/frame-b1-0008.h5.failed >command
-    [ "$(grep -c fits2h5 command)" -eq 1 ]
-    grep -q '^    fits2h5 --reproducible in/b1_n1_0008.img |$' command
-    grep -q '^     *specx-extract .* -o out/frame-b1-0008.h5 out/psf-b1-0008.h5 -$' command
+    sed -n '/^command:/,/^message:/p' out/frame-b1-0008.h5.failed >again
+    [ "$(grep -c fits2h5 again)" -eq 1 ]
+    grep -q '^    fits2h5 --reproducible in/b1_n1_0008.img |$' again
+    grep -q '^     *specx-extract .* -o out/frame-b1-0008.h5 out/psf-b1-0008.h5 -$' again
     grep -qx 'because: out/frame-b1-0008.h5' out/sframe-b1-0008.h5.failed
     rm killed
     true | tee calls >bad

@@ -347,7 +347,8 @@ grid=6410,6470,0.8
         mv out-$n.h5 alone-$n.h5
     done
     # files first, and the others through pipes, with any names of these
-    specx-extract --reproducible -w $grid -f -o @<(printf 'out-%s.h5\n' b a c) psf.h5 <(cat b-image.h5) <(cat a-image.h5) psf.h5 <(cat c-image.h5)
+    printf 'out-%s.h5\n' b a c >list
+    specx-extract --reproducible -w $grid -f -o @list psf.h5 <(cat b-image.h5) <(cat a-image.h5) psf.h5 <(cat c-image.h5)
     for n in a b c; do cmp alone-$n.h5 out-$n.h5; done
     # in any place and form of -o, and of files
     specx-extract --reproducible -w $grid -o file.h5 psf.h5 a-image.h5

@@ -47,8 +47,9 @@ typedef struct {
 
 /* Opens the queue: finds the content of a program's inputs, and the products to make. skip_existing: exposures whose
  * target exists are counted and left out (--skip-existing; SPX_EUSAGE with --force, or with standard output).
- * SPX_EUSAGE where an @FILE has fewer names, where several have one target, a product would replace an input, a PSF has no image; SPX_EINPUT where
- * there is no image, no PSF or no frame. A file among several that cannot be read is an error of its own exposure. */
+ * SPX_EUSAGE where an @FILE has fewer names, where several have one target, a product would replace an input, a PSF has
+ * no image; SPX_EINPUT where there is no image, no PSF or no frame. A file among several that cannot be read is an
+ * error of its own exposure. */
 spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **q, spx_err *e);
 /* Images come with their read noise, where they have it. */
 void spx_queue_need_noise(spx_queue *q);
