@@ -24,7 +24,7 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "air", 0, NULL, o.air, "The wavelengths are in air"),
     SPX_OPTION(STRING, "simulated", 0, "MIN,MAX", o.simulated,
                "Make the lines of specx-sim --tellurics between these wavelengths, Angstrom in vacuum, without a file. "
-               "Those of water are made up"),
+               "For its images only: those of water are made up"),
     SPX_OPTION(DOUBLE, "step", 0, "ANGSTROM", o.step, "Step of these wavelengths", .min = 1e-3, .max = 1),
     {0}};
 
@@ -147,6 +147,9 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_transmission_write(file, &t, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
+    if (st == SPX_OK && o.simulated != NULL)
+        spx_warn("lines of water are made up, and those of oxygen rough: this table is for images of specx-sim. Real "
+                 "spectra need a table of real lines");
     spx_transmission_free(&t);
     return st;
 }
