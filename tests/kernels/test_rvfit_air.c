@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../must.h"
 #include "base/mem.h"
 #include "check.h"
 #include "common/setup_options.h"
@@ -25,15 +26,6 @@ static double seen[2 * REACH * FINE + 1]; /* d(x) of a bin, in steps of 1/FINE *
 static double row[NDIAG];                 /* of R */
 static double true_v[NSTAR];
 
-#define NEED(call)                                                                                                     \
-    do {                                                                                                               \
-        spx_err need_e = {0};                                                                                          \
-        if ((call) != SPX_OK) {                                                                                        \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, spx_err_text(&need_e));                                          \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 /* Light of a star per Angstrom, at rest. */
 static double light(double teff, double feh, double wave)
 {
@@ -46,9 +38,17 @@ static double light(double teff, double feh, double wave)
     return exp(-tau);
 }
 
-/* Cases: the table's own lines, Gaussians; lines of another shape, Lorentz profiles a third narrower than the table's;
- * and another list of them, with strengths that are 4 % off (rms) and a tenth, weak ones, that the table has not. */
-enum { SAME, SHAPE, LIST, NCASE };
+/* Cases: the table's own lines, Gaussians; lines of another shape, Lorentz profiles a quarter narrower than the
+ * table's; strengths that are 8 % off (rms); and a tenth of the lines, of optical depths up to 1.5, that the table has
+ * not. */
+enum { SAME, SHAPE, STRENGTHS, MISSING, NCASE };
+
+/* Most bias of velocities, in their errors at S/N 100, beside three times its statistical error; least and most chi^2 a
+ * pixel. Ten sets of lines and stars gave a bias of 0.06, 0.09, 0.09 and 0.44 rms, of which noise is 0.07, 0.09, 0.08
+ * and 0.21, and 1.04, 1.13, 1.07 and 2.3 for chi^2: lines that are missing move velocities and are seen, strengths and
+ * shapes hardly matter. Without an atmosphere in the model the spread is 9. */
+static const double MOST[NCASE] = {0.05, 0.1, 0.1, 1},
+                    CHISQ[NCASE][2] = {{0.9, 1.1}, {1.02, 1.3}, {0.95, 1.2}, {1.3, 4}};
 
 /* Optical depth of a species in a case, of the truth or the table. */
 static double depth(int species, double wave, int which, int table)
@@ -57,7 +57,9 @@ static double depth(int species, double wave, int which, int table)
     double tau = 0;
     for (int k = 0; k < NAIR; k++) {
         const double x = wave - air_at[species][k];
-        const double strength = which == LIST ? table ? k % 10 != 9 : 1 + 0.055 * sin(17.0 * k) : 1;
+        const double strength = table                ? which != MISSING || k % 10 != 9
+                                : which == STRENGTHS ? 1 + 0.113 * sin(17.0 * k + species)
+                                                     : 1;
         if (which != SHAPE && fabs(x) < 8 * sigma)
             tau += strength * air_tau[species][k] * exp(-0.5 * x * x / (sigma * sigma));
         else if (which == SHAPE && fabs(x) < 3)
@@ -108,7 +110,7 @@ static void make_sky(void)
         for (int k = 0; k < NAIR; k++) {
             /* one species in pairs with growing distances, the other anywhere; a band of a fifth */
             air_at[s][k] = s == 0 ? 6375 + 0.006 * k * k + 1.1 * (k % 2) : 6430 + 60 * uniform();
-            air_tau[s][k] = 30 * pow(uniform(), 2) * (k % 10 == 9 ? 0.05 : 1); /* weak ones are missing */
+            air_tau[s][k] = 30 * pow(uniform(), 2) * (k % 10 == 9 ? 0.05 : 1); /* weaker ones */
         }
 }
 
@@ -139,12 +141,13 @@ static void make_templates(spx_templates *t)
     spx_template_library lib = {
         .nwave = NLIB, .wavelength = wave, .ntemp = 20, .npar = 2, .params = par[0], .parname = {"teff", "feh"}};
     spx_template_job *job;
+    spx_err e = {0};
     size_t first, n;
-    NEED(spx_template_parse_setup("r:6330:6570:0.12:FWHM=0.35", &request, &need_e));
-    NEED(spx_template_begin(&lib, &cfg, &job, &need_e));
+    must(spx_template_parse_setup("r:6330:6570:0.12:FWHM=0.35", &request, &e) == SPX_OK, &e);
+    must(spx_template_begin(&lib, &cfg, &job, &e) == SPX_OK, &e);
     spx_template_range(job, &first, &n);
-    NEED(spx_template_add(job, 0, 20, flux + first, NLIB, &need_e));
-    NEED(spx_template_finish(job, t, NULL, &need_e));
+    must(spx_template_add(job, 0, 20, flux + first, NLIB, &e) == SPX_OK, &e);
+    must(spx_template_finish(job, t, NULL, &e) == SPX_OK, &e);
     spx_template_free(job);
     spx_free(wave);
     spx_free(flux);
@@ -246,15 +249,16 @@ static void fit(const spx_spectra *s, const spx_templates *t, const spx_transmis
     spx_rvfit_options o;
     spx_rvfit_input in = {.spectra = s, .setup = {&t->setup[0]}, .nrow = NSTAR};
     double *row_air = spx_alloc2(NSTAR, 3, sizeof *row_air, NULL);
+    spx_err e = {0};
     options(&o);
     o.transmission = air;
     if (air != NULL && found != NULL) {
-        NEED(spx_rvfit_fit_air(&in, &o, 1, group, NULL, NULL, found, &need_e));
+        must(spx_rvfit_fit_air(&in, &o, 1, group, NULL, NULL, found, &e) == SPX_OK, &e);
         for (size_t k = 0; k < NSTAR; k++)
             memcpy(row_air + 3 * k, found->value, 3 * sizeof *row_air);
         in.air = row_air;
     }
-    NEED(spx_rvfit_cpu(&in, &o, NULL, out, &need_e));
+    must(spx_rvfit_cpu(&in, &o, NULL, out, &e) == SPX_OK, &e);
     spx_free(row_air);
 }
 
@@ -302,11 +306,14 @@ int main(void)
         random_state = stars;
         make_spectra(&s, 1, which);
         make_table(&air, which);
-        fit(&s, &t, NULL, &r, NULL);
-        const double without = bias(&r, &clean, &spread, &error);
-        if (figures)
-            printf("case %d, not modelled: bias %.3f +- %.3f, spread %.3f\n", which, without, error, spread);
-        spx_rvfit_free(&r);
+        if (which == SAME) {
+            fit(&s, &t, NULL, &r, NULL);
+            const double without = bias(&r, &clean, &spread, &error);
+            if (figures)
+                printf("not modelled: bias %.3f +- %.3f, spread %.3f\n", without, error, spread);
+            CHECK(spread > 3, "an atmosphere that is not modelled spreads velocities by %.2f errors only", spread);
+            spx_rvfit_free(&r);
+        }
         fit(&s, &t, &air, &r, &found);
         b = bias(&r, &clean, &spread, &error);
         chi[2] = 0;
@@ -319,7 +326,9 @@ int main(void)
                 printf("    %s %.4f +- %.4f (%.1f)\n", k < 2 ? air.name[k] : "shift", found.value[k], found.err[k],
                        k < 2 ? STRENGTH[k] : SHIFT);
         }
-        CHECK(fabs(b) < 0.05 + 3 * error, "case %d: bias of velocities %.3f sigma", which, b);
+        CHECK(fabs(b) < MOST[which] + 3 * error && spread < (which == MISSING ? 2 : 1),
+              "case %d: bias of velocities %.3f sigma, spread %.2f", which, b, spread);
+        CHECK(chi[2] > CHISQ[which][0] && chi[2] < CHISQ[which][1], "case %d: chi^2 a pixel %.3f", which, chi[2]);
         for (int k = 0; k < 3 && which == SAME; k++) {
             const double want = k < 2 ? STRENGTH[k] : SHIFT;
             CHECK(fabs(found.value[k] - want) < 4 * found.err[k] + 0.02 * want,
