@@ -130,8 +130,8 @@ farthest() {
     fails_with 3 '*15 of 15 lines are at known wavelengths in air*--medium air*' \
         specx-psf --flat "$d/flat.h5" --lines air.txt "${at[@]}" -o no.h5 "$d/arc.h5"
     specx-psf -q --flat "$d/flat.h5" --lines air.txt --medium air "${cold[@]}" --bundles 10 -o psf.h5 "$d/arc.h5"
-    # one lamp, and a list of 0.003 Angstrom
-    farthest psf.h5 "$d/warm.h5" | awk '!($1 < 0.06) { print; exit 1 }'
+    # one lamp, and a list of 0.003 Angstrom: spots lie within 0.005 pixel, but GH-0-1 takes more of that place, 0.1 pixel
+    farthest psf.h5 "$d/warm.h5" | awk '!($1 < 0.15) { print; exit 1 }'
 }
 
 @test "few lines: the degree falls, which is said" {

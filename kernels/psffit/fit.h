@@ -105,6 +105,7 @@ typedef struct {
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [3][nl*nf][ny*nx]: root S, root f dS/dX, root f dS/dY of an exposure */
+    double *information;      /* Gauss-Newton matrix of the final pass, [ntheta][ntheta]; NULL: none */
     struct spx_pf_work *work; /* of normal.c */
     double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
     int reach;                /* fibres on either side whose spots overlap */
@@ -172,6 +173,8 @@ void spx_pf_first_weights(spx_pf_bundle *b, double epsilon);
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
 /* Background from what the spots leave. 0: no solution. */
 int spx_pf_background(spx_pf_bundle *b);
+/* Background from coefficients that are known, [nexp][3 nf + 1]. */
+void spx_pf_put_background(spx_pf_bundle *b, const double *coef);
 /* Variance of pixel k of an exposure under the model. */
 double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilon);
 
@@ -179,6 +182,8 @@ double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilo
 
 /* Fluxes of all spots, the light of the model, and chi squared. 0: a matrix is not positive definite. */
 int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
+/* Light of the spots with their fluxes, and chi squared of all pixels. */
+void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s);
 /* Memory that spx_pf_normal() keeps. */
 void spx_pf_work_free(struct spx_pf_work *w);
 /* Prior of a state, s->prior. */
@@ -188,6 +193,8 @@ size_t spx_pf_columns(const spx_pf_bundle *b);
 /* Gauss-Newton matrix H[n][n] (upper triangle) and gradient g[n] of the pass' columns with fluxes eliminated, priors
  * included. SPX_EIO: memory. *ok 0: a matrix is not finite. */
 spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e);
+/* The gradient alone, g[n]. SPX_EIO: memory. */
+spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e);
 /* Parameter of column k. *is_free: it is free in this pass. */
 size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free);
 /* Variances of fluxes, out[nspot], from the factors of the state. 0: not positive definite. */
@@ -200,9 +207,17 @@ typedef struct {
     double seconds;
 } spx_pf_run;
 
-/* Passes "place" to "clip" (stage 0), or those after lines were looked at (stage 1: "clip" when lines changed, and
- * "final"). */
-spx_status spx_pf_passes(spx_pf_bundle *b, int stage, int changed, int max_iterations, spx_pf_run *run, spx_err *e);
+/* Model that stage 0 has left, besides parameters. */
+typedef struct {
+    size_t nl, *row; /* lines on the CCD, rows of the camera's list */
+    double *flux;    /* [nexp][nl][nf] */
+    double *coef;    /* of the background, [nexp][3 nf + 1] */
+} spx_pf_model;
+
+/* Passes "place" to "clip" (model NULL), or those after lines were looked at: "final", which goes on from the model
+ * of the stage before, or, when lines have changed, "clip" before it. */
+spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int max_iterations, spx_pf_run *run,
+                         spx_err *e);
 
 /* ---- lines.c ---- */
 
@@ -248,6 +263,11 @@ typedef struct {
     /* out[3][n] = sum over the pixels [h][w] of v[3][...] times rows of d, [pixel][n]; v has stride nx */
     void (*project)(int h, int w, size_t n, const double *const v[3], int nx, const double *d, size_t dwidth,
                     double *out);
+    /* out[2 + active] = f sum over pixels of root rest dS/dq, q the place and the shape; rest is the bundle's as root,
+     * whose pixel at_pixel is (0,0) of the stamp */
+    void (*gradient)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
+                     const double *c, const double *spot, double flux, const float *root, const double *rest,
+                     long at_pixel, size_t width, double *out);
 } spx_pf_kernels;
 
 const spx_pf_kernels *spx_pf_kernels_find(void);

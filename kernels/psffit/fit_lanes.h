@@ -4,7 +4,7 @@
 
 #include "psffit/fit.h"
 
-enum { SIDE = 128, LOCAL = SPX_PF_MOST_LOCAL };
+enum { SIDE = 128, LOCAL = SPX_PF_MOST_LOCAL, ORDERS = SPX_PF_MOST_HERMITE + 3 };
 
 static void lanes_derive(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
                          const double *c, const double *spot, double flux, const double *vterm, const float *root,
@@ -115,4 +115,52 @@ static void lanes_project(int h, int w, size_t n, const double *const v[3], int 
     }
 }
 
-static const spx_pf_kernels SPX_KERNELS = {lanes_derive, lanes_project};
+static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
+                           const double *c, const double *spot, double flux, const float *root, const double *rest,
+                           long at_pixel, size_t width, double *out)
+{
+    const int nx = p->nx, ny = p->ny, side = p->deg + 1, orders = p->norder;
+    double t[ORDERS * SIDE] = {0}, r[SIDE] = {0}, m[ORDERS][ORDERS];
+    /* sum over rows first: t_j(x) = sum_y g_j(y) r(x, y), then m_ji = sum_x g_i(x) t_j(x) */
+    for (int y = at->y0; y < at->y1; y++) {
+        const float *w = root + at_pixel + y * (long)width;
+        const double *v = rest + at_pixel + y * (long)width;
+        for (int x = at->x0; x < at->x1; x++) /* clipped: derivative 0 */
+            r[x] = spot[y * nx + x] > 0 ? flux * w[x] * v[x] : 0;
+        for (int j = 0; j < orders; j++) {
+            const double g = gy[j * ny + y];
+            double *to = t + j * nx;
+#pragma omp simd
+            for (int x = 0; x < nx; x++)
+                to[x] += g * r[x];
+        }
+    }
+    for (int j = 0; j < orders; j++)
+        for (int i = 0; i < orders; i++) {
+            double sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int x = 0; x < nx; x++)
+                sum += t[j * nx + x] * gx[i * nx + x];
+            m[j][i] = sum;
+        }
+    /* d g_n / d X = g_{n+1} / sigma, d g_n / d sigma = (g_{n+2} + n g_n) / sigma */
+    double X = 0, Y = 0, sx = 0, sy = 0;
+    for (int j = 0; j < side; j++)
+        for (int i = 0; i < side; i++) {
+            const double f = c[i + side * j];
+            X += f * m[j][i + 1];
+            Y += f * m[j + 1][i];
+            sx += f * (m[j][i + 2] + i * m[j][i]);
+            sy += f * (m[j + 2][i] + j * m[j][i]);
+        }
+    out[0] = X / at->sigx;
+    out[1] = Y / at->sigy;
+    if (active > 0) {
+        out[2] = sx / at->sigx;
+        out[3] = sy / at->sigy;
+    }
+    for (int q = 2; q < active; q++)
+        out[2 + q] = m[(q - 1) / side][(q - 1) % side];
+}
+
+static const spx_pf_kernels SPX_KERNELS = {lanes_derive, lanes_project, lanes_gradient};

@@ -113,8 +113,7 @@ static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x
         a[k * n + k] += most > 0 ? FLOOR * most : 1;
 }
 
-/* Light of the spots, and chi squared of all pixels. */
-static void add_light(const spx_pf_bundle *b, spx_pf_state *s)
+void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)p->nx * (size_t)p->ny, n = p->height * b->width, per = b->nl * b->nf;
@@ -169,7 +168,7 @@ int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s)
                     return 0;
         }
     }
-    add_light(b, s);
+    spx_pf_draw(b, s);
     return isfinite(s->chi2);
 }
 
@@ -417,27 +416,6 @@ static spx_status derive_line(job *j, size_t line, patch *to, spx_err *e)
     return SPX_OK;
 }
 
-/* Gradient of the shape by a line's patch. */
-static void patch_gradient(job *j, const patch *a)
-{
-    const spx_pf_bundle *b = j->b;
-    const spx_pf_plan *p = b->p;
-    double *sum = j->square;
-    memset(sum, 0, j->ns * sizeof *sum);
-    for (long r = a->r0; r < a->r1; r++)
-        for (long c = a->c0; c < a->c1; c++) {
-            const double v = j->rest[(size_t)r * b->width + (size_t)c];
-            const double *d = a->d + ((size_t)(r - a->r0) * (size_t)(a->c1 - a->c0) + (size_t)(c - a->c0)) * j->ns;
-            if (v == 0)
-                continue;
-            for (size_t k = 0; k < j->ns; k++)
-                sum[k] += v * d[k];
-        }
-    for (int t = 0; t < p->nb; t++)
-        for (size_t k = 0; k < j->ns; k++)
-            j->g[b->shape0 + (size_t)t * j->ns + k] += b->line[a->line].term[t] * sum[k];
-}
-
 /* Adds D_a' D_b of two patches to the shape's block of h. */
 static void patch_pair(job *j, const patch *a, const patch *b)
 {
@@ -568,26 +546,37 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
             }
 }
 
-/* Gradient of the traces by the spots of a line. */
-static void trace_gradient(job *j, size_t line)
+/* Adds the gradient by the spots of a line to g. */
+static void line_gradient(job *j, size_t line)
 {
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
+    const size_t na = (size_t)p->na, active = (size_t)b->active;
+    double out[2 + SPX_PF_MOST_LOCAL], sum[SPX_PF_MOST_FIBRE * SPX_PF_MOST_LOCAL] = {0};
+    if (b->line[line].weak)
+        return;
     for (size_t i = 0; i < b->nf; i++) {
-        const size_t k = line * b->nf + i;
-        const spx_pf_at *at = &b->now.at[j->x * b->nl * b->nf + k];
+        const size_t s = (j->x * b->nl + line) * b->nf + i;
+        const spx_pf_at *at = &b->now.at[s];
+        if (at->y0 == at->y1)
+            continue;
+        j->k->gradient(p, b->active, at, b->now.gx + s * (size_t)(p->norder * p->nx),
+                       b->now.gy + s * (size_t)(p->norder * p->ny), b->now.c + s * (size_t)p->nc,
+                       b->now.spot + s * (size_t)(p->nx * p->ny), b->now.flux[s], b->px[j->x].root, j->rest,
+                       at->yc * (long)b->width + at->xc, b->width, out);
         for (int y = 0; y < 2; y++) {
-            const double *v = stamp_of(j, 1 + y, k);
-            double sum = 0;
-            for (int r = at->y0; r < at->y1; r++)
-                for (int c = at->x0; c < at->x1; c++)
-                    sum += v[r * p->nx + c] * j->rest[(at->yc + r) * (long)b->width + at->xc + c];
             chain to;
             chain_of(j, line, i, y, &to);
             for (size_t c = 0; c < to.n; c++)
-                j->g[to.at[c]] += sum * to.by[c];
+                j->g[to.at[c]] += out[y] * to.by[c];
         }
+        for (size_t a = 0; a < na; a++)
+            for (size_t q = 0; q < active; q++)
+                sum[a * active + q] += b->vterm[i * na + a] * out[2 + q];
     }
+    for (int t = 0; t < p->nb; t++)
+        for (size_t k = 0; k < j->ns; k++)
+            j->g[b->shape0 + (size_t)t * j->ns + k] += b->line[line].term[t] * sum[k];
 }
 
 /* Adds a group: its lines, and takes off what its fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
@@ -607,12 +596,9 @@ static spx_status add_group(job *j, const spx_pf_group *g, spx_err *e)
         st = derive_line(j, l, mine, e);
         if (st != SPX_OK)
             break;
-        if (!b->line[l].weak)
-            trace_gradient(j, l);
         if (j->ns == 0)
             continue;
         if (!b->line[l].weak) {
-            patch_gradient(j, mine);
             patch_pair(j, mine, mine);
             spots_by_patch(j, l, mine, g);
         }
@@ -727,6 +713,42 @@ static void find_slopes(spx_pf_bundle *b, size_t l)
     }
 }
 
+/* Gradient of an exposure; residuals of the rows with light, in which all spots are. */
+static void add_gradient(job *j)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_pixels *px = &b->px[j->x];
+    const size_t height = b->p->height;
+    const double *light = b->now.light + j->x * height * b->width;
+    for (size_t r = 0; r < height; r++)
+        for (size_t k = r * b->width; b->now.lit[j->x * height + r] && k < (r + 1) * b->width; k++)
+            j->rest[k] = px->goal[k] - px->root[k] * light[k];
+    for (size_t l = 0; l < b->nl; l++)
+        line_gradient(j, l);
+}
+
+static void find_all_slopes(spx_pf_bundle *b)
+{
+    for (size_t l = 0; l < b->nl; l++)
+        if (b->line[l].free > 0)
+            find_slopes(b, l);
+}
+
+spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
+{
+    job j = {.b = b, .k = spx_pf_kernels_find(), .n = spx_pf_columns(b), .ns = (size_t)(b->p->na * b->active), .g = g};
+    spx_status st = reserve(b, 0, b->p->height * b->width, 0, 0, e);
+    if (st != SPX_OK)
+        return st;
+    j.rest = b->work->rest;
+    find_all_slopes(b);
+    memset(g, 0, j.n * sizeof *g);
+    for (j.x = 0; j.x < b->p->nexp; j.x++)
+        add_gradient(&j);
+    (void)add_prior(b, b->now.theta, j.n, NULL, g);
+    return SPX_OK;
+}
+
 spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
@@ -740,9 +762,7 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     size_t most = 1;
     for (size_t k = 0; k < b->ngroup; k++)
         most = b->group[k].last - b->group[k].first > most ? b->group[k].last - b->group[k].first : most;
-    for (size_t l = 0; l < b->nl; l++)
-        if (b->line[l].free > 0)
-            find_slopes(b, l);
+    find_all_slopes(b);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
     spx_status st = reserve(b, most * b->nf * j.n, p->height * b->width, (j.ns + 1) * (j.ns + 1), j.nring, e);
@@ -753,10 +773,7 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         j.ring = b->work->ring;
     }
     for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
-        const spx_pf_pixels *px = &b->px[j.x];
-        const double *light = b->now.light + j.x * p->height * b->width;
-        for (size_t k = 0; k < p->height * b->width; k++)
-            j.rest[k] = px->goal[k] - px->root[k] * light[k];
+        add_gradient(&j);
         weigh_spots(b, &b->now, j.x, b->stamp);
         for (size_t k = 0; k < b->ngroup && st == SPX_OK; k++)
             st = add_group(&j, &b->group[k], e);

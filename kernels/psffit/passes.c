@@ -35,6 +35,11 @@ enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define UNCONVERGED 1e-3
 /* Relative fall of chi squared below which the background stays until the next pass. */
 #define STILL 1e-3
+/* A step that lowers chi squared by less than this part leaves the matrix nearly as it was: the next step has only a
+ * new gradient (chord method). */
+#define CHORD 0.02
+/* Part of the predicted fall below which a shorter step is tried, too. */
+#define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
  * ones than it has to have in the end, since these may be off. */
 #define SEEN 3.0
@@ -45,6 +50,7 @@ typedef struct {
     double *h, *g;    /* of all columns */
     double *a, *step; /* of those that are free */
     size_t *at;       /* [nfree] columns */
+    double lately;    /* relative fall of chi squared in this pass since the matrix was made; 1: there is none */
 } system_of;
 
 /* Step of the damped matrix, and the fall of chi squared that it predicts. 0: no solution. */
@@ -91,45 +97,74 @@ static int settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, int ba
     return 1;
 }
 
-/* One step. *fall: relative fall of chi squared, 0 when no trial is better; *gain: what the matrix predicted. */
-static spx_status step(spx_pf_bundle *b, system_of *s, double *damping, double *fall, double *gain, int *ok, spx_err *e)
+/* Moves by a part of the step of the matrix and gradient at hand. 1: chi squared has fallen, and the state is the new
+ * one. */
+static int try_step(spx_pf_bundle *b, const system_of *s, double part)
 {
-    *fall = *gain = 0;
+    memcpy(b->trial.theta, b->now.theta, b->ntheta * sizeof *b->now.theta);
+    for (size_t i = 0; i < s->nfree; i++) {
+        int is_free;
+        b->trial.theta[spx_pf_parameter(b, s->at[i], &is_free)] += part * s->step[i];
+    }
+    if (!evaluate(b, &b->trial) || !(b->trial.chi2 + b->trial.prior < b->now.chi2 + b->now.prior))
+        return 0;
+    const spx_pf_state kept = b->now;
+    b->now = b->trial;
+    b->trial = kept;
+    return 1;
+}
+
+/* New matrix and gradient, and the columns that are free. */
+static spx_status renew(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
+{
     s->n = spx_pf_columns(b);
     s->nfree = 0;
-    spx_status st = spx_pf_normal(b, s->h, s->g, ok, e);
-    if (st != SPX_OK || !*ok)
-        return st;
     for (size_t k = 0; k < s->n; k++) {
         int is_free;
         (void)spx_pf_parameter(b, k, &is_free);
         if (is_free)
             s->at[s->nfree++] = k;
     }
+    s->lately = 0;
+    return spx_pf_normal(b, s->h, s->g, ok, e);
+}
+
+/* One step, with the matrix of the step before where `chord` is not 0. A pass ends with falls below `stop`: where the
+ * matrix predicts less, one trial is enough. *fall: relative fall of chi squared, 0 when no trial is better; *gain:
+ * what the matrix predicted. */
+static spx_status step(spx_pf_bundle *b, system_of *s, int chord, double stop, double *damping, double *fall,
+                       double *gain, int *ok, spx_err *e)
+{
     const double before = b->now.chi2 + b->now.prior;
-    for (int trial = 0; trial < TRIALS; trial++) {
+    *fall = *gain = 0;
+    spx_status st = chord ? spx_pf_gradient(b, s->g, e) : SPX_OK;
+    for (int trial = 0; trial < TRIALS && st == SPX_OK; trial++) {
+        const int old = chord && trial == 0;
         double gained;
+        if (!old && trial == chord)
+            st = renew(b, s, ok, e);
+        if (st != SPX_OK || !*ok)
+            break;
         const int solved = solve(s, *damping, &gained);
-        if (trial == 0)
+        if (trial == 0 || trial == chord)
             *gain = solved ? gained / before : 0;
-        if (solved) {
-            memcpy(b->trial.theta, b->now.theta, b->ntheta * sizeof *b->now.theta);
-            for (size_t i = 0; i < s->nfree; i++) {
-                int is_free;
-                b->trial.theta[spx_pf_parameter(b, s->at[i], &is_free)] += s->step[i];
-            }
-        }
-        if (solved && evaluate(b, &b->trial) && b->trial.chi2 + b->trial.prior < before) {
-            const spx_pf_state kept = b->now;
-            b->now = b->trial;
-            b->trial = kept;
+        if (solved && try_step(b, s, 1)) {
             *fall = 1 - (b->now.chi2 + b->now.prior) / before;
+            /* part of the step at the minimum of the parabola through both ends: pixels that became negative are
+             * clipped, which the matrix does not know */
+            const double part = *gain / (2 * *gain - *fall);
+            if (*fall < POOR * *gain && *gain >= stop && try_step(b, s, part - 1))
+                *fall = 1 - (b->now.chi2 + b->now.prior) / before;
+            s->lately += *fall;
             *damping = fmax(*damping / FACTOR, 1e-9);
-            return SPX_OK;
+            break;
         }
-        *damping *= FACTOR;
+        if (solved && *gain < stop)
+            break;
+        if (!old)
+            *damping *= FACTOR;
     }
-    return SPX_OK;
+    return st;
 }
 
 /* Whether enough fibres show light to fit, at the places of the start: a dark bundle would go through all passes with
@@ -159,13 +194,16 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     const int clip = passes[pass].clip;
     const double epsilon = passes[pass].epsilon;
     double damping = DAMPING;
+    s->lately = 1;
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
     b->gauge = passes[pass].gauge;
-    int ok = spx_pf_spots(b, &b->now);
-    spx_status st = ok ? spx_pf_regroup(b, e) : SPX_OK;
+    int ok = 1;
+    spx_status st = spx_pf_regroup(b, e);
+    if (st == SPX_OK && pass == 0)
+        ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && ok)
-        ok = spx_pf_fluxes(b, &b->now) && settle(b, epsilon, clip, clip ? 1 : ROUNDS, 1);
+        ok = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, 1);
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == 0) {
@@ -174,12 +212,14 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         ok = lit && !failed;
     }
     while (st == SPX_OK && ok && run->niter < most) {
-        st = step(b, s, &damping, &fall, &gain, &ok, e);
+        const int chord = fall < CHORD;
+        st = step(b, s, chord, passes[pass].stop, &damping, &fall, &gain, &ok, e);
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
             break;
         ok = settle(b, epsilon, clip, 1, fall > STILL);
-        if (fall < passes[pass].stop)
+        /* a small step of an old matrix may be the matrix's fault */
+        if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
             break;
     }
     run->converged = fall <= 0 ? gain < UNCONVERGED : fall < passes[pass].stop;
@@ -187,29 +227,49 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     return st;
 }
 
-spx_status spx_pf_passes(spx_pf_bundle *b, int stage, int changed, int most, spx_pf_run *run, spx_err *e)
+/* Fluxes, background and weights: those of the model, or, when lines have changed, from the image again. 0: no
+ * solution. */
+static int resume(spx_pf_bundle *b, const spx_pf_model *model, int changed)
+{
+    int same = !changed && b->nl == model->nl;
+    for (size_t l = 0; l < b->nl && same; l++) /* a trace that has moved may take one over the edge of the CCD */
+        same = b->line[l].row == model->row[l];
+    if (!same) {
+        spx_pf_first_weights(b, passes[CLIP].epsilon);
+        return spx_pf_fluxes(b, &b->now) && settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
+    }
+    memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
+    spx_pf_put_background(b, model->coef);
+    spx_pf_draw(b, &b->now);
+    spx_pf_weights(b, passes[CLIP].epsilon, 1);
+    return 1;
+}
+
+spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int most, spx_pf_run *run,
+                         spx_err *e)
 {
     const double begin = spx_seconds();
     const size_t n = b->ntheta;
+    const int first = model == NULL ? 0 : changed ? CLIP : FINAL, end = model == NULL ? FINAL : FINAL + 1;
     system_of s = {.h = spx_alloc2(n, n, sizeof *s.h, e),
                    .g = spx_alloc(n, sizeof *s.g, e),
                    .a = spx_alloc2(n, n, sizeof *s.a, e),
                    .step = spx_alloc(n, sizeof *s.step, e),
                    .at = spx_alloc(n, sizeof *s.at, e)};
     spx_status st = s.h != NULL && s.g != NULL && s.a != NULL && s.step != NULL && s.at != NULL ? SPX_OK : SPX_EIO;
-    run->failed = 0;
-    if (st == SPX_OK) {
-        run->failed = !spx_pf_spots(b, &b->now);
-        if (!run->failed)
-            st = spx_pf_regroup(b, e);
-        spx_pf_first_weights(b, passes[stage == 0 ? 0 : CLIP].epsilon);
+    run->failed = st == SPX_OK && !spx_pf_spots(b, &b->now);
+    if (model == NULL)
+        spx_pf_first_weights(b, passes[0].epsilon);
+    else if (st == SPX_OK && !run->failed) {
+        st = spx_pf_regroup(b, e);
+        run->failed = st == SPX_OK && !resume(b, model, changed);
     }
-    if (stage > 0 && st == SPX_OK && !run->failed)
-        run->failed = !spx_pf_fluxes(b, &b->now) || !settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
-    for (int pass = stage == 0 ? 0 : changed ? CLIP : FINAL; pass < (stage == 0 ? FINAL : FINAL + 1); pass++)
-        if (st == SPX_OK && !run->failed) {
-            st = one_pass(b, pass, most, &s, run, e);
-        }
+    for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
+        st = one_pass(b, pass, most, &s, run, e);
+    if (st == SPX_OK && !run->failed && model != NULL && s.lately < STILL) {
+        b->information = s.h;
+        s.h = NULL;
+    }
     spx_free(s.h);
     spx_free(s.g);
     spx_free(s.a);

@@ -174,6 +174,7 @@ static spx_status take_lines(const spx_psffit_input *in, const spx_pf_plan *p, s
 /* What is kept of a bundle from stage to stage. */
 typedef struct {
     double *theta;
+    spx_pf_model model;
     spx_pf_run run;
     spx_pf_line_news *news; /* [camera's lines] */
     spx_pf_light *light;
@@ -237,6 +238,25 @@ static int is_asked_for(const camera *c, size_t number)
     return number >= c->o->bundle_first && number < c->o->bundle_last;
 }
 
+/* Parameters and model that stage 1 begins with. */
+static spx_status keep(const spx_pf_bundle *b, kept *to, spx_err *e)
+{
+    const size_t n = 3 * b->nf + 1;
+    if ((to->theta = spx_alloc(b->ntheta, sizeof *to->theta, e)) == NULL ||
+        (to->model.row = spx_alloc(b->nl, sizeof *to->model.row, e)) == NULL ||
+        (to->model.flux = spx_alloc(b->nspot, sizeof *to->model.flux, e)) == NULL ||
+        (to->model.coef = spx_alloc2(b->p->nexp, n, sizeof *to->model.coef, e)) == NULL)
+        return SPX_EIO;
+    memcpy(to->theta, b->now.theta, b->ntheta * sizeof *to->theta);
+    memcpy(to->model.flux, b->now.flux, b->nspot * sizeof *to->model.flux);
+    to->model.nl = b->nl;
+    for (size_t l = 0; l < b->nl; l++)
+        to->model.row[l] = b->line[l].row;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        memcpy(to->model.coef + x * n, b->px[x].coef, n * sizeof *to->model.coef);
+    return SPX_OK;
+}
+
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -248,12 +268,9 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     if (st == SPX_OK && b.nl == 0)
         k->run.failed = 1;
     if (st == SPX_OK && !k->run.failed)
-        st = spx_pf_passes(&b, stage, c->changed, c->o->max_iterations, &k->run, e);
+        st = spx_pf_passes(&b, stage > 0 ? &k->model : NULL, c->changed, c->o->max_iterations, &k->run, e);
     if (st == SPX_OK && !k->run.failed && stage == 0) {
-        if ((k->theta = spx_alloc(b.ntheta, sizeof *k->theta, e)) == NULL)
-            st = SPX_EIO;
-        else
-            memcpy(k->theta, b.now.theta, b.ntheta * sizeof *k->theta);
+        st = keep(&b, k, e);
         if (st == SPX_OK)
             st = spx_pf_unlisted(&b, &k->light, &k->nlight, e);
     }
@@ -707,6 +724,9 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         st = finish_psf(&c, e);
     for (size_t k = 0; c.bundle != NULL && k < c.nbundle; k++) {
         spx_free(c.bundle[k].theta);
+        spx_free(c.bundle[k].model.row);
+        spx_free(c.bundle[k].model.flux);
+        spx_free(c.bundle[k].model.coef);
         spx_free(c.bundle[k].news);
         spx_free(c.bundle[k].light);
         spx_free(c.bundle[k].shift);

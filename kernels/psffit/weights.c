@@ -192,10 +192,43 @@ static void add_row(const spx_pf_bundle *b, size_t x, size_t r, double *work, do
     }
 }
 
+/* Background of an exposure from its coefficients, and the goal. */
+static void fill_ground(spx_pf_bundle *b, spx_pf_pixels *px)
+{
+    const size_t height = b->p->height, wide = (size_t)b->p->nx + 2;
+    const double *coef = px->coef, constant = coef[3 * b->nf];
+    double t[3];
+    for (size_t r = 0; r < height; r++) {
+        double *to = px->ground + r * b->width;
+        row_terms(r, height, t);
+        for (size_t k = 0; k < b->width; k++)
+            to[k] = constant;
+        for (size_t i = 0; i < b->nf; i++) {
+            long first, lo, hi;
+            columns(b, px, i, r, &first, &lo, &hi);
+            const float *p = px->profile + (i * height + r) * wide - first;
+            const double level = coef[3 * i] * t[0] + coef[3 * i + 1] * t[1] + coef[3 * i + 2] * t[2];
+            for (long k = lo; k < hi; k++)
+                to[k] += level * p[k];
+        }
+        for (size_t k = r * b->width; k < (r + 1) * b->width; k++)
+            px->goal[k] = px->root[k] * (px->data[k] - px->ground[k]);
+    }
+}
+
+void spx_pf_put_background(spx_pf_bundle *b, const double *coef)
+{
+    const size_t n = 3 * b->nf + 1;
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        memcpy(b->px[x].coef, coef + x * n, n * sizeof *coef);
+        fill_ground(b, &b->px[x]);
+    }
+}
+
 int spx_pf_background(spx_pf_bundle *b)
 {
-    const size_t n = 3 * b->nf + 1, height = b->p->height, wide = (size_t)b->p->nx + 2;
-    double *a = spx_alloc(n * (n + 1) + 2 * b->width, sizeof *a, NULL), *rhs, *work, t[3];
+    const size_t n = 3 * b->nf + 1, height = b->p->height;
+    double *a = spx_alloc(n * (n + 1) + 2 * b->width, sizeof *a, NULL), *rhs, *work;
     if (a == NULL)
         return 0;
     rhs = a + n * n;
@@ -218,22 +251,7 @@ int spx_pf_background(spx_pf_bundle *b)
         if (!ok)
             break;
         memcpy(px->coef, rhs, n * sizeof *rhs);
-        for (size_t r = 0; r < height; r++) {
-            double *to = px->ground + r * b->width;
-            row_terms(r, height, t);
-            for (size_t k = 0; k < b->width; k++)
-                to[k] = rhs[n - 1];
-            for (size_t i = 0; i < b->nf; i++) {
-                long first, lo, hi;
-                columns(b, px, i, r, &first, &lo, &hi);
-                const float *p = px->profile + (i * height + r) * wide - first;
-                const double level = rhs[3 * i] * t[0] + rhs[3 * i + 1] * t[1] + rhs[3 * i + 2] * t[2];
-                for (long k = lo; k < hi; k++)
-                    to[k] += level * p[k];
-            }
-            for (size_t k = r * b->width; k < (r + 1) * b->width; k++)
-                px->goal[k] = px->root[k] * (px->data[k] - px->ground[k]);
-        }
+        fill_ground(b, px);
     }
     spx_free(a);
     return ok;
