@@ -573,7 +573,8 @@ static void find_continuum(size_t n, const double *x, const uint8_t *bad, double
 /* ---- quantities ---- */
 
 /* Prior of the fibres that are in use or have a star, and its posterior; rough: with the prior of the last pass, if
- * there is one: to find it takes longer than everything else here. */
+ * there is one, and without errors: to find these takes longer than everything else here. Fibres that are not worked on
+ * keep theirs, unless offsets of amplifiers need their scales. */
 static spx_status find_posterior(job *j, int rough, spx_err *e)
 {
     const size_t ns = j->in->nspec;
@@ -586,7 +587,8 @@ static spx_status find_posterior(job *j, int rough, spx_err *e)
                                 j->right, j->informs, j->o->nthreads, &j->found, e);
     }
     if (st == SPX_OK)
-        spx_sky_posterior(&j->found, j->info, j->right, j->w.p, j->w.cov);
+        spx_sky_posterior(&j->found, j->info, j->right, j->in->side == NULL ? j->w.active : NULL, j->w.p,
+                          rough ? NULL : j->w.cov);
     return st;
 }
 
@@ -699,19 +701,14 @@ static spx_status set_prior(job *j, spx_err *e)
     return SPX_OK;
 }
 
-/* Classes of bins by the mean view of the sky. */
-static spx_status classify(job *j, spx_err *e)
+/* Classes of bins by the mean view of the sky, mean[nwave]; work [2][nwave]. */
+static void classify(const job *j, const double *mean, double *work)
 {
     const size_t n = j->in->nwave;
-    double *mean = spx_alloc2(3, n, sizeof *mean, e), most = 0;
+    double *continuum = work, *sorted = work + n, most = 0;
     size_t good = 0;
-    if (mean == NULL)
-        return SPX_EIO;
-    double *continuum = mean + n, *sorted = continuum + n;
-    spx_status st = j->g->mean(j->g, &j->w, mean, e);
-    if (st == SPX_OK)
-        find_continuum(n, mean, j->w.bad, j->dark, continuum);
-    for (size_t k = 0; k < n && st == SPX_OK; k++)
+    find_continuum(n, mean, j->w.bad, j->dark, continuum);
+    for (size_t k = 0; k < n; k++)
         if (!j->w.bad[k]) {
             most = fmax(most, mean[k] - continuum[k]);
             sorted[good++] = mean[k];
@@ -737,7 +734,7 @@ static spx_status classify(job *j, spx_err *e)
         }
         bright = low;
     }
-    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+    for (size_t k = 0; k < n; k++) {
         const double line = mean[k] - continuum[k];
         if (j->w.bad[k])
             continue;
@@ -745,8 +742,6 @@ static spx_status classify(job *j, spx_err *e)
             (uint8_t)((line <= 0.01 * most ? 1 << SPX_SKY_OFF : 0) | (line > 0.1 * most ? 1 << SPX_SKY_ON : 0) |
                       (mean[k] >= bright ? 1 << SPX_SKY_TOP : 0));
     }
-    spx_free(mean);
-    return st;
 }
 
 /* Sums of chi2 into the product. */
@@ -808,9 +803,9 @@ static spx_status finish(job *j, spx_err *e)
 {
     const size_t ns = j->in->nspec, n = j->in->nwave, nd = j->in->ndiag;
     double *covariance = spx_alloc2(j->npair * nd, n, sizeof *covariance, e);
+    double *mean = spx_alloc2(3, n, sizeof *mean, e);
     spx_sky_chi2 *chi2 = spx_alloc(ns, sizeof *chi2, e);
-    spx_sky_sums *sums = spx_alloc(ns, sizeof *sums, e);
-    spx_status st = covariance != NULL && chi2 != NULL && sums != NULL ? SPX_OK : SPX_EIO;
+    spx_status st = covariance != NULL && mean != NULL && chi2 != NULL ? SPX_OK : SPX_EIO;
     for (size_t i = 0; i < ns && st == SPX_OK; i++) {
         const int sky = j->in->role[i] == SPX_SKY_FIBRE;
         j->w.active[i] = 1;
@@ -820,9 +815,13 @@ static spx_status finish(job *j, spx_err *e)
     if (st == SPX_OK)
         st = j->g->spectra(j->g, &j->w, e);
     if (st == SPX_OK)
-        st = classify(j, e);
-    if (st == SPX_OK)
+        st = j->g->mean(j->g, &j->w, mean, e);
+    if (st == SPX_OK && j->w.nq > 0 && j->g->begin_measure != NULL)
+        st = j->g->begin_measure(j->g, &j->w, e);
+    if (st == SPX_OK) {
+        classify(j, mean, mean + n);
         st = find_quantities(j, e);
+    }
     if (st == SPX_OK) {
         set_sides(j);
         st = j->g->normal(j->g, &j->w, j->a, j->y, e);
@@ -842,8 +841,8 @@ static spx_status finish(job *j, spx_err *e)
             j->out->wavelength[k] = j->in->wavelength[k] / (1 + j->out->mean_velocity / LIGHT);
     }
     spx_free(covariance);
+    spx_free(mean);
     spx_free(chi2);
-    spx_free(sums);
     return st;
 }
 

@@ -51,6 +51,9 @@ typedef struct spx_sky_engine {
     /* spx_sky_measure() of fibres by kind, of those with a star with all their bins: info[nspec][nq][nq],
      * right[nspec][nq]. */
     spx_status (*measure)(struct spx_sky_engine *g, const spx_sky_work *w, double *info, double *right, spx_err *e);
+    /* Begins that, and returns before it is done: measure() is the next to be called, with the same *w. NULL: measure()
+     * does all of it. */
+    spx_status (*begin_measure)(struct spx_sky_engine *g, const spx_sky_work *w, spx_err *e);
     /* Models of active fibres; sums[nspec] of them. */
     spx_status (*model)(struct spx_sky_engine *g, const spx_sky_work *w, double most, spx_sky_sums *sums, spx_err *e);
     /* Leaves out bins of active fibres, but for bad ones, with (d - m)^2 > limit^2 (1/w + (shift_error D1 c)^2), and no

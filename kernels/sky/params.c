@@ -21,7 +21,7 @@
  * where nothing is known. */
 static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
 
-enum { LANES = 8, AROUND = 25, ROUNDS = 12 };
+enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12 };
 /* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
 enum { TOGETHER = 32 };
 
@@ -138,6 +138,7 @@ static void multiply(size_t n, const double *restrict a, const double *restrict 
 typedef SPX_VECTOR(double, 8 * LANES) lanes;
 typedef SPX_VECTOR_ANY(double, 8 * LANES) lanes_any;
 typedef SPX_VECTOR(double, 32) four;
+typedef SPX_VECTOR_ANY(double, 32) four_any;
 
 /* sum[c] = x . y_c, y_c = y + c stride, c < 4: x is read once, and lanes of all four are added together. */
 SPX_CLONES
@@ -165,7 +166,10 @@ static void dots4(size_t n, const double *x, size_t stride, const double *y, dou
 SPX_CLONES
 static void dots(size_t n, const double *x, size_t count, size_t stride, const double *y, double *sum)
 {
-    for (size_t c = 0; c < count; c++) {
+    size_t first = 0;
+    for (; first + 4 <= count; first += 4)
+        dots4(n, x, stride, y + first * stride, sum + first);
+    for (size_t c = first; c < count; c++) {
         const double *yc = y + c * stride;
         lanes s = {0};
         for (size_t i = 0; i < n; i += LANES)
@@ -503,62 +507,50 @@ void spx_sky_physical(const spx_sky_terms *t, size_t nspec, const double *scale,
 }
 
 /* Values of the fibres that a prior is found of, in units of the error that is expected where nothing is known, and
- * what is known of the polynomials. */
+ * what is known of the polynomials. Arrays of fibres are [...][size], so that LANES of them are worked on together;
+ * those behind the last of the n have no weight. */
 typedef struct {
-    size_t n, nq, nterm, term[SPX_SKY_MOST + 1]; /* fibres, quantities, coefficients; first coefficient of each */
-    double *value, *variance;                    /* [n][nq], [n][nq][nq] */
-    const double **basis;                        /* [n] */
-    size_t nproduct;                             /* of two terms of the basis, u >= t */
-    double *product;                             /* [n][nproduct] b_u b_t at u (u + 1)/2 + t */
-    uint8_t *out;                                /* [n][nq] */
-    double *sort;                                /* [n] */
-    double *weight;                              /* [n][nq][nq] (V + diag(tau^2))^-1, of the last fit */
-    uint8_t *weighed;                            /* [n] 0: there is none */
+    size_t n, size, nq, nterm, term[SPX_SKY_MOST + 1]; /* fibres, and with those behind; coefficients, first of each */
+    double *value, *variance;                          /* [nq][size], [pairs][size] */
+    double *basis;                                     /* [SPX_SKY_PRIOR_TERMS][size] */
+    size_t nproduct;                                   /* of two terms of the basis, u >= t; a multiple of FOUR */
+    double *product;                                   /* [nproduct][size] b_u b_t at u (u + 1)/2 + t, then 0 */
+    double *out;                                       /* [nq][size] variance of a quantity that is left out, or 0 */
+    double *in;                                        /* [size] 1: a fibre */
+    double *weight;                                    /* [pairs][size] (V + diag(tau^2))^-1, of the last fit */
+    double *weighted;                                  /* [size] scratch */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
-    double *part, *sum;              /* [fibres / TOGETHER][npart()] sums, and theirs */
-    double *folded;                  /* see fold_covariance() */
-    int nthreads;
+    double *sum;                     /* [pairs][nproduct] sums of a fit, then the covariance of polynomials, folded */
 } sample;
 
-/* Pairs of quantities, q >= r, at q (q + 1)/2 + r. */
-static size_t npair(const sample *s)
+/* Pair of quantities, q >= r. */
+static size_t at_pair(size_t q, size_t r)
 {
-    return s->nq * (s->nq + 1) / 2;
+    return q >= r ? q * (q + 1) / 2 + r : r * (r + 1) / 2 + q;
 }
 
-/* Sums of a fit: of W_qr b_u b_t, and of (W p)_q b_u; or of a likelihood. */
-static size_t npart(const sample *s)
+static size_t npair(size_t nq)
 {
-    const size_t fit = npair(s) * s->nproduct + s->nq * SPX_SKY_PRIOR_TERMS, scatter = s->nq * (s->nq + 1);
-    return fit > scatter ? fit : scatter;
+    return nq * (nq + 1) / 2;
 }
 
-/* Adds what add() makes of each fibre to sum[count]. */
-static void add_fibres(const sample *s, size_t count, void (*add)(const sample *, size_t, double *), double *sum)
+static double sum_of(const four *sum)
 {
-    const size_t nchunk = (s->n + TOGETHER - 1) / TOGETHER, size = npart(s);
-#pragma omp parallel for schedule(static) num_threads(s->nthreads) if (s->nthreads > 1 && nchunk > 1)
-    for (size_t c = 0; c < nchunk; c++) {
-        double *part = s->part + c * size;
-        memset(part, 0, count * sizeof *part);
-        for (size_t i = c * TOGETHER; i < (c + 1) * TOGETHER && i < s->n; i++)
-            add(s, i, part);
-    }
-    for (size_t c = 0; c < nchunk; c++)
-        for (size_t k = 0; k < count; k++)
-            sum[k] += s->part[c * size + k];
+    const double *v = (const double *)sum;
+    return (v[0] + v[1]) + (v[2] + v[3]);
 }
 
 /* Square of the median deviation of quantity q from the median, as that of a normal distribution. */
 static double robust_variance(const sample *s, size_t q)
 {
+    double *sorted = s->weighted;
+    const double *value = s->value + q * s->size;
+    memcpy(sorted, value, s->n * sizeof *sorted);
+    const double median = spx_median(sorted, s->n);
     for (size_t i = 0; i < s->n; i++)
-        s->sort[i] = s->value[i * s->nq + q];
-    const double median = spx_median(s->sort, s->n);
-    for (size_t i = 0; i < s->n; i++)
-        s->sort[i] = fabs(s->value[i * s->nq + q] - median);
-    const double sigma = 1.4826 * spx_median(s->sort, s->n);
+        sorted[i] = fabs(value[i] - median);
+    const double sigma = 1.4826 * spx_median(sorted, s->n);
     return sigma * sigma;
 }
 
@@ -571,9 +563,15 @@ static double polynomial(size_t nterm, const double *basis, const double *a)
     return sum;
 }
 
-static double residual(const sample *s, size_t i, size_t q)
+#define AT(array, row) (*(four_any *)((array) + (row)*s->size + i))
+
+/* Values of fibres i ... less the polynomial of quantity q. */
+static inline __attribute__((always_inline)) void residual(const sample *s, size_t i, size_t q, four *r)
 {
-    return s->value[i * s->nq + q] - polynomial(s->term[q + 1] - s->term[q], s->basis[i], s->a + s->term[q]);
+    four sum = AT(s->value, q);
+    for (size_t u = 0; u < s->term[q + 1] - s->term[q]; u++)
+        sum -= s->a[s->term[q] + u] * AT(s->basis, u);
+    *r = sum;
 }
 
 /* Place of b_u b_t among the products. */
@@ -598,93 +596,134 @@ static size_t count_products(size_t nq, const size_t *term)
     return most * (most + 1) / 2;
 }
 
-/* W = (V + diag(tau^2))^-1 of a fibre; a quantity that is left out has a variance without bound. */
-static void weigh(const sample *s, size_t i)
+/* W = (V + diag(tau^2))^-1 of all fibres, by V = L D L^T; 0 where that is none. */
+SPX_CLONES
+static void weigh(const sample *s)
 {
     const size_t nq = s->nq;
-    double v[SPX_SKY_MOST * SPX_SKY_MOST];
-    memcpy(v, s->variance + i * nq * nq, nq * nq * sizeof *v);
-    for (size_t q = 0; q < nq; q++)
-        v[q * nq + q] += s->tau2[q] + (s->out[i * nq + q] ? NO_WEIGHT : 0);
-    s->weighed[i] = (uint8_t)invert(nq, v, s->weight + i * nq * nq);
-}
-
-/* What a fibre gives to B^T W B and B^T W p: see npart(). */
-static void add_equations(const sample *s, size_t i, double *sum)
-{
-    const size_t nq = s->nq, nproduct = s->nproduct;
-    const double *b = s->basis[i], *product = s->product + i * nproduct, *w = s->weight + i * nq * nq;
-    double *a = sum + npair(s) * nproduct;
-    weigh(s, i);
-    if (!s->weighed[i])
-        return;
-    for (size_t q = 0; q < nq; q++) {
-        double wp = 0;
-        for (size_t r = 0; r < nq; r++)
-            wp += w[q * nq + r] * s->value[i * nq + r];
-        for (size_t r = 0; r <= q; r++, sum += nproduct)
-            multiply_add(nproduct, w[q * nq + r], product, sum);
-        for (size_t u = 0; u < s->term[q + 1] - s->term[q]; u++)
-            a[q * SPX_SKY_PRIOR_TERMS + u] += wp * b[u];
+    for (size_t i = 0; i < s->size; i += FOUR) {
+        four l[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], k[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], d[SPX_SKY_MOST];
+        const four nothing = {0};
+        four in = AT(s->in, 0);
+        for (size_t j = 0; j < nq; j++) {
+            const four own = AT(s->variance, at_pair(j, j)) + s->tau2[j] + AT(s->out, j);
+            four pivot = own;
+            for (size_t t = 0; t < j; t++)
+                pivot -= l[at_pair(j, t)] * l[at_pair(j, t)] * d[t];
+            in = SPX_CHOOSE(pivot > 1e-13 * own, in, nothing);
+            d[j] = SPX_CHOOSE(pivot > 1e-13 * own, pivot, nothing + 1);
+            const four inverse = 1 / d[j];
+            for (size_t r = j + 1; r < nq; r++) {
+                four sum = AT(s->variance, at_pair(r, j));
+                for (size_t t = 0; t < j; t++)
+                    sum -= l[at_pair(r, t)] * l[at_pair(j, t)] * d[t];
+                l[at_pair(r, j)] = sum * inverse;
+            }
+            for (size_t c = 0; c < j; c++) { /* L^-1 */
+                four sum = -l[at_pair(j, c)];
+                for (size_t t = c + 1; t < j; t++)
+                    sum -= l[at_pair(j, t)] * k[at_pair(t, c)];
+                k[at_pair(j, c)] = sum;
+            }
+            k[at_pair(j, j)] = nothing + 1;
+        }
+        for (size_t j = 0; j < nq; j++)
+            d[j] = in / d[j];
+        for (size_t q = 0; q < nq; q++)
+            for (size_t r = 0; r <= q; r++) {
+                four sum = {0};
+                for (size_t t = q; t < nq; t++)
+                    sum += k[at_pair(t, q)] * k[at_pair(t, r)] * d[t];
+                AT(s->weight, at_pair(q, r)) = sum;
+            }
     }
 }
 
-/* Polynomials by generalised least squares. */
+/* W p of quantity q of all fibres, into s->weighted. */
+SPX_CLONES
+static void weigh_values(const sample *s, size_t q)
+{
+    for (size_t i = 0; i < s->size; i += FOUR) {
+        four sum = AT(s->weight, at_pair(q, 0)) * AT(s->value, 0);
+        for (size_t r = 1; r < s->nq; r++)
+            sum += AT(s->weight, at_pair(q, r)) * AT(s->value, r);
+        AT(s->weighted, 0) = sum;
+    }
+}
+
+/* Inverse of a positive definite matrix g[n][n] by its factor (spx_small_factor()), which becomes that of L. */
+static void invert_factored(size_t n, double *g, double *inverse)
+{
+    for (size_t j = 0; j < n; j++) {
+        double *row = g + j * n;
+        const double own = 1 / row[j];
+        for (size_t c = 0; c < j; c++) {
+            double sum = 0;
+            for (size_t t = c; t < j; t++)
+                sum += row[t] * g[t * n + c];
+            inverse[c] = -own * sum;
+        }
+        memcpy(row, inverse, j * sizeof *row);
+        row[j] = own;
+    }
+    memset(inverse, 0, n * n * sizeof *inverse);
+    for (size_t t = 0; t < n; t++)
+        for (size_t q = 0; q <= t; q++)
+            multiply_add(t + 1, g[t * n + q], g + t * n, inverse + q * n);
+}
+
+/* Polynomials by generalised least squares: B^T W B a = B^T W p. */
 static void fit_polynomials(sample *s)
 {
     const size_t nq = s->nq, np = s->nterm;
-    const double *sum = s->sum, *right = s->sum + npair(s) * s->nproduct;
-    memset(s->sum, 0, npart(s) * sizeof *s->sum);
-    add_fibres(s, npart(s), add_equations, s->sum);
+    weigh(s);
     memset(s->normal, 0, np * np * sizeof *s->normal);
     for (size_t q = 0; q < nq; q++) {
         const size_t of_q = s->term[q], nu = s->term[q + 1] - of_q;
-        for (size_t u = 0; u < nu; u++)
-            s->a[of_q + u] = right[q * SPX_SKY_PRIOR_TERMS + u] + (u == 0 ? s->expected[q] : 0);
-        for (size_t r = 0; r <= q; r++, sum += s->nproduct)
+        weigh_values(s, q);
+        dots(s->size, s->weighted, nu, s->size, s->basis, s->a + of_q);
+        s->a[of_q] += s->expected[q];
+        for (size_t r = 0; r <= q; r++) {
+            double *sum = s->sum + at_pair(q, r) * s->nproduct;
+            dots(s->size, s->weight + at_pair(q, r) * s->size, s->nproduct, s->size, s->product, sum);
             for (size_t u = 0; u < nu; u++)
                 for (size_t t = 0; t < s->term[r + 1] - s->term[r]; t++)
                     s->normal[(of_q + u) * np + s->term[r] + t] = sum[at_product(u, t)];
+        }
         for (size_t u = 0; u < nu; u++)
             s->normal[(of_q + u) * (np + 1)] += 1;
     }
     (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
     spx_small_solve(np, s->normal, s->a);
-    memset(s->covariance, 0, np * np * sizeof *s->covariance);
-    for (size_t u = 0; u < np; u++) {
-        s->covariance[u * np + u] = 1;
-        spx_small_solve(np, s->normal, s->covariance + u * np);
-    }
+    invert_factored(np, s->normal, s->covariance);
 }
 
 /* Leaves quantities out that are beyond 4 sqrt(e^2 + tau^2); how many are in goes to used[nq].
  * 0: as before. */
+SPX_CLONES
 static int leave_out(sample *s, size_t *used)
 {
     const size_t nq = s->nq;
     int changed = 0;
     for (size_t q = 0; q < nq; q++) {
         size_t in = 0;
-        for (size_t i = 0; i < s->n; i++) {
-            const double v = s->variance[(i * nq + q) * nq + q] + s->tau2[q], r = residual(s, i, q);
-            const int out = !(r * r <= 16 * v);
-            if (out != s->out[i * nq + q]) {
-                changed = 1;
-                s->weighed[i] = 2;
+        for (size_t i = 0; i < s->size; i += FOUR) {
+            four r;
+            residual(s, i, q, &r);
+            const four nothing = {0}, v = AT(s->variance, at_pair(q, q)) + s->tau2[q], before = AT(s->out, q);
+            const four out = SPX_CHOOSE(r * r <= 16 * v, nothing, nothing + NO_WEIGHT);
+            AT(s->out, q) = out;
+            for (size_t l = 0; l < FOUR && i + l < s->n; l++) {
+                changed |= out[l] != before[l];
+                in += !(out[l] > 0);
             }
-            s->out[i * nq + q] = (uint8_t)out;
-            in += !out;
         }
-        for (size_t i = 0; i < s->n && in == 0;
-             i++) { /* two fibres that contradict each other: the scatter is theirs */
-            s->out[i * nq + q] = 0;
-            s->weighed[i] = 2;
-        }
+        if (in == 0) /* two fibres that contradict each other: the scatter is theirs */
+            memset(s->out + q * s->size, 0, s->size * sizeof *s->out);
         used[q] = in > 0 ? in : s->n;
     }
-    for (size_t i = 0; i < s->n; i++)
-        if (s->weighed[i] == 2)
-            weigh(s, i);
+    if (changed)
+        weigh(s);
     return changed;
 }
 
@@ -692,7 +731,7 @@ static int leave_out(sample *s, size_t *used)
  * folded[nproduct][pairs of quantities] gets what belongs to each product of two terms. */
 static void fold_covariance(size_t nq, const size_t *term, const double *e, size_t nproduct, double *folded)
 {
-    const size_t np = term[nq], pairs = nq * (nq + 1) / 2;
+    const size_t np = term[nq], pairs = npair(nq);
     memset(folded, 0, nproduct * pairs * sizeof *folded);
     for (size_t q = 0, pair = 0; q < nq; q++)
         for (size_t r = 0; r <= q; r++, pair++)
@@ -704,7 +743,7 @@ static void fold_covariance(size_t nq, const size_t *term, const double *e, size
 /* B E B^T, [nq][nq]: covariance of the polynomials at a fibre. */
 static void polynomial_covariance(size_t nq, size_t nproduct, const double *product, const double *folded, double *cov)
 {
-    const size_t pairs = nq * (nq + 1) / 2;
+    const size_t pairs = npair(nq);
     double sum[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
     for (size_t k = 0; k < nproduct; k++)
         multiply_add(pairs, product[k], folded + k * pairs, sum);
@@ -713,39 +752,42 @@ static void polynomial_covariance(size_t nq, size_t nproduct, const double *prod
             cov[q * nq + r] = cov[r * nq + q] = sum[pair];
 }
 
-/* What a fibre gives to the gradient of the restricted likelihood of tau^2, [nq], and to its expected curvature,
- * [nq][nq] behind it, both doubled. */
-static void add_likelihood(const sample *s, size_t i, double *sum)
-{
-    const size_t nq = s->nq;
-    const double *w = s->weight + i * nq * nq;
-    double of[SPX_SKY_MOST], cov[SPX_SKY_MOST * SPX_SKY_MOST], *curvature = sum + nq;
-    if (!s->weighed[i])
-        return;
-    for (size_t q = 0; q < nq; q++)
-        of[q] = residual(s, i, q);
-    polynomial_covariance(nq, s->nproduct, s->product + i * s->nproduct, s->folded, cov);
-    for (size_t q = 0; q < nq; q++) {
-        double wr = 0, fitted = 0; /* W r; W B cov B^T W */
-        for (size_t r = 0; r < nq; r++) {
-            double with = 0;
-            wr += w[q * nq + r] * of[r];
-            for (size_t t = 0; t < nq; t++)
-                with += cov[r * nq + t] * w[q * nq + t];
-            fitted += w[q * nq + r] * with;
-            curvature[q * nq + r] += w[q * nq + r] * w[q * nq + r];
-        }
-        sum[q] += wr * wr - w[q * nq + q] + fitted;
-    }
-}
-
-/* With the weights of the last fit: gradient[nq] and, behind it, curvature[nq][nq]. */
+/* Gradient of the restricted likelihood of tau^2, gradient[nq], and behind it its expected curvature [nq][nq], both
+ * doubled; with the weights of the last fit. */
+SPX_CLONES
 static void likelihood(const sample *s, double *gradient)
 {
-    const size_t count = s->nq * (s->nq + 1);
-    memset(gradient, 0, count * sizeof *gradient);
-    fold_covariance(s->nq, s->term, s->covariance, s->nproduct, s->folded);
-    add_fibres(s, count, add_likelihood, gradient);
+    const size_t nq = s->nq, pairs = npair(nq);
+    four sum[SPX_SKY_MOST] = {0}, square[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
+    fold_covariance(nq, s->term, s->covariance, s->nproduct, s->sum);
+    for (size_t i = 0; i < s->size; i += FOUR) {
+        four of[SPX_SKY_MOST], w[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], cov[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2];
+        for (size_t q = 0; q < nq; q++)
+            residual(s, i, q, &of[q]);
+        for (size_t pair = 0; pair < pairs; pair++) {
+            w[pair] = AT(s->weight, pair);
+            cov[pair] = AT(s->product, 0) * s->sum[pair];
+            for (size_t k = 1; k < s->nproduct; k++)
+                cov[pair] += AT(s->product, k) * s->sum[k * pairs + pair];
+            square[pair] += w[pair] * w[pair];
+        }
+        for (size_t q = 0; q < nq; q++) {
+            four wr = {0}, fitted = {0}; /* W r; W B cov B^T W */
+            for (size_t r = 0; r < nq; r++) {
+                four with = {0};
+                wr += w[at_pair(q, r)] * of[r];
+                for (size_t t = 0; t < nq; t++)
+                    with += cov[at_pair(r, t)] * w[at_pair(q, t)];
+                fitted += w[at_pair(q, r)] * with;
+            }
+            sum[q] += wr * wr - w[at_pair(q, q)] + fitted;
+        }
+    }
+    for (size_t q = 0; q < nq; q++) {
+        gradient[q] = sum_of(&sum[q]);
+        for (size_t r = 0; r < nq; r++)
+            gradient[nq + q * nq + r] = sum_of(&square[at_pair(q, r)]);
+    }
 }
 
 /* tau^2 by restricted maximum likelihood, one step of Fisher's scoring. Those at 0 that would be negative stay.
@@ -814,72 +856,75 @@ static void find_prior(sample *s, size_t *used)
         widen_scatter(s);
 }
 
-static spx_status make_sample(sample *s, size_t nspec, spx_err *e)
+/* Those of the fibres whose own data tell all quantities, in units of `unit`[nq]: what they tell, p and cov of each of
+ * the fibres where good[nspec]. */
+static spx_status make_sample(const spx_sky_prior *prior, const double *unit, const uint8_t *good, const double *p,
+                              const double *cov, sample *s, spx_err *e)
 {
-    s->value = spx_alloc2(nspec, s->nq, sizeof *s->value, e);
-    s->variance = spx_alloc2(nspec, s->nq * s->nq, sizeof *s->variance, e);
-    s->basis = spx_alloc(nspec, sizeof *s->basis, e);
-    s->out = spx_alloc2(nspec, s->nq, sizeof *s->out, e);
-    s->sort = spx_alloc(nspec, sizeof *s->sort, e);
-    s->weight = spx_alloc2(nspec, s->nq * s->nq, sizeof *s->weight, e);
-    s->weighed = spx_alloc(nspec, sizeof *s->weighed, e);
-    return s->value != NULL && s->variance != NULL && s->basis != NULL && s->out != NULL && s->sort != NULL &&
-                   s->weight != NULL && s->weighed != NULL
-               ? SPX_OK
-               : SPX_EIO;
+    const size_t nq = s->nq;
+    for (size_t i = 0; i < prior->nspec; i++)
+        s->n += good[i];
+    s->size = (s->n + LANES - 1) / LANES * LANES;
+    s->value = spx_alloc2(2 * nq + 2 * npair(nq) + SPX_SKY_PRIOR_TERMS + 2, s->size, sizeof *s->value, e);
+    if (s->value == NULL)
+        return SPX_EIO;
+    s->variance = s->value + nq * s->size;
+    s->basis = s->variance + npair(nq) * s->size;
+    s->out = s->basis + SPX_SKY_PRIOR_TERMS * s->size;
+    s->in = s->out + nq * s->size;
+    s->weight = s->in + s->size;
+    s->weighted = s->weight + npair(nq) * s->size;
+    for (size_t q = 0; q < nq; q++) /* those behind the last have a matrix that has an inverse */
+        for (size_t i = s->n; i < s->size; i++)
+            s->variance[at_pair(q, q) * s->size + i] = 1;
+    for (size_t i = 0, to = 0; i < prior->nspec; i++) {
+        if (!good[i])
+            continue;
+        s->in[to] = 1;
+        for (size_t q = 0; q < nq; q++) {
+            s->value[q * s->size + to] = p[i * nq + q] / unit[q];
+            for (size_t r = 0; r <= q; r++)
+                s->variance[at_pair(q, r) * s->size + to] = cov[(i * nq + q) * nq + r] / (unit[q] * unit[r]);
+        }
+        for (size_t u = 0; u < SPX_SKY_PRIOR_TERMS; u++)
+            s->basis[u * s->size + to] = prior->basis[i * SPX_SKY_PRIOR_TERMS + u];
+        to++;
+    }
+    return SPX_OK;
 }
 
 static spx_status make_coefficients(sample *s, spx_err *e)
 {
     s->normal = spx_alloc2(s->nterm + 1, s->nterm, sizeof *s->normal, e);
     s->covariance = spx_alloc2(s->nterm, s->nterm, sizeof *s->covariance, e);
-    s->product = spx_alloc2(s->n, s->nproduct, sizeof *s->product, e);
-    s->part = spx_alloc2(s->n / TOGETHER + 3, npart(s), sizeof *s->part, e);
-    if (s->normal == NULL || s->covariance == NULL || s->product == NULL || s->part == NULL)
+    s->product = spx_alloc2(s->nproduct, s->size, sizeof *s->product, e);
+    s->sum = spx_alloc2(npair(s->nq), s->nproduct, sizeof *s->sum, e);
+    if (s->normal == NULL || s->covariance == NULL || s->product == NULL || s->sum == NULL)
         return SPX_EIO;
     s->a = s->normal + s->nterm * s->nterm;
-    s->sum = s->part + (s->n / TOGETHER + 1) * npart(s);
-    s->folded = s->sum + npart(s);
-    for (size_t i = 0; i < s->n; i++)
-        make_products(s->nproduct, s->basis[i], s->product + i * s->nproduct);
+    for (size_t k = 0, u = 0; k < count_products(s->nq, s->term); u++)
+        for (size_t t = 0; t <= u; t++, k++)
+            multiply(s->size, s->basis + u * s->size, s->basis + t * s->size, s->product + k * s->size);
     return SPX_OK;
 }
 
 static void free_sample(sample *s)
 {
     spx_free(s->value);
-    spx_free(s->variance);
-    spx_free(s->basis);
-    spx_free(s->out);
-    spx_free(s->sort);
-    spx_free(s->weight);
-    spx_free(s->weighed);
     spx_free(s->normal);
     spx_free(s->covariance);
     spx_free(s->product);
-    spx_free(s->part);
+    spx_free(s->sum);
 }
 
-/* Fibres whose own data tell all quantities, in units of `unit`[nq]. */
-static void collect(const double *info, const double *right, const uint8_t *use, const spx_sky_prior *prior,
-                    const double *unit, sample *s)
+/* What the fibres' own data tell: p[nspec][nq], cov[nspec][nq][nq]; good[nspec]: 1 where that is all quantities. */
+static void estimate_all(size_t nspec, size_t nq, const double *info, const double *right, const uint8_t *use,
+                         int nthreads, double *p, double *cov, uint8_t *good)
 {
-    const size_t nq = s->nq, nspec = prior->nspec;
-#pragma omp parallel for schedule(static) num_threads(s->nthreads) if (s->nthreads > 1 && nspec > TOGETHER)
+#pragma omp parallel for schedule(static) num_threads(nthreads) if (nthreads > 1 && nspec > TOGETHER)
     for (size_t i = 0; i < nspec; i++)
-        s->weighed[i] = (use == NULL || use[i]) && spx_sky_estimate(nq, info + i * nq * nq, right + i * nq,
-                                                                    s->value + i * nq, s->variance + i * nq * nq);
-    for (size_t i = 0; i < nspec; i++) {
-        double *p = s->value + s->n * nq, *cov = s->variance + s->n * nq * nq;
-        if (!s->weighed[i])
-            continue;
-        for (size_t q = 0; q < nq; q++) {
-            p[q] = s->value[i * nq + q] / unit[q];
-            for (size_t r = 0; r < nq; r++)
-                cov[q * nq + r] = s->variance[(i * nq + q) * nq + r] / (unit[q] * unit[r]);
-        }
-        s->basis[s->n++] = prior->basis + i * SPX_SKY_PRIOR_TERMS;
-    }
+        good[i] = (use == NULL || use[i]) &&
+                  spx_sky_estimate(nq, info + i * nq * nq, right + i * nq, p + i * nq, cov + i * nq * nq);
 }
 
 /* Hands the prior out in its own units; its covariance is the sample's. */
@@ -908,26 +953,32 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
                               const double *info, const double *right, const uint8_t *use, int nthreads,
                               spx_sky_prior *prior, spx_err *e)
 {
-    sample s = {.nq = spx_sky_count(t), .nthreads = nthreads > 0 ? nthreads : 1};
+    sample s = {.nq = spx_sky_count(t)};
+    const size_t nq = s.nq;
     double unit[SPX_SKY_MOST];
     degree = degree > SPX_SKY_DEGREE ? SPX_SKY_DEGREE : degree;
-    *prior = (spx_sky_prior){.nspec = nspec, .nq = s.nq, .nthreads = s.nthreads};
-    prior->mean = spx_alloc2(nspec, s.nq, sizeof(double), e);
+    *prior = (spx_sky_prior){.nspec = nspec, .nq = nq, .nthreads = nthreads > 0 ? nthreads : 1};
+    prior->mean = spx_alloc2(nspec, nq, sizeof(double), e);
     prior->basis = spx_alloc2(nspec, SPX_SKY_PRIOR_TERMS, sizeof(double), e);
-    spx_status st = prior->mean != NULL && prior->basis != NULL ? make_sample(&s, nspec, e) : SPX_EIO;
+    double *p = spx_alloc2(nspec, nq + nq * nq, sizeof *p, e);
+    uint8_t *good = spx_alloc(nspec, sizeof *good, e);
+    spx_status st = prior->mean != NULL && prior->basis != NULL && p != NULL && good != NULL ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
         for (size_t i = 0; i < nspec; i++)
             spx_legendre(place[i], SPX_SKY_PRIOR_TERMS, prior->basis + i * SPX_SKY_PRIOR_TERMS);
-        for (size_t q = 0; q < s.nq; q++) {
+        for (size_t q = 0; q < nq; q++) {
             unit[q] = spx_sky_expected_error(t, step, q);
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
         }
-        collect(info, right, use, prior, unit, &s);
+        estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);
+        st = make_sample(prior, unit, good, p, p + nspec * nq, &s, e);
+    }
+    if (st == SPX_OK) {
         const size_t most = s.n > 0 ? (s.n - 1) / 5 : 0;
-        for (size_t q = 0; q < s.nq; q++)
+        for (size_t q = 0; q < nq; q++)
             s.term[q + 1] = s.term[q] + 1 + (q < t->nt ? 0 : most < degree ? most : degree);
-        s.nterm = s.term[s.nq];
-        s.nproduct = count_products(s.nq, s.term);
+        s.nterm = s.term[nq];
+        s.nproduct = (count_products(nq, s.term) + FOUR - 1) / FOUR * FOUR;
         st = make_coefficients(&s, e);
     }
     if (st == SPX_OK) {
@@ -935,6 +986,8 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         hand_out(unit, &s, prior);
     }
     free_sample(&s);
+    spx_free(p);
+    spx_free(good);
     if (st != SPX_OK)
         spx_sky_prior_free(prior);
     return st;
@@ -990,7 +1043,8 @@ static void add_product(size_t nq, const double *a, const double *b, double *to)
                 to[q * nq + r] += a[q * nq + t] * b[t * nq + r];
 }
 
-void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov)
+void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, const uint8_t *use,
+                       double *p, double *cov)
 {
     enum { PAIRS = SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2, PRODUCTS = SPX_SKY_PRIOR_TERMS * (SPX_SKY_DEGREE + 2) / 2 };
     const size_t nq = prior->nq, nspec = prior->nspec;
@@ -1003,7 +1057,12 @@ void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const dou
     for (size_t i = 0; i < nspec; i++) {
         double ct[SPX_SKY_MOST * SPX_SKY_MOST], poly[SPX_SKY_MOST * SPX_SKY_MOST];
         double product[PRODUCTS], of[SPX_SKY_MOST * SPX_SKY_MOST] = {0}, transposed[SPX_SKY_MOST * SPX_SKY_MOST];
-        predict(prior, i, info, right, p + i * nq, cov + i * nq * nq, ct);
+        double own[SPX_SKY_MOST * SPX_SKY_MOST];
+        if (use != NULL && !use[i])
+            continue;
+        predict(prior, i, info, right, p + i * nq, cov != NULL ? cov + i * nq * nq : own, ct);
+        if (cov == NULL)
+            continue;
         make_products(nproduct, prior->basis + i * SPX_SKY_PRIOR_TERMS, product);
         polynomial_covariance(nq, nproduct, product, folded, poly);
         add_product(nq, ct, poly, of);

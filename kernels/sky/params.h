@@ -108,8 +108,9 @@ void spx_sky_prior_free(spx_sky_prior *prior);
 /* Posterior of each fibre, p = C (V^-1 p + T mean), C = (V^-1 + T)^-1, T = diag(1/tau^2): p[nspec][K], and its
  * covariance cov[nspec][K][K] = C + C T E T C, E: covariance of the polynomials. That is the best linear prediction,
  * with its error, also of fibres that the polynomial was found of: their own data count once. Fibres without
- * information have the prior. */
-void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, double *p, double *cov);
+ * information have the prior. Of fibres with use[i] != 0 (NULL: all); the others' stay. cov NULL: not asked for. */
+void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, const uint8_t *use,
+                       double *p, double *cov);
 
 /* Covariances of posteriors whose means over fibres with use[i] != 0 are fixed (spx_sky_gauge()): those of p_i less the
  * mean of p_j over these fibres. Errors of p_i and p_j have in common C_i (i = j) and X_i cov X_j^T, X_i = C_i T B_i,

@@ -291,9 +291,9 @@ static void prior(void)
     CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, 1, &found, &e) == SPX_OK &&
               spx_sky_prior_find(&TERMS, 0.8, 4, FIBRES, place, info, right, NULL, 3, &three, &e) == SPX_OK,
           "%s", spx_err_text(&e));
-    spx_sky_posterior(&three, info, right, p, cov);
+    spx_sky_posterior(&three, info, right, NULL, p, cov);
     memcpy(other, cov, FIBRES * 16 * sizeof *other);
-    spx_sky_posterior(&found, info, right, p, cov);
+    spx_sky_posterior(&found, info, right, NULL, p, cov);
     CHECK(memcmp(found.mean, three.mean, FIBRES * NQ * sizeof(double)) == 0 &&
               memcmp(found.tau, three.tau, sizeof found.tau) == 0 &&
               memcmp(other, cov, FIBRES * 16 * sizeof *other) == 0,
@@ -387,7 +387,7 @@ static void joint(void)
     CHECK(spx_sky_prior_find(&TERMS, 0.8, 2, FIBRES, place, info, right, NULL, 1, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
     CHECK(found.nterm == TERM, "%zu coefficients, not %d", found.nterm, TERM);
-    spx_sky_posterior(&found, info, right, p, cov);
+    spx_sky_posterior(&found, info, right, NULL, p, cov);
     memcpy(before, cov, sizeof cov);
     CHECK(spx_sky_gauge_errors(&found, info, use, cov, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (size_t q = 0, at = FIBRES * NQ; q < NQ; q++) {
@@ -447,7 +447,7 @@ static void nothing(size_t fibres, int measured)
     CHECK(spx_sky_measure(&f, fibres, c, NULL, d, w, kind, info, right, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_sky_prior_find(&TERMS, 0.8, 4, fibres, place, info, right, NULL, 1, &found, &e) == SPX_OK, "%s",
           spx_err_text(&e));
-    spx_sky_posterior(&found, info, right, p, cov);
+    spx_sky_posterior(&found, info, right, NULL, p, cov);
     for (size_t i = 0; i < fibres; i++)
         for (size_t q = 0; q < 4; q++) {
             const double error = spx_sky_expected_error(&TERMS, 0.8, q);
