@@ -18,6 +18,8 @@ namespace
  * time; warps of a block at most; and what added to itself is still off any tile. */
 enum { TILE_BYTES = 58 << 10, TILE_ROWS = 24, TILE_PIXELS = 8, TILE_BINS = 2, TILE_WARPS = 13, NOWHERE = INT_MIN / 2 };
 
+const char TOO_WIDE[] = "bundles of %d columns are too wide for the device: use {device} cpu";
+
 /* Rows of tiles. Their length keeps lanes that work on neighbouring pixels of a spot out of each other's banks. */
 void cut_tiles(params &k)
 {
@@ -247,7 +249,7 @@ void fit(const params &k, size_t most_shared, slot *s)
     const size_t bytes = sizeof(double) * (size_t)k.tile_rows * (size_t)k.row;
     const int apart = (k.nl + k.reach) / (k.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
     if (bytes > most_shared)
-        spx::fail("bundles of %d columns are too wide for the device: use {device} cpu", k.wide);
+        spx::fail(TOO_WIDE, k.wide);
     zero(s, k.chi2, (size_t)k.nshare * k.lanes * k.n * sizeof(double));
     find_tiles(k, 0, s);
     fit_kernel<<<dim3(k.ntile, k.nbundle), (apart + turns - 1) / turns * WARP, bytes, s->stream>>>(k);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "extract/cuda/chi2.cuh"
+#include "extract/cuda/reject.cuh"
 #include "extract/cuda/spots.cuh"
 #include "extract/cuda/sqrt.cuh"
 #include "extract/cuda/staging.cuh"
@@ -147,6 +148,7 @@ void fill_context(context *c, int device)
          {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
         spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
     spx::check(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
+    spx::check(cudaFuncSetAttribute(render_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
     spx::check(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
                "kernel");
     spx::check(stream(&c->upload, high), "stream");

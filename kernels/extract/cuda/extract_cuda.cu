@@ -308,7 +308,7 @@ spx_status search_piece(const call &job, int which, size_t i)
     std::vector<char> solved((size_t)k.nbundle);
     for (int b = 0; b < k.nbundle; b++)
         solved[b] = (job.why_host[w.first + b] = why_host(t, b)) == 0;
-    hit_search hits(k, v, s, t);
+    hit_search hits(k, v, job.c->shared, s, t);
     hits.run(solved);
     hits.collect(job.found + w.first, t.bin_state);
     const size_t nwave = job.p->job->nwave;

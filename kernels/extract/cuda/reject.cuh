@@ -27,14 +27,16 @@ namespace
 {
 
 enum {
-    BEYOND = 2,      /* rows of a window before the CCD, and behind it */
-    PART_MOST = 128, /* bins of a run that are worked on together at most, else there are parts */
-    PART_BINS = 96,  /* of that many at most, and of PART_LEAST at least */
-    PART_LEAST = 64,
+    BEYOND = 2,     /* rows of a window before the CCD, and behind it */
+    PART_MOST = 64, /* bins of a run that are worked on together at most, else there are parts */
+    PART_BINS = 48, /* of that many at most, and of PART_LEAST at least */
+    PART_LEAST = 32,
     RUN_THREADS = 256, /* of the block that cuts the bins of a bundle into runs */
     PIXEL_THREADS = 256,
+    FIND_ROWS = 4, /* rows of a window that a block looks at */
     RENEW_WARPS = 4,
-    RUN_BLOCKS = 4, /* blocks for the bins of a part */
+    LIST_BLOCKS = 2048, /* blocks at most of kernels that go through a list */
+    RUN_BLOCKS = 3,     /* blocks for the bins of a part */
     MOST_RUN_STEPS = 100
 };
 
@@ -52,7 +54,7 @@ struct search {
     int scratch_rows;          /* of a bundle */
     double *model;
     float *data, *ivar, *free;        /* ivar: with nothing rejected; free: 1 - leverage */
-    unsigned char *flag, *mark;       /* SPX_REJECT_...; mark: MARKED, ... */
+    unsigned char *flag;              /* SPX_REJECT_... */
     unsigned char *dirty;             /* [nbundle][high] rows with another model, or others rejected, and around */
     int *row_begin, *row_end;         /* [high][lanes] bins that touch a row: first, and one past the last */
     double *first, *diagonal, *whole; /* [n][lanes] diagonal of M at first and now, seen at first */
@@ -60,19 +62,26 @@ struct search {
     double *untied;                   /* [n][lanes] element of M with the next bin, where they are tied: without that */
     double *inverse;                  /* [n][m + 1][lanes] of the fibres' own blocks */
     double *scratch;                  /* [scratch_rows][lanes] L^-1 r */
-    unsigned char *touched, *tied;    /* [n][lanes] bins to get new equations; tied to the next */
-    unsigned char *around, *run;      /* [nbundle][n] bins near these; the same in runs */
+    int *tile_begin, *tile_end;       /* as in the workspace, of tiles of windows */
+    unsigned char *tied;              /* [n][lanes] tied to the next */
+    unsigned *touched;                /* [n][lanes] bits: bins to get new equations, */
+    unsigned char *near;              /* [nbundle][n] bins of which any fibre's are, */
+    int *ntouched;                    /* [1] and their number, */
+    unsigned *bin;                    /* [n][lanes] and a list of them, but for those whose ties are others */
+    size_t touched_bytes;             /* of these, but for the list */
+    unsigned char *run;               /* [nbundle][n] bins near these, in runs */
     unsigned char *busy;              /* [nbundle][nseg] segments with such bins */
     run_part *part;                   /* [nbundle][most_parts] */
     int *nrun, *npart;                /* [nbundle] */
     int *parts_of;                    /* [nbundle][most_runs] */
     double *sums, *scalar;            /* [nbundle][most_runs][sums_of()], [4] */
     int *ready, *stuck;               /* [nbundle][most_runs] */
-    int *active, *count, *state;      /* [nbundle] takes part; pixels found; RUNS_... */
+    int *active, *state;              /* [nbundle] takes part; RUNS_... */
+    int *count;                       /* [nbundle + 1] pixels that were found, and, in the end, of all bundles */
+    unsigned long long *found;        /* [nbundle][npixel] a list of them: twice the place, 1 more for a strong one */
     unsigned *list;                   /* [nbundle][npixel] in the place of `free`: pixels of the frame, in the end */
 };
 
-enum { MARKED = 1, MARKED_STRONG = 2 };
 enum { RUNS_DONE, RUNS_BUSY, RUNS_FAILED };
 enum { FIND_NEW, FIND_BACK, FIND_SPILLED, FIND_OUTSIDE };
 
@@ -85,6 +94,12 @@ __device__ __host__ inline size_t sums_of(const params &k, const search &v)
 __device__ __host__ inline int run_gap(const params &k)
 {
     return (int)spx_reject_apart((size_t)k.depth);
+}
+
+/* Tiles of a window. */
+__device__ __host__ inline int window_tiles(const params &k, const search &v)
+{
+    return (v.high + k.tile_rows - 1) / k.tile_rows;
 }
 
 void lay_out_search(arena &m, params &k, search &v)
@@ -103,7 +118,6 @@ void lay_out_search(arena &m, params &k, search &v)
     v.free = m.take<float>(nb * v.npixel);
     v.list = (unsigned *)v.free;
     v.flag = m.take<unsigned char>(nb * v.npixel);
-    v.mark = m.take<unsigned char>(nb * v.npixel);
     v.dirty = m.take<unsigned char>(nb * v.high);
     v.row_begin = m.take<int>(v.high * lanes);
     v.row_end = m.take<int>(v.high * lanes);
@@ -115,9 +129,15 @@ void lay_out_search(arena &m, params &k, search &v)
     v.untied = m.take<double>(row);
     v.inverse = m.take<double>(row * (k.m + 1));
     v.scratch = m.take<double>((size_t)v.scratch_rows * lanes);
-    v.touched = m.take<unsigned char>(row);
+    v.tile_begin = m.take<int>((size_t)window_tiles(k, v) * lanes);
+    v.tile_end = m.take<int>((size_t)window_tiles(k, v) * lanes);
     v.tied = m.take<unsigned char>(row);
-    v.around = m.take<unsigned char>(nb * n);
+    const size_t before = m.used;
+    v.touched = m.take<unsigned>((row + 31) / 32);
+    v.near = m.take<unsigned char>(nb * n);
+    v.ntouched = m.take<int>(1);
+    v.touched_bytes = m.used - before;
+    v.bin = m.take<unsigned>(row);
     v.run = m.take<unsigned char>(nb * n);
     v.busy = m.take<unsigned char>(nb * k.nseg);
     v.part = m.take<run_part>(nb * v.most_parts);
@@ -129,7 +149,8 @@ void lay_out_search(arena &m, params &k, search &v)
     v.ready = m.take<int>(nb * v.most_runs);
     v.stuck = m.take<int>(nb * v.most_runs);
     v.active = m.take<int>(nb);
-    v.count = m.take<int>(nb);
+    v.count = m.take<int>(nb + 1);
+    v.found = m.take<unsigned long long>(nb * v.npixel);
     v.state = m.take<int>(nb);
 }
 
@@ -155,25 +176,28 @@ __global__ void windows_kernel(params k, search v)
     v.ivar[at] = weight;
     v.data[at] = weight > 0.0f ? k.data[y * k.ccd_nx + x] : 0.0f;
     v.model[at] = 0.0;
-    v.flag[at] = v.mark[at] = 0;
+    v.flag[at] = 0;
 }
 
 /* What the bins of a trace that cover a row have there. */
 struct row_of_trace {
     int y, column, begin, end; /* row of the CCD; bins */
-    int x0, x1;                /* columns that these cover */
 
-    /* Rows of a window; only bins of which each() is true count for the columns. */
-    template <class EACH>
-    __device__ row_of_trace(const params &k, const search &v, int window_row, int column_, EACH each)
+    __device__ row_of_trace(const params &k, const search &v, int window_row, int column_)
         : y(window_row - BEYOND), column(column_), begin(v.row_begin[(size_t)window_row * k.lanes + column_]),
-          end(v.row_end[(size_t)window_row * k.lanes + column_]), x0(INT_MAX), x1(INT_MIN)
+          end(v.row_end[(size_t)window_row * k.lanes + column_])
     {
+    }
+    /* Columns x0 .. x1 - 1 that they cover. */
+    __device__ void columns(const params &k, int *x0, int *x1) const
+    {
+        *x0 = INT_MAX;
+        *x1 = INT_MIN;
         for (int bin = begin; bin < end; bin++)
-            if (covers(k, bin) && each(bin)) {
+            if (covers(k, bin)) {
                 const int xc = k.at[(size_t)bin * k.lanes + column].xc;
-                x0 = min(x0, xc);
-                x1 = max(x1, xc + k.nx);
+                *x0 = min(*x0, xc);
+                *x1 = max(*x1, xc + k.nx);
             }
     }
     __device__ bool covers(const params &k, int bin) const
@@ -212,10 +236,12 @@ template <int M> __global__ void leverage_kernel(params k, search v, int beside)
     const int column = trace_beside(k, beside), row = window_row(v), b = blockIdx.z;
     if (column < 0 || row < 0)
         return;
-    const row_of_trace t(k, v, row, column, [](int) { return true; });
+    const row_of_trace t(k, v, row, column);
+    int x0, x1;
+    t.columns(k, &x0, &x1);
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
     const double *inverse = v.inverse + column;
-    for (int x = t.x0 + (int)threadIdx.x; x < t.x1; x += blockDim.x) {
+    for (int x = x0 + (int)threadIdx.x; x < x1; x += blockDim.x) {
         double sum = 0.0, back[M + 1] = {};
         int flag = 0;
         bool lit;
@@ -228,9 +254,8 @@ template <int M> __global__ void leverage_kernel(params k, search v, int beside)
             double other = inverse[bin * lrow] * a;
             if constexpr (M > 0) {
 #pragma unroll
-                for (int d = 1; d <= M; d++)
-                    if (back[d] != 0.0)
-                        other += 2.0 * inverse[(bin - d) * lrow + d * lanes] * back[d];
+                for (int d = 1; d <= M; d++) /* without a branch, so that all are on their way together */
+                    other += 2.0 * inverse[max(bin - d, 0) * lrow + d * lanes] * back[d];
 #pragma unroll
                 for (int d = M; d >= 2; d--)
                     back[d] = back[d - 1];
@@ -260,54 +285,108 @@ __global__ void free_kernel(params k, search v)
     v.model[at] = 0.0;
 }
 
-/* Adds A step to the model in rows that are dirty. */
-__global__ void render_kernel(params k, search v, int beside)
+/* Adds the steps of the bins of a trace, as far as there are any, to a tile, one after another; the next one's pixels
+ * are on their way meanwhile. `spot`: this lane's first pixel of the trace's first bin. */
+__device__ void add_steps(const params &k, const search &v, const tile &t, int column, int begin, int end,
+                          const double *spot)
 {
-    const int column = trace_beside(k, beside), row = window_row(v), b = blockIdx.z;
-    if (column < 0 || row < 0 || !v.active[b] || !v.dirty[(size_t)b * v.high + row])
-        return;
-    const double *step = v.step + column;
-    const row_of_trace t(k, v, row, column, [&](int bin) { return step[(size_t)bin * k.lanes] != 0.0; });
-    for (int x = t.x0 + (int)threadIdx.x; x < t.x1; x += blockDim.x) {
-        double sum = 0.0;
-        bool lit;
-        for (int bin = t.begin; bin < t.end; bin++) {
-            const double s = step[(size_t)bin * k.lanes];
-            if (s != 0.0)
-                sum += s * t.light(k, bin, x, &lit);
+    const int lane = threadIdx.x % WARP;
+    for (int bin0 = begin; bin0 < end; bin0 += WARP) {
+        const double mine = bin0 + lane < end ? v.step[(size_t)(bin0 + lane) * k.lanes + column] : 0.0;
+        const int place = mine != 0.0 ? t.place(k, bin0 + lane, end, column) : (int)NOWHERE;
+        double ahead[PIXELS];
+        unsigned left = __ballot_sync(FULL, place != NOWHERE);
+        const auto fetch = [&]() {
+            const int j = __ffs((int)left) - 1;
+            t.fetch(spot + (size_t)(bin0 + j) * k.lanes * k.npix, __shfl_sync(FULL, place, j), ahead);
+        };
+        if (left != 0)
+            fetch();
+        while (left != 0) {
+            const int j = __ffs((int)left) - 1, here = __shfl_sync(FULL, place, j);
+            const double step = __shfl_sync(FULL, mine, j);
+            double now[PIXELS];
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++)
+                now[i] = ahead[i];
+            left &= left - 1;
+            if (left != 0)
+                fetch();
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++)
+                if (t.has(here + t.offset[i]))
+                    t.at[here + t.offset[i]] = fma(step, now[i], t.at[here + t.offset[i]]);
+            __syncwarp();
         }
-        const int wx = x - k.x0[b];
-        if (wx >= 0 && wx < k.wide)
-            v.model[b * v.npixel + (size_t)row * k.wide + wx] += sum;
     }
 }
 
-/* Marks pixels, and counts them. Thread (pixel, bundle). */
+/* Adds A step to the model in rows that are dirty: one block a tile of a window, as fit_kernel(). Shared memory:
+ * [tile_rows][row]. */
+__global__ void __launch_bounds__(TILE_WARPS *WARP, 2) render_kernel(params k, search v)
+{
+    extern __shared__ double shared[];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP, b = blockIdx.y;
+    const int row0 = (int)blockIdx.x * k.tile_rows, rows = min(k.tile_rows, v.high - row0);
+    bool any = false;
+    for (int r = threadIdx.x; r < rows && v.active[b]; r += blockDim.x)
+        any |= v.dirty[(size_t)b * v.high + row0 + r] != 0;
+    if (!__syncthreads_or(any))
+        return;
+    const int *begin = v.tile_begin + blockIdx.x * k.lanes + b * k.nl;
+    const int *end = v.tile_end + blockIdx.x * k.lanes + b * k.nl;
+    tile t = {shared, k.tile_rows * k.row, row0 - BEYOND, k.x0[b], {}};
+    for (int i = threadIdx.x; i < t.size; i += blockDim.x)
+        shared[i] = 0.0;
+    for (int first = 0; first < k.npix; first += PIXELS * WARP) {
+        t.begin_part(k, first);
+        for (int beside = 0; beside <= k.reach; beside++) {
+            __syncthreads();
+            for (int f = beside + warp * (k.reach + 1); f < k.nl; f += warps * (k.reach + 1)) {
+                const int column = b * k.nl + f;
+                if (k.fibre[column] >= 0)
+                    add_steps(k, v, t, column, begin[f], end[f], k.spot + (size_t)column * k.npix + first + lane);
+            }
+        }
+    }
+    __syncthreads();
+    double *model = v.model + b * v.npixel + (size_t)row0 * k.wide;
+    for (int i = threadIdx.x; i < rows * k.wide; i += blockDim.x)
+        model[i] += shared[i / k.wide * k.row + i % k.wide];
+}
+
+/* Finds pixels, and counts them: block (rows, bundle). */
 __global__ void find_kernel(params k, search v, int what)
 {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int b = blockIdx.y, row = (int)(i / k.wide), y = row - BEYOND;
+    const int b = blockIdx.y, row0 = BEYOND + (int)blockIdx.x * FIND_ROWS, lane = threadIdx.x % WARP;
     if (!v.active[b])
         return;
-    int mark = 0;
-    if (i < v.npixel && y >= k.y0[b] && y < k.y1[b] && (what != FIND_NEW || v.dirty[(size_t)b * v.high + row])) {
-        const spx_reject_window w = window_of(k, v, b);
-        bool found;
-        if (what == FIND_NEW)
-            found = spx_reject_is_new(&w, i);
-        else if (what == FIND_BACK)
-            found = spx_reject_comes_back(&w, i);
-        else if (what == FIND_SPILLED)
-            found = spx_reject_is_spilled_on(&w, i);
-        else
-            found = spx_reject_is_outside(&w, i);
+    const spx_reject_window w = window_of(k, v, b);
+    for (int first = 0; first < FIND_ROWS * k.wide; first += PIXEL_THREADS) {
+        const int at = first + (int)threadIdx.x, row = row0 + at / k.wide, y = row - BEYOND;
+        const size_t i = (size_t)row0 * k.wide + at;
+        bool found = false;
+        if (at < FIND_ROWS * k.wide && y >= k.y0[b] && y < k.y1[b] &&
+            (what != FIND_NEW || v.dirty[(size_t)b * v.high + row])) {
+            if (what == FIND_NEW)
+                found = spx_reject_is_new(&w, i);
+            else if (what == FIND_BACK)
+                found = spx_reject_comes_back(&w, i);
+            else if (what == FIND_SPILLED)
+                found = spx_reject_is_spilled_on(&w, i);
+            else
+                found = spx_reject_is_outside(&w, i);
+        }
+        const unsigned all = __ballot_sync(FULL, found);
+        int place = 0;
+        if (all != 0 && lane == 0) {
+            atomicAdd(&v.count[b], __popc(all));
+            place = atomicAdd(&v.count[k.nbundle], __popc(all));
+        }
+        place = __shfl_sync(FULL, place, 0) + __popc(all & ((1u << lane) - 1));
         if (found)
-            v.mark[b * v.npixel + i] = mark =
-                what == FIND_NEW && spx_reject_is_strong(&w, i) ? MARKED | MARKED_STRONG : MARKED;
+            v.found[place] = 2 * (b * v.npixel + i) + (unsigned)(what == FIND_NEW && spx_reject_is_strong(&w, i));
     }
-    const int n = __syncthreads_count(mark != 0);
-    if (threadIdx.x == 0 && n > 0)
-        atomicAdd(&v.count[b], n);
 }
 
 /* Which of the rejected pixels are strong: what was may have been another's light. Thread (pixel, bundle). */
@@ -322,36 +401,42 @@ __global__ void strong_kernel(params k, search v)
     *flag = (unsigned char)((*flag & ~SPX_REJECT_IS_STRONG) | (spx_reject_is_strong(&w, i) ? SPX_REJECT_IS_STRONG : 0));
 }
 
-/* Rejects the marked pixels, or takes them back; bins whose spots cover them are touched. Thread (pixel, bundle), and a
- * warp for each that is marked. */
+/* A bin's equations are to be made anew: whether nobody has said so before. */
+__device__ bool touch(const params &k, const search &v, size_t i)
+{
+    v.near[(i % k.lanes / k.nl) * k.n + i / k.lanes] = 1;
+    return !(atomicOr(&v.touched[i / 32], 1u << i % 32) >> i % 32 & 1);
+}
+
+__device__ bool is_touched(const search &v, size_t i)
+{
+    return v.touched[i / 32] >> i % 32 & 1;
+}
+
+/* Rejects the pixels that were found, or takes them back; bins whose spots cover them are touched. A warp each. */
 __global__ void apply_kernel(params k, search v, bool back)
 {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int b = blockIdx.y, lane = threadIdx.x % WARP;
-    if (!v.active[b])
-        return;
-    const size_t at = b * v.npixel + i;
-    const int mark = i < v.npixel ? v.mark[at] : 0;
-    if (mark != 0) {
-        v.mark[at] = 0;
-        if (back)
-            v.flag[at] &= (unsigned char)~(SPX_REJECT_HIT | SPX_REJECT_IS_STRONG);
-        else
-            v.flag[at] |= mark & MARKED_STRONG ? SPX_REJECT_HIT | SPX_REJECT_IS_STRONG : SPX_REJECT_HIT;
-    }
-    for (unsigned left = __ballot_sync(FULL, mark != 0); left != 0; left &= left - 1) {
-        const size_t pixel = i - lane + (__ffs((int)left) - 1);
-        const int row = (int)(pixel / k.wide), x = (int)(pixel % k.wide) + k.x0[b];
+    const int lane = threadIdx.x % WARP, warps = (int)(gridDim.x * blockDim.x / WARP), n = v.count[k.nbundle];
+    for (int j = (int)((blockIdx.x * blockDim.x + threadIdx.x) / WARP); j < n; j += warps) {
+        const unsigned long long found = v.found[j];
+        const size_t at = found / 2, pixel = at % v.npixel;
+        const int b = (int)(at / v.npixel), row = (int)(pixel / k.wide), x = (int)(pixel % k.wide) + k.x0[b];
+        if (!v.active[b])
+            continue;
+        if (lane == 0)
+            v.flag[at] = (unsigned char)(back ? v.flag[at] & ~(SPX_REJECT_HIT | SPX_REJECT_IS_STRONG)
+                                              : v.flag[at] | SPX_REJECT_HIT | (found & 1 ? SPX_REJECT_IS_STRONG : 0));
         for (int f = lane; f < k.nl; f += WARP) {
             const int column = b * k.nl + f;
             if (k.fibre[column] < 0)
                 continue;
-            const row_of_trace t(k, v, row, column, [](int) { return false; });
+            const row_of_trace t(k, v, row, column);
             for (int bin = t.begin; bin < t.end; bin++) {
+                const size_t i = (size_t)bin * k.lanes + column;
                 bool lit;
                 (void)t.light(k, bin, x, &lit);
-                if (lit)
-                    v.touched[(size_t)bin * k.lanes + column] = 1;
+                if (lit && touch(k, v, i))
+                    v.bin[atomicAdd(v.ntouched, 1)] = (unsigned)i;
             }
         }
     }
@@ -451,19 +536,12 @@ __global__ void untie_kernel(params k, search v)
         k.mat[((size_t)(i / k.lanes) * k.nelem + 1) * k.lanes + i % k.lanes] = v.untied[i];
 }
 
-/* Equations of the touched bins: a warp each. Shared memory: [RENEW_WARPS][npix], the spot times weights. */
-__global__ void __launch_bounds__(RENEW_WARPS *WARP) renew_kernel(params k, search v)
+/* Equations of a touched bin, by a warp. weighted: shared memory [npix], the spot times weights. */
+__device__ void renew(const params &k, const search &v, int i, double *weighted)
 {
-    extern __shared__ double shared[];
-    const int i = blockIdx.x * RENEW_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    if (i >= k.n * k.lanes)
-        return;
-    const int bin = i / k.lanes, column = i % k.lanes, b = column / k.nl, f = column % k.nl;
-    if (!v.active[b] || !v.touched[i] || k.state[i] != SPX_TRACE_SPOT)
-        return;
+    const int lane = threadIdx.x % WARP, bin = i / k.lanes, column = i % k.lanes, b = column / k.nl, f = column % k.nl;
     const spx_bin_geometry at = k.at[i];
     const double *spot = k.spot + (size_t)i * k.npix;
-    double *weighted = shared + threadIdx.x / WARP * k.npix;
     const size_t window = b * v.npixel;
     double value = 0.0, weight = 0.0, seen = 0.0, own = 0.0;
     for (int p = lane; p < k.npix; p += WARP) {
@@ -499,7 +577,7 @@ __global__ void __launch_bounds__(RENEW_WARPS *WARP) renew_kernel(params k, sear
             if (bin + dk < 0 || bin + dk >= k.n)
                 continue;
             const size_t other = (size_t)(bin + dk) * k.lanes + column + df;
-            if (!v.touched[other] || k.state[other] != SPX_TRACE_SPOT)
+            if (!is_touched(v, other))
                 continue;
             const spx_bin_geometry its = k.at[other];
             const double *another = k.spot + other * k.npix;
@@ -516,6 +594,17 @@ __global__ void __launch_bounds__(RENEW_WARPS *WARP) renew_kernel(params k, sear
             if (lane == 0)
                 mat[(size_t)(k.first[df] + dk - k.lo[df]) * k.lanes] = sum;
         }
+}
+
+/* Equations of the bins in the list, all of which have spots: a warp each. Shared memory: [RENEW_WARPS][npix]. */
+__global__ void __launch_bounds__(RENEW_WARPS *WARP) renew_kernel(params k, search v)
+{
+    extern __shared__ double shared[];
+    const int warp = threadIdx.x / WARP, n = *v.ntouched;
+    for (int j = blockIdx.x * RENEW_WARPS + warp; j < n; j += gridDim.x * RENEW_WARPS) {
+        renew(k, v, (int)v.bin[j], shared + warp * k.npix);
+        __syncwarp();
+    }
 }
 
 /* Whether a bin has lost so much light that it is tied to the next, or the next to it. */
@@ -551,83 +640,101 @@ __global__ void tie_kernel(params k, search v)
         mat[k.lanes] -= SPX_REJECT_TIED_STRENGTH * v.first[i];
     }
     *mat = own;
-    if (tied != (v.tied[i] != 0))
-        v.touched[i] = v.touched[i + k.lanes] = 1;
+    if (tied != (v.tied[i] != 0)) {
+        (void)touch(k, v, i);
+        (void)touch(k, v, i + k.lanes);
+    }
     v.tied[i] = tied;
     k.d[i] = 0.0;
 }
 
 /* ---- runs ---- */
 
-/* Bins to solve again, in runs: one block a bundle. Shared memory: a bit for each bin. */
+/* Bins beside those of `bits` up to `reach` bins further, reach < 32, in both directions: those of word `word`. */
+__device__ unsigned widened(const unsigned *bits, int words, int word, int reach)
+{
+    const auto at = [&](int i) { return i >= 0 && i < words ? (unsigned long long)bits[i] : 0ull; };
+    unsigned long long up = at(word) << 32 | at(word - 1), down = at(word + 1) << 32 | at(word);
+    for (int have = 0; have < reach;) { /* bits are `have` further at most */
+        const int more = min(have + 1, reach - have);
+        up |= up << more;
+        down |= down >> more;
+        have += more;
+    }
+    return (unsigned)(up >> 32) | (unsigned)down;
+}
+
+/* The next bin from `bin` on that is in `bits`, or not; n: none. */
+__device__ int next_bin(const unsigned *bits, int n, int bin, bool in)
+{
+    for (int word = bin / WARP; word * WARP < n; word++) {
+        unsigned left = in ? bits[word] : ~bits[word];
+        left &= word == bin / WARP ? FULL << bin % WARP : FULL;
+        if (left != 0)
+            return min(word * (int)WARP + __ffs((int)left) - 1, n);
+    }
+    return n;
+}
+
+/* The last bin up to `bin` that is in `bits`; -1: none. */
+__device__ int last_bin(const unsigned *bits, int bin)
+{
+    for (int word = bin / WARP; word >= 0; word--) {
+        const unsigned left = bits[word] & (word == bin / WARP ? FULL >> (WARP - 1 - bin % WARP) : FULL);
+        if (left != 0)
+            return word * (int)WARP + WARP - 1 - __clz((int)left);
+    }
+    return -1;
+}
+
+/* Bins to solve again, in runs: one block a bundle. Shared memory: two bits for each bin. */
 __global__ void runs_kernel(params k, search v)
 {
     extern __shared__ unsigned bits[];
+    static_assert(SPX_REJECT_AROUND < 32, "bins beside a word are in the next one");
     const int b = blockIdx.x, n = k.n, words = (n + WARP - 1) / WARP, gap = run_gap(k);
-    unsigned char *around = v.around + (size_t)b * n, *run = v.run + (size_t)b * n;
+    unsigned *around = bits + words;
     if (!v.active[b])
         return;
-    for (int bin = threadIdx.x; bin < n; bin += blockDim.x) {
-        int any = 0;
-        for (int f = 0; f < k.nl; f++)
-            any |= v.touched[(size_t)bin * k.lanes + b * k.nl + f];
-        run[bin] = (unsigned char)any;
+    for (int bin = threadIdx.x; bin < words * (int)WARP; bin += blockDim.x) {
+        const unsigned all = __ballot_sync(FULL, bin < n && v.near[(size_t)b * n + bin]);
+        if (bin % WARP == 0)
+            bits[bin / WARP] = all;
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin < n; bin += blockDim.x) {
-        int any = 0;
-        for (int j = max(bin - SPX_REJECT_AROUND, 0); j <= min(bin + SPX_REJECT_AROUND, n - 1); j++)
-            any |= run[j];
-        around[bin] = (unsigned char)any;
-    }
+    for (int word = threadIdx.x; word < words; word += blockDim.x)
+        around[word] = widened(bits, words, word, SPX_REJECT_AROUND) &
+                       (n - word * (int)WARP >= (int)WARP ? FULL : (1u << (n - word * (int)WARP)) - 1);
     __syncthreads();
-    for (int word = threadIdx.x / WARP; word < words; word += blockDim.x / WARP) {
-        const int bin = word * WARP + threadIdx.x % WARP;
-        bool in = bin < n && around[bin];
+    for (int bin = threadIdx.x; bin < words * (int)WARP; bin += blockDim.x) {
+        bool in = bin < n && around[bin / WARP] >> bin % WARP & 1;
         if (bin < n && !in) { /* between two that are close to each other */
-            int before = 1, after = 1;
-            while (before <= gap && bin - before >= 0 && !around[bin - before])
-                before++;
-            while (after <= gap && bin + after < n && !around[bin + after])
-                after++;
-            in = bin - before >= 0 && bin + after < n && before + after - 1 < gap;
+            const int before = last_bin(around, bin), after = next_bin(around, n, bin, true);
+            in = before >= 0 && after < n && after - before - 1 < gap;
         }
         if (bin < n)
-            run[bin] = in;
+            v.run[(size_t)b * n + bin] = in;
         const unsigned all = __ballot_sync(FULL, in);
-        if (threadIdx.x % WARP == 0)
-            bits[word] = all;
+        if (bin % WARP == 0)
+            bits[bin / WARP] = all;
     }
     __syncthreads();
     for (int s = threadIdx.x; s < k.nseg; s += blockDim.x) {
         const segment own(k, s, 0);
-        int any = 0;
-        for (int bin = own.first; bin < own.last; bin++)
-            any |= run[bin];
-        v.busy[b * k.nseg + s] = (unsigned char)any;
+        v.busy[b * k.nseg + s] = next_bin(bits, n, own.first, true) < own.last;
     }
     if (threadIdx.x != 0)
         return;
     int nrun = 0, npart = 0, rows = 0;
-    /* the next bin from `bin` on that is in a run, or not */
-    const auto next = [&](int bin, bool in) {
-        for (int word = bin / WARP; word < words; word++) {
-            unsigned left = in ? bits[word] : ~bits[word];
-            left &= word == bin / WARP ? FULL << bin % WARP : FULL;
-            if (left != 0)
-                return min(word * (int)WARP + __ffs((int)left) - 1, n);
-        }
-        return n;
-    };
-    for (int begin = next(0, true); begin < n && nrun < v.most_runs;) {
-        const int end = next(begin, false), length = end - begin;
+    for (int begin = next_bin(bits, n, 0, true); begin < n && nrun < v.most_runs;) {
+        const int end = next_bin(bits, n, begin, false), length = end - begin;
         const int parts = k.nseg > 1 && length > PART_MOST ? (length + PART_BINS - 1) / PART_BINS : 1;
         for (int i = 0; i < parts; i++) {
             run_part p;
             p.first = begin + (int)((long)length * i / parts);
             p.last = begin + (int)((long)length * (i + 1) / parts);
-            p.begin = parts > 1 ? max(p.first - k.halo, begin) : p.first;
-            p.end = parts > 1 ? min(p.last + k.halo, end) : p.last;
+            p.begin = parts > 1 ? max(p.first - k.halo / 2, begin) : p.first;
+            p.end = parts > 1 ? min(p.last + k.halo / 2, end) : p.last;
             p.run = nrun;
             p.number = i;
             p.scratch = rows;
@@ -637,7 +744,7 @@ __global__ void runs_kernel(params k, search v)
         const size_t at = (size_t)b * v.most_runs + nrun++;
         v.parts_of[at] = parts;
         v.ready[at] = v.stuck[at] = 0;
-        begin = next(end, true);
+        begin = next_bin(bits, n, end, true);
     }
     v.nrun[b] = nrun;
     v.npart[b] = npart;
@@ -836,12 +943,12 @@ __global__ void list_kernel(params k, search v)
     v.list[b * v.npixel + atomicAdd(&v.count[b], 1)] = (unsigned)(y * k.ccd_nx + x);
 }
 
-/* Bins that have lost light to hits, into `touched`. One thread a bin. */
+/* Bins that have lost light to hits, into `tied`, which is not needed any more. One thread a bin. */
 __global__ void cosmic_kernel(params k, search v)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < k.n * k.lanes)
-        v.touched[i] = v.active[i % k.lanes / k.nl] && v.whole[i] - k.seen[i] > SPX_COSMIC_LOSS;
+        v.tied[i] = v.active[i % k.lanes / k.nl] && v.whole[i] - k.seen[i] > SPX_COSMIC_LOSS;
 }
 
 /* What a bundle has found. */
@@ -854,11 +961,14 @@ struct found_hits {
 class hit_search
 {
   public:
-    hit_search(params &k, const search &v, slot *s, tables &t)
+    hit_search(params &k, const search &v, size_t most_shared, slot *s, tables &t)
         : k_(k), v_(v), s_(s), nb_(k.nbundle), seen_(t.most), set_(t.npole), torn_(t.bad), searched_(k.nbundle),
           changed_(k.nbundle), pixels_(blocks(v.npixel, PIXEL_THREADS), (unsigned)k.nbundle),
-          bins_(blocks((size_t)k.n * k.lanes, 128)), parts_((unsigned)v.most_parts, (unsigned)k.nbundle, RUN_BLOCKS)
+          bins_(blocks((size_t)k.n * k.lanes, 128)), parts_((unsigned)v.most_parts, (unsigned)k.nbundle, RUN_BLOCKS),
+          tile_bytes_(sizeof(double) * (size_t)k.tile_rows * (size_t)k.row)
     {
+        if (tile_bytes_ > most_shared)
+            spx::fail(TOO_WIDE, k.wide);
     }
     /* Before the equations are regularised. */
     static void keep(const params &k, const search &v, slot *s)
@@ -889,21 +999,21 @@ class hit_search
         if (some(now)) { /* the flux is not needed any more */
             put_active(now);
             find(FIND_SPILLED, now, false);
-            zero(s_, v_.touched, (size_t)k_.n * k_.lanes);
-            apply_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_, false);
+            zero(s_, v_.touched, v_.touched_bytes);
+            apply(false);
             find(FIND_OUTSIDE, now, false);
-            apply_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_, true);
-            renew();
+            apply(true);
+            renew_touched();
         }
     }
     /* What was found: pixels, and [n][lanes] bins that are COSMIC into `cosmic`, page-locked. */
     void collect(found_hits *found, unsigned char *cosmic)
     {
         put_active(changed_);
-        zero(s_, v_.count, sizeof(int) * nb_);
+        zero(s_, v_.count, sizeof(int) * (nb_ + 1));
         list_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
         cosmic_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_);
-        get(s_, cosmic, v_.touched, (size_t)k_.n * k_.lanes);
+        get(s_, cosmic, v_.tied, (size_t)k_.n * k_.lanes);
         look(v_.count);
         for (int b = 0; b < nb_; b++) {
             found[b].pixel.resize((size_t)seen_[b]);
@@ -928,6 +1038,7 @@ class hit_search
     dim3 pixels_;
     unsigned bins_;
     dim3 parts_;
+    size_t tile_bytes_;
 
     static bool some(const std::vector<char> &set)
     {
@@ -972,6 +1083,11 @@ class hit_search
         rows.tile_end = v_.row_end;
         put_active(now);
         find_tiles(rows, BEYOND, s_);
+        rows.tile_rows = k_.tile_rows;
+        rows.ntile = window_tiles(k_, v_);
+        rows.tile_begin = v_.tile_begin;
+        rows.tile_end = v_.tile_end;
+        find_tiles(rows, BEYOND, s_);
         windows_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
         const dim3 segments(blocks(k_.lanes, WARP), k_.nseg);
         BY_BAND(k_.m, inverse_kernel, <<<segments, WARP, stream_bytes(k_.m, k_.m + 1), s_->stream>>>(k_, v_))
@@ -994,15 +1110,17 @@ class hit_search
     }
     void render()
     {
-        for (int beside = 0; beside <= k_.reach; beside++)
-            render_kernel<<<trace_rows(), trace_threads(), 0, s_->stream>>>(k_, v_, beside);
+        const int apart = (k_.nl + k_.reach) / (k_.reach + 1), turns = (apart + TILE_WARPS - 1) / TILE_WARPS;
+        render_kernel<<<dim3((unsigned)window_tiles(k_, v_), (unsigned)nb_), (apart + turns - 1) / turns * WARP,
+                        tile_bytes_, s_->stream>>>(k_, v_);
     }
 
-    /* Marks pixels; bundles that have none leave `now`, if they are looked at. */
+    /* Finds pixels; bundles that have none leave `now`, if they are looked at. */
     void find(int what, std::vector<char> &now, bool look_at = true)
     {
-        zero(s_, v_.count, sizeof(int) * nb_);
-        find_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_, what);
+        zero(s_, v_.count, sizeof(int) * (nb_ + 1));
+        find_kernel<<<dim3(blocks((size_t)k_.ccd_ny, FIND_ROWS), (unsigned)nb_), PIXEL_THREADS, 0, s_->stream>>>(k_, v_,
+                                                                                                                 what);
         spx::check(cudaGetLastError(), "launch");
         if (what == FIND_NEW)
             zero(s_, v_.dirty, (size_t)nb_ * v_.high);
@@ -1014,11 +1132,16 @@ class hit_search
         put_active(now);
     }
 
-    void renew()
+    void apply(bool back)
+    {
+        apply_kernel<<<(unsigned)LIST_BLOCKS / 4, PIXEL_THREADS, 0, s_->stream>>>(k_, v_, back);
+    }
+
+    void renew_touched()
     {
         untie_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_);
-        renew_kernel<<<blocks((size_t)k_.n * k_.lanes, RENEW_WARPS), RENEW_WARPS * WARP,
-                       sizeof(double) * RENEW_WARPS * k_.npix, s_->stream>>>(k_, v_);
+        renew_kernel<<<std::min(blocks((size_t)k_.n * k_.lanes, RENEW_WARPS), (unsigned)LIST_BLOCKS),
+                       RENEW_WARPS * WARP, sizeof(double) * RENEW_WARPS * k_.npix, s_->stream>>>(k_, v_);
         spx::check(cudaGetLastError(), "launch");
     }
 
@@ -1026,12 +1149,12 @@ class hit_search
      */
     void change(bool back, std::vector<char> &now)
     {
-        zero(s_, v_.touched, (size_t)k_.n * k_.lanes);
-        apply_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_, back);
-        renew();
+        zero(s_, v_.touched, v_.touched_bytes);
+        apply(back);
+        renew_touched();
         weights_around(k_, s_);
         tie_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_);
-        runs_kernel<<<nb_, RUN_THREADS, sizeof(unsigned) * ((k_.n + WARP - 1) / WARP), s_->stream>>>(k_, v_);
+        runs_kernel<<<nb_, RUN_THREADS, 2 * sizeof(unsigned) * ((k_.n + WARP - 1) / WARP), s_->stream>>>(k_, v_);
         dirty_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_);
         while (!solve_runs(now)) {
         }
@@ -1090,7 +1213,7 @@ class hit_search
     /* Runs again, as there are no segments any more. */
     bool whole_runs()
     {
-        runs_kernel<<<nb_, RUN_THREADS, sizeof(unsigned) * ((k_.n + WARP - 1) / WARP), s_->stream>>>(k_, v_);
+        runs_kernel<<<nb_, RUN_THREADS, 2 * sizeof(unsigned) * ((k_.n + WARP - 1) / WARP), s_->stream>>>(k_, v_);
         spx::check(cudaGetLastError(), "launch");
         return false;
     }
