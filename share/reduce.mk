@@ -40,7 +40,7 @@ LINES_r    ?= sky
 LINES_z    ?= sky
 # Options of the programs. STANDARD: which stars give the response, and the parts of their spectra that are fitted.
 COMMON     ?= --reproducible
-EXTRACT    ?= --reject 5 --barycentric
+EXTRACT    ?= --reject 5 --barycentric --tolerance 1e-5
 FLAT       ?=
 SKY        ?=
 FLUX       ?=
