@@ -473,6 +473,12 @@ simulate-night: all
 	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH FAULTS,$(if $($v),$v='$($v)')) \
 	    share/night/demo.sh night-out
 
+## bench-night: where the time of a night goes (PETALS=1 FIBRES=50 EXPOSURES=1 WIDTH=whole JOBS=8 DEVICES="cpu cuda")
+.PHONY: bench-night
+bench-night: all $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH JOBS,$(if $($v),$v='$($v)')) \
+	    share/night/bench.sh $(BUILD)/bench/night $(DEVICES)
+
 # ---- releases ----
 
 RELEASE = $(if $(filter command,$(origin VERSION)),,$(error make $@ VERSION=x.y.z))BUILD='$(BUILD)' DRY='$(DRY)' \

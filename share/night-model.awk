@@ -58,7 +58,7 @@ END {
     run("petal", petals * exposures)
     run("group", groups)
     files = 3 * cameras + exposures * (4 * cameras + 2 * petals) + 3 * groups + 1
-    printf "night    %10.1f s, %.3f processor hours, %.0f GB read and written, %.0f GB of products in %d files\n", all, work / 3600, gigabytes, written, files
+    printf "night    %10.1f s, %.4g processor hours, %.0f GB read and written, %.0f GB of products in %d files\n", all, work / 3600, gigabytes, written, files
     nights = 40e6 / (exposures * stars)
     printf "survey   %10.1f days of 40 million stars, %.0f nights, %.0f TB of products in %.1f million files\n", all * nights / 86400, nights, written * nights / 1000, files * nights / 1e6
 }

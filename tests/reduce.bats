@@ -296,3 +296,39 @@ model() {
     model exposures=1 cameras=3 petals=1 groups=1 stars=400 cores=2 |
         awk -v measured="$measured" '/^night/ { print $4 * 3600, measured; exit !($4 * 3600 > 0.8 * measured && $4 * 3600 < 1.2 * measured) }'
 }
+
+@test "the benchmark of a night: its stages, bytes, and times for the model" {
+    fake_programs
+    cat >fake/h5table <<'END'
+#!/usr/bin/env bash
+printf '1. fits2h5\n    seconds  read.device 5\n2. specx-extract\n    seconds  read 1 extract.device 0.25\n             more.device 0.5\n'
+END
+    # a night of two exposures of one petal, which is simulated already
+    local c e d=bench/night/preproc/1
+    mkdir -p bench/night/psf/1
+    for c in b0 r0 z0; do
+        true >bench/night/psf/1/psf-$c.fits
+        for e in 00000002 00000003 00000004; do
+            mkdir -p $d/$e
+            printf "%-80s%-80s" "FLAVOR  = '$([ $e = 00000002 ] && echo flat || echo science)'" "TILEID  = 50" >$d/$e/preproc-$c-$e.fits
+        done
+    done
+    touch bench/night/{templates,continuum}.h5 bench/night/{calls,bad}
+    echo '1 1 5 2 whole 1' >bench/night/size
+    NIGHT=1 FIBRES=5 EXPOSURES=2 JOBS=2 bash "$SPX_ROOT/share/night/bench.sh" bench cpu cuda:0 >table
+    cat table bench/times
+    # stage, number, share; the programs in it
+    [ "$(awk '/ cpu:$/ { on = 1 } / cuda:0:$/ { on = 0 } on && /^(psf|frame|sframe|spectra|rv) / { print $1, $2 }' table | xargs)" = 'psf 9 frame 9 sframe 6 spectra 2 rv 1' ]
+    grep -q '^  specx-extract  *9 ' table
+    [ "$(cut -f 1-3 bench/times | grep -v '^#' | tr '\t' ' ' | LC_ALL=C sort | xargs)" = "$(printf '%s ' 'cframe petal frame' 'coadd group star' \
+        'flat camera camera' 'frame camera camera' 'frame petal frame' 'psf camera camera' 'psf petal frame' 'rv group star' \
+        'rvtab group star' 'sframe petal frame' 'spectra petal petal' 'standards petal petal' | xargs)" ]
+    # an image of 160 bytes and its PSF; seconds of the device of the last record
+    [ "$(awk -F '\t' '$1 == "frame" && $2 == "petal" { print $6, $7 * 1e6 }' bench/times)" = "0.75 $((160 + $(stat -c %s bench/night/redux/1/psf-r0-00000003.h5)))" ]
+    grep -q '^processors .* s measured .* s model' table
+    # a stage that fails ends it
+    echo 'flat-r0.h5 3' >bench/night/bad
+    run env NIGHT=1 FIBRES=5 EXPOSURES=2 JOBS=2 bash "$SPX_ROOT/share/night/bench.sh" bench
+    [ "$status" -eq 1 ]
+    [[ $output == *"flat-r0.h5 failed, status 3"* ]]
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# bench.sh FOLDER [DEVICE...]: where the time of a night goes. It simulates one in FOLDER (simulate.sh, whose variables it
+# takes: PETALS=1 FIBRES=50 EXPOSURES=1 WIDTH=whole), reduces it with one job at a time on each DEVICE (cpu; cuda, or one GPU of
+# several, cuda:1), and prints a table of the stages and one of the programs. A simulation of the same size is used again.
+#
+# Then it reduces the night with JOBS (all processors), and compares the time with what night-model.awk says of the stages.
+# FOLDER/times has them in the form of night/times, for other machines and nights:
+#
+#     awk -v exposures=40 -v nodes=4 -v cores=64 -f night-model.awk FOLDER/times
+#
+# Processor seconds are user and system time of all processes; the clock counts what other users of the machine take, too.
+# Programs have the threads of one of JOBS: more would wait for each other, and their waiting counts. Bytes are those of the
+# files on the command line, but for templates, and of the products; the floor is the time that cat and dd take for these,
+# with the files in memory.
+# The other variables: NIGHT, SEED, and all settings of reduce.mk, in the environment.
+set -euo pipefail
+unset MAKEFLAGS MFLAGS MAKELEVEL
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:?usage: bench.sh FOLDER [DEVICE...]}
+devices=("${@:2}")
+[ ${#devices[@]} -gt 0 ] || devices=(cpu)
+export NIGHT=${NIGHT:-20201214} PETALS=${PETALS:-1} FIBRES=${FIBRES:-50} EXPOSURES=${EXPOSURES:-1} WIDTH=${WIDTH:-whole} SEED=${SEED:-1}
+processors=$(env -u OMP_NUM_THREADS nproc)
+jobs=${JOBS:-$processors}
+threads=$((processors / jobs))
+export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
+stars=$((PETALS * (FIBRES - FIBRES / 5)))
+mkdir -p "$folder"
+cd "$folder"
+folder=$PWD
+size="$NIGHT $PETALS $FIBRES $EXPOSURES $WIDTH $SEED"
+if [ "$(cat night/size 2>/dev/null)" != "$size" ]; then
+    rm -rf night
+    FAULTS='' "$here/simulate.sh" night
+    echo "$size" >night/size
+fi
+TIMEFORMAT='%R %U %S'
+
+# Programs and jobs that note their times: PRODUCT PROGRAM WALL USER SYSTEM a line in $TIMES.
+mkdir -p bin
+for program in fits2h5 specx-shift specx-extract specx-flat specx-sky specx-flux h5merge rvs-fit h52fits specplot h5table; do
+    real=$(command -v "$program")
+    cat >bin/$program <<END
+#!/usr/bin/env bash
+TIMEFORMAT="\$PRODUCT $program %R %U %S"
+{ time $real "\$@" 2>&7; } 7>&2 2>>"\$TIMES"
+END
+done
+cat >bin/job <<END
+#!/usr/bin/env bash
+product=\${1%.failed}
+export PRODUCT=\${product##*/}
+case \$product in
+*.h5 | *.fits | *.html) ;;
+*) exec $here/job.sh "\$@" ;;
+esac
+# what is read: files on the command line, but for the product
+bytes=0
+for f in \${*: -1}; do
+    f=\${f%)}
+    if [ -f "\$f" ] && [[ \$f != "\$product" && \$f != *templates.h5 && \$f != *continuum.h5 ]]; then bytes=\$((bytes + \$(stat -L -c %s "\$f"))); fi
+done
+echo "\$PRODUCT read \$bytes" >>"\$TIMES"
+TIMEFORMAT="\$PRODUCT job %R %U %S"
+{ time $here/job.sh "\$@" 2>&7; } 7>&2 2>>"\$TIMES"
+echo "\$PRODUCT written \$(stat -c %s "\$product" 2>/dev/null || echo 0)" >>"\$TIMES"
+END
+chmod +x bin/*
+
+# reduce DEVICE JOBS [ARGUMENT...]: DEVICE as often as there are jobs, for job.sh lets one job have each
+reduce() {
+    make -s -C night -f "$here/../reduce.mk" NIGHT="$NIGHT" DEVICES="$(printf "$1 %.0s" $(seq "$2"))" -j"$2" "${@:3}"
+}
+
+# Seconds that the device of a product's last record was busy, where the program notes them; else nothing.
+device_seconds() {
+    h5table -q --provenance "$1" | awk '
+        /^[0-9]+\./ { s = "" }
+        { for (i = 1; i < NF; i++) if ($i ~ /\.device$/) s += $(i + 1) }
+        END { print s }'
+}
+
+for device in "${devices[@]}"; do
+    export TIMES=$folder/times-$device
+    rm -rf night/redux "$TIMES"
+    # with the times in the provenance; on the GPU a process a frame, so that each product has its own
+    PATH=$folder/bin:$PATH reduce "$device" 1 SHELL="$folder/bin/job" COMMON= BATCH=1 >log 2>&1 || {
+        cat log
+        exit 1
+    }
+    if [ "$device" != cpu ]; then
+        for f in night/redux/"$NIGHT"/*.h5; do
+            echo "$(basename "$f") device $(device_seconds "$f")" >>"$TIMES"
+        done
+    fi
+done
+
+# ---- bytes a second, of cat and dd ----
+
+images=(night/preproc/"$NIGHT"/*/*.fits)
+rate() {
+    local t
+    cat "${images[@]}" >/dev/null
+    t=$({ time cat "${images[@]}" | dd of="$1" bs=1M status=none; } 2>&1 | cut -d ' ' -f 1)
+    awk -v t="$t" -v bytes="$(cat "${images[@]}" | wc -c)" 'BEGIN { print bytes / (t > 0 ? t : 0.001) }'
+}
+read_rate=$(rate /dev/null)
+write_rate=$(rate copy)
+rm -f copy
+
+# ---- tables ----
+
+first=${devices[0]}
+{
+    echo "# Measured by bench.sh: PETALS=$PETALS FIBRES=$FIBRES EXPOSURES=$EXPOSURES WIDTH=$WIDTH; devices: ${devices[*]}; $processors processors."
+    printf '# stage\twave\tof one\tprocessor s\tbeside a GPU\tGPU s\tMB read\tMB written\n'
+    for device in "${devices[@]}"; do sed "s/^/$device /" "times-$device"; done |
+        awk -v cameras="$((3 * PETALS))" -v petals="$PETALS" -v exposures="$EXPOSURES" -v stars="$stars" '
+        {
+            device = $1 == "cpu" ? "cpu" : "gpu"
+            kind = $2; sub(/-.*/, "", kind)
+            parts = split($2, p, "-")
+            # psf and frame are of the night, too; the flat has the second number
+            wave = kind ~ /^(coadd|rv|rvtab)$/ ? "group" : kind == "flat" || parts == 2 || (kind == "frame" && p[3] + 0 < 3) ? "camera" : "petal"
+            k = kind "\t" wave
+            if (kind ~ /html$/) next
+            if (!(k in n)) { key[++m] = k; n[k] = 0 }
+            if ($3 == "job") { cpu[device, k] += $5 + $6; wall[k] += $4; if (device == "gpu") span[$2] = $4 }
+            if ($3 == "read" && !(seen[$2]++)) { n[k]++; get[k] += $4 }
+            if ($3 == "written") put[k, $2] = $4
+            if ($3 == "device") { gpus = 1; gpu[k] += $4 == "" ? span[$2] : $4 }
+            any[device] = 1
+        }
+        END {
+            for (i in put) { split(i, q, SUBSEP); sum[q[1]] += put[i] }
+            for (i = 1; i <= m; i++) {
+                k = key[i]; split(k, q, "\t")
+                one = q[2] == "camera" ? "camera" : q[2] == "group" ? "star" : q[1] ~ /^(standards|spectra)$/ ? "petal" : "frame"
+                of = one == "camera" ? cameras : one == "star" ? stars * exposures : one == "petal" ? petals * exposures : cameras * exposures
+                c = any["cpu"] ? cpu["cpu", k] : cpu["gpu", k]
+                printf "%s\t%s\t%.5g\t%.5g\t%s\t%.5g\t%.5g\n", k, one, c / of, (any["gpu"] ? cpu["gpu", k] : c) / of,
+                    any["gpu"] && k in gpu && q[1] !~ /spectra|rvtab/ ? sprintf("%.4g", gpu[k] / of) : "-", get[k] / of / 1e6, sum[k] / of / 1e6
+            }
+        }'
+} >./times
+
+for device in "${devices[@]}"; do
+    printf '\n%s petals of %s fibres, %s exposures, one job at a time, %s:\n' "$PETALS" "$FIBRES" "$EXPOSURES" "$device"
+    awk -v r="$read_rate" -v w="$write_rate" '
+        {
+            kind = $1; sub(/[-.].*/, "", kind)
+            if (!(kind in n)) { key[++m] = kind; n[kind] = 0 }
+            if ($2 == "job") { cpu[kind] += $4 + $5; wall[kind] += $3; all += $4 + $5; clock += $3; n[kind]++ }
+            else if ($2 == "read") { get[kind] += $3; bytes += $3 }
+            else if ($2 == "written") { put[kind] += $3; out += $3 }
+            else if ($2 == "device") dev[kind] += $3
+            else { p = kind "\t" $2; if (!(p in cpu_of)) program[++np] = p; cpu_of[p] += $4 + $5; wall_of[p] += $3; count[p]++ }
+        }
+        function row(name, n, c, t, g, rd, wr) {
+            printf "%-24s %5d %10.2f %5.1f %% %10.2f %9s %9.1f %9.1f %8.2f\n", name, n, c, 100 * c / all, t, g, rd / 1e6, wr / 1e6, rd / r + wr / w
+        }
+        END {
+            printf "%-24s %5s %10s %7s %10s %9s %9s %9s %8s\n", "stage", "n", "cpu s", "share", "clock s", "device s", "MB read", "written", "floor s"
+            for (i = 1; i <= m; i++) {
+                k = key[i]
+                row(k, n[k], cpu[k], wall[k], k in dev ? sprintf("%.3f", dev[k]) : "-", get[k], put[k])
+                for (j = 1; j <= np; j++) {
+                    split(program[j], q, "\t")
+                    if (q[1] == k) printf "  %-22s %5d %10.2f %5.1f %% %10.2f\n", q[2], count[program[j]], cpu_of[program[j]], 100 * cpu_of[program[j]] / all, wall_of[program[j]]
+                }
+            }
+            row("all", 0, all, clock, "", bytes, out)
+        }' "times-$device"
+done
+
+# ---- the model, of a night that was not measured: JOBS at a time ----
+
+rm -rf night/redux
+{ TIMEFORMAT='%R %U %S' && time reduce "$first" "$jobs" PAGE= >log 2>&1; } 2>./whole || {
+    cat log
+    exit 1
+}
+read -r clock user system <./whole
+gpus=0
+[ "$first" = cpu ] || gpus=1
+disk=$(awk -v r="$read_rate" -v w="$write_rate" 'BEGIN { print (r < w ? r : w) / 1e9 }')
+model=(-v "exposures=$EXPOSURES" -v "cameras=$((3 * PETALS))" -v "petals=$PETALS" -v "stars=$stars" -v "groups=$((EXPOSURES > 1 ? 2 : 1))")
+printf '\nThe same with %s jobs side by side, and what night-model.awk makes of these times:\n' "$jobs"
+awk "${model[@]}" -v cores="$processors" -v gpus="$gpus" -v disk="$disk" -f "$here/../night-model.awk" times | awk -v clock="$clock" -v cpu="$(awk -v u="$user" -v s="$system" 'BEGIN { print u + s }')" '
+    /^night/ {
+        printf "clock      %8.1f s measured %8.1f s model, %+.0f %%\n", clock, $2, 100 * ($2 / clock - 1)
+        printf "processors %8.1f s measured %8.1f s model, %+.0f %%\n", cpu, $4 * 3600, 100 * ($4 * 3600 / cpu - 1)
+    }'
+echo "busy processors: $(cut -d ' ' -f 1 /proc/loadavg) of $processors; others than this make the clock longer than the model"
+printf '\nOne exposure of 30 cameras of that size on this machine, after arcs and flats, by the model:\n'
+awk -v exposures=1 -v cameras=30 -v petals=10 -v stars="$((10 * stars / PETALS))" -v groups=10 -v cores="$processors" -v gpus="$gpus" -v disk="$disk" \
+    -f "$here/../night-model.awk" times | grep -v ^survey
