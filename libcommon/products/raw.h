@@ -41,8 +41,10 @@ enum { SPX_RAW_NBIAS = 4, SPX_RAW_NLINEAR = 4, SPX_RAW_MOST_AMPLIFIERS = 64, SPX
  * 1 where x or y run backwards, which is how a detector's section says that the amplifier read from the other side.
  * SPX_EINPUT: it is none. */
 spx_status spx_section_parse(const char *text, spx_section *s, int flip[2], spx_err *e);
+/* Bytes that hold any section as text, its NUL included: four numbers of 64 bits. */
+enum { SPX_SECTION_TEXT = 88 };
 /* The same section as text. */
-void spx_section_print(const spx_section *s, char *text, size_t size);
+void spx_section_print(const spx_section *s, char text[SPX_SECTION_TEXT]);
 
 typedef struct {
     char name[SPX_RAW_NAME];

@@ -57,9 +57,9 @@ spx_status spx_section_parse(const char *text, spx_section *s, int flip[2], spx_
     return SPX_OK;
 }
 
-void spx_section_print(const spx_section *s, char *text, size_t size)
+void spx_section_print(const spx_section *s, char text[SPX_SECTION_TEXT])
 {
-    (void)snprintf(text, size, "[%ld:%ld,%ld:%ld]", s->x0 + 1, s->x1, s->y0 + 1, s->y1);
+    (void)snprintf(text, SPX_SECTION_TEXT, "[%ld:%ld,%ld:%ld]", s->x0 + 1, s->x1, s->y0 + 1, s->y1);
 }
 
 static long width(const spx_section *s)
@@ -534,9 +534,9 @@ static spx_status place_by(maker *m, int kind, spx_err *e)
     for (size_t i = 0; i < m->out->namp; i++) {
         draft *d = &m->d[i];
         const spx_section *p = kind == 0 ? &d->place : kind == 1 ? &d->detector : &d->ccd;
-        char place[64], data[64];
-        spx_section_print(p, place, sizeof place);
-        spx_section_print(&d->whole, data, sizeof data);
+        char place[SPX_SECTION_TEXT], data[SPX_SECTION_TEXT];
+        spx_section_print(p, place);
+        spx_section_print(&d->whole, data);
         /* a detector's section may be that of the pixels which TRIMSEC leaves */
         if (binning(&d->whole, p, 0) == 0 || binning(&d->whole, p, 1) == 0)
             d->whole = d->a->data;
@@ -637,8 +637,8 @@ static spx_status find_size(spx_layout *l, spx_err *e)
 static spx_status within(const spx_raw *raw, const spx_amplifier *a, const spx_section *s, const char *what, spx_err *e)
 {
     const spx_raw_image *im = &raw->image[a->image];
-    char text[64];
-    spx_section_print(s, text, sizeof text);
+    char text[SPX_SECTION_TEXT];
+    spx_section_print(s, text);
     return s->x1 <= (long)im->nx && s->y1 <= (long)im->ny
                ? SPX_OK
                : spx_fail(e, SPX_EINPUT, "amplifier %s: its %s %s lie outside the image of %zu x %zu pixels", a->name,
@@ -648,9 +648,9 @@ static spx_status within(const spx_raw *raw, const spx_amplifier *a, const spx_s
 static spx_status both(const spx_amplifier *a, const spx_section *s, const char *what, const spx_amplifier *b,
                        const spx_section *t, const char *other, spx_err *e)
 {
-    char one[64], two[64];
-    spx_section_print(s, one, sizeof one);
-    spx_section_print(t, two, sizeof two);
+    char one[SPX_SECTION_TEXT], two[SPX_SECTION_TEXT];
+    spx_section_print(s, one);
+    spx_section_print(t, two);
     return spx_fail(e, SPX_EINPUT, "the %s %s of amplifier %s overlap with the %s %s of amplifier %s", what, one,
                     a->name, other, two, b->name);
 }

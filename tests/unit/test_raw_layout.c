@@ -23,10 +23,10 @@ static void section(const char *text, long x0, long x1, long y0, long y1, int fx
     spx_section s;
     spx_err e = {0};
     int flip[2];
-    char back[64];
+    char back[SPX_SECTION_TEXT];
     CHECK(spx_section_parse(text, &s, flip, &e) == SPX_OK);
     CHECK(s.x0 == x0 && s.x1 == x1 && s.y0 == y0 && s.y1 == y1 && flip[0] == fx && flip[1] == fy);
-    spx_section_print(&s, back, sizeof back);
+    spx_section_print(&s, back);
     CHECK(fx || fy || strchr(text, ' ') != NULL || strcmp(back, text) == 0);
 }
 

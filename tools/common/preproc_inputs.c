@@ -60,20 +60,19 @@ void spx_preproc_files_free(spx_preproc_files *f)
 /* Were the master's exposures read out by these amplifiers, with these gains? */
 static spx_status same_amplifiers(const spx_master *m, const spx_layout *l, spx_err *e)
 {
-    enum { WIDTH = 64 };
     static const char remedy[] = "make the master with the same gains, keywords and --layout";
     if (m->amplifiers == NULL)
         return SPX_OK;
     const size_t n = m->amplifiers->nrow;
     double *gain = spx_alloc(n, sizeof *gain, e);
-    char *section = spx_alloc(n, WIDTH, e), text[WIDTH];
+    char *section = spx_alloc(n, SPX_SECTION_TEXT, e), text[SPX_SECTION_TEXT];
     spx_status st = gain == NULL || section == NULL ? SPX_EIO : spx_table_get_f64(m->amplifiers, "GAIN", gain, e);
     if (st == SPX_OK)
-        st = spx_table_get_str(m->amplifiers, "CCDSEC", WIDTH, section, e);
+        st = spx_table_get_str(m->amplifiers, "CCDSEC", SPX_SECTION_TEXT, section, e);
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++) {
         size_t i = 0;
-        spx_section_print(&l->amp[k].ccd, text, sizeof text);
-        while (i < n && strcmp(section + i * WIDTH, text) != 0)
+        spx_section_print(&l->amp[k].ccd, text);
+        while (i < n && strcmp(section + i * SPX_SECTION_TEXT, text) != 0)
             i++;
         if (i == n)
             st = spx_fail_remedy(e, SPX_EINPUT, remedy, "no amplifier of it has read the pixels %s of amplifier %s",
@@ -103,8 +102,8 @@ static spx_status flag_bad(const spx_preproc_files *f, const spx_layout *l, uint
 {
     for (size_t k = 0; k < f->nbad; k++) {
         const spx_section *s = &f->bad[k];
-        char text[64];
-        spx_section_print(s, text, sizeof text);
+        char text[SPX_SECTION_TEXT];
+        spx_section_print(s, text);
         if (s->x1 > (long)l->nx || s->y1 > (long)l->ny)
             return spx_fail_at(e, SPX_EINPUT, f->bad_name, NULL, NULL, "%s lies outside the image of %zu x %zu pixels",
                                text, l->nx, l->ny);
@@ -174,14 +173,15 @@ spx_status spx_preproc_header(const spx_raw *raw, spx_cards *h, spx_err *e)
 
 spx_status spx_preproc_table(const spx_layout *l, const spx_overscan *over, spx_table **t, spx_err *e)
 {
-    enum { NREAL = 7, SECTION = 48, MODEL = 8 };
+    enum { NREAL = 7, MODEL = 8 };
     static const struct {
         const char *name, *unit;
     } real[NREAL] = {{"GAIN", "electron/adu"}, {"READNOISE", "electron"}, {"READNOISE_ERR", "electron"},
                      {"OVERSCAN", "adu"},      {"OVERSCAN_CHI2", NULL},   {"OVERSCAN_ERR", "electron"},
                      {"SATURATION", "adu"}};
     const size_t n = l->namp;
-    char *name = spx_alloc(n, SPX_RAW_NAME, e), *section = spx_alloc(n, SECTION, e), *model = spx_alloc(n, MODEL, e);
+    char *name = spx_alloc(n, SPX_RAW_NAME, e), *section = spx_alloc(n, SPX_SECTION_TEXT, e),
+         *model = spx_alloc(n, MODEL, e);
     double *v = spx_alloc2(NREAL, n, sizeof *v, e);
     int32_t *dropped = spx_alloc(n, sizeof *dropped, e);
     int64_t *full = spx_alloc(n, sizeof *full, e);
@@ -199,7 +199,7 @@ spx_status spx_preproc_table(const spx_layout *l, const spx_overscan *over, spx_
                                    sqrt(s->level_var) * a->gain,
                                    a->saturation};
         memcpy(name + k * SPX_RAW_NAME, a->name, strlen(a->name));
-        spx_section_print(&a->ccd, section + k * SECTION, SECTION);
+        spx_section_print(&a->ccd, section + k * SPX_SECTION_TEXT);
         memcpy(model + k * MODEL, spx_overscan_names[s->model], strlen(spx_overscan_names[s->model]));
         for (size_t i = 0; i < NREAL; i++)
             v[i * n + k] = one[i];
@@ -209,7 +209,7 @@ spx_status spx_preproc_table(const spx_layout *l, const spx_overscan *over, spx_
     if (st == SPX_OK)
         st = spx_table_add_strings(*t, "NAME", SPX_RAW_NAME, name, e);
     if (st == SPX_OK)
-        st = spx_table_add_strings(*t, "CCDSEC", SECTION, section, e);
+        st = spx_table_add_strings(*t, "CCDSEC", SPX_SECTION_TEXT, section, e);
     for (size_t i = 0; i < NREAL && st == SPX_OK; i++)
         st = spx_table_add(*t, real[i].name, H5T_NATIVE_DOUBLE, real[i].unit, v + i * n, e);
     if (st == SPX_OK)

@@ -117,17 +117,17 @@ static spx_status add(void *ctx, spx_input *in, spx_err *e)
 
 static spx_status make_table(const spx_layout *l, const spx_combine_amp *amp, spx_table **t, spx_err *e)
 {
-    enum { NREAL = 3, SECTION = 48 };
+    enum { NREAL = 3 };
     static const char *const name[NREAL] = {"GAIN", "READNOISE", "SCATTER"};
     static const char *const unit[NREAL] = {"electron/adu", "electron", NULL};
     const size_t n = l->namp;
-    char *names = spx_alloc(n, SPX_RAW_NAME, e), *section = spx_alloc(n, SECTION, e);
+    char *names = spx_alloc(n, SPX_RAW_NAME, e), *section = spx_alloc(n, SPX_SECTION_TEXT, e);
     double *v = spx_alloc2(NREAL, n, sizeof *v, e);
     *t = spx_table_new(n, e);
     spx_status st = names == NULL || section == NULL || v == NULL || *t == NULL ? SPX_EIO : SPX_OK;
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
         memcpy(names + k * SPX_RAW_NAME, l->amp[k].name, strlen(l->amp[k].name));
-        spx_section_print(&l->amp[k].ccd, section + k * SECTION, SECTION);
+        spx_section_print(&l->amp[k].ccd, section + k * SPX_SECTION_TEXT);
         v[k] = l->amp[k].gain;
         v[n + k] = amp[k].readnoise;
         v[2 * n + k] = amp[k].scatter;
@@ -135,7 +135,7 @@ static spx_status make_table(const spx_layout *l, const spx_combine_amp *amp, sp
     if (st == SPX_OK)
         st = spx_table_add_strings(*t, "NAME", SPX_RAW_NAME, names, e);
     if (st == SPX_OK)
-        st = spx_table_add_strings(*t, "CCDSEC", SECTION, section, e);
+        st = spx_table_add_strings(*t, "CCDSEC", SPX_SECTION_TEXT, section, e);
     for (size_t i = 0; i < NREAL && st == SPX_OK; i++)
         st = spx_table_add(*t, name[i], H5T_NATIVE_DOUBLE, unit[i], v + i * n, e);
     spx_free(names);

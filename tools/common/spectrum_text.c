@@ -12,6 +12,12 @@
 
 enum { MAX_GROUP = 64 };
 
+/* Path of a dataset in a group: the precision says to the compiler how long the group's path is at most. */
+static void path_in(const char *group, const char *name, char path[2 * SPX_TEXTCOLUMN_WIDTH])
+{
+    (void)snprintf(path, 2 * SPX_TEXTCOLUMN_WIDTH, "%.*s/%s", SPX_TEXTCOLUMN_WIDTH - 1, group, name);
+}
+
 /* Groups that hold spectra: arms of /spectra, else /frame, else the models of the arms of /rvfit. */
 static spx_status find_groups(const spx_input *in, char (*group)[SPX_TEXTCOLUMN_WIDTH], size_t *n, spx_err *e)
 {
@@ -22,7 +28,7 @@ static spx_status find_groups(const spx_input *in, char (*group)[SPX_TEXTCOLUMN_
         size_t nname = 0;
         if (!spx_h5_exists(in->file, roots[i]))
             continue;
-        (void)snprintf(path, sizeof path, "%s/wavelength", roots[i]);
+        path_in(roots[i], "wavelength", path);
         if (spx_h5_exists(in->file, path))
             (void)snprintf(group[(*n)++], SPX_TEXTCOLUMN_WIDTH, "%s", roots[i]);
         st = spx_h5_list(in->file, roots[i], &nname, &name, e);
@@ -102,7 +108,7 @@ spx_status spx_spectrum_print(spx_input *in, long row, const spx_textformat *for
     for (size_t g = 0; g < ngroup && st == SPX_OK; g++) {
         int ndim;
         size_t dims[SPX_H5_MAXDIM];
-        (void)snprintf(path, sizeof path, "%s/wavelength", group[g]);
+        path_in(group[g], "wavelength", path);
         st = spx_h5_shape(in->file, path, &ndim, dims, e);
         nwave[g] = st == SPX_OK ? dims[0] : 0;
         nrow += nwave[g];
@@ -123,7 +129,7 @@ spx_status spx_spectrum_print(spx_input *in, long row, const spx_textformat *for
                     (void)snprintf(c[n].s + k * SPX_TEXTCOLUMN_WIDTH, SPX_TEXTCOLUMN_WIDTH, "%s",
                                    strrchr(group[g], '/') + 1);
             }
-            (void)snprintf(path, sizeof path, "%s/%s", group[g], quantity[q]);
+            path_in(group[g], quantity[q], path);
             /* the model of a frame is an image */
             if (q == ARM || !spx_h5_exists(in->file, path) || strcmp(path, "/frame/model") == 0)
                 continue;
