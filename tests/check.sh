@@ -3,6 +3,8 @@
 # which sets MAKE, BUILD, UNIT, KERNELS, FUZZ and PLUGIN. Last line: `N passed, N failed[, N skipped]`; exit status 1
 # when anything failed.
 #
+# Everything is built with -Werror: `make check WERROR=` does without, `WERROR=-Werror` in config.mk builds everything so.
+#
 # Suites: unit, kernels   C tests
 #         bats            the programs
 #         clang           everything compiles without a warning with clang too
@@ -19,6 +21,7 @@ if [ $# -eq 0 ]; then
 fi
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 export SPX_SHARED=${SPX_SHARED:-../shared}
+export WERROR=${WERROR--Werror}
 SPX_BUILD=$BUILD
 case $SPX_BUILD in /*) ;; *) SPX_BUILD=$PWD/$SPX_BUILD ;; esac
 export SPX_BUILD
@@ -229,6 +232,7 @@ suite_lint() {
 start=$SECONDS
 if ! step build build build all tests; then
     # Without programs there is nothing to test.
+    [ -z "$WERROR" ] || echo "(if these are new warnings of your compiler: make check WERROR=)"
     report build 0 1 0
 else
     report build 1 0 0
