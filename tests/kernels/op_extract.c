@@ -3,8 +3,9 @@
  * 1: model image.
  *
  * Tolerance: 1e-6 of its error for the flux, 1e-8 relative for ivar, 1e-8 for elements of the resolution, which is
- * where the iteration and the poles of the square root end (options.tolerance 1e-8). Against dense algebra a hundredth
- * of the signal-to-noise ratio more, and in proportion to the largest element of a row of the resolution
+ * where the iteration and the poles of the square root end (options.tolerance 1e-8); for ivar by what is left of a bin
+ * whose pixels are masked: the sum of Q, whose square it is, rounds like its neighbours'. Against dense algebra a
+ * hundredth of the signal-to-noise ratio more, and in proportion to the largest element of a row of the resolution
  * (extract_scene.h); bins with hardly a pixel are not known. */
 #include "device.h"
 #include "extract_scene.h"
@@ -62,7 +63,7 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
         }
         double *ivar = op_add(a, "ivar", n, 1e-8, &scale);
         for (size_t i = 0; i < n; i++)
-            scale[i] = ivar[i] = out->arm.ivar[i];
+            scale[i] = (ivar[i] = out->arm.ivar[i]) / fmax(1e-6, 1 - out->pixmask_fraction[i]);
         op_put(a, "resolution", n * out->arm.ndiag, out->arm.resolution, 1e-8);
         double *chi2 = op_add(a, "chi2pix", n, 1e-8, &scale);
         for (size_t i = 0; i < n; i++)
