@@ -134,19 +134,25 @@ __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, 
         [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
 }
 
-/* Block: starts of a star; curve[star][nlag] is the least chi^2 of each lag. */
-__global__ void __launch_bounds__(128)
-    candidates_kernel(model m, const float *chi, float *curve, int *entry, spx_rv_candidates *candidates)
+/* Block: starts of a star; best, entry [star][nlag] and least, lag [star][entries] as spx_rv_surface has them. */
+__global__ void __launch_bounds__(128) candidates_kernel(model m, const float *chi, float *best, int *entry,
+                                                         float *least, int *lag, spx_rv_candidates *candidates)
 {
-    const size_t star = blockIdx.x, nlag = m.set.nlag;
-    chi += star * m.set.ntemp * nlag;
-    curve += star * nlag;
-    entry += star * nlag;
+    const size_t star = blockIdx.x, nlag = m.set.nlag, ntemp = m.set.ntemp;
+    const spx_rv_surface q = {chi + star * ntemp * nlag, best + star * nlag, entry + star * nlag, least + star * ntemp,
+                              lag + star * ntemp};
+    __shared__ size_t top, first, last;
     for (size_t i = threadIdx.x; i < nlag; i += blockDim.x)
-        spx_rv_candidates_best(&m.set, chi, i, &curve[i], &entry[i]);
+        spx_rv_candidates_best(&m.set, &q, i);
     __syncthreads();
     if (threadIdx.x == 0)
-        spx_rv_candidates_choose(&m.set, chi, curve, entry, &candidates[star]);
+        top = spx_rv_candidates_near(&m.set, &q, &first, &last);
+    __syncthreads();
+    for (size_t t = threadIdx.x; t < ntemp; t += blockDim.x)
+        spx_rv_candidates_least(&m.set, &q, t, first, last);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        spx_rv_candidates_choose(&m.set, &q, top, &candidates[star]);
 }
 
 } // namespace rv

@@ -32,7 +32,7 @@ size_t engine::star_bytes(const spx_rv_ctx *c, const model &m)
     if (m.nccf > 0 && m.most_ccf * sizeof(float2) > SPECTRUM_SHARED)
         n += (size_t)m.narm * m.most_ccf * sizeof(float2);
     if (m.nccf > 0)
-        n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag + m.ccf_samples) * 4;
+        n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag + 2 * m.set.ntemp + m.ccf_samples) * 4;
     (void)c;
     return n;
 }
@@ -68,8 +68,8 @@ void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *ca
             first[k * (narm + 1) + i] = (int)(slot_[w[k]->slot].piece + w[k]->first[i]);
     const int *begin = send(at_, first, n * (narm + 1));
     float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)m_.nccf * nlag);
-    float *chi = chi_.need(n * m_.set.ntemp * nlag), *curve = curve_.need(n * nlag);
-    int *entry = entry_.need(n * nlag);
+    float *chi = chi_.need(n * m_.set.ntemp * nlag), *best = best_.need(n * (nlag + m_.set.ntemp));
+    int *entry = entry_.need(n * (nlag + m_.set.ntemp));
     spx_rv_candidates *starts = candidates_.need(n);
     const size_t buffer = m_.most_ccf * sizeof(float2);
     spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, buffer <= SPECTRUM_SHARED ? buffer : 0,
@@ -81,7 +81,8 @@ void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *ca
     lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)m_.nccf, (unsigned)n), 128, 0, stream_>>>(m_, samples, lags);
     entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags, chi);
     clear(starts, n); /* arrays are longer than the starts that are found */
-    candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, curve, entry, starts);
+    candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, best, entry, best + n * nlag, entry + n * nlag,
+                                                        starts);
     spx::check(cudaGetLastError(), "launch");
     spx_rv_candidates *found = host_candidates_.need(n);
     to_host(found, starts, n);

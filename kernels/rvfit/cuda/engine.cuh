@@ -122,7 +122,7 @@ class engine
     std::vector<place> slot_;
     std::vector<piece> piece_;
     spx::device_buffer<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
-    spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, curve_;
+    spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<double2> knots_;
     spx::device_buffer<float2> transform_;

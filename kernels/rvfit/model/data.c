@@ -42,7 +42,9 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
              (r->clag = spx_alloc2(c->ccf.ncomp, c->ccf.nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->ccf.nlag, sizeof *r->chi, e)) &&
              (r->best = spx_alloc(c->ccf.nlag, sizeof *r->best, e)) &&
-             (r->best_entry = spx_alloc(c->ccf.nlag, sizeof *r->best_entry, e));
+             (r->best_entry = spx_alloc(c->ccf.nlag, sizeof *r->best_entry, e)) &&
+             (r->least = spx_alloc(ntemp, sizeof *r->least, e)) &&
+             (r->least_lag = spx_alloc(ntemp, sizeof *r->least_lag, e));
     }
     if (ok)
         return SPX_OK;
@@ -83,6 +85,8 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     spx_free(r->chi);
     spx_free(r->best);
     spx_free(r->best_entry);
+    spx_free(r->least);
+    spx_free(r->least_lag);
     *r = (spx_rv_workspace){0};
 }
 

@@ -252,6 +252,8 @@ typedef struct {
     float *chi;          /* [entries][nlag] chi^2 less what is common to all */
     float *best;         /* [nlag] the least of all entries */
     int32_t *best_entry; /* [nlag] whose it is */
+    float *least;        /* [entries] near the best velocity */
+    int32_t *least_lag;  /* [entries] where */
 } spx_rv_workspace;
 
 typedef struct {

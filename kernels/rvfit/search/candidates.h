@@ -37,10 +37,20 @@ typedef struct {
     double v[SPX_RV_MAX_START];
 } spx_rv_candidates;
 
+/* chi^2 of a star, and what is least of it. */
+typedef struct {
+    const float *chi; /* [ntemp][nlag] */
+    float *best;      /* [nlag] of all entries, and */
+    int32_t *entry;   /* whose it is */
+    float *least;     /* [ntemp] of each entry near the best velocity, and */
+    int32_t *lag;     /* where */
+} spx_rv_surface;
+
 /* Adds the start of entry t at lag i, refined by a parabola. */
-SPX_HD void spx_rv_candidates_add(const spx_rv_set *s, const float *chi, int32_t t, size_t i, spx_rv_candidates *p)
+SPX_HD void spx_rv_candidates_add(const spx_rv_set *s, const spx_rv_surface *q, int32_t t, size_t i,
+                                  spx_rv_candidates *p)
 {
-    const float *c = chi + (size_t)t * s->nlag;
+    const float *c = q->chi + (size_t)t * s->nlag;
     double at = (double)i;
     if (i > 0 && i + 1 < s->nlag) {
         double left = (double)(c[i - 1] - c[i]), right = (double)(c[i + 1] - c[i]);
@@ -53,16 +63,46 @@ SPX_HD void spx_rv_candidates_add(const spx_rv_set *s, const float *chi, int32_t
     p->n++;
 }
 
-/* Least chi^2 at lag i over all entries, chi[ntemp][nlag], and whose it is. */
-SPX_HD void spx_rv_candidates_best(const spx_rv_set *s, const float *chi, size_t i, float *best, int32_t *entry)
+/* best[i] and entry[i], of each lag; first of all. */
+SPX_HD void spx_rv_candidates_best(const spx_rv_set *s, const spx_rv_surface *q, size_t i)
 {
-    *best = HUGE_VALF;
-    *entry = 0;
+    float best = HUGE_VALF;
+    int32_t entry = 0;
     for (size_t t = 0; t < s->ntemp; t++)
-        if (chi[t * s->nlag + i] < *best) {
-            *best = chi[t * s->nlag + i];
-            *entry = (int32_t)t;
+        if (q->chi[t * s->nlag + i] < best) {
+            best = q->chi[t * s->nlag + i];
+            entry = (int32_t)t;
         }
+    q->best[i] = best;
+    q->entry[i] = entry;
+}
+
+/* The lag that is best of all, and those near it, *i0 ... *i1. */
+SPX_HD size_t spx_rv_candidates_near(const spx_rv_set *s, const spx_rv_surface *q, size_t *i0, size_t *i1)
+{
+    const size_t reach = (size_t)ceil(SPX_RV_FAR / s->lag_step);
+    size_t top = 0;
+    for (size_t i = 1; i < s->nlag; i++)
+        if (q->best[i] < q->best[top])
+            top = i;
+    *i0 = top > reach ? top - reach : 0;
+    *i1 = top + reach < s->nlag ? top + reach : s->nlag - 1;
+    return top;
+}
+
+/* least[t] and lag[t], of each entry, at lags i0 ... i1. */
+SPX_HD void spx_rv_candidates_least(const spx_rv_set *s, const spx_rv_surface *q, size_t t, size_t i0, size_t i1)
+{
+    const float *chi = q->chi + t * s->nlag;
+    float least = HUGE_VALF;
+    size_t lag = i0;
+    for (size_t i = i0; i <= i1; i++)
+        if (chi[i] < least) {
+            least = chi[i];
+            lag = i;
+        }
+    q->least[t] = least;
+    q->lag[t] = (int32_t)lag;
 }
 
 /* Entries that may be a start besides those that are chosen: on either side of the best along the main parameter, apart
@@ -89,47 +129,37 @@ SPX_HD int spx_rv_candidates_is(const spx_rv_set *s, const spx_rv_candidates *p,
     return 1;
 }
 
-/* Adds the best entry of a kind at lags i0 ... i1 with a chi^2 below `most`; 0: there is none. */
-SPX_HD int spx_rv_candidates_other(const spx_rv_set *s, const float *chi, size_t i0, size_t i1, spx_rv_kind kind,
-                                   float most, spx_rv_candidates *p)
+/* Adds the best entry of a kind near the best velocity with a chi^2 below `most`; 0: there is none. */
+SPX_HD int spx_rv_candidates_other(const spx_rv_set *s, const spx_rv_surface *q, spx_rv_kind kind, float most,
+                                   spx_rv_candidates *p)
 {
     float least = most;
-    size_t bt = s->ntemp, bi = 0;
-    for (size_t t = 0; t < s->ntemp; t++) {
-        if (!spx_rv_candidates_is(s, p, t, kind))
-            continue;
-        for (size_t i = i0; i <= i1; i++)
-            if (chi[t * s->nlag + i] < least) {
-                least = chi[t * s->nlag + i];
-                bt = t;
-                bi = i;
-            }
-    }
-    if (bt < s->ntemp)
-        spx_rv_candidates_add(s, chi, (int32_t)bt, bi, p);
-    return bt < s->ntemp;
+    size_t which = s->ntemp;
+    for (size_t t = 0; t < s->ntemp; t++)
+        if (q->least[t] < least && spx_rv_candidates_is(s, p, t, kind)) {
+            least = q->least[t];
+            which = t;
+        }
+    if (which < s->ntemp)
+        spx_rv_candidates_add(s, q, (int32_t)which, (size_t)q->lag[which], p);
+    return which < s->ntemp;
 }
 
 /* Several starts from chi^2 of all entries and lags. At the best velocity: the best of all; the best on both sides of
  * it along the main parameter, since minima are two where a line is strongest at a temperature between them (Balmer
  * lines of hot stars); that with another rotation where the data hardly tell. Then the best at velocities that are far
- * from all others. At last more at the best velocity that are apart from all. */
-SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const float *chi, const float *best,
-                                     const int32_t *best_entry, spx_rv_candidates *p)
+ * from all others. At last more at the best velocity that are apart from all. top: of spx_rv_candidates_near(). */
+SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const spx_rv_surface *q, size_t top, spx_rv_candidates *p)
 {
-    size_t nl = s->nlag, top = 0;
+    const size_t nl = s->nlag;
+    const float *best = q->best;
     p->n = p->nsure = 0;
-    for (size_t i = 1; i < nl; i++)
-        if (best[i] < best[top])
-            top = i;
     if (!isfinite(best[top]))
         return;
-    spx_rv_candidates_add(s, chi, best_entry[top], top, p);
-    size_t reach = (size_t)ceil(SPX_RV_FAR / s->lag_step), i0 = top > reach ? top - reach : 0;
-    size_t i1 = top + reach < nl ? top + reach : nl - 1;
-    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ABOVE, HUGE_VALF, p);
-    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_BELOW, HUGE_VALF, p);
-    (void)spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ROTATION, p->chi[0] + SPX_RV_ALIKE, p);
+    spx_rv_candidates_add(s, q, q->entry[top], top, p);
+    (void)spx_rv_candidates_other(s, q, SPX_RV_ABOVE, HUGE_VALF, p);
+    (void)spx_rv_candidates_other(s, q, SPX_RV_BELOW, HUGE_VALF, p);
+    (void)spx_rv_candidates_other(s, q, SPX_RV_ROTATION, p->chi[0] + SPX_RV_ALIKE, p);
     for (int32_t end = p->n + SPX_RV_VELOCITIES; p->n < end;) {
         size_t bi = nl;
         for (size_t i = 0; i < nl; i++) {
@@ -142,10 +172,10 @@ SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const float *chi, cons
         }
         if (bi == nl)
             break;
-        spx_rv_candidates_add(s, chi, best_entry[bi], bi, p);
+        spx_rv_candidates_add(s, q, q->entry[bi], bi, p);
     }
     p->nsure = p->n;
-    while (p->n < SPX_RV_MAX_START && spx_rv_candidates_other(s, chi, i0, i1, SPX_RV_ELSEWHERE, HUGE_VALF, p))
+    while (p->n < SPX_RV_MAX_START && spx_rv_candidates_other(s, q, SPX_RV_ELSEWHERE, HUGE_VALF, p))
         ;
 }
 

@@ -132,7 +132,12 @@ void spx_rv_correlate(spx_rv_spectra *w, spx_rv_candidates *candidates)
     for (size_t ia = 0; ia < c->narm; ia++)
         if (w->first[ia] < w->first[ia + 1])
             add_arm(w, ia);
+    const spx_rv_surface q = {r->chi, r->best, r->best_entry, r->least, r->least_lag};
     for (size_t i = 0; i < c->ccf.nlag; i++)
-        spx_rv_candidates_best(&set, r->chi, i, &r->best[i], &r->best_entry[i]);
-    spx_rv_candidates_choose(&set, r->chi, r->best, r->best_entry, candidates);
+        spx_rv_candidates_best(&set, &q, i);
+    size_t i0, i1;
+    const size_t top = spx_rv_candidates_near(&set, &q, &i0, &i1);
+    for (size_t t = 0; t < set.ntemp; t++)
+        spx_rv_candidates_least(&set, &q, t, i0, i1);
+    spx_rv_candidates_choose(&set, &q, top, candidates);
 }
