@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "rvfit/cuda/kernels.cuh"
 
@@ -300,19 +301,39 @@ template <typename T> T *engine::send(spx::device_buffer<T> &to, const T *from, 
     return p;
 }
 
+/* Calls f with the tiles of eight that functions of a span and the data need, as a constant. */
+template <typename F> void engine::with_tiles(F f) const
+{
+    switch ((m_.span + 1 + 7) / 8) {
+    case 1:
+        f(std::integral_constant<int, 1>());
+        break;
+    case 2:
+        f(std::integral_constant<int, 2>());
+        break;
+    case 3:
+        f(std::integral_constant<int, 3>());
+        break;
+    case 4:
+        f(std::integral_constant<int, 4>());
+        break;
+    default:
+        f(std::integral_constant<int, 5>());
+    }
+}
+
 template <int T> void engine::allow()
 {
-    spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)pixel_shared(T)),
+    spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)pixel_shared(T, m_.npoly, m_.basis_band)),
+               "kernel");
+    spx::check(cudaFuncSetAttribute(value_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)value_bytes(T)),
                "kernel");
 }
 
 void engine::shared_limits()
 {
-    allow<1>();
-    allow<2>();
-    allow<3>();
-    allow<4>();
-    allow<5>();
+    with_tiles([this](auto tiles) { allow<tiles>(); });
     spx::check(cudaFuncSetAttribute(spectrum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SPECTRUM_SHARED),
                "kernel");
     spx::check(cudaFuncSetAttribute(resample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -540,17 +561,20 @@ const double *engine::scans(const std::vector<item> &items)
     return result;
 }
 
+size_t engine::value_bytes(int tiles) const
+{
+    return WARPS * value_size(tiles, m_.npoly, m_.basis_band) * sizeof(double);
+}
+
 template <int T> void engine::launch_values(size_t n, const item *items, double *out)
 {
-    value_kernel<T><<<blocks(n, WARPS), 32 * WARPS, value_shared(T), stream_>>>(
+    value_kernel<T><<<blocks(n, WARPS), 32 * WARPS, value_bytes(T), stream_>>>(
         m_, (int)n, items, pieces_.get(), flux_.get(), ie_.get(), c_->opt->resolution ? band_.get() : nullptr,
         knots_.get(), out);
 }
 
 const double *engine::objectives(const std::vector<item> &items)
 {
-    if (m_.npoly > VALUE_POLY)
-        return sums(items, VALUE, 1);
     const size_t n = items.size();
     item *from = host_item_.need(n);
     double *result = host_objective_.need(n);
@@ -560,19 +584,7 @@ const double *engine::objectives(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some);
         to_device(list, from + i, some);
-        switch (((size_t)m_.npoly + 1 + 7) / 8) {
-        case 1:
-            launch_values<1>(some, list, out);
-            break;
-        case 2:
-            launch_values<2>(some, list, out);
-            break;
-        case 3:
-            launch_values<3>(some, list, out);
-            break;
-        default:
-            launch_values<4>(some, list, out);
-        }
+        with_tiles([&](auto tiles) { launch_values<tiles>(some, list, out); });
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i, out, some);
     }
@@ -592,7 +604,7 @@ const double *engine::objectives(const std::vector<item> &items)
 
 template <int T> void engine::launch(size_t n, int mode, const item *items, double *out)
 {
-    pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T), stream_>>>(
+    pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, m_.npoly, m_.basis_band), stream_>>>(
         m_, mode, items, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
         c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
 }
@@ -608,22 +620,7 @@ const double *engine::sums(const std::vector<item> &items, int mode, size_t widt
         item *list = item_.need(some);
         double *out = result_.need(some * width);
         to_device(list, from + i, some);
-        switch (((size_t)m_.npoly + 1 + 7) / 8) {
-        case 1:
-            launch<1>(some, mode, list, out);
-            break;
-        case 2:
-            launch<2>(some, mode, list, out);
-            break;
-        case 3:
-            launch<3>(some, mode, list, out);
-            break;
-        case 4:
-            launch<4>(some, mode, list, out);
-            break;
-        default:
-            launch<5>(some, mode, list, out);
-        }
+        with_tiles([&](auto tiles) { launch<tiles>(some, mode, list, out); });
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i * width, out, some * width);
     }

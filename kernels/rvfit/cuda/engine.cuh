@@ -67,6 +67,7 @@ class engine
         spx::check(cudaStreamSynchronize(stream_), "stream");
     }
 
+    template <typename F> void with_tiles(F f) const;
     template <int T> void allow();
     void shared_limits();
 
@@ -102,6 +103,7 @@ class engine
     /* Scans of items, [items][nscan], until the next call. */
     const double *scans(const std::vector<item> &items);
 
+    size_t value_bytes(int tiles) const;
     template <int T> void launch_values(size_t n, const item *items, double *out);
 
     /* The objective of items without derivatives, until the next call. */

@@ -22,7 +22,7 @@ __device__ inline void mma(double &c0, double &c1, double a, double b)
 
 /* What a piece's pixels see of the template. */
 struct view {
-    const arm *a;
+    arm a; /* in registers */
     int mode;
     double shift;
     const double2 *knots;
@@ -35,7 +35,7 @@ struct view {
         if (mode == DERIVATIVES)
             return t[i];
         double u[4], d[4];
-        const int k = (int)spx_rv_spline_weights(a->place[i] + shift, (size_t)a->nt, u, d);
+        const int k = (int)spx_rv_spline_weights(a.place[i] + shift, (size_t)a.nt, u, d);
         const double2 p = knots[k], q = knots[k + 1];
         return fma(u[0], p.x, fma(u[1], q.x, fma(u[2], p.y, u[3] * q.y)));
     }
@@ -43,131 +43,124 @@ struct view {
     {
         if (band == nullptr)
             return raw(i);
-        const int h = a->ndiag / 2;
+        const int h = a.ndiag / 2;
         double s = 0;
-        for (int k = max(h - i, 0); k < min(a->ndiag, a->n - i + h); k++)
-            s = fma(band[(size_t)i * a->ndiag + k], raw(i + k - h), s);
+        for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
+            s = fma(band[(size_t)i * a.ndiag + k], raw(i + k - h), s);
         return s;
     }
     __device__ double slope(const float *dt, int i) const
     {
         if (band == nullptr)
             return (double)dt[i];
-        const int h = a->ndiag / 2;
+        const int h = a.ndiag / 2;
         double s = 0;
-        for (int k = max(h - i, 0); k < min(a->ndiag, a->n - i + h); k++)
-            s = fma(band[(size_t)i * a->ndiag + k], (double)dt[i + k - h], s);
+        for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
+            s = fma(band[(size_t)i * a.ndiag + k], (double)dt[i + k - h], s);
         return s;
     }
 };
 
-/* sum[tile][64] of all warps, in their order. */
-template <int N> __device__ inline void add_up(const double (*c)[2], double *sum)
+/* Shared memory of a block that sums over pixels with `tiles` tiles of eight rows for the functions of a span and the
+ * data, and np functions with a band of m + 1 diagonals in all: numbers of a warp, and bytes of a block. */
+__host__ __device__ inline int stage_size(int tiles)
 {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    for (int w = 0; w < WARPS; w++) {
-        if (w == warp)
-            for (int i = 0; i < N; i++)
-                for (int j = 0; j < 2; j++) {
-                    double *to = sum + i * 64 + (lane / 4) * 8 + lane % 4 * 2 + j;
-                    *to = w == 0 ? c[i][j] : *to + c[i][j];
-                }
-        __syncthreads();
+    return (tiles + 1) * 8 * ROW;
+}
+
+/* S'S, S'D, D'D of a warp, or S'u and u'u. */
+__host__ __device__ inline int sums_size(int np, int m)
+{
+    const int equations = np * (m + 1) + np + 1, curvature = (np + 8) * 8;
+    return equations > curvature ? equations : curvature;
+}
+
+inline size_t pixel_shared(int tiles, int np, int m)
+{
+    const int rows = np + 8 * tiles;
+    return ((size_t)WARPS * (stage_size(tiles) + sums_size(np, m)) + (size_t)(m + 1) * np + rows) * sizeof(double) +
+           (size_t)(m + 1) * rows * sizeof(float);
+}
+
+/* Chunks of 32 pixels of a warp: [begin, end), side by side, so that it has few spans. */
+__device__ inline int2 chunks_of(const arm &a, int warp, int warps)
+{
+    const int n = (a.n + 31) / 32;
+    return make_int2(n * warp / warps, n * (warp + 1) / warps);
+}
+
+/* Data of a lane's pixel of a chunk, and the functions of its span there; of the last pixel and function beyond those
+ * that there are, where `e` has to be taken as 0. Nothing is done with what is loaded, so that a warp can ask for the
+ * next chunk's before it uses this one's. */
+template <int FUNCTIONS> struct pixel {
+    int first;
+    double b[FUNCTIONS], e, f, t;
+
+    __device__ void load(const view &v, const double *flux, const double *ie, int chunk)
+    {
+        const int i = min(32 * chunk + (int)threadIdx.x % 32, v.a.n - 1);
+        first = v.a.first[chunk];
+        e = ie[i];
+        f = flux[i];
+        t = v.at(i);
+#pragma unroll
+        for (int k = 0; k < FUNCTIONS; k++)
+            b[k] = __ldg(v.a.basis + (size_t)min(first + k, v.a.npoly - 1) * v.a.stride + i);
     }
-}
+};
 
-/* Sums of a block that has `tiles` tiles of eight rows of S: bytes of shared memory. */
-inline size_t pixel_shared(int tiles)
+/* Adds tiles c[pairs][2] of one warp, of a span whose functions begin with `first`, to S'S, gram[np][m+1] with element
+ * (k + d, k) at [k][d], and to S'D and D'D, right[np + 1]. */
+template <int TILES> __device__ inline void add_equations(const arm &a, int first, const double (*c)[2], double *gram)
 {
-    const int rows = (tiles + 1) * 8, pairs = tiles * (tiles + 1) / 2;
-    return ((size_t)WARPS * rows * ROW + (size_t)(pairs > tiles + 1 ? pairs : tiles + 1) * 64 +
-            (size_t)tiles * 8 * (tiles * 8 + 1)) *
-           sizeof(double);
-}
-
-/* Continuum functions at pixel i, 0 beyond the last; all loads are on their way together. */
-template <int N> __device__ inline void basis_at(const arm &a, int np, int i, bool in, double *b)
-{
+    constexpr int LAST = 8 * TILES - 1; /* the row of the data */
+    const int lane = (int)threadIdx.x % 32, np = a.npoly, m = a.basis_band;
+    double *right = gram + np * (m + 1);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-        b[k] = in && k < np ? __ldg(a.basis + (size_t)k * a.stride + i) : 0;
-}
-
-/* By one warp, lane k with row k of a symmetric G (row[N], lower triangle): np columns of its factor L, and of the rows
- * below them what these leave; returns whether the first np rows are positive definite. *lndet of those; *over: 1/L_kk
- * of this lane. */
-template <int N> __device__ inline bool factor(int np, double *row, double *lndet, double *over)
-{
-    const int lane = (int)threadIdx.x % 32;
-    bool fine = true;
-    *over = 1;
-    *lndet = 0;
+    for (int p = 0; p < TILES; p++)
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        if (j >= np)
-            break;
-        const double pivot = __shfl_sync(FULL, row[j], j & 31);
-        fine = fine && pivot > 0 && isfinite(pivot);
-        const double scale = fine ? rsqrt(pivot) : 1;
-        *lndet += fine ? log(pivot) : 0;
-        *over = lane == j ? scale : *over;
-        row[j] *= scale;
+        for (int q = 0; q <= p; q++)
 #pragma unroll
-        for (int k = j + 1; k < N; k++) {
-            const double l = __shfl_sync(FULL, row[j], k & 31);
-            row[k] = fma(-row[j], l, row[k]);
-        }
-    }
-    return fine;
-}
-
-/* By one warp, lane k with row k of G = S'S (row[N], lower triangle; below np): its factor L and inverse[k][j] = L^-1,
- * N x `stride`, zero above the diagonal and beyond np; returns whether G is positive definite. *lndet of G. */
-template <int N> __device__ inline bool invert_factor(int np, double *row, double *inverse, int stride, double *lndet)
-{
-    const int lane = (int)threadIdx.x % 32;
-    double mine;
-    const bool fine = factor<N>(np, row, lndet, &mine);
-    /* column `lane` of the inverse; all lanes take part in the exchange */
-    double w[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        w[k] = 0;
-        if (k < np) {
-            double s = k == lane ? 1 : 0;
-#pragma unroll
-            for (int j = 0; j < k; j++) {
-                const double l = __shfl_sync(FULL, row[j], k & 31);
-                s = fma(-l, w[j], s);
+            for (int j = 0; j < 2; j++) {
+                const int row = 8 * p + lane / 4, column = 8 * q + lane % 4 * 2 + j;
+                const double value = c[p * (p + 1) / 2 + q][j];
+                if (row == LAST && column == LAST)
+                    right[np] += value;
+                else if (row == LAST && first + column < np)
+                    right[first + column] += value;
+                else if (row < LAST && row >= column && row - column <= m && first + row < np)
+                    gram[(first + column) * (m + 1) + row - column] += value;
             }
-            const double over = __shfl_sync(FULL, mine, k & 31);
-            w[k] = k < lane ? 0 : s * over;
-        }
-        for (int c = lane; c < N; c += 32)
-            inverse[k * stride + c] = c == lane && c < np ? w[k] : 0;
-    }
-    return fine;
 }
 
-/* S'S and S'D of the pixels first ... first + 31, those `step` farther, and so on: tiles c[pairs][2] of one warp, by
- * its buffer `stage`. */
+/* S'S, S'D and D'D of chunks of 32 pixels, by one warp and its buffer `stage`: gram[np][m+1], then right[np + 1].
+ * TILES: of eight rows, for the functions of a span and the data. */
 template <int TILES>
-__device__ inline void equations(const view &v, int np, int first, int step, const double *flux, const double *ie,
-                                 double *stage, double (*c)[2])
+__device__ inline void equations(const view &v, int2 chunks, const double *flux, const double *ie, double *stage,
+                                 double *gram)
 {
-    constexpr int N = TILES * 8;
-    const arm &a = *v.a;
-    const int lane = (int)threadIdx.x % 32;
-    double b[N];
-    basis_at<N>(a, np, first + lane, first + lane < a.n, b);
-    for (int i0 = first; i0 < a.n; i0 += step) {
-        const int i = i0 + lane;
-        const bool in = i < a.n;
-        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, te = in ? v.at(i) * e : 0;
+    constexpr int FUNCTIONS = TILES * 8 - 1, PAIRS = TILES * (TILES + 1) / 2;
+    const arm &a = v.a;
+    const int lane = (int)threadIdx.x % 32, size = a.npoly * (a.basis_band + 2) + 1;
+    double c[PAIRS][2];
+    for (int i = lane; i < size; i += 32)
+        gram[i] = 0;
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            stage[k * ROW + lane] = k == np ? f * e : b[k] * te;
-        basis_at<N>(a, np, i + step, i + step < a.n, b); /* on their way while these are summed */
+    for (int i = 0; i < PAIRS; i++)
+        c[i][0] = c[i][1] = 0;
+    __syncwarp();
+    pixel<FUNCTIONS> next, here;
+    if (chunks.x < chunks.y)
+        next.load(v, flux, ie, chunks.x);
+    for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
+        here = next;
+        if (chunk + 1 < chunks.y)
+            next.load(v, flux, ie, chunk + 1);
+        const double e = 32 * chunk + lane < a.n ? here.e : 0, te = here.t * e;
+#pragma unroll
+        for (int k = 0; k < FUNCTIONS; k++)
+            stage[k * ROW + lane] = here.b[k] * te;
+        stage[FUNCTIONS * ROW + lane] = here.f * e;
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -182,79 +175,183 @@ __device__ inline void equations(const view &v, int np, int first, int step, con
                     mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
         }
         __syncwarp();
+        if (chunk + 1 == chunks.y || next.first != here.first) {
+            add_equations<TILES>(a, here.first, c, gram);
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++)
+                c[k][0] = c[k][1] = 0;
+        }
     }
+    __syncwarp();
+}
+
+/* By one warp: S'S = L D L' in place, gram[np][m+1] with 1/D_j at [j][0] and L(j+d, j) at [j][d]; right[np] becomes
+ * L^-1 right. Returns whether S'S is positive definite; *lndet of it. As spx_band_factor() and spx_band_solve(). */
+__device__ inline bool factor(int np, int m, double *gram, double *right, double *lndet)
+{
+    const int lane = (int)threadIdx.x % 32;
+    bool fine = true;
+    for (int j = 0; j < np; j++) {
+        double *row = gram + j * (m + 1);
+        const double pivot = row[0], y = right[j];
+        const int ahead = min(m, np - 1 - j);
+        fine = fine && pivot > 0 && isfinite(pivot);
+        const double over = fine ? 1 / pivot : 1;
+        for (int i = 1 + lane / 8; i <= ahead; i += 4) { /* what the rows below leave */
+            const double l = -row[i] * over;
+            for (int k = 1 + lane % 8; k <= i; k += 8)
+                row[k * (m + 1) + i - k] = fma(l, row[k], row[k * (m + 1) + i - k]);
+            if (lane % 8 == 0)
+                right[j + i] = fma(l, y, right[j + i]);
+        }
+        __syncwarp();
+        for (int i = lane; i <= ahead; i += 32)
+            row[i] = i == 0 ? over : row[i] * over;
+        __syncwarp();
+    }
+    double ln = 0;
+    for (int j = lane; j < np; j += 32)
+        ln -= log(gram[j * (m + 1)]);
+    *lndet = spx::warp_sum(ln);
+    return fine;
+}
+
+/* By one thread: x[np], a column of a matrix whose rows are `stride` apart, becomes L^-1 x; or D^-1 x becomes L'^-1 of
+ * it. */
+__device__ inline void forward(int np, int m, const double *factor, double *x, int stride)
+{
+    for (int j = 1; j < np; j++) {
+        double s = x[j * stride];
+        for (int t = 1; t <= min(m, j); t++)
+            s = fma(-factor[(j - t) * (m + 1) + t], x[(j - t) * stride], s);
+        x[j * stride] = s;
+    }
+}
+
+__device__ inline void backward(int np, int m, const double *factor, double *x)
+{
+    for (int j = np - 1; j >= 0; j--) {
+        double s = x[j] * factor[j * (m + 1)];
+        for (int t = 1; t <= min(m, np - 1 - j); t++)
+            s = fma(-factor[j * (m + 1) + t], x[j + t], s);
+        x[j] = s;
+    }
+}
+
+/* By one warp: the band of (S'S)^-1 out of its factor, inverse[np][m+1], as spx_band_inverse(). */
+__device__ inline void band_inverse(int np, int m, const double *factor, double *inverse)
+{
+    const int lane = (int)threadIdx.x % 32;
+    for (int j = np - 1; j >= 0; j--) {
+        const double *l = factor + j * (m + 1);
+        const int ahead = min(m, np - 1 - j);
+        double diagonal = 0;
+        for (int i = 1 + lane; i <= ahead; i += 32) {
+            double s = 0;
+            for (int t = 1; t <= ahead; t++)
+                s = fma(-l[t], inverse[(j + min(i, t)) * (m + 1) + (i < t ? t - i : i - t)], s);
+            inverse[j * (m + 1) + i] = s;
+            diagonal = fma(-l[i], s, diagonal);
+        }
+        for (int o = 1; o < ahead && o < 32; o *= 2)
+            diagonal += __shfl_xor_sync(FULL, diagonal, o);
+        if (lane == 0)
+            inverse[j * (m + 1)] = l[0] + diagonal;
+        __syncwarp();
+    }
+}
+
+/* Adds tiles g[TILES + 1][2] of one warp to S'u, su[np][8], and u'u, the eight rows after it. */
+template <int TILES> __device__ inline void add_curvature(const arm &a, int first, const double (*g)[2], double *su)
+{
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int p = 0; p <= TILES; p++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int row = 8 * p + lane / 4, column = lane % 4 * 2 + j;
+            if (p == TILES)
+                su[(a.npoly + lane / 4) * 8 + column] += g[p][j];
+            else if (first + row < a.npoly)
+                su[(first + row) * 8 + column] += g[p][j];
+        }
 }
 
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
  * unless `mode` is DERIVATIVES), or with MODEL and CONTINUUM chi^2 over good pixels; HUGE_VAL where S'S is singular.
- * TILES: of eight rows, for the npoly + 1 of S and D. See model/model.c for the equations; with u = q e dT (q: the
- * continuum) and S = L Q', curvature is u'u - (Q'u)'(Q'u), Q'u = L^-1 (S'u), and what ln det(S'S) adds to the gradient
- * is |L^-1 S_i|^2 dT_i / T_i. */
+ * See model/model.c for the equations: with u = q e dT (q: the continuum) and S'S = L D L', curvature is
+ * u'u - (L^-1 S'u)' D^-1 (L^-1 S'u), and what ln det(S'S) adds to the gradient is S_i'(S'S)^-1 S_i dT_i / T_i, which
+ * needs the inverse where functions overlap.
+ *
+ * TILES: of eight rows, for the functions of a span, that is of chunks of 32 pixels with the same first function, and
+ * the data. Splines need one tile where dense functions need as many as there are functions. */
 template <int TILES>
-__global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
+__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 : 1))
     pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
-    constexpr int PAIRS = TILES * (TILES + 1) / 2, STAGE = (TILES + 1) * 8, N = TILES * 8;
-    constexpr int SUMS = PAIRS > TILES + 1 ? PAIRS : TILES + 1;
+    constexpr int FUNCTIONS = TILES * 8 - 1;
     extern __shared__ __align__(16) double workspace[];
-    __shared__ double coef[N], part[WARPS][1 + SPX_MAX_FIT], qu[SPX_RVFIT_MAX_POLY * SPX_MAX_FIT], lndet;
-    __shared__ __align__(16) float lever_of[N][N];
+    __shared__ double part[WARPS][1 + SPX_MAX_FIT], lndet;
     __shared__ int ok;
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
-    const arm &a = m.arms[d.arm];
-    const int np = a.npoly, nf = m.nfree, n = a.n;
-    const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32;
-    double *stage = workspace + (size_t)warp * STAGE * ROW, *sum = workspace + (size_t)WARPS * STAGE * ROW;
-    double *inverse = sum + SUMS * 64; /* L^-1, [N][N + 1] */
-    const view v = {&a,
+    const view v = {m.arms[d.arm],
                     mode,
-                    spx_rv_lnshift(it.v) / a.dlnwave,
-                    knots + (size_t)it.at * m.samples + a.sample0,
-                    t + (size_t)it.at * m.pixels + a.pixel0,
+                    spx_rv_lnshift(it.v) / m.arms[d.arm].dlnwave,
+                    knots + (size_t)it.at * m.samples + m.arms[d.arm].sample0,
+                    t + (size_t)it.at * m.pixels + m.arms[d.arm].pixel0,
                     band != nullptr ? band + d.band0 : nullptr};
+    const arm &a = v.a;
+    const int np = a.npoly, nb = a.basis_band + 1, nf = m.nfree, n = a.n;
+    const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, rows = np + 8 * TILES;
+    const int size = sums_size(np, a.basis_band);
+    double *stage = workspace + (size_t)warp * stage_size(TILES), *sums = workspace + WARPS * stage_size(TILES);
+    double *mine = sums + (size_t)warp * size;                /* of this warp */
+    double *inverse = sums + (size_t)WARPS * size;            /* [np][nb] */
+    double *coef = inverse + np * nb;                         /* [rows], 0 beyond np */
+    float *lever_of = reinterpret_cast<float *>(coef + rows); /* [rows][nb] the inverse, 0 beyond it */
+    const double *factors = sums, *right = sums + np * nb;
+    const int2 chunks = chunks_of(a, warp, WARPS);
     dt += (size_t)it.at * nf * m.pixels + a.pixel0;
     flux += d.pixel0;
     ie += d.pixel0;
     good += d.pixel0;
 
-    /* S'S and S'D */
-    for (int i = lane; i < STAGE * ROW; i += 32)
-        stage[i] = 0;
-    double c[PAIRS][2];
-    for (int i = 0; i < PAIRS; i++)
-        c[i][0] = c[i][1] = 0;
-    __syncwarp();
-    equations<TILES>(v, np, 32 * warp, 32 * WARPS, flux, ie, stage, c);
-    add_up<PAIRS>(c, sum);
+    /* S'S and S'D of the warps, added in their order */
+    equations<TILES>(v, chunks, flux, ie, stage, mine);
+    __syncthreads();
+    for (int i = tid; i < np * nb + np; i += 32 * WARPS) {
+        double s = sums[i];
+        for (int w = 1; w < WARPS; w++)
+            s += sums[(size_t)w * size + i];
+        sums[i] = s;
+    }
+    __syncthreads();
     if (warp == 0) {
-        double row[N], ln;
-        const int mine = min(lane, N - 1);
-#pragma unroll
-        for (int j = 0; j < N; j++) /* row `lane`, of which the lower triangle is there */
-            row[j] =
-                j <= mine && lane < np ? sum[(mine / 8 * (mine / 8 + 1) / 2 + j / 8) * 64 + mine % 8 * 8 + j % 8] : 0;
-        const bool fine = invert_factor<N>(np, row, inverse, N + 1, &ln);
-        __syncwarp();
-        /* a = L'^-1 (L^-1 S'D) */
-        double y = 0, x = 0;
-        for (int j = 0; j < np && lane < np; j++)
-            y = fma(inverse[lane * (N + 1) + j], sum[(np / 8 * (np / 8 + 1) / 2 + j / 8) * 64 + np % 8 * 8 + j % 8], y);
-        for (int k = 0; k < np; k++)
-            x = fma(inverse[k * (N + 1) + mine], __shfl_sync(FULL, y, k), x);
-        for (int k = lane; k < N; k += 32)
-            coef[k] = k < np ? x : 0;
+        double ln;
+        const bool fine = factor(np, nb - 1, sums, sums + np * nb, &ln);
         if (lane == 0) {
             lndet = ln;
             ok = fine;
         }
     }
     __syncthreads();
-    for (int i = tid; i < N * N && mode == DERIVATIVES; i += 32 * WARPS)
-        lever_of[i / N][i % N] = (float)inverse[i / N * (N + 1) + i % N];
+    if (warp == 0 && mode == DERIVATIVES)
+        band_inverse(np, nb - 1, factors, inverse);
+    if (tid == 32)
+        backward(np, nb - 1, factors, sums + np * nb);
     __syncthreads();
+    for (int i = tid; i < rows; i += 32 * WARPS)
+        coef[i] = i < np ? right[i] : 0;
+    for (int i = tid; i < rows * nb && mode == DERIVATIVES; i += 32 * WARPS)
+        lever_of[i] = i / nb + i % nb < np ? (float)inverse[i] : 0;
+    /* the other warps' sums, and after it those of the first, are overwritten: the factor is needed once more */
+    __syncthreads();
+    for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * WARPS)
+        inverse[i] = factors[i];
+    factors = inverse;
 
     const int width = mode == DERIVATIVES ? 1 + nf + nf * nf : 1;
     double *out = result + (size_t)blockIdx.x * width, *model = models + d.pixel0;
@@ -265,30 +362,55 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
             model[i] = 0;
         return;
     }
+    __syncthreads();
 
     /* residuals; S'u and u'u; the gradient a thread at a time */
     double g[TILES + 1][2], grad[SPX_MAX_FIT], chisq = 0;
+#pragma unroll
     for (int i = 0; i <= TILES; i++)
         g[i][0] = g[i][1] = 0;
 #pragma unroll
     for (int l = 0; l < SPX_MAX_FIT; l++)
         grad[l] = 0;
-    double *right = stage + N * ROW;
-    for (int i0 = 32 * warp; i0 < n; i0 += 32 * WARPS) {
-        const int i = i0 + lane;
-        const bool in = i < n;
-        double b[N], slope[SPX_MAX_FIT];
-        basis_at<N>(a, np, i, in, b);
-        const double e = in ? ie[i] : 0, f = in ? flux[i] : 0, t0 = in ? v.at(i) : 0;
-        if (mode == DERIVATIVES) {
+    for (int i = lane; i < (np + 8) * 8 && mode == DERIVATIVES; i += 32)
+        mine[i] = 0;
+    for (int i = lane; i < stage_size(TILES) && mode == DERIVATIVES; i += 32)
+        stage[i] = 0;
+    double *us = stage + 8 * TILES * ROW;
+    pixel<FUNCTIONS> next, here;
+    float slope[SPX_MAX_FIT], next_slope[SPX_MAX_FIT]; /* of no meaning from nf on */
+    auto load = [&](int chunk) {
+        const int i = min(32 * chunk + lane, n - 1);
+        next.load(v, flux, ie, chunk);
+        if (mode == DERIVATIVES && nf > 0 && v.band == nullptr) {
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
-                slope[l] = in && l < nf ? v.slope(dt + (size_t)l * m.pixels, i) : 0;
+                next_slope[l] = __ldg(dt + (size_t)min(l, nf - 1) * m.pixels + i);
+        } else if (mode == DERIVATIVES) {
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                next_slope[l] = l < nf ? (float)v.slope(dt + (size_t)l * m.pixels, i) : 0;
         }
+    };
+    if (chunks.x < chunks.y)
+        load(chunks.x);
+    __syncwarp();
+    for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
+        const int i = 32 * chunk + lane;
+        const bool in = i < n;
+        here = next;
+#pragma unroll
+        for (int l = 0; l < SPX_MAX_FIT; l++)
+            slope[l] = next_slope[l];
+        if (chunk + 1 < chunks.y)
+            load(chunk + 1);
+        double *b = here.b;
+        const int first = here.first;
+        const double e = in ? here.e : 0, f = here.f, t0 = here.t;
         double q = 0;
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            q = fma(coef[k], b[k], q);
+        for (int k = 0; k < FUNCTIONS; k++)
+            q = fma(coef[first + k], b[k], q);
         const double r = (f - q * t0) * e;
         if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
             chisq = fma(r, r, chisq);
@@ -297,9 +419,9 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
         if (mode != DERIVATIVES)
             continue;
         const double qe = q * e, te = t0 * e;
-        float s[N], lever = 0; /* |L^-1 S_i|^2 */
+        float s[FUNCTIONS], lever = 0; /* S_i'(S'S)^-1 S_i */
 #pragma unroll
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < FUNCTIONS; k++) {
             b[k] *= te;
             s[k] = (float)b[k];
             stage[k * ROW + lane] = b[k];
@@ -307,30 +429,37 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
             if (l < nf)
-                right[l * ROW + lane] = qe * slope[l];
+                us[l * ROW + lane] = qe * (double)slope[l];
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            if (k < np) {
-                float z = 0;
+        for (int k = 0; k < FUNCTIONS; k++) {
+            const float *z = lever_of + (first + k) * nb;
+            float sum = 0;
 #pragma unroll
-                for (int j = 0; j <= k; j++)
-                    z = fmaf(lever_of[k][j], s[j], z);
-                lever = fmaf(z, z, lever);
-            }
+            for (int l = 1; k + l < FUNCTIONS; l++)
+                if (l < nb)
+                    sum = fmaf(z[l], s[k + l], sum);
+            lever = fmaf(s[k], fmaf(z[0], s[k], 2 * sum), lever);
+        }
         __syncwarp();
         const double w = (t0 != 0 ? (double)lever / t0 : 0) - r * qe;
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
-            grad[l] = fma(w, slope[l], grad[l]);
+            grad[l] = fma(w, (double)slope[l], grad[l]);
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            const double y = right[lane / 4 * ROW + 4 * k + lane % 4];
+            const double y = us[lane / 4 * ROW + 4 * k + lane % 4];
 #pragma unroll
             for (int p = 0; p < TILES; p++)
                 mma(g[p][0], g[p][1], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
             mma(g[TILES][0], g[TILES][1], y, y);
         }
         __syncwarp();
+        if (chunk + 1 == chunks.y || next.first != first) {
+            add_curvature<TILES>(a, first, g, mine);
+#pragma unroll
+            for (int k = 0; k <= TILES; k++)
+                g[k][0] = g[k][1] = 0;
+        }
     }
     /* of the warp, then of all of them in their order */
 #pragma unroll
@@ -359,19 +488,20 @@ __global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
     }
     if (mode != DERIVATIVES)
         return;
-    add_up<TILES + 1>(g, sum);
-    for (int i = tid; i < np * nf; i += 32 * WARPS) { /* Q'u */
-        const int k = i / nf, l = i % nf;
-        double s = 0;
-        for (int j = 0; j <= k; j++)
-            s = fma(inverse[k * (N + 1) + j], sum[j / 8 * 64 + j % 8 * 8 + l], s);
-        qu[i] = s;
+    for (int i = tid; i < (np + 8) * 8; i += 32 * WARPS) {
+        double s = sums[i];
+        for (int w = 1; w < WARPS; w++)
+            s += sums[(size_t)w * size + i];
+        sums[i] = s;
     }
     __syncthreads();
+    if (tid < nf) /* L^-1 S'u */
+        forward(np, nb - 1, factors, sums + tid, 8);
+    __syncthreads();
     for (int i = tid; i < nf * nf; i += 32 * WARPS) {
-        double s = sum[TILES * 64 + i / nf * 8 + i % nf];
+        double s = sums[(np + i / nf) * 8 + i % nf];
         for (int k = 0; k < np; k++)
-            s = fma(-qu[k * nf + i / nf], qu[k * nf + i % nf], s);
+            s = fma(-sums[k * 8 + i / nf] * factors[k * nb], sums[k * 8 + i % nf], s);
         out[1 + nf + i] = 2 * s;
     }
 }

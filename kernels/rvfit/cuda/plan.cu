@@ -43,6 +43,31 @@ std::vector<float> response_of(const spx_rv_arm &a, const lag_samples &w)
     return out;
 }
 
+/* First of the functions that are not 0 somewhere in a chunk of 32 pixels, for each chunk; where that does not take
+ * another tile of eight rows with the data's, chunks side by side have the same. *span: raised to the most functions
+ * from the first one on. */
+std::vector<int> chunk_functions(const spx_rv_basis &b, size_t n, int *span)
+{
+    std::vector<int> first, end;
+    for (size_t i = 0; i < n; i += 32) {
+        size_t k0 = b.n, k1 = 0;
+        for (size_t k = 0; k < b.n; k++)
+            for (size_t j = i; j < std::min(n, i + 32); j++)
+                if (b.value[k * b.stride + j] != 0) {
+                    k0 = std::min(k0, k);
+                    k1 = k + 1;
+                }
+        first.push_back((int)std::min(k0, k1));
+        end.push_back((int)k1);
+        *span = std::max(*span, end.back() - first.back());
+    }
+    const int most = (*span + 1 + 7) / 8 * 8 - 1;
+    for (size_t c = 1; c < first.size(); c++)
+        if (end[c] <= first[c - 1] + most && first[c] >= first[c - 1])
+            first[c] = first[c - 1];
+    return first;
+}
+
 } // namespace
 
 std::string megabytes(size_t bytes)
@@ -122,6 +147,10 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
     a->dlnwave = s->dlnwave;
     a->npoly = (int)from.basis.n;
     m.npoly = std::max(m.npoly, a->npoly);
+    a->basis_band = (int)from.basis.band;
+    m.basis_band = std::max(m.basis_band, a->basis_band);
+    const std::vector<int> first = chunk_functions(from.basis, from.n, &m.span);
+    a->first = keep(first.data(), first.size());
     a->lndet = from.basis.lndet;
     a->place = keep(from.place, from.n);
     a->basis = keep(from.basis.value, from.stride * from.basis.n);

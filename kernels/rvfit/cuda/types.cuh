@@ -61,6 +61,8 @@ struct arm {
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
+    int basis_band;     /* functions whose numbers differ by more are nowhere both different from 0 */
+    const int *first;   /* of the functions of each chunk of 32 pixels; not more than a span of the model's has */
     int per;            /* pixels of a block of a scan, with */
     int band;           /* functions whose numbers differ by more have no block in common */
     const double *line; /* lines of the basis in each; 0: the objective itself is scanned */
@@ -82,7 +84,8 @@ struct arm {
 /* What all stars share. */
 struct model {
     const arm *arms;
-    int narm, ng, nfree, npoly, lanes; /* npoly: most of an arm; lanes = 1 + ng */
+    int narm, ng, nfree, lanes;  /* lanes = 1 + ng */
+    int npoly, basis_band, span; /* most of an arm; continuum functions of a span of chunks */
     int nbroadened,
         broadened[SPX_MAX_FIT]; /* derivatives of templates that pass through rotation: axis, or -1: vsini */
     int free_v;                 /* 1: v is the first of the free quantities */

@@ -9,62 +9,43 @@ namespace rv
  * would reach 1e-4 of the objective. */
 #define LARGE_SQUARE 1e9
 
-/* Functions of the continuum that a warp has a lane for, beside the data. */
-enum { VALUE_POLY = 31 };
-
-inline size_t value_shared(int tiles)
+/* Numbers of a warp in shared memory. */
+__host__ __device__ inline size_t value_size(int tiles, int np, int m)
 {
-    return (size_t)WARPS * tiles * 8 * ROW * sizeof(double);
+    return (size_t)(tiles * 8 * ROW + np * (m + 2) + 1);
 }
 
-/* Warp: an item; result[item] as pixel_kernel() with VALUE, NAN where that has to be asked. The factor of S'S with S'D
- * and D'D as its last row ends with |D - S a|^2. */
+/* Warp: an item; result[item] as pixel_kernel() with VALUE, NAN where that has to be asked. |D - S a|^2 is what
+ * (L^-1 S'D)' D^-1 (L^-1 S'D) leaves of D'D. */
 template <int TILES>
-__global__ void __launch_bounds__(32 * WARPS, TILES <= 2 ? 4 : 1)
+__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 6 : (TILES == 2 ? 4 : 1))
     value_kernel(model m, int n, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const double *band, const double2 *knots, double *result)
 {
-    constexpr int PAIRS = TILES * (TILES + 1) / 2, N = TILES * 8;
     extern __shared__ __align__(16) double workspace[];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, which = (int)blockIdx.x * WARPS + warp;
     if (which >= n)
         return;
     const item &it = items[which];
     const piece &d = pieces[it.piece];
-    const arm &a = m.arms[d.arm];
-    const int np = a.npoly;
-    double *stage = workspace + (size_t)warp * N * ROW;
-    const view v = {&a,
+    const view v = {m.arms[d.arm],
                     VALUE,
-                    spx_rv_lnshift(it.v) / a.dlnwave,
-                    knots + (size_t)it.at * m.samples + a.sample0,
+                    spx_rv_lnshift(it.v) / m.arms[d.arm].dlnwave,
+                    knots + (size_t)it.at * m.samples + m.arms[d.arm].sample0,
                     nullptr,
                     band != nullptr ? band + d.band0 : nullptr};
-    flux += d.pixel0;
-    ie += d.pixel0;
-    double c[PAIRS][2], b[N];
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-        c[i][0] = c[i][1] = 0;
-    equations<TILES>(v, np, 0, 32, flux, ie, stage, c);
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++)
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-            stage[i * 64 + lane / 4 * 8 + lane % 4 * 2 + j] = c[i][j];
-    __syncwarp();
-    /* row `lane` of the lower triangle */
-    double square = 0, left = 0, ln, over;
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        b[j] = j <= lane && lane <= np ? stage[(lane / 8 * (lane / 8 + 1) / 2 + j / 8) * 64 + lane % 8 * 8 + j % 8] : 0;
-        square = j == np ? b[j] : square;
-    }
-    const bool fine = factor<N>(np, b, &ln, &over);
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        left = j == np ? b[j] : left;
-    if (lane == np)
+    const arm &a = v.a;
+    const int np = a.npoly, nb = a.basis_band + 1;
+    /* warps of a block may have different arms */
+    double *stage = workspace + warp * value_size(TILES, m.npoly, m.basis_band), *gram = stage + TILES * 8 * ROW;
+    equations<TILES>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
+    double ln, *right = gram + np * nb, sum = 0;
+    const double square = right[np];
+    const bool fine = factor(np, nb - 1, gram, right, &ln);
+    for (int j = lane; j < np; j += 32)
+        sum = fma(right[j] * right[j], gram[j * nb], sum);
+    const double left = square - spx::warp_sum(sum);
+    if (lane == 0)
         result[which] = !fine ? HUGE_VAL : (square < LARGE_SQUARE && left > 0 ? left + ln + a.lndet + d.sum_lne2 : NAN);
 }
 
