@@ -23,7 +23,7 @@
 #
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
-# among the jobs; LEASE.
+# among the jobs; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
 set -uo pipefail
 script=${*: -1}
 case ${1%.failed} in
@@ -309,6 +309,9 @@ make_queues() {
         [ ${#list[@]} -eq 1 ] || make_queue "$program" "${list[@]}"
     done
 }
+
+# Threads that wait leave the processor to other jobs: else libgomp's spin.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 # Messages go to files of this process.
 mkdir -p "$OUT/log" || exit
