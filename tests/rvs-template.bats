@@ -275,3 +275,49 @@ values() {
     OPENBLAS_CORETYPE=Prescott OPENBLAS_VERBOSE=2 specpipe-info 2>err >/dev/null
     [ "$(cat err)" = "Core: Prescott" ]
 }
+
+@test "rvs-template tells how far off fits are between the nodes, and rvs-fit warns" {
+    setup=(--library-resolution none -s r:5100:5500:0.4:FWHM=1.526)
+    nodes() { # FILE TEFF LOGG FEH ALPHA
+        specx-sim -q --library stars --step 0.1 --wavelength 5030,5580 --axis "teff=$2" --axis "logg=$3" \
+            --axis "feh=$4" --axis "alpha=$5" && fits2h5 -q -o "$1" stars && rm -r stars
+    }
+    nodes coarse.h5 4500,5500,6500 2,3.5,5 -2,-1,0 0,0.4,0.8
+    run -0 --separate-stderr rvs-template "${setup[@]}" -o coarse-t.h5 coarse.h5
+    [[ $stderr == *'interpolation between nodes: fits at a signal-to-noise ratio of 30'*'feh'* && $stderr != *warning* ]]
+    h5check coarse-t.h5
+    # fits of stars whose noise does not matter, scaled to a signal-to-noise ratio of 30
+    sim_epochs 100 1 5 stars.h5 arm=r:5100:5500 teff=4500:6500 logg=2:5 feh=-2:0 sn=1000:1001
+    run -0 --separate-stderr rvs-fit -f --no-model "--vrange=-600,600" -t coarse-t.h5 -o rv.h5 stars.h5
+    [[ $stderr == *'nodes of the library is expected to be off by: teff '*'feh '* ]]
+    read -ra told <<<"$(values /templates/r/nodes/error coarse-t.h5)"
+    middle() { sort -g | awk '{ p[NR] = $1 } END { print p[int(NR / 2)], (p[int(0.84 * NR)] - p[int(0.16 * NR)]) / 2 }'; }
+    for k in 0:TEFF 1:LOGG 2:FEH 3:ALPHAFE; do
+        paste -d, <(h5table --csv -c "${k#*:},${k#*:}_ERR" rv.h5) <(h5table --csv -t /fibermap -c "${k#*:}" rv.h5) |
+            tail -n +2 | awk -F, '{ print ($1 - $3) / $2 * 0.03, $2 / 0.03 }' >fits
+        echo "$k $(cut -d' ' -f2 fits | middle) $(cut -d' ' -f1 fits | middle) ${told[*]:${k%:*}}" | awk '{ print
+            exit !($6 / $2 > 0.7 && $6 / $2 < 1.4 && ($4 - $10)^2 < 0.2^2 && $14 / $5 > 0.4 && $14 / $5 < 2.5 && $18 == 1) }'
+    done
+    # where noise is more, and with another interpolator, there is nothing to warn of
+    sim_epochs 20 1 5 faint.h5 arm=r:5100:5500 teff=4500:6500 logg=2:5 feh=-2:0 sn=10:11
+    for word in cubic:faint.h5 grid:stars.h5; do
+        run -0 --separate-stderr rvs-fit -f --no-model "--vrange=-600,600" --interpolator "${word%:*}" -t coarse-t.h5 \
+            -o rv.h5 "${word#*:}"
+        [[ $stderr != *'nodes of the library is expected'* ]]
+    done
+    # denser nodes; two of an abundance ratio, which are bent; two of another name, which tell nothing
+    nodes dense.h5 4500,5000,5500,6000,6500 2,3,4,5 -2,-1.5,-1,-0.5,0 0,0.8
+    rvs-template -q "${setup[@]}" -o dense-t.h5 dense.h5
+    values /templates/r/nodes/error dense-t.h5 | awk '{ for (i = 6; i <= 12; i++) if ($i * $i > 0.15^2) exit 1; exit $16 != 1 }'
+    h5edit dense.h5 strings /library/parname teff,logg,feh,beta
+    run -0 --separate-stderr rvs-template -f "${setup[@]}" -o dense-t.h5 dense.h5
+    [[ $stderr == *'beta has two nodes'* ]]
+    [ "$(values /templates/r/nodes/error dense-t.h5 | cut -d' ' -f13-16)" = "1 1 1 0" ]
+    # without components, or a grid, nothing is said
+    for word in "--pca 0" "--interpolator simplex"; do
+        # shellcheck disable=SC2086
+        run -0 --separate-stderr rvs-template -f "${setup[@]}" $word -o none.h5 coarse.h5
+        [[ $stderr != *'between nodes'* ]]
+        run ! h5dump -H -g /templates/r/nodes none.h5
+    done
+}

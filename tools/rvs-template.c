@@ -5,6 +5,7 @@
 #include "common/device.h"
 #include "common/kernel_options.h"
 #include "common/template_options.h"
+#include "common/template_report.h"
 #include "convert/spectrum/text.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -275,6 +276,8 @@ static spx_status run(spx_run *s, spx_err *e)
     }
     if (st == SPX_OK)
         st = spx_templates_write(file, &t, e);
+    if (st == SPX_OK)
+        st = spx_template_tell_nodes(s, file, &t, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
 

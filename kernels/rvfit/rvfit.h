@@ -114,6 +114,11 @@ typedef struct {
  * memory. */
 spx_status spx_rvfit_bend(spx_templates *t, const char **name, spx_err *e);
 
+/* Estimates how far off fits with SPX_INTERPOLATE_CUBIC are because of the interpolation between nodes, after
+ * spx_rvfit_bend(): setup[].nodes of fits of each setup alone, *all of a fit of all of them. Nothing is estimated (sn
+ * is 0) where a setup has no grid or no components of ln flux. SPX_EIO: memory. */
+spx_status spx_rvfit_node_errors(spx_templates *t, int threads, spx_node_error *all, spx_err *e);
+
 /* Splines, v within +-1000 km/s, vsini 0 ... 500 km/s, dichroic left out, one thread. */
 void spx_rvfit_options_init(spx_rvfit_options *o);
 

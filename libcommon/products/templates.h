@@ -61,6 +61,17 @@ typedef struct {
     double rms, max; /* error in ln flux (of_flux: in flux) over the validation templates; 0: unknown */
 } spx_nn;
 
+/* Error of the parameters of a fit of this setup alone because the interpolator `grid` has to interpolate between its
+ * nodes (rvfit/model/node_errors.c). */
+typedef struct {
+    double sn; /* signal-to-noise ratio of a bin, of two steps; 0: not estimated */
+    double
+        error[SPX_MAX_PAR]; /* [npar] standard error of the fit at that ratio, median over the grid; 0: has one node */
+    double bias[SPX_MAX_PAR];   /* (fit - truth) / error: median */
+    double spread[SPX_MAX_PAR]; /* and 1.4826 times the median deviation from it */
+    int known[SPX_MAX_PAR];     /* 0: two nodes, which tell nothing; the axis is left out of all of these */
+} spx_node_error;
+
 typedef struct {
     char setup[64];
     double wmin, wmax;    /* range that the setup was made for, Angstrom */
@@ -91,6 +102,7 @@ typedef struct {
     spx_pca pca;
     spx_nn nn;
     spx_ccf_set ccf; /* ccf.ntemp 0: none */
+    spx_node_error nodes;
 } spx_setup;
 
 typedef struct {

@@ -95,6 +95,34 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
     return SPX_OK;
 }
 
+/* Rows of nodes/error. */
+enum { ERROR, BIAS, SPREAD, KNOWN, NROW };
+
+static spx_status read_nodes(hid_t file, spx_setup *s, spx_err *e)
+{
+    char g[160], p[160];
+    double *v = NULL;
+    spx_node_error *n = &s->nodes;
+    const size_t np = s->npar;
+    size_t dims[2] = {NROW, np};
+    at(g, sizeof g, s, "nodes");
+    at(p, sizeof p, s, "nodes/error");
+    spx_status st = spx_h5_read_f64(file, p, 2, dims, &v, e);
+    if (st == SPX_OK)
+        st = spx_h5_attr_f64(file, g, "sn", &n->sn, e);
+    for (size_t i = 0; i < np && st == SPX_OK; i++) {
+        n->error[i] = v[ERROR * np + i];
+        n->bias[i] = v[BIAS * np + i];
+        n->spread[i] = v[SPREAD * np + i];
+        n->known[i] = v[KNOWN * np + i] != 0;
+        if (!isfinite(n->error[i] + n->bias[i] + n->spread[i]) || n->error[i] < 0 || n->spread[i] < 0)
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, "make the templates again (rvs-template)",
+                             "errors of %s are not finite or negative", s->parname[i]);
+    }
+    spx_free(v);
+    return st;
+}
+
 static spx_status read_simplex(hid_t file, spx_setup *s, spx_err *e)
 {
     char p[160];
@@ -294,6 +322,9 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
         return st;
     at(p, sizeof p, s, "grid");
     if (spx_h5_exists(file, p) && (st = read_grid(file, s, e)) != SPX_OK)
+        return st;
+    at(p, sizeof p, s, "nodes");
+    if (spx_h5_exists(file, p) && (st = read_nodes(file, s, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "simplex");
     if (spx_h5_exists(file, p) && (st = read_simplex(file, s, e)) != SPX_OK)
@@ -503,5 +534,31 @@ spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e)
         st = spx_h5_set_str(file, "/templates", "library", t->library, e);
     for (size_t i = 0; i < t->nsetup && st == SPX_OK; i++)
         st = write_setup(file, &t->setup[i], e);
+    return st;
+}
+
+spx_status spx_templates_write_nodes(hid_t file, const spx_templates *t, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < t->nsetup && st == SPX_OK; i++) {
+        const spx_setup *s = &t->setup[i];
+        const spx_node_error *n = &s->nodes;
+        const size_t np = s->npar, dims[2] = {NROW, np};
+        double v[NROW * SPX_MAX_PAR];
+        char g[160], p[160];
+        if (n->sn == 0)
+            continue;
+        for (size_t k = 0; k < np; k++) {
+            v[ERROR * np + k] = n->error[k];
+            v[BIAS * np + k] = n->bias[k];
+            v[SPREAD * np + k] = n->spread[k];
+            v[KNOWN * np + k] = n->known[k];
+        }
+        at(g, sizeof g, s, "nodes");
+        at(p, sizeof p, s, "nodes/error");
+        st = spx_h5_write_real(file, p, 8, 2, dims, v, e);
+        if (st == SPX_OK)
+            st = spx_h5_set_f64(file, g, "sn", n->sn, e);
+    }
     return st;
 }

@@ -10,5 +10,7 @@
  * has no components to make them from; else lnflux is NULL. */
 spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e);
 spx_status spx_templates_write(hid_t file, const spx_templates *t, spx_err *e);
+/* Writes setup[].nodes alone, for templates that are written. */
+spx_status spx_templates_write_nodes(hid_t file, const spx_templates *t, spx_err *e);
 
 #endif

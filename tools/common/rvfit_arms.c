@@ -260,6 +260,9 @@ spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_t
         st = spx_templates_read(in->file, o->interpolator == SPX_INTERPOLATE_GRID, t, e);
     if (st == SPX_OK && (o->interpolator == SPX_INTERPOLATE_AUTO || o->interpolator == SPX_INTERPOLATE_CUBIC))
         st = spx_rvfit_bend(t, &bent, e);
+    else
+        for (size_t i = 0; i < t->nsetup; i++) /* they are of that interpolator */
+            t->setup[i].nodes.sn = 0;
     const spx_setup *s = t->nsetup > 0 ? &t->setup[0] : NULL;
     if (bent != NULL)
         spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);

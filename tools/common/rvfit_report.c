@@ -1,5 +1,6 @@
 #include "common/rvfit_report.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -50,6 +51,58 @@ static void say_why(const spx_rvfit_stars *stars, const spx_rvfit *all, char *te
     }
 }
 
+/* Median standard error of a parameter; 0: it was held, or no star has one. */
+static spx_status median_error(const spx_rvfit_stars *stars, const spx_rvfit *all, size_t p, double *out, spx_err *e)
+{
+    double *v = spx_alloc(stars->nstar, sizeof *v, e);
+    if (v == NULL)
+        return SPX_EIO;
+    size_t n = 0;
+    for (size_t i = 0; i < stars->nstar; i++)
+        if (all->star[i].success && all->star[i].par_err[p] > 0)
+            v[n++] = all->star[i].par_err[p];
+    *out = n > 0 ? spx_median(v, n) : 0;
+    spx_free(v);
+    return SPX_OK;
+}
+
+/* Warns where the interpolation between nodes moves parameters by a good part of their errors: what rvs-template has
+ * estimated for fits of each setup alone, weighted as their information. */
+static spx_status say_nodes(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *parts,
+                            const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
+{
+    static const double WORTH = 0.5; /* of the median error */
+    char text[512] = "";
+    size_t at = 0;
+    spx_status st = SPX_OK;
+    for (size_t p = 0; p < all->npar && st == SPX_OK; p++) {
+        double weight = 0, bias = 0, spread = 0, sigma = 0;
+        for (size_t a = 0; a < parts->all.narm; a++) {
+            const spx_node_error *n = setup[a] != NULL ? &setup[a]->nodes : NULL;
+            if (n == NULL || n->sn == 0 || n->error[p] == 0)
+                continue;
+            weight += 1 / (n->error[p] * n->error[p]);
+            bias += n->bias[p] / n->error[p];
+            spread += n->spread[p] / n->error[p];
+        }
+        if (weight == 0 || (st = median_error(stars, all, p, &sigma, e)) != SPX_OK || sigma == 0)
+            continue;
+        const double off = hypot(bias, spread) / weight;
+        char name[64];
+        (void)snprintf(name, sizeof name, "node_error_%.31s", all->parname[p]);
+        st = spx_run_record(s, name, e, "%.3g", off);
+        if (off > WORTH * sigma && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s %.31s %.2g (median error %.2g)", at > 0 ? "," : "",
+                                   all->parname[p], off, sigma);
+    }
+    if (st == SPX_OK && at > 0)
+        spx_warn(
+            "errors hold noise alone, and interpolation between the nodes of the library is expected to be off by:%s: "
+            "use a library with nodes closer together, or add that to the errors",
+            text);
+    return st;
+}
+
 spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
                             const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
 {
@@ -88,6 +141,8 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
         spx_note("exposures of %zu stars were compared: the velocities of %zu change (VARIABLE; 0.27 %% do by chance)",
                  compared, variable);
     spx_status st = say_quality(stars, all, e);
+    if (st == SPX_OK)
+        st = say_nodes(s, stars, p, setup, all, e);
     if (st == SPX_OK)
         st = spx_run_record(s, "stars", e, "%zu", stars->nstar);
     if (st == SPX_OK && stars->joint)
