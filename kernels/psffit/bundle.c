@@ -194,9 +194,11 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
             (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
             (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
             (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
-            (px->goal = spx_alloc(n, sizeof *px->goal, e)) == NULL || (px->rejected = spx_alloc(n, 1, e)) == NULL ||
+            (px->goal = spx_alloc(n, sizeof *px->goal, e)) == NULL ||
+            (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
+            (px->rejected = spx_alloc(n, 1, e)) == NULL ||
             (px->coef = spx_alloc(3 * b->nf + 1, sizeof *px->coef, e)) == NULL ||
-            (px->profile = spx_alloc2(b->nf * p->height, (size_t)p->nx + 2, sizeof *px->profile, e)) == NULL ||
+            (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL ||
             (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
             return SPX_EIO;
         for (size_t r = 0; r < p->height; r++) {
@@ -368,6 +370,7 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_free(px->root);
         spx_free(px->ground);
         spx_free(px->goal);
+        spx_free(px->quiet);
         spx_free(px->rejected);
         spx_free(px->coef);
         spx_free(px->profile);
@@ -427,7 +430,7 @@ static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, d
 static void make_profiles(spx_pf_bundle *b)
 {
     const spx_pf_plan *p = b->p;
-    const size_t wide = (size_t)p->nx + 2;
+    const size_t wide = spx_pf_profile_width(p);
     double below[128], above[128];
     for (size_t x = 0; x < p->nexp; x++)
         for (size_t i = 0; i < b->nf; i++) {
@@ -435,10 +438,10 @@ static void make_profiles(spx_pf_bundle *b)
             for (size_t r = 0; r < p->height; r += PROFILE_STEP) {
                 const long next = profile_at(b, x, i, (double)(r + PROFILE_STEP), above);
                 for (size_t k = 0; k < PROFILE_STEP && r + k < p->height; k++) {
-                    float *to = b->px[x].profile + (i * p->height + r + k) * wide;
+                    float *to = b->px[x].profile + ((r + k) * b->nf + i) * wide;
                     const double t = (double)k / PROFILE_STEP;
                     const long first = at < next ? at : next;
-                    b->px[x].at[i * p->height + r + k] = (int32_t)first;
+                    b->px[x].at[(r + k) * b->nf + i] = (int32_t)first;
                     for (long l = 0; l < (long)wide; l++) {
                         const long lo = l + first - at, hi = l + first - next;
                         to[l] = (float)((1 - t) * (lo >= 0 && lo < p->nx ? below[lo] : 0) +

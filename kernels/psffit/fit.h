@@ -14,6 +14,8 @@ enum {
     SPX_PF_MOST_FIBRE = 4,    /* terms of the shape along fibres */
     SPX_PF_MOST_WAVE = 6,     /* and along wavelengths */
     SPX_PF_FEWEST_ALIVE = 5,  /* fibres of a bundle that is fitted; all of a smaller one */
+    SPX_PF_LANES = 8,         /* sums side by side */
+    SPX_PF_MOST_WIDE = 128,   /* pixels of a profile */
     SPX_PF_MOST_LOCAL = (SPX_PF_MOST_HERMITE + 1) * (SPX_PF_MOST_HERMITE + 1) + 1
 };
 
@@ -67,10 +69,11 @@ typedef struct {
     float *root;       /* square root of the weight */
     double *ground;    /* background */
     double *goal;      /* root (data - ground) */
+    double *quiet;     /* sum of goal^2 of each row */
     uint8_t *rejected; /* by the hard clip */
     double *coef;      /* of the background: [nf][3], and the constant */
-    float *profile;    /* cross profile of each fibre: [nf][height][nx + 2] */
-    int32_t *at;       /* first column of the profile: [nf][height] */
+    float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
+    int32_t *at;       /* first column of the profile: [height][nf] */
 } spx_pf_pixels;
 
 /* Parameters, and what follows from them. Spots are [nexp][nline][nf]. */
@@ -155,6 +158,12 @@ int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s);
 
 /* ---- bundle.c ---- */
 
+/* Pixels of a cross profile: those of a spot, two more as it moves between rows, and zeros to whole lanes. */
+static inline size_t spx_pf_profile_width(const spx_pf_plan *p)
+{
+    return ((size_t)p->nx + 2 + SPX_PF_LANES - 1) / SPX_PF_LANES * SPX_PF_LANES;
+}
+
 /* Begins a bundle with the parameters that continue the start, theta0. */
 spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nfree, spx_pf_bundle *b, spx_err *e);
 /* Opens a bundle: its pixels, lines, and memory. theta: parameters to begin with,
@@ -167,14 +176,19 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
 
 /* ---- weights.c ---- */
 
-/* First weights, from the 3 x 3 medians of the image. */
-void spx_pf_first_weights(spx_pf_bundle *b, double epsilon);
+/* First weights, from the 3 x 3 medians of the image. SPX_EIO: memory. */
+spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
 /* Background from what the spots leave. 0: no solution. */
 int spx_pf_background(spx_pf_bundle *b);
-/* Background from coefficients that are known, [nexp][3 nf + 1]. */
-void spx_pf_put_background(spx_pf_bundle *b, const double *coef);
+/* Background from coefficients that are known, [nexp][3 nf + 1]. 0: no memory. */
+int spx_pf_put_background(spx_pf_bundle *b, const double *coef);
+/* Variance of a pixel with the model's m electrons, epsilon2 the square of what the model is uncertain by. */
+static inline double spx_pf_noise(double noise, double m, double epsilon2)
+{
+    return noise + (m > 0 ? m : 0) + epsilon2 * m * m;
+}
 /* Variance of pixel k of an exposure under the model. */
 double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilon);
 
@@ -252,6 +266,15 @@ spx_status spx_pf_new_psf(const spx_pf_plan *p, spx_psf *psf, spx_err *e);
 
 /* ---- kernels for an instruction set ---- */
 
+/* Sums over pixels for the background, in lanes that are added in the end, of weights w and profiles p_i with their
+ * moments along rows. */
+typedef struct {
+    size_t band;        /* fibres from i on whose profiles overlap with its own */
+    double *pair;       /* w p_i p_i+k t^l: [nf][band][5][LANES] */
+    double *one;        /* w p_i (data - light) t^l, w p_i t^l: [nf][2][3][LANES] */
+    double weight, sum; /* w, w (data - light) */
+} spx_pf_moments;
+
 typedef struct {
     /* Derivatives of one spot, with c, gx, gy, widths and pixels as in the state, times root. one[npix], two[npix]
      * (zero before): f dS/dX, f dS/dY. Rows of `d`, [pixel][na*active]: f P_a dS/dq is added. root and d have `width`
@@ -268,6 +291,21 @@ typedef struct {
     void (*gradient)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
                      const double *c, const double *spot, double flux, const float *root, const double *rest,
                      long at_pixel, size_t width, double *out);
+    /* n pixels of an exposure from pixel `at`, light: theirs. misfit: |data - m| / sqrt V in the place of the root, 0
+     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, robust 0: of 1 / V; goal; returns
+     * the sum of goal^2. */
+    float (*misfit)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon);
+    double (*weigh)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon, double robust);
+    /* sum (goal - root light)^2 */
+    double (*squares)(size_t n, const double *goal, const float *root, const double *light);
+    /* Of pixels 1 ... n-2 of a row, rows having n pixels: medians of 3 x 3, and whether all nine are good */
+    void (*medians)(size_t n, const float *data, const float *noise, float *out, uint8_t *whole);
+    /* Background, row r, power[k] = t^k of the row (k < 5); work, zeros: two rows and nf profiles, each with a
+     * profile's width on either side. moments: adds the row to m. ground: background from its coefficients, and goal;
+     * returns the sum of goal^2. */
+    void (*moments)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, const double *power,
+                    double *work, spx_pf_moments *m);
+    double (*ground)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power, double *work);
 } spx_pf_kernels;
 
 const spx_pf_kernels *spx_pf_kernels_find(void);

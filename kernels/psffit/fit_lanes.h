@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "psffit/fit.h"
+#include "psffit/pixel_lanes.h"
 
 enum { SIDE = 128, LOCAL = SPX_PF_MOST_LOCAL, ORDERS = SPX_PF_MOST_HERMITE + 3 };
 
@@ -163,4 +164,5 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         out[2 + q] = m[(q - 1) / side][(q - 1) % side];
 }
 
-static const spx_pf_kernels SPX_KERNELS = {lanes_derive, lanes_project, lanes_gradient};
+static const spx_pf_kernels SPX_KERNELS = {lanes_derive,   lanes_project,  lanes_gradient, pixels_misfit, pixels_weigh,
+                                           pixels_squares, pixels_medians, pixels_moments, pixels_ground};

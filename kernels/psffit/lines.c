@@ -203,13 +203,13 @@ static spx_status find_peaks(const spx_pf_bundle *b, size_t i, const double *num
 static void residual(const spx_pf_bundle *b, size_t i, double *num, double *den)
 {
     const spx_pf_plan *p = b->p;
-    const size_t wide = (size_t)p->nx + 2;
+    const size_t wide = spx_pf_profile_width(p);
     for (size_t r = 0; r < p->height; r++) {
         num[r] = den[r] = 0;
         for (size_t x = 0; x < p->nexp; x++) {
             const spx_pf_pixels *px = &b->px[x];
-            const long first = px->at[i * p->height + r];
-            const float *profile = px->profile + (i * p->height + r) * wide;
+            const long first = px->at[r * b->nf + i];
+            const float *profile = px->profile + (r * b->nf + i) * wide;
             for (long c = 0; c < (long)wide; c++) {
                 if (first + c < 0 || first + c >= (long)b->width)
                     continue;

@@ -116,6 +116,7 @@ static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x
 void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t npix = (size_t)p->nx * (size_t)p->ny, n = p->height * b->width, per = b->nl * b->nf;
     s->chi2 = 0;
     for (size_t x = 0; x < p->nexp; x++) {
@@ -138,15 +139,11 @@ void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
                     to[c] += f * spot[r * p->nx + c];
             }
         }
-        const float *root = b->px[x].root;
-        const double *goal = b->px[x].goal;
+        const spx_pf_pixels *px = &b->px[x];
         for (size_t r = 0; r < p->height; r++) {
-            double sum = 0;
-            for (size_t k = r * b->width; k < (r + 1) * b->width; k++) {
-                const double t = goal[k] - root[k] * light[k];
-                sum += t * t;
-            }
-            s->chi2 += sum;
+            const size_t at = r * b->width;
+            s->chi2 += s->lit[x * p->height + r] ? kernels->squares(b->width, px->goal + at, px->root + at, light + at)
+                                                 : px->quiet[r];
         }
     }
 }

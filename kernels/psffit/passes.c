@@ -227,22 +227,23 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     return st;
 }
 
-/* Fluxes, background and weights: those of the model, or, when lines have changed, from the image again. 0: no
+/* Fluxes, background and weights: those of the model, or, when lines have changed, from the image again. *ok 0: no
  * solution. */
-static int resume(spx_pf_bundle *b, const spx_pf_model *model, int changed)
+static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int changed, int *ok, spx_err *e)
 {
     int same = !changed && b->nl == model->nl;
     for (size_t l = 0; l < b->nl && same; l++) /* a trace that has moved may take one over the edge of the CCD */
         same = b->line[l].row == model->row[l];
     if (!same) {
-        spx_pf_first_weights(b, passes[CLIP].epsilon);
-        return spx_pf_fluxes(b, &b->now) && settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
+        const spx_status st = spx_pf_first_weights(b, passes[CLIP].epsilon, e);
+        *ok = st == SPX_OK && spx_pf_fluxes(b, &b->now) && settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
+        return st;
     }
     memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
-    spx_pf_put_background(b, model->coef);
+    *ok = spx_pf_put_background(b, model->coef);
     spx_pf_draw(b, &b->now);
     spx_pf_weights(b, passes[CLIP].epsilon, 1);
-    return 1;
+    return SPX_OK;
 }
 
 spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int most, spx_pf_run *run,
@@ -258,11 +259,14 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
                    .at = spx_alloc(n, sizeof *s.at, e)};
     spx_status st = s.h != NULL && s.g != NULL && s.a != NULL && s.step != NULL && s.at != NULL ? SPX_OK : SPX_EIO;
     run->failed = st == SPX_OK && !spx_pf_spots(b, &b->now);
-    if (model == NULL)
-        spx_pf_first_weights(b, passes[0].epsilon);
+    if (st == SPX_OK && model == NULL)
+        st = spx_pf_first_weights(b, passes[0].epsilon, e);
     else if (st == SPX_OK && !run->failed) {
+        int ok = 0;
         st = spx_pf_regroup(b, e);
-        run->failed = st == SPX_OK && !resume(b, model, changed);
+        if (st == SPX_OK)
+            st = resume(b, model, changed, &ok, e);
+        run->failed = !ok;
     }
     for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
         st = one_pass(b, pass, most, &s, run, e);

@@ -36,6 +36,121 @@ static void test_derivatives(void)
     }
 }
 
+/* ---- pixels ---- */
+
+/* Background, weights and chi squared against plain sums, by every set of instructions. */
+static void check_pixels(spx_pf_bundle *b)
+{
+    const spx_pf_kernels *sets[] = {spx_pf_kernels_base(), spx_pf_kernels_avx2(), spx_pf_kernels_avx512()};
+    const size_t n = b->width, nf = b->nf, wide = spx_pf_profile_width(b->p), height = b->p->height, band = nf;
+    const size_t most = 5 * nf * band * SPX_PF_LANES;
+    double *pair = spx_alloc(most, sizeof *pair, NULL), *one = spx_alloc(6 * nf * SPX_PF_LANES, sizeof *one, NULL);
+    double *work = spx_alloc(2 * (n + 2 * wide) + 3 * nf * wide, sizeof *work, NULL);
+    float *median = spx_alloc(n, sizeof *median, NULL);
+    uint8_t *whole = spx_alloc(n, 1, NULL);
+    if (pair == NULL || one == NULL || work == NULL || median == NULL || whole == NULL) {
+        CHECK(0, "no memory");
+        return;
+    }
+    for (int set = 0; set < 3; set++) {
+        const spx_pf_kernels *k = sets[set];
+        const spx_pf_pixels *px = &b->px[0];
+        const double *light = b->now.light;
+        double sum = 0, chi2 = 0, level[2] = {0, 0};
+        spx_pf_moments m = {.band = band, .pair = pair, .one = one};
+        if (k == NULL)
+            continue;
+        memset(pair, 0, most * sizeof *pair);
+        memset(one, 0, 6 * nf * SPX_PF_LANES * sizeof *one);
+        for (size_t r = 0; r < height; r++) {
+            const double t = 0.1 * (double)r, power[5] = {1, t, t * t, t * t * t, t * t * t * t};
+            k->moments(b, px, r, light + r * n, power, work, &m);
+            k->ground(b, px, r, (double[5]){1, 0, 0, 0, 0}, work);
+            sum += k->weigh(n, px, r * n, light + r * n, 0.01, 0);
+            chi2 += k->squares(n, px->goal + r * n, px->root + r * n, light + r * n);
+            if (r == 0 || r + 1 == height)
+                continue;
+            k->medians(n, px->data + r * n, px->noise + r * n, median, whole);
+            for (size_t c = 1; c + 1 < n; c++) {
+                int below = 0, all = 1;
+                for (size_t q = 0; q < 9; q++) {
+                    const size_t at = (r - 1 + q / 3) * n + c - 1 + q % 3;
+                    below += px->data[at] < median[c];
+                    all &= px->noise[at] > 0;
+                }
+                CHECK(below <= 4 && !whole[c] == !all, "pixel %zu, %zu: median with %d below, whole %d", c, r, below,
+                      whole[c]);
+            }
+        }
+        double plain = 0, goal2 = 0, cross = 0;
+        for (size_t r = 0; r < height; r++) {
+            const float *p = px->profile + r * nf * wide, *q = p + wide;
+            for (size_t c = 0; c < n; c++) {
+                const size_t at = r * n + c;
+                const double ground = px->coef[3 * nf],
+                             v = spx_pf_noise(px->noise[at], px->ground[at] + light[at], 1e-4);
+                const double w = px->noise[at] > 0 && !px->rejected[at] ? 1 / v : 0;
+                const double off = px->data[at] - px->ground[at] - light[at];
+                const long i = (long)c - px->at[r * nf], j = (long)c - px->at[r * nf + 1];
+                CHECK(fabs((double)px->root[at] * px->root[at] - w) <= 1e-6 * w, "weight %g, not %g",
+                      (double)px->root[at] * px->root[at], w);
+                plain += w * off * off;
+                goal2 += px->goal[at] * px->goal[at];
+                level[0] += px->ground[at] - ground;
+                if (i >= 0 && i < (long)wide && j >= 0 && j < (long)wide)
+                    cross += w * p[i] * q[j];
+            }
+            for (size_t i = 0; i < nf; i++)
+                for (size_t c = 0; c < wide; c++)
+                    if (px->at[r * nf + i] + (long)c >= 0 && px->at[r * nf + i] + (long)c < (long)n)
+                        level[1] += px->coef[3 * i] * px->profile[(r * nf + i) * wide + c];
+        }
+        /* with the weights as they are now */
+        memset(pair, 0, most * sizeof *pair);
+        for (size_t r = 0; r < height; r++)
+            k->moments(b, px, r, light + r * n, (double[5]){1, 0, 0, 0, 0}, work, &m);
+        double both = 0;
+        for (size_t l = 0; l < SPX_PF_LANES; l++)
+            both += pair[5 * SPX_PF_LANES + l];
+        CHECK(fabs(chi2 - plain) < 1e-6 * plain, "set %d: chi2 %.9g, not %.9g", set, chi2, plain);
+        CHECK(fabs(sum - goal2) < 1e-10 * goal2, "set %d: goal %.12g, not %.12g", set, sum, goal2);
+        CHECK(fabs(both - cross) < 1e-6 * cross, "set %d: profiles %.9g, not %.9g", set, both, cross);
+        CHECK(fabs(level[0] - level[1]) < 1e-9 * (fabs(level[0]) + (double)(n * height)),
+              "set %d: background %g, not %g", set, level[0], level[1]);
+    }
+    spx_free(pair);
+    spx_free(one);
+    spx_free(work);
+    spx_free(median);
+    spx_free(whole);
+}
+
+/* What the background leaves has nothing along profiles and powers of the row, d chi2 / d coef = 0, but for the 1e-8 of
+ * the largest diagonal that is added. */
+static void check_background(const spx_pf_bundle *b)
+{
+    const spx_pf_pixels *px = &b->px[1];
+    const size_t wide = spx_pf_profile_width(b->p), n = b->width, height = b->p->height;
+    const double *light = b->now.light + height * n;
+    for (size_t i = 0; i < b->nf; i++)
+        for (int power = 0; power < 3; power++) {
+            double sum = 0, scale = 0;
+            for (size_t r = 0; r < height; r++)
+                for (size_t c = 0; c < wide; c++) {
+                    const long x = px->at[r * b->nf + i] + (long)c;
+                    if (x < 0 || x >= (long)n)
+                        continue;
+                    const size_t at = r * n + (size_t)x;
+                    const double t = 2 * (double)r / (double)(height - 1) - 1, root = px->root[at];
+                    const double v = pow(t, power) * root * root * px->profile[(r * b->nf + i) * wide + c] *
+                                     (px->data[at] - light[at] - px->ground[at]);
+                    sum += v;
+                    scale += fabs(v);
+                }
+            CHECK(fabs(sum) < 1e-5 * scale, "fibre %zu, power %d: %g of %g is left", i, power, sum, scale);
+        }
+}
+
 /* ---- normal equations ---- */
 
 /* root times the model of both exposures without background for fluxes as they are, [n] */
@@ -160,12 +275,17 @@ static void test_normal(void)
     CHECK(spx_pf_open(&p, 0, 4, 5, line, NULL, &b, &e) == SPX_OK, "%s", spx_err_text(&e));
     b.now.theta[b.shift0] = 0.25;
     b.now.theta[b.shift0 + 1] = -0.15;
-    spx_pf_first_weights(&b, 0.05);
+    CHECK(spx_pf_first_weights(&b, 0.05, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_pf_spots(&b, &b.now) && spx_pf_regroup(&b, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (int k = 0; k < 3; k++) {
         CHECK(spx_pf_fluxes(&b, &b.now) && spx_pf_background(&b), "no fluxes");
         spx_pf_weights(&b, 0.02, 1);
     }
+    CHECK(spx_pf_background(&b), "no background");
+    check_background(&b);
+    check_pixels(&b);
+    CHECK(spx_pf_background(&b), "no background");
+    spx_pf_weights(&b, 0.02, 1);
     CHECK(spx_pf_fluxes(&b, &b.now), "no fluxes");
     CHECK(b.ngroup == 3 || b.ngroup == 4, "%zu groups", b.ngroup);
     for (size_t l = 0; l < b.nl; l++)

@@ -1,0 +1,213 @@
+/* Provides the loops over the pixels of a bundle (spx_pf_kernels), compiled for each instruction set by fit_lanes.h,
+ * which includes it. Loops are plain, for the compiler to vectorise. */
+#include <math.h>
+#include <stddef.h>
+
+#include "psffit/fit.h"
+
+static float pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon)
+{
+    const float *data = px->data + at, *noise = px->noise + at;
+    const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
+    float *out = px->root + at, most = 0;
+#pragma omp simd reduction(max : most)
+    for (size_t k = 0; k < n; k++) {
+        const double m = ground[k] + light[k];
+        const float t = (float)(fabs(data[k] - m) / sqrt(spx_pf_noise(noise[k], m, epsilon2)));
+        out[k] = noise[k] > 0 ? t : 0;
+        most = out[k] > most ? out[k] : most;
+    }
+    return most;
+}
+
+static double pixels_weigh(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
+                           double robust)
+{
+    const float *data = px->data + at, *noise = px->noise + at;
+    const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
+    const double by = robust > 0 ? 1 / (robust * robust) : 0;
+    const uint8_t *rejected = px->rejected + at;
+    float *root = px->root + at;
+    double *goal = px->goal + at, sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < n; k++) {
+        const double m = ground[k] + light[k], off = data[k] - m;
+        const double v = spx_pf_noise(noise[k], m, epsilon2), far = by * off * off;
+        const float w = (float)(1 / sqrt(v > far ? v : far)); /* weight min(1, (robust / t)^2) / V */
+        root[k] = noise[k] > 0 && !rejected[k] ? w : 0;
+        goal[k] = root[k] * (data[k] - ground[k]);
+        sum += goal[k] * goal[k];
+    }
+    return sum;
+}
+
+static double pixels_squares(size_t n, const double *goal, const float *root, const double *light)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < n; k++) {
+        const double t = goal[k] - root[k] * light[k];
+        sum += t * t;
+    }
+    return sum;
+}
+
+/* Median of nine, by the network of 19 exchanges of Paeth (1990, Graphics Gems, 171). */
+static void pixels_medians(size_t n, const float *data, const float *noise, float *out, uint8_t *whole)
+{
+    const float *up = data + n, *down = data - n;
+    for (size_t k = 1; k < n - 1; k++) {
+        float least = noise[k];
+        for (size_t row = 0; row < 3; row++)
+            for (size_t c = 0; c < 3; c++) {
+                const float v = (noise + k - n - 1)[row * n + c];
+                least = v < least ? v : least;
+            }
+        whole[k] = least > 0;
+    }
+#define ORDER(i, j)                                                                                                    \
+    do {                                                                                                               \
+        const float lo = v##j < v##i ? v##j : v##i;                                                                    \
+        v##j = v##j < v##i ? v##i : v##j;                                                                              \
+        v##i = lo;                                                                                                     \
+    } while (0)
+#pragma omp simd
+    for (size_t k = 1; k < n - 1; k++) {
+        float v0 = up[k - 1], v1 = up[k], v2 = up[k + 1], v3 = data[k - 1], v4 = data[k], v5 = data[k + 1];
+        float v6 = down[k - 1], v7 = down[k], v8 = down[k + 1];
+        ORDER(1, 2);
+        ORDER(4, 5);
+        ORDER(7, 8);
+        ORDER(0, 1);
+        ORDER(3, 4);
+        ORDER(6, 7);
+        ORDER(1, 2);
+        ORDER(4, 5);
+        ORDER(7, 8);
+        ORDER(0, 3);
+        ORDER(5, 8);
+        ORDER(4, 7);
+        ORDER(3, 6);
+        ORDER(1, 4);
+        ORDER(2, 5);
+        ORDER(4, 7);
+        ORDER(4, 2);
+        ORDER(6, 4);
+        ORDER(4, 2);
+        out[k] = v4;
+    }
+#undef ORDER
+}
+
+/* Row `row` of a bundle within zeros of a profile's width on either side: its pixel 0. */
+static inline double *pixels_padded(const spx_pf_bundle *b, double *work, size_t row)
+{
+    const size_t wide = spx_pf_profile_width(b->p), n = b->width + 2 * wide;
+    for (size_t k = 0; k < wide; k++)
+        work[row * n + k] = work[row * n + wide + b->width + k] = 0;
+    return work + row * n + wide;
+}
+
+/* Profile of fibre i in a row, and the column of the bundle that it begins at; NULL: none of it is there. */
+static inline const float *pixels_profile(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t i, size_t r,
+                                          long *first)
+{
+    const size_t k = r * b->nf + i, wide = spx_pf_profile_width(b->p);
+    *first = px->at[k];
+    return *first > -(long)wide && *first < (long)b->width ? px->profile + k * wide : NULL;
+}
+
+/* Sums of products a b, in lanes. */
+static inline void pixels_dot(size_t n, const double *restrict a, const float *restrict b, double *restrict work,
+                              double *restrict sum)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        work[k] = a[k] * b[k];
+    for (size_t l = 0; l < SPX_PF_LANES; l++)
+        sum[l] = work[l];
+    for (size_t k = SPX_PF_LANES; k < n; k += SPX_PF_LANES)
+        for (size_t l = 0; l < SPX_PF_LANES; l++)
+            sum[l] += work[k + l];
+}
+
+/* Adds sums, times n powers, to moments. */
+static inline void pixels_add(size_t n, const double *restrict power, const double *restrict sum, double *restrict to)
+{
+    for (size_t t = 0; t < n; t++)
+#pragma omp simd
+        for (size_t l = 0; l < SPX_PF_LANES; l++)
+            to[t * SPX_PF_LANES + l] += power[t] * sum[l];
+}
+
+static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light,
+                           const double *power, double *work, spx_pf_moments *m)
+{
+    const size_t nf = b->nf, wide = spx_pf_profile_width(b->p), at = r * b->width;
+    const float *root = px->root + at, *data = px->data + at;
+    double *w = pixels_padded(b, work, 0), *v = pixels_padded(b, work, 1), sum = 0, total = 0;
+    double *wp = work + 2 * (b->width + 2 * wide) + wide; /* w times profiles, each with zeros on either side */
+    double product[SPX_PF_MOST_WIDE], lanes[SPX_PF_LANES];
+#pragma omp simd reduction(+ : sum, total)
+    for (size_t k = 0; k < b->width; k++) {
+        w[k] = (double)root[k] * root[k];
+        v[k] = w[k] * (data[k] - light[k]);
+        sum += v[k];
+        total += w[k];
+    }
+    m->weight += total;
+    m->sum += sum;
+    for (size_t i = 0; i < nf; i++) {
+        long first;
+        const float *p = pixels_profile(b, px, i, r, &first);
+        double *one = m->one + 6 * i * SPX_PF_LANES;
+        if (p == NULL)
+            continue;
+        pixels_dot(wide, v + first, p, product, lanes);
+        pixels_add(3, power, lanes, one);
+        pixels_dot(wide, w + first, p, wp + 3 * i * wide, lanes);
+        pixels_add(3, power, lanes, one + 3 * SPX_PF_LANES);
+    }
+    for (size_t i = 0; i < nf; i++) {
+        long first, first2;
+        const float *p = pixels_profile(b, px, i, r, &first), *q;
+        if (p == NULL)
+            continue;
+        for (size_t j = i; j < nf && j < i + m->band && (q = pixels_profile(b, px, j, r, &first2)) != NULL; j++) {
+            const long off = first2 - first;
+            if (off <= -(long)wide || off >= (long)wide)
+                break;
+            pixels_dot(wide, wp + 3 * (long)(i * wide) + off, q, product, lanes);
+            pixels_add(5, power, lanes, m->pair + 5 * (i * m->band + j - i) * SPX_PF_LANES);
+        }
+    }
+}
+
+static double pixels_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power,
+                            double *work)
+{
+    const size_t wide = spx_pf_profile_width(b->p), at = r * b->width;
+    const float *data = px->data + at, *root = px->root + at;
+    const double *coef = px->coef, constant = coef[3 * b->nf];
+    double *row = pixels_padded(b, work, 0), *ground = px->ground + at, *goal = px->goal + at, sum = 0;
+    for (size_t k = 0; k < b->width; k++)
+        row[k] = constant;
+    for (size_t i = 0; i < b->nf; i++) {
+        long first;
+        const float *p = pixels_profile(b, px, i, r, &first);
+        const double level = coef[3 * i] * power[0] + coef[3 * i + 1] * power[1] + coef[3 * i + 2] * power[2];
+        if (p == NULL)
+            continue;
+        double *to = row + first;
+#pragma omp simd
+        for (size_t k = 0; k < wide; k++)
+            to[k] += level * p[k];
+    }
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < b->width; k++) {
+        ground[k] = row[k];
+        goal[k] = root[k] * (data[k] - row[k]);
+        sum += goal[k] * goal[k];
+    }
+    return sum;
+}
