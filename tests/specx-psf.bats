@@ -101,14 +101,50 @@ column() {
     column again.h5 /psffit/fibre XSHIFT | awk '!($1 ^ 2 < 0.005 ^ 2) { exit 1 }'
 }
 
+@test "exposures without lamp lines are refused; weak arcs and continuum are not" {
+    local d=$BATS_FILE_TMPDIR/d kind sun=(--teff 5770 --logg 4.4 --feh 0 --velocity 0 --vsini 2)
+    local at=(--fibers 10 --wavelength 5850,6450)
+    specx-sim -q "${at[@]}" --flat -o flat.h5
+    specx-sim -q "${at[@]}" --sky-fibers 10 --exptime 3600 -o sky.h5
+    specx-sim -q "${at[@]}" --sky-fibers 0 --no-sky "${sun[@]}" --snr 100 -o twilight.h5
+    for kind in flat sky twilight; do
+        fails_with 3 "*$kind.h5:/image/data: shows no lamp lines: of * are where lines should be: give exposures of arc lamps*--lamps*" \
+            specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 $kind.h5
+    done
+    # lines are few and faint
+    arc weak --lamp-level 300
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o weak-psf.h5 weak.h5
+    # 200 electrons per Angstrom beside lines of 1500 to 40 000
+    printf '%s\n' 5854.11 5883.53 5946.48 5977.19 6031.67 6076.02 6097.85 6144.76 6165.30 6219.00 6268.23 6306.53 6336.18 \
+        6384.76 6404.02 | awk '{ lines[NR] = $1 }
+        END {
+            for (l = n = 1; l < 6510; l = w) {
+                w = l == 1 ? 5790 : l + 0.5
+                while (lines[n] > 0 && lines[n] < w + 0.1) {
+                    f = 1500 * exp(n % 5 * 0.8) / 0.01
+                    printf "%.3f 200\n%.3f %.0f\n%.3f 200\n", lines[n] - 0.01, lines[n], f, lines[n] + 0.01
+                    w = lines[n++] + 0.4
+                }
+                printf "%.3f 200\n", w
+            }
+        }' >lamp.txt
+    seq 10 | sed 's/.*/lamp.txt/' >lamps
+    specx-sim -q --arm r --wavelength 5850,6450 --no-sky --shift 0.3,-0.2 -o glow.h5 lamps
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o glow-psf.h5 glow.h5
+    h5table -q --csv -c XSHIFT,YSHIFT,STATUS -t /psffit/fibre glow-psf.h5 | awk -F, '
+        NR > 1 && !(($1 - 0.3) ^ 2 < 0.03 ^ 2 && ($2 + 0.2) ^ 2 < 0.03 ^ 2 && $3 < 8) { exit 1 }'
+}
+
 @test "input that cannot be fitted" {
     local d=$BATS_FILE_TMPDIR/d
     fails_with 2 '*--start*' specx-psf -o no.h5 "$d/arc.h5"
     echo 'Ne 9000.1' >far.txt
     fails_with 3 '*none of 1 lines*on the CCD*' specx-psf --start "$d/arc.h5" --lines far.txt -o no.h5 "$d/arc.h5"
-    # traces that cannot follow are no reason to distrust all lines
-    run -0 specx-psf --start "$d/arc.h5" --trace-degree 2 --bundle-size 10 -o low.h5 "$d/arc.h5"
+    # traces that cannot follow are no reason to distrust all lines, but traces that cannot at all are
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 3 --bundle-size 10 -o low.h5 "$d/arc.h5"
     [[ "$output" == *"too many to be listed wrong"*"--trace-degree"* ]]
+    fails_with 3 '*where lines should be*raise --trace-degree*' \
+        specx-psf --start "$d/arc.h5" --trace-degree 2 --bundle-size 10 -o no.h5 "$d/arc.h5"
     fails_with 2 '*out of range*' specx-psf --start "$d/arc.h5" --shape-degree 9,9 -o no.h5 "$d/arc.h5"
     fails_with 2 '*X,Y*' specx-psf --start "$d/arc.h5" --hsize 5 -o no.h5 "$d/arc.h5"
     # no light, all pixels masked

@@ -314,7 +314,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = kernel_options(s, &start, &ko, e);
     spx_run_step(s, "fit");
     if (st == SPX_OK) {
-        const spx_psffit_input in = {.nexp = x.n, .image = x.image, .start = &start, .nline = nline, .line = line};
+        const spx_psffit_input in = {
+            .nexp = x.n, .image = x.image, .name = s->input, .start = &start, .nline = nline, .line = line};
         nan = count_nans(&x);
         ko.progress = spx_progress_start(s->common.progress, "fit", "bundles", 2 * spx_psffit_bundles(&start, &ko));
         st = spx_psffit_make(&in, &ko, &psf, &fit, e);

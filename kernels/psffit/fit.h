@@ -239,6 +239,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
 typedef struct {
     double info, gradient; /* of its wavelength, Angstrom^-2 and Angstrom^-1, fluxes eliminated */
     double offset;         /* from where the bundle began with it, Angstrom */
+    double power;          /* sum of (S/N)^2 of the fibres where it is bright */
     int nbright, nseen;    /* fibres with S/N above 10; on the CCD */
 } spx_pf_line_news;
 
@@ -247,8 +248,9 @@ typedef struct {
     int nfibre;
 } spx_pf_light;
 
-/* Of each line of the bundle, news[] by row. */
-spx_status spx_pf_line_steps(spx_pf_bundle *b, spx_pf_line_news *news, spx_err *e);
+/* Of each line of the bundle, news[1 + nexp][nline], lines by their row in the camera's list: of all exposures together,
+ * where a fibre is bright that is so in any, and of each. */
+spx_status spx_pf_line_steps(spx_pf_bundle *b, size_t nline, spx_pf_line_news *news, spx_err *e);
 /* Light in the residuals that no line explains: *light[*n], freed with spx_free(). */
 spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, spx_err *e);
 

@@ -99,7 +99,7 @@ static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work,
     return 1;
 }
 
-spx_status spx_pf_line_steps(spx_pf_bundle *b, spx_pf_line_news *news, spx_err *e)
+spx_status spx_pf_line_steps(spx_pf_bundle *b, size_t nline, spx_pf_line_news *news, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)p->nx * (size_t)p->ny;
@@ -110,23 +110,36 @@ spx_status spx_pf_line_steps(spx_pf_bundle *b, spx_pf_line_news *news, spx_err *
     if (st == SPX_OK && spx_pf_flux_variance(b, variance))
         for (size_t l = 0; l < b->nl; l++) {
             spx_pf_line_news *to = &news[b->line[l].row];
-            *to = (spx_pf_line_news){.offset = spx_pf_wave(b, &b->now, &b->line[l]) - b->line[l].wave};
+            const double offset = spx_pf_wave(b, &b->now, &b->line[l]) - b->line[l].wave;
+            for (size_t x = 0; x <= p->nexp; x++)
+                to[x * nline] = (spx_pf_line_news){.offset = offset};
             for (size_t i = 0; i < b->nf; i++) {
                 int seen = 0, bright = 0;
                 for (size_t x = 0; x < p->nexp; x++) {
                     const size_t s = (x * b->nl + l) * b->nf + i;
+                    spx_pf_line_news *one = &to[(1 + x) * nline];
                     if (b->now.at[s].y0 == b->now.at[s].y1 || !(variance[s] > 0) ||
                         fabs(b->now.at[s].y - 0.5 * (double)p->height) > 0.5 * (double)p->height)
                         continue;
                     seen = 1;
-                    bright |= b->now.flux[s] > BRIGHT * sqrt(variance[s]);
+                    one->nseen++;
+                    if (b->now.flux[s] > BRIGHT * sqrt(variance[s])) {
+                        bright = 1;
+                        one->nbright++;
+                        one->power += b->now.flux[s] * b->now.flux[s] / variance[s];
+                    }
                 }
                 to->nseen += seen;
                 to->nbright += bright;
             }
-            for (size_t x = 0; x < p->nexp && 2 * to->nbright >= to->nseen && to->nseen > 0; x++)
-                if (!add_line(b, x, l, work, rhs, rhs + b->nl * b->nf, rhs + b->nl * b->nf + npix, to))
+            for (size_t x = 0; x < p->nexp && 2 * to->nbright >= to->nseen && to->nseen > 0; x++) {
+                spx_pf_line_news *one = &to[(1 + x) * nline];
+                if (!add_line(b, x, l, work, rhs, rhs + b->nl * b->nf, rhs + b->nl * b->nf + npix, one))
                     break;
+                to->info += one->info;
+                to->gradient += one->gradient;
+                to->power += one->power;
+            }
         }
     spx_free(work);
     spx_free(rhs);

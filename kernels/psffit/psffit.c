@@ -176,7 +176,7 @@ typedef struct {
     double *theta;
     spx_pf_model model;
     spx_pf_run run;
-    spx_pf_line_news *news; /* [camera's lines] */
+    spx_pf_line_news *news; /* [1 + nexp][camera's lines] (spx_pf_line_steps()) */
     spx_pf_light *light;
     size_t nlight;
     double *shift; /* [nshift][2] value and variance */
@@ -276,8 +276,8 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     }
     if (st == SPX_OK && !k->run.failed) {
         spx_free(k->news);
-        k->news = spx_alloc(c->nline, sizeof *k->news, e);
-        st = k->news != NULL ? spx_pf_line_steps(&b, k->news, e) : SPX_EIO;
+        k->news = spx_alloc2(1 + c->plan.nexp, c->nline, sizeof *k->news, e);
+        st = k->news != NULL ? spx_pf_line_steps(&b, c->nline, k->news, e) : SPX_EIO;
     }
     if (st == SPX_OK && !k->run.failed && stage == 1)
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
@@ -320,17 +320,18 @@ static spx_status do_stage(camera *c, int stage, spx_err *e)
 /* A line that was found is given the name of a known one within this, Angstrom. */
 #define NAMED 0.3
 
-/* Wavelength of a line as all bundles measure it: difference from c->line[].wave, and its error. 0: too few fibres have
- * it bright enough. */
-static int measured(const camera *c, size_t line, double *delta, double *error)
+/* Wavelength of a line as all bundles measure it: difference from c->line[].wave, and its error; exposure 0: in all of
+ * them together, 1 + x: in one. *power: sum of (S/N)^2, may be NULL. 0: too few fibres have it bright enough. */
+static int measured(const camera *c, size_t line, size_t exposure, double *delta, double *error, double *power)
 {
-    double info = 0, sum = 0;
+    double info = 0, sum = 0, all = 0;
     int bright = 0, seen = 0;
     for (size_t k = 0; k < c->nbundle; k++) {
         const spx_pf_line_news *n = c->bundle[k].news;
         if (n == NULL || c->bundle[k].run.failed)
             continue;
-        n += c->line[line].row;
+        n += exposure * c->nline + c->line[line].row;
+        all += n->power;
         bright += n->nbright;
         seen += n->nseen;
         info += n->info;
@@ -340,6 +341,8 @@ static int measured(const camera *c, size_t line, double *delta, double *error)
         return 0;
     *delta = sum / info;
     *error = 1 / sqrt(info);
+    if (power != NULL)
+        *power = all;
     return 1;
 }
 
@@ -398,12 +401,12 @@ typedef struct {
 } suspect;
 
 /* Traces follow lines that are listed wrong, so all near by seem off. Of `alone` and its error by the others: residual
- * r of a polynomial of as many terms as traces have, least squares with 1/error^2, and leverage h: alone = r / (1 - h),
- * ratio = r / (error sqrt(1 - h)). Returns the line with the largest ratio, n: no line can be judged. */
-static size_t judge(const camera *c, size_t n, suspect *s)
+ * r of a polynomial of m terms, least squares with 1/error^2, and leverage h: alone = r / (1 - h), ratio =
+ * r / (error sqrt(1 - h)). Returns the line with the largest ratio, n: none is wrong, or none can be judged, which
+ * leaves them as they are. */
+static size_t judge(const camera *c, size_t m, size_t n, suspect *s)
 {
     enum { MOST = SPX_PF_MOST_TRACE };
-    const size_t m = (size_t)c->plan.ntr;
     double a[MOST * MOST] = {0}, r[MOST] = {0}, term[MOST], q[MOST];
     size_t worst = n;
     for (size_t k = 0; k < n; k++) {
@@ -446,10 +449,10 @@ static spx_status free_wrong(camera *c, spx_err *e)
     size_t n = 0, nwrong = 0;
     spx_status st = s != NULL && wrong != NULL ? SPX_OK : SPX_EIO;
     for (size_t l = 0; l < c->nline && st == SPX_OK; l++)
-        if (measured(c, l, &s[n].delta, &s[n].error))
+        if (measured(c, l, 0, &s[n].delta, &s[n].error, NULL))
             s[n++].line = l;
     const size_t all = n;
-    for (size_t worst; st == SPX_OK && (worst = judge(c, n, s)) < n;) {
+    for (size_t worst; st == SPX_OK && (worst = judge(c, (size_t)c->plan.ntr, n, s)) < n;) {
         wrong[nwrong++] = s[worst];
         s[worst] = s[--n];
     }
@@ -477,6 +480,95 @@ static spx_status look_at_lines(camera *c, spx_err *e)
     for (size_t l = 0, n = 0; l < c->nline && st == SPX_OK; l++)
         if (c->line[l].free)
             c->line[l].free = ++n;
+    return st;
+}
+
+/* A line of a lamp is a spot where the other lines say: its shift since the start differs from theirs, and is
+ * uncertain, by less than IN_PLACE of the width of a spot, or NOISE times what its light allows, width/(S/N). Peaks of
+ * the sky, of stars or of a smooth lamp that the fit takes for lines are off by as much as it lets them, and smooth
+ * light has no place. PLACE_FLOOR, of the width: lines count alike for where another should be, however bright. */
+#define IN_PLACE    0.12
+#define NOISE       3.0
+#define PLACE_FLOOR 0.02
+/* Of fewer lines nothing is said. Their shifts are a polynomial of as many terms as traces have, or more, because these
+ * may be too few: a term for three lines, at most one for two. */
+enum { FEWEST_PLACED = 3, LINES_A_TERM = 3, FEWEST_A_TERM = 2 };
+
+/* Width of spots of the start in the middle of the camera, and rows an Angstrom. */
+static double width_at(const spx_pf_plan *p, double wave, double *slope)
+{
+    const double h = 1e-4 * (p->wmax - p->wmin);
+    const size_t fibre = p->start->nspec / 2;
+    double sigx, sigy, c[SPX_PF_MOST_LOCAL];
+    spx_pf_shape_start(p, fibre, wave, &sigx, &sigy, c);
+    const double rows =
+        spx_psf_series_value(&p->start->y, fibre, wave + h) - spx_psf_series_value(&p->start->y, fibre, wave - h);
+    *slope = copysign(fmax(fabs(rows), 1e-9), rows) / (2 * h);
+    return sigy / fabs(*slope);
+}
+
+/* By how many rows the traces of living fibres have moved since the start: mean. */
+static double motion_at(const camera *c, double wave)
+{
+    double sum = 0, n = 0;
+    for (size_t i = 0; i < c->fit->nspec; i++)
+        if (!(c->fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE))) {
+            sum += spx_psf_series_value(&c->psf->y, i, wave) - spx_psf_series_value(&c->plan.start->y, i, wave);
+            n++;
+        }
+    return n > 0 ? sum / n : 0;
+}
+
+/* Lines of one exposure that are bright enough to be measured, and those of them that are in place. */
+static void count_placed(const camera *c, const spx_psffit_input *in, size_t exposure, suspect *s, double *allowed,
+                         size_t *seen, size_t *placed)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < c->nline; l++) {
+        double delta, error, power, slope;
+        if (c->line[l].source >= in->nline || !measured(c, l, 1 + exposure, &delta, &error, &power))
+            continue;
+        const double wave = c->line[l].listed, width = width_at(&c->plan, wave, &slope);
+        delta += c->line[l].wave - wave;
+        s[n] = (suspect){.line = l,
+                         .delta = delta + motion_at(c, wave) / slope,
+                         .error = hypot(error, PLACE_FLOOR * width),
+                         .alone = delta};
+        allowed[l] = width * fmax(IN_PLACE, NOISE / sqrt(power));
+        n++;
+    }
+    const size_t ntr = (size_t)c->plan.ntr, most = n / FEWEST_A_TERM;
+    size_t m = n / LINES_A_TERM > ntr ? n / LINES_A_TERM : ntr;
+    m = m < most ? m : most;
+    m = m < SPX_PF_MOST_TRACE ? m : SPX_PF_MOST_TRACE;
+    if (m > 0)
+        (void)judge(c, m, n, s);
+    *seen = n;
+    *placed = 0;
+    for (size_t k = 0; k < n; k++)
+        *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
+}
+
+/* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place. */
+static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
+{
+    suspect *s = spx_alloc(c->nline, sizeof *s, e);
+    double *allowed = spx_alloc(c->nline, sizeof *allowed, e);
+    spx_status st = s != NULL && allowed != NULL ? SPX_OK : SPX_EIO;
+    for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
+        size_t seen, placed;
+        count_placed(c, in, x, s, allowed, &seen, &placed);
+        if (seen >= FEWEST_PLACED && 2 * placed <= seen)
+            st = spx_fail_at(
+                e, SPX_EINPUT, in->name != NULL ? in->name[x] : NULL, "/image/data",
+                "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
+                "see whether the PSF to start from is of this camera, or raise {trace_degree}",
+                "shows no lamp lines: of %zu bright peaks near listed wavelengths %zu are where lines "
+                "should be",
+                seen, placed);
+    }
+    spx_free(s);
+    spx_free(allowed);
     return st;
 }
 
@@ -555,7 +647,7 @@ static spx_status finish_lines(const camera *c, const spx_psffit_input *in, spx_
         to->used = !from->free;
         to->listed = from->source < in->nline;
         double delta, error;
-        if (measured(c, l, &delta, &error)) {
+        if (measured(c, l, 0, &delta, &error, NULL)) {
             to->delta = delta + from->wave - from->listed;
             to->delta_error = error;
         }
@@ -716,6 +808,8 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
     if (st == SPX_OK && nfitted == 0)
         st = spx_fail_remedy(e, SPX_ENO, "see whether the lamps were on, and whether {start} is of this camera",
                              "no bundle could be fitted");
+    if (st == SPX_OK)
+        st = find_lamps(&c, in, e);
     if (st == SPX_OK)
         st = finish_lines(&c, in, e);
     if (st == SPX_OK)

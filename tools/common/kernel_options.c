@@ -46,6 +46,7 @@ const spx_err_option spx_kernel_options[] = {
     {"terms", "--terms"},
     {"stars", "--stars"},
     {"start", "--start"},
+    {"trace_degree", "--trace-degree"},
     {"train_nn", "--train-nn"},
     {"variance", "--variance"},
     {"t0", "--t0"},
