@@ -90,7 +90,21 @@ farthest() {
     [[ "$output" == *"10 of 10 fibres fitted"* ]]
     h5check psf.h5
     h5table -q --csv -c XSHIFT,YSHIFT,CHI2 -t /psffit/fibre psf.h5 | tail -n +2 |
-        awk -F, '!($1 ^ 2 < 0.25 && $2 ^ 2 < 0.25 && $3 < 1.2) { exit 1 }'
+        awk -F, '!(($1 - 5) ^ 2 < 0.02 ^ 2 && ($2 + 12) ^ 2 < 0.02 ^ 2 && $3 < 1.2) { exit 1 }'
+    # a bundle that is not asked for stays where it was
+    specx-psf -q --start far.h5 --trace-degree 4 --bundle-size 5 --bundle-range 1:2 -o half.h5 far.h5
+    h5table -q --csv -c STATUS,XSHIFT,YSHIFT -t /psffit/fibre half.h5 | tail -n +2 |
+        awk -F, 'NR <= 5 && !($1 == 64 && $2 == 0 && $3 == 0) || NR > 5 && !(($2 - 5) ^ 2 < 0.05 ^ 2) { exit 1 }'
+    for f in far half; do
+        h5dump -y -d /psf/xtrace -s 0,0 -c 1,1 $f.h5 | grep -m 1 -o '^ *[0-9][0-9.]*$' >$f
+    done
+    paste far half | awk '!(($1 - $2) ^ 2 < 0.5 ^ 2) { exit 1 } END { exit NR != 1 }'
+    # one without light moves as the others have, and of shifts with light in as many fibres (3 and -4.3) it is the lesser
+    specx-sim -q --flat --fibers 20 --wavelength 5850,6450 --psf-output all.fits -o flat.h5
+    specx-sim -q --arc Ne,Kr --psf all.fits --fibers 0:10 --shift 3,-12 -o dark.h5
+    specx-psf -q --start all.fits --trace-degree 4 --bundle-size 10 -o psf.h5 -f dark.h5
+    h5table -q --csv -c STATUS,XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | tail -n 10 |
+        awk -F, '!($1 == 64 && ($2 - 3) ^ 2 < 0.02 ^ 2 && ($3 + 12) ^ 2 < 0.02 ^ 2) { exit 1 }'
     # what a fit finds by itself is left to it
     run -0 specx-psf --start "$d/arc.h5" --trace-degree 4 --bundle-size 10 -o near.h5 "$d/arc.h5"
     [[ "$output" != *"moved there"* ]]

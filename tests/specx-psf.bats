@@ -103,7 +103,7 @@ column() {
 
 @test "exposures without lamp lines are refused; weak arcs and continuum are not" {
     local d=$BATS_FILE_TMPDIR/d kind sun=(--teff 5770 --logg 4.4 --feh 0 --velocity 0 --vsini 2)
-    local at=(--fibers 10 --wavelength 5850,6450)
+    local at=(--fibers 10 --wavelength "5850,6450")
     specx-sim -q "${at[@]}" --flat -o flat.h5
     specx-sim -q "${at[@]}" --sky-fibers 10 --exptime 3600 -o sky.h5
     specx-sim -q "${at[@]}" --sky-fibers 0 --no-sky "${sun[@]}" --snr 100 -o twilight.h5

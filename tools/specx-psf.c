@@ -148,13 +148,13 @@ static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
     return st;
 }
 
-/* PSF to begin with: that of --start, or of --flat. */
+/* PSF to begin with: that of --start, moved to where the lines are, or of --flat. */
 static spx_status make_start(spx_run *s, const exposures *x, size_t nline, const spx_arc_line *line, spx_psf *start,
-                             spx_err *e)
+                             double moved[2], spx_err *e)
 {
     if (o.start != NULL) {
         const spx_status found = spx_psf_file_read(s, o.start, start, e);
-        return found == SPX_OK ? spx_cold_args_move(s, x->n, x->image, nline, line, start, e) : found;
+        return found == SPX_OK ? spx_cold_args_move(s, x->n, x->image, nline, line, start, moved, e) : found;
     }
     spx_cold_options co;
     size_t *bundle = NULL;
@@ -299,6 +299,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_arc_line *line = NULL;
     spx_psffit_options ko;
     size_t nline = 0, nan = 0;
+    double moved[2] = {0, 0};
     if (strcmp(s->common.device, "auto") != 0 && strcmp(s->common.device, "cpu") != 0)
         spx_warn("--device %s: there is no CUDA version of this fit: computed on the CPU", s->common.device);
     spx_run_step(s, "read");
@@ -309,13 +310,12 @@ static spx_status run(spx_run *s, spx_err *e)
         st = read_exposures(s, &x, e);
     spx_run_step(s, "start");
     if (st == SPX_OK)
-        st = make_start(s, &x, nline, line, &start, e);
+        st = make_start(s, &x, nline, line, &start, moved, e);
     if (st == SPX_OK)
         st = kernel_options(s, &start, &ko, e);
     spx_run_step(s, "fit");
     if (st == SPX_OK) {
-        const spx_psffit_input in = {
-            .nexp = x.n, .image = x.image, .name = s->input, .start = &start, .nline = nline, .line = line};
+        const spx_psffit_input in = {x.n, x.image, s->input, &start, {moved[0], moved[1]}, nline, line};
         nan = count_nans(&x);
         ko.progress = spx_progress_start(s->common.progress, "fit", "bundles", 2 * spx_psffit_bundles(&start, &ko));
         st = spx_psffit_make(&in, &ko, &psf, &fit, e);

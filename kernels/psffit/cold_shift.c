@@ -17,6 +17,9 @@
 /* The highest score over the highest that is more than APART pixels away in y. */
 #define CLEAR 1.5
 #define APART 5.0
+/* Scores this near to the highest are as good: fibres without light leave the number of pitches open, and the camera
+ * has rather moved by less. */
+#define ALIKE 0.99
 
 enum { MOST_FIBRES = 120, MOST_LINES = 60, FEWEST = 5 };
 
@@ -98,10 +101,16 @@ static int search(const places *p, double reach_x, int nthreads, double *all, do
 #pragma omp parallel for schedule(static) num_threads(nthreads)
     for (long k = 0; k < n; k++)
         all[k] = score(p, STEP * (double)(k / w - nx), STEP * (double)(k % w - ny), 1);
+    double highest = 0.0, rival = 0.0, least = INFINITY;
     for (long k = 0; k < n; k++)
-        if (all[k] > all[best])
+        highest = fmax(highest, all[k]);
+    for (long k = 0; k < n; k++) {
+        const double way = hypot((double)(k / w - nx), (double)(k % w - ny));
+        if (all[k] >= ALIKE * highest && way < least) {
             best = k;
-    double rival = 0.0;
+            least = way;
+        }
+    }
     for (long k = 0; k < n; k++)
         if (STEP * (double)labs(k % w - best % w) > APART)
             rival = fmax(rival, all[k]);

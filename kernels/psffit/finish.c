@@ -99,8 +99,8 @@ spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0,
     spx_pf_bundle b;
     spx_status st = spx_pf_begin(p, fibre0, nf, 0, &b, e);
     for (size_t i = 0; i < nf && st == SPX_OK; i++) {
-        b.theta0[i * 2 * (size_t)p->ntr] += dx;
-        b.theta0[(i * 2 + 1) * (size_t)p->ntr] += dy;
+        b.theta0[i * 2 * (size_t)p->ntr] += dx - p->moved[0];
+        b.theta0[(i * 2 + 1) * (size_t)p->ntr] += dy - p->moved[1];
         fit->fibre[fibre0 + i] = (spx_psffit_fibre){.fibre = (int32_t)(fibre0 + i),
                                                     .bundle = (int32_t)number,
                                                     .status = SPX_PSF_BUNDLE,
@@ -518,8 +518,8 @@ static spx_status put_motion(const spx_pf_bundle *b, const spx_psf *psf, double 
             some[n] = d[0];
             some[b->nl + n++] = d[1];
         }
-        to->x_shift = spx_median(some, n);
-        to->y_shift = spx_median(some + b->nl, n);
+        to->x_shift = spx_median(some, n) + b->p->moved[0];
+        to->y_shift = spx_median(some + b->nl, n) + b->p->moved[1];
     }
     spx_free(pixels);
     return pixels != NULL ? SPX_OK : SPX_EIO;

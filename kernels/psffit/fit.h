@@ -34,6 +34,7 @@ typedef struct {
     size_t nexp, nshift;    /* parameters of their shifts: 2 (nexp - 1) or 0 */
     const spx_image *image; /* [nexp] */
     const spx_psf *start;
+    double moved[2];    /* of the start, from the PSF that shifts are against */
     const double *dark; /* [nexp] variance without light, electron^2, where an image has no read noise */
 } spx_pf_plan;
 
@@ -248,8 +249,8 @@ typedef struct {
     int nfibre;
 } spx_pf_light;
 
-/* Of each line of the bundle, news[1 + nexp][nline], lines by their row in the camera's list: of all exposures together,
- * where a fibre is bright that is so in any, and of each. */
+/* Of each line of the bundle, news[1 + nexp][nline], lines by their row in the camera's list: of all exposures
+ * together, where a fibre is bright that is so in any, and of each. */
 spx_status spx_pf_line_steps(spx_pf_bundle *b, size_t nline, spx_pf_line_news *news, spx_err *e);
 /* Light in the residuals that no line explains: *light[*n], freed with spx_free(). */
 spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, spx_err *e);
@@ -260,7 +261,8 @@ spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, sp
  * those of exposures and their variances, [nshift][2]. SPX_EIO: memory. */
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
                          spx_psffit *fit, spx_err *e);
-/* A bundle that was not fitted: the start, moved by dx, dy pixels. */
+/* A bundle that was not fitted: traces of the PSF that shifts are against, moved by dx, dy pixels, shape of the start.
+ */
 spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,
                              spx_psf *psf, spx_psffit *fit, spx_err *e);
 /* Memory of *psf, for results of a plan. */

@@ -135,6 +135,7 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
                        .nshift = o->shift_exposures ? 2 * (in->nexp - 1) : 0,
                        .image = in->image,
                        .start = psf,
+                       .moved = {in->moved[0], in->moved[1]},
                        .dark = dark};
     if (p->nb > p->ntr)
         return spx_fail(e, SPX_EUSAGE, "the shape's degree along wavelengths, %d, is above that of traces, %d",
@@ -675,7 +676,8 @@ static spx_status finish_lines(const camera *c, const spx_psffit_input *in, spx_
     return SPX_OK;
 }
 
-/* Bundles that were not fitted take their start, moved as the mean of the nearest fitted ones on either side. */
+/* Bundles that were not fitted are moved as the mean of the nearest fitted ones on either side, or as the start was;
+ * those that were not asked for stay where they were. */
 static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
 {
     spx_psffit *f = c->fit;
@@ -685,10 +687,11 @@ static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
         *nfitted += f->bundle[k].fitted != 0;
     for (size_t k = 0; k < c->nbundle && st == SPX_OK; k++) {
         double shift[2] = {0, 0};
+        const int asked = is_asked_for(c, k);
         int n = 0;
         if (f->bundle[k].fitted)
             continue;
-        for (int side = -1; side <= 1 && is_asked_for(c, k); side += 2)
+        for (int side = -1; side <= 1 && asked; side += 2)
             for (long m = (long)k + side; m >= 0 && m < (long)c->nbundle; m += side)
                 if (f->bundle[m].fitted) {
                     double sum[2] = {0, 0};
@@ -702,8 +705,9 @@ static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
                     n++;
                     break;
                 }
-        st = spx_pf_keep_start(&c->plan, k, c->first[k], fibres_of(c, k), n > 0 ? shift[0] / n : 0,
-                               n > 0 ? shift[1] / n : 0, c->psf, f, e);
+        for (int y = 0; y < 2 && asked; y++)
+            shift[y] = n > 0 ? shift[y] / n : c->plan.moved[y];
+        st = spx_pf_keep_start(&c->plan, k, c->first[k], fibres_of(c, k), shift[0], shift[1], c->psf, f, e);
     }
     return st;
 }

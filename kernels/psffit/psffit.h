@@ -33,6 +33,7 @@ typedef struct {
     const spx_image *image; /* [nexp], of equal size; a pixel that is not finite counts as masked */
     char *const *name;      /* [nexp] for messages; may be NULL */
     const spx_psf *start;   /* of type Gauss-Hermite */
+    double moved[2];        /* by which start was moved in x and y from the PSF that shifts are against, pixels */
     size_t nline;
     const spx_arc_line *line; /* [nline], by increasing wavelength, in vacuum */
 } spx_psffit_input;
@@ -59,7 +60,8 @@ size_t spx_psffit_bundles(const spx_psf *start, const spx_psffit_options *o);
 
 /* Fits traces and shape; fills zeroed *psf and *fit, freed with spx_psf_free() and spx_psffit_free() also after an
  * error. spx_blas_open() must have been called. SPX_EINPUT: images of different size, no line on the CCD, a start of
- * another size, an exposure without lines of lamps; SPX_ENO: no bundle could be fitted; SPX_EUSAGE: degrees out of range; SPX_EIO: memory. */
+ * another size, an exposure without lines of lamps; SPX_ENO: no bundle could be fitted; SPX_EUSAGE: degrees out of
+ * range; SPX_EIO: memory. */
 spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf, spx_psffit *fit,
                            spx_err *e) SPX_NODISCARD;
 

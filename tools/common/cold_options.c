@@ -164,10 +164,11 @@ spx_status spx_cold_args_start(spx_run *s, const spx_cold_args *a, const spx_col
 }
 
 spx_status spx_cold_args_move(spx_run *s, size_t narc, const spx_image *arc, size_t nline, const spx_arc_line *line,
-                              spx_psf *start, spx_err *e)
+                              spx_psf *start, double moved[2], spx_err *e)
 {
     int found = 0;
     double dx = 0, dy = 0;
+    moved[0] = moved[1] = 0;
     if (narc == 0 || (start->npix_x > 0 && start->npix_x != arc->nx) || (start->npix_y > 0 && start->npix_y != arc->ny))
         return SPX_OK; /* the fit refuses it */
     spx_status st = spx_cold_shift(start, narc, arc, nline, line, (int)s->common.threads, &found, &dx, &dy, e);
@@ -176,6 +177,8 @@ spx_status spx_cold_args_move(spx_run *s, size_t narc, const spx_image *arc, siz
             "the lines are %+.1f pixels in x and %+.1f in y from where --start has them: moved there before the fit",
             dx, dy);
         spx_cold_move(start, dx, dy);
+        moved[0] = dx;
+        moved[1] = dy;
         st = spx_run_record(s, "start_moved", e, "%.1f,%.1f", dx, dy);
     }
     return st;

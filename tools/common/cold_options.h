@@ -25,8 +25,8 @@ spx_status spx_cold_args_start(spx_run *s, const spx_cold_args *a, const spx_col
                                spx_err *e) SPX_NODISCARD;
 
 /* Moves a PSF to the lines of arcs, and says so, where these are more than a pixel away: the fit would not find them.
- */
+ * moved: by how much in x and y, pixels; 0 where it was not. */
 spx_status spx_cold_args_move(spx_run *s, size_t narc, const spx_image *arc, size_t nline, const spx_arc_line *line,
-                              spx_psf *start, spx_err *e) SPX_NODISCARD;
+                              spx_psf *start, double moved[2], spx_err *e) SPX_NODISCARD;
 
 #endif
