@@ -237,6 +237,16 @@ values() {
     fails_with 4 '*memory*' specx-sim --max-mem 1M -o x.h5
 }
 
+@test "refusals of a PSF name its file" {
+    sim -o wide.h5
+    fails_with 2 '*wide.h5: has 5 fibres, 9 are wanted: use --fibers*' specx-sim --psf wide.h5 --fibers 9 -o x.h5
+    cp wide.h5 orders.h5
+    psf_edit orders.h5 orders 6490:6540
+    fails_with 3 '*orders.h5: *wave_range*' specx-sim --psf orders.h5 --flat --shift 0.1,0.1 -o x.h5
+    h5edit wide.h5 set /psf/coeff 0 -9
+    fails_with 3 '*wide.h5: PSF of fibre 0 at *' specx-sim --psf wide.h5 --flat -o x.h5
+}
+
 @test "a PSF of another type is refused with its name" {
     need_shared data/formats/psf-gausshermite2_boss_r2.fits
     LC_ALL=C sed 's/GAUSS-HERMITE2/PIXELATED-SPOT/' "$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits" >odd.fits

@@ -21,7 +21,7 @@ static spx_status move(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_
     if (st == SPX_OK)
         st = spx_sim_shift(o->shift, s, spx_sim_args_instrument_seed(o), c->arm, &c->motion, e);
     if (st == SPX_OK && (st = spx_sim_motion_apply(&c->motion, &c->psf, &c->drawn, e)) != SPX_OK)
-        st = spx_err_context(e, "--shift %s", o->shift);
+        st = spx_sim_scene_psf_error(o, spx_err_context(e, "--shift %s", o->shift), e);
     if (st != SPX_OK)
         return st;
     c->nshift = NSHIFT;
@@ -174,6 +174,7 @@ spx_status spx_sim_scene_expose(const spx_sim_args *o, spx_run *s, spx_sim_scene
         st = spx_sim_project_family(c->drawn.nspec > 0 ? &c->drawn : &c->psf, o->spots, c->nspec, c->fiber, c->nwave,
                                     c->wavelength, c->flux, ny, nx, model, p, e);
         spx_progress_end(p);
+        st = spx_sim_scene_psf_error(o, st, e);
     }
     if (st == SPX_OK && o->tails > 0)
         st = spx_sim_tails(o->tails, ny, nx, model, e);

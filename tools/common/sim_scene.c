@@ -61,13 +61,14 @@ static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, s
     if (o->psf != NULL && o->fibers == NULL && given == 0)
         last = c->psf.nspec;
     if (last > c->psf.nspec)
-        return spx_fail(e, SPX_EUSAGE, "%zu fibres are wanted, the PSF has %zu: use --fibers", last, c->psf.nspec);
+        return spx_fail_at(e, SPX_EUSAGE, o->psf, NULL, "use --fibers", "has %zu fibres, %zu are wanted", c->psf.nspec,
+                           last);
     c->nspec = last - c->first;
     if (given > 0 && c->nspec != given)
         return spx_fail(e, SPX_EUSAGE, "%zu spectra for %zu fibres: give as many fibres with --fibers", given,
                         c->nspec);
     if (c->psf.npix_x == 0 || c->psf.npix_y == 0)
-        return spx_fail(e, SPX_EINPUT, "%s: does not say how large the CCD is", o->psf);
+        return spx_fail_at(e, SPX_EINPUT, o->psf, "/psf", NULL, "does not say how large the CCD is");
     c->arm = c->psf.camera[0] != '\0' ? c->psf.camera[0] : (char)o->arm;
     c->fiber = spx_alloc(c->nspec, sizeof *c->fiber, e);
     c->target = spx_alloc(c->nspec, sizeof *c->target, e);
@@ -77,6 +78,11 @@ static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, s
     for (size_t i = 0; i < c->nspec; i++)
         c->fiber[i] = (int32_t)(c->first + i);
     return SPX_OK;
+}
+
+spx_status spx_sim_scene_psf_error(const spx_sim_args *o, spx_status st, spx_err *e)
+{
+    return st == SPX_EINPUT && o->psf != NULL ? spx_err_at(e, o->psf, NULL) : st;
 }
 
 /* Fine grid over what the camera sees, or the part of it that is wanted. */

@@ -65,6 +65,9 @@ spx_status spx_sim_scene_tables(const spx_sim_args *o, spx_sim_scene *c, spx_err
 /* Writes /truth, and the PSF that the image was drawn through. */
 spx_status spx_sim_scene_write_truth(hid_t file, const spx_sim_scene *c, spx_err *e);
 
+/* Says of an error about the PSF that it is of the file of --psf, where there is one. Returns st. */
+spx_status spx_sim_scene_psf_error(const spx_sim_args *o, spx_status st, spx_err *e);
+
 void spx_sim_scene_free(spx_sim_scene *c);
 
 #endif
