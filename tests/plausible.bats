@@ -138,6 +138,55 @@ passes() {
     [ -z "$stderr" ]
 }
 
+# raw NAME KEY=VALUE,... [OPTION...]: NAME.h5, a raw exposure of this camera.
+raw() {
+    specx-sim -q --arm r --fibers 4 --wavelength 6500,6560 --instrument-seed 7 --format hdf5 -f -o "$1.h5" --raw "$2" "${@:3}"
+}
+
+# preproc_flags RULE BLOCK [OPTION...]: specx-preproc warns, and flags BLOCK of its product; with RULE none neither.
+preproc_flags() {
+    local flagged=0
+    run -0 --separate-stderr specx-preproc -f -o out.h5 "${@:3}"
+    echo "$stderr"
+    h5dump -a "/$2/implausible" out.h5 >flag 2>/dev/null && flagged=1
+    h5check out.h5 || return
+    if [ "$1" = none ]; then
+        [[ $flagged == 0 && $stderr != *warning* ]]
+    else
+        [[ $stderr == *warning* ]] && grep -F "\"$1\"" flag && h5table --provenance out.h5 | grep -w "implausible=$1"
+    fi
+}
+
+@test "a gain that the overscan's noise contradicts" {
+    local k
+    for k in amps=1,gain-error=3 amps=4,gain-error=0.3 amps=2,pickup=12; do
+        raw x $k
+        preproc_flags readnoise image x.h5 || { echo "$k"; return 1; }
+    done
+    # two columns of overscan, a noisy or a quiet amplifier, a level that moves, coarse digits, and a gain that is a little off
+    for k in amps=4,overscan=2 'amps=1 --readnoise 30' 'amps=1,gain=0.3 --readnoise 0.8' amps=2,gradient=30,wander=3 \
+        amps=2,gain=4 amps=2,gain-error=1.3; do
+        # words on purpose
+        # shellcheck disable=SC2086
+        raw x $k
+        preproc_flags none image x.h5 || { echo "$k"; return 1; }
+    done
+}
+
+@test "a gain that the photons of a lamp contradict" {
+    local k i lamp
+    for k in 1.6 0.5; do
+        for i in 1 2 3; do raw lamp-$i amps=2,gain-error=$k,uniform=20000 --noise-seed $i; done
+        preproc_flags gain master --combine flat lamp-?.h5 || { echo "$k"; return 1; }
+    done
+    # lamps of other levels, without a word: faint, and one that fades
+    for lamp in '2000 2000 2000' '20000 18000 16000' '40000 40000 40000'; do
+        i=0
+        for k in $lamp; do raw lamp-$((i += 1)) amps=2,uniform="$k" --noise-seed $i; done
+        preproc_flags none master --combine flat lamp-?.h5 || { echo "$lamp"; return 1; }
+    done
+}
+
 @test "unusual but right images pass" {
     local d=$BATS_FILE_TMPDIR
     passes "$d/image.h5"

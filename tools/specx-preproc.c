@@ -4,13 +4,12 @@
 
 #include "base/clock.h"
 #include "common/kernel_options.h"
+#include "common/plausible_inputs.h"
 #include "common/preproc_inputs.h"
 #include "common/preproc_masters.h"
-#include "h5/attr.h"
 #include "h5/file.h"
 #include "products/hand_on_h5.h"
 #include "products/image_h5.h"
-#include "products/plausible.h"
 #include "products/raw_h5.h"
 #include "run/queue_run.h"
 
@@ -132,7 +131,6 @@ static spx_status write_image(void *ctx, spx_queue_item *x, spx_err *e)
     spx_table *t = NULL;
     hid_t file;
     unsigned broken = 0;
-    char names[64];
     spx_run_seconds(w->s, "preproc", j->seconds);
     spx_preproc_report(x->label, &j->layout, j->over, &broken);
     memcpy(j->image.camera, j->raw.camera, sizeof j->image.camera);
@@ -147,11 +145,8 @@ static spx_status write_image(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_image_write(file, &j->image, e);
     if (st == SPX_OK)
         st = spx_table_write(file, "/image/amplifiers", t, e);
-    spx_rules_names(broken, names, sizeof names);
-    if (st == SPX_OK && broken != 0)
-        st = spx_h5_set_str(file, "/image", "implausible", names, e);
-    if (st == SPX_OK && broken != 0)
-        st = spx_run_record(w->s, "implausible", e, "%s", names);
+    if (st == SPX_OK)
+        st = spx_plausible_flag(w->s, file, "/image", broken, e);
     if (st == SPX_OK)
         st = spx_blocks_hand_on(x->in->file, file, e);
     spx_table_free(t);

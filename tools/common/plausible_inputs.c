@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "h5/attr.h"
 #include "psf/psf.h"
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
@@ -82,4 +83,14 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
     if (st == SPX_OK && q->broken & 1u << SPX_RULE_UNLIT)
         warn_of_unlit(label, &frame->arm, q->unlit);
     return st == SPX_OK && q->broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
+}
+
+spx_status spx_plausible_flag(spx_run *s, hid_t file, const char *block, unsigned broken, spx_err *e)
+{
+    char names[64];
+    if (broken == 0)
+        return SPX_OK;
+    spx_rules_names(broken, names, sizeof names);
+    const spx_status st = spx_h5_set_str(file, block, "implausible", names, e);
+    return st == SPX_OK ? spx_run_record(s, "implausible", e, "%s", names) : st;
 }

@@ -18,4 +18,8 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
                                unsigned allowed, spx_err *e);
 
+/* Names the rules in `broken`, a sum of 1 << rule, as attribute `implausible` of a block of a product, and in the
+ * provenance; none: nothing. */
+spx_status spx_plausible_flag(spx_run *s, hid_t file, const char *block, unsigned broken, spx_err *e);
+
 #endif

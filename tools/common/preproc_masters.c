@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "common/each_input.h"
-#include "h5/attr.h"
+#include "common/plausible_inputs.h"
 #include "h5/object.h"
 #include "products/master_h5.h"
 #include "products/plausible.h"
@@ -189,7 +189,6 @@ spx_status spx_preproc_make_master(spx_run *s, const spx_preproc_master_task *t,
     spx_combine_amp *amp = NULL;
     spx_combine_options o = t->combine;
     unsigned broken = 0;
-    char names[64];
     hid_t file;
     spx_run_step(s, "read");
     spx_status st = check_task(t, e);
@@ -220,9 +219,8 @@ spx_status spx_preproc_make_master(spx_run *s, const spx_preproc_master_task *t,
     }
     if (st == SPX_OK)
         st = spx_master_write(file, &out, e);
-    spx_rules_names(broken, names, sizeof names);
-    if (st == SPX_OK && broken != 0)
-        st = spx_h5_set_str(file, "/master", "implausible", names, e);
+    if (st == SPX_OK)
+        st = spx_plausible_flag(s, file, "/master", broken, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
     spx_combine_free(&m.stack);
