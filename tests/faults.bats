@@ -187,6 +187,18 @@ alloc_fails() {
     fails_with 4 'specpipe-info: nowhere: cannot be read: No such file*' specpipe-info --clean nowhere
 }
 
+@test "a read that fails while blocks are handed on is no crash" {
+    # H5Ocopy() of HDF5 1.10 crashed where it could not read the values of a dataset.
+    local inject=$SPX_BUILD/tests/trust/inject.so n total
+    [ -e "$inject" ] || skip "built with sanitizers: they have the calls already"
+    local c=(specx-preproc -q -j 1 -f -o x.h5 "$BATS_FILE_TMPDIR/data/raw-r0.h5")
+    LD_PRELOAD=$inject SPX_INJECT_COUNT=count "${c[@]}"
+    total=$(sed -n 's/^pread //p' count)
+    for ((n = total - 40; n <= total; n++)); do
+        fails_with 4 'specx-preproc: *: *nput/output error*' env "LD_PRELOAD=$inject" "SPX_INJECT=pread:$n" "${c[@]}"
+    done
+}
+
 @test "a stack that is too small, and stacks of threads" {
     local d=$BATS_FILE_TMPDIR/data k w
     need_program prlimit

@@ -486,19 +486,6 @@ spx_status spx_inventory_verify(hid_t d, hid_t fspace, spx_err *e)
     return spx_err_pass(e, &err);
 }
 
-spx_status spx_inventory_verify_below(hid_t file, const char *path, spx_err *e)
-{
-    spx_inventory *v = spx_inventory_of(file);
-    const size_t len = strlen(path);
-    spx_status st = SPX_OK;
-    for (size_t i = 0; v != NULL && i < v->n && st == SPX_OK; i++) {
-        const extent *x = &v->extent[i];
-        if (x->kind == DATASET && strncmp(x->name, path, len) == 0 && (x->name[len] == '\0' || x->name[len] == '/'))
-            st = verify_bytes(v, x->at, x->at + x->bytes, e);
-    }
-    return st;
-}
-
 spx_status spx_inventory_verify_all(hid_t file, void (*damaged)(void *ctx, const char *path), void *ctx, int *has,
                                     spx_err *e)
 {

@@ -57,8 +57,6 @@ void spx_inventory_free(spx_inventory *v);
 spx_inventory *spx_inventory_of(hid_t object);
 /* Verifies what the selection `fspace` (H5S_ALL: all) of dataset d spans. SPX_EINPUT names the dataset. */
 spx_status spx_inventory_verify(hid_t d, hid_t fspace, spx_err *e);
-/* Verifies the datasets at and below `path`. */
-spx_status spx_inventory_verify_below(hid_t file, const char *path, spx_err *e);
 /* Verifies all datasets, and calls `damaged` for each that differs. *has: the file has an inventory. */
 spx_status spx_inventory_verify_all(hid_t file, void (*damaged)(void *ctx, const char *path), void *ctx, int *has,
                                     spx_err *e);

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "h5/attr.h"
-#include "h5/inventory.h"
+#include "h5/copy.h"
 #include "h5/object.h"
 #include "h5/write.h"
 
@@ -93,24 +92,14 @@ static spx_status renew_scales(hid_t from, hid_t to, const char *block, spx_err 
 
 static spx_status copy(hid_t from, hid_t to, size_t n, const char *const *path, spx_err *e)
 {
-    /* Without its attributes: their committed types would be copied, too, without a name, of which h5dump complains,
-     * and which HDF5 1.10 cannot do twice in a row. */
-    const hid_t how = H5Pcreate(H5P_OBJECT_COPY);
-    spx_status st = how >= 0 && H5Pset_copy_object(how, H5O_COPY_WITHOUT_ATTR_FLAG) >= 0
-                        ? SPX_OK
-                        : spx_fail(e, SPX_EIO, "out of memory");
+    spx_status st = SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         if (!is_here(from, path[i]) || spx_h5_exists(to, path[i]))
             continue;
-        st = spx_inventory_verify_below(from, path[i], e);
-        if (st == SPX_OK && H5Ocopy(from, path[i], to, path[i], how, H5P_DEFAULT) < 0)
-            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path[i], "check the file with h5check",
-                             "cannot be copied");
+        st = spx_h5_copy(from, to, path[i], e);
         if (st == SPX_OK)
             st = renew_scales(from, to, path[i], e);
     }
-    if (how >= 0)
-        (void)H5Pclose(how);
     return st;
 }
 

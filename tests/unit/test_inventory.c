@@ -339,7 +339,6 @@ static void damaged_pipe(void)
     const size_t length = hdf5_bytes(p, n), place[] = {40, 100, length / 2, length - 9, length, length + 20, n - 1};
     for (size_t k = 0; k < sizeof place / sizeof *place; k++) {
         int fd[2], status = 1;
-        spx_input in;
         p[place[k]] ^= 1;
         write_file("x.h5", p, n);
         p[place[k]] ^= 1;
@@ -348,11 +347,7 @@ static void damaged_pipe(void)
         const int keep = dup(STDIN_FILENO);
         (void)dup2(fd[0], STDIN_FILENO);
         (void)close(fd[0]);
-        spx_status st = spx_input_open(&in, "-", &e);
-        if (st == SPX_OK)
-            st = spx_inventory_verify_below(in.file, "/a", &e);
-        CHECK(st == SPX_EINPUT);
-        spx_input_close(&in);
+        CHECK(read_all("-", &e) == SPX_EINPUT);
         (void)dup2(keep, STDIN_FILENO);
         (void)close(keep);
         (void)waitpid(child, &status, 0);

@@ -1,0 +1,147 @@
+/* Copies objects, by reading and writing them (h5/copy.h). H5Ocopy() of HDF5 1.10 crashes where a read fails, follows
+ * external storage, and copies the committed datatypes of attributes, without a name, of which h5dump complains. */
+#include "h5/copy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "h5/internal.h"
+#include "h5/object.h"
+#include "h5/read.h"
+
+/* Bytes of a dataset that are copied at one time. */
+enum { PIECE = 1 << 22 };
+
+/* Selection that goes through a dataset in pieces. */
+typedef struct {
+    int ndim;
+    hsize_t dims[H5S_MAX_RANK], at[H5S_MAX_RANK], count[H5S_MAX_RANK];
+    size_t most; /* elements of a piece */
+} pieces;
+
+static void pieces_of(pieces *p, size_t size)
+{
+    p->most = 1;
+    for (int k = p->ndim - 1; k >= 0; k--) {
+        const size_t space = PIECE / size / p->most;
+        p->at[k] = 0;
+        p->count[k] = p->dims[k] <= space ? p->dims[k] : space > 0 ? space : 1;
+        p->most *= p->count[k];
+    }
+}
+
+/* Selects the piece in `file`, and as many elements in `memory`. */
+static int select_piece(const pieces *p, hid_t file, hid_t memory)
+{
+    hsize_t count[H5S_MAX_RANK], n = 1;
+    for (int k = 0; k < p->ndim; k++) {
+        count[k] = p->at[k] + p->count[k] <= p->dims[k] ? p->count[k] : p->dims[k] - p->at[k];
+        n *= count[k];
+    }
+    return H5Sselect_hyperslab(file, H5S_SELECT_SET, p->at, NULL, count, NULL) >= 0 &&
+           H5Sset_extent_simple(memory, 1, &n, NULL) >= 0;
+}
+
+/* To the next piece; 0: that was the last. */
+static int next_piece(pieces *p)
+{
+    for (int k = p->ndim - 1; k >= 0; k--) {
+        if ((p->at[k] += p->count[k]) < p->dims[k])
+            return 1;
+        p->at[k] = 0;
+    }
+    return 0;
+}
+
+static spx_status copy_values(hid_t from, hid_t to, hid_t type, hid_t space, spx_err *e)
+{
+    const hssize_t n = H5Sget_simple_extent_npoints(space);
+    const size_t size = H5Tget_size(type);
+    pieces p = {.ndim = H5Sget_simple_extent_ndims(space)};
+    if (n < 0 || size == 0 || p.ndim < 0 || H5Sget_simple_extent_dims(space, p.dims, NULL) < 0)
+        return spx_h5_fail_at(from, ".", SPX_EINPUT, "cannot be read", e);
+    /* references lead elsewhere in the other file: they stay empty */
+    if (n == 0 || H5Tdetect_class(type, H5T_REFERENCE) > 0)
+        return SPX_OK;
+    pieces_of(&p, size);
+    char *value = spx_alloc(p.most, size, e);
+    const hid_t memory = H5Screate(p.ndim > 0 ? H5S_SIMPLE : H5S_SCALAR);
+    spx_status st = value != NULL ? SPX_OK : SPX_EIO;
+    do {
+        if (st == SPX_OK && (memory < 0 || (p.ndim > 0 && !select_piece(&p, space, memory))))
+            st = spx_fail(e, SPX_EIO, "out of memory");
+        if (st == SPX_OK)
+            st = spx_h5_get(from, type, memory, space, value, e);
+        if (st == SPX_OK && H5Dwrite(to, type, memory, space, H5P_DEFAULT, value) < 0)
+            st = spx_h5_write_failed(to, ".", e);
+        if (st == SPX_OK)
+            (void)H5Dvlen_reclaim(type, memory, H5P_DEFAULT, value);
+    } while (st == SPX_OK && next_piece(&p));
+    if (memory >= 0)
+        (void)H5Sclose(memory);
+    spx_free(value);
+    return st;
+}
+
+static spx_status copy_dataset(hid_t from, hid_t to, const char *path, spx_err *e)
+{
+    const hid_t d = spx_h5_open(from, path, e);
+    if (d < 0)
+        return e->code;
+    const hid_t stored = H5Dget_type(d), space = H5Dget_space(d), how = H5Dget_create_plist(d);
+    const hid_t type = stored >= 0 ? H5Tcopy(stored) : H5I_INVALID_HID; /* its own, where it is a committed one */
+    /* no time: the same command makes the same bytes */
+    const hid_t copy = type >= 0 && space >= 0 && how >= 0 && H5Pset_obj_track_times(how, 0) >= 0
+                           ? H5Dcreate2(to, path, type, space, H5P_DEFAULT, how, H5P_DEFAULT)
+                           : -1;
+    spx_status st = copy >= 0 ? copy_values(d, copy, type, space, e) : spx_h5_write_failed(to, path, e);
+    if (copy >= 0 && H5Dclose(copy) < 0 && st == SPX_OK)
+        st = spx_h5_write_failed(to, path, e);
+    if (how >= 0)
+        (void)H5Pclose(how);
+    if (space >= 0)
+        (void)H5Sclose(space);
+    if (type >= 0)
+        (void)H5Tclose(type);
+    if (stored >= 0)
+        (void)H5Tclose(stored);
+    (void)H5Dclose(d);
+    return st;
+}
+
+typedef struct {
+    hid_t from, to;
+    const char *path;
+    spx_err *e;
+    spx_status st;
+} copying;
+
+static herr_t copy_object(hid_t root, const char *name, const H5O_info_t *info, void *ctx)
+{
+    copying *c = ctx;
+    char path[512];
+    (void)root;
+    const int n = snprintf(path, sizeof path, "%s%s%s", c->path, strcmp(name, ".") == 0 ? "" : "/",
+                           strcmp(name, ".") == 0 ? "" : name);
+    if ((size_t)n >= sizeof path)
+        return 0;
+    if (info->type == H5O_TYPE_DATASET)
+        c->st = copy_dataset(c->from, c->to, path, c->e);
+    else if (info->type == H5O_TYPE_GROUP) {
+        const hid_t g = H5Gcreate2(c->to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        if (g < 0 || H5Gclose(g) < 0)
+            c->st = spx_h5_write_failed(c->to, path, c->e);
+    }
+    return c->st != SPX_OK;
+}
+
+spx_status spx_h5_copy(hid_t from, hid_t to, const char *path, spx_err *e)
+{
+    copying c = {.from = from, .to = to, .path = path, .e = e, .st = SPX_OK};
+    const herr_t done = H5Ovisit_by_name(from, path, H5_INDEX_NAME, H5_ITER_INC, copy_object, &c, H5P_DEFAULT);
+    return c.st != SPX_OK ? c.st
+           : done < 0     ? spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path, "check the file with h5check",
+                                        "cannot be copied")
+                          : SPX_OK;
+}

@@ -1,0 +1,13 @@
+/* Copies objects from one HDF5 file to another. */
+#ifndef SPX_H5_COPY_H
+#define SPX_H5_COPY_H
+
+#include <hdf5.h>
+
+#include "base/err.h"
+
+/* Copies the group or dataset `path` and what is below it, to the same path, without attributes; references become
+ * empty. Of storage as it was: chunks, filters. SPX_EINPUT: it cannot be read; SPX_EIO: nor written. */
+spx_status spx_h5_copy(hid_t from, hid_t to, const char *path, spx_err *e) SPX_NODISCARD;
+
+#endif

@@ -1,0 +1,148 @@
+/* Checks that copied objects are the same: scalars, empty datasets, more than one piece in each dimension, compressed
+ * chunks, texts of variable length, tables, groups below groups; that references become empty, and committed types
+ * the dataset's own. */
+#include "h5/copy.h"
+
+#include <hdf5_hl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static int bad;
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
+            bad = 1;                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static hid_t in_memory(void)
+{
+    static int n;
+    char name[32];
+    (void)snprintf(name, sizeof name, "copy-%d.h5", n++);
+    const hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_fapl_core(fapl, 1 << 20, 0);
+    const hid_t f = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+    H5Pclose(fapl);
+    return f;
+}
+
+/* A dataset of bytes of any shape, in the second file the same. */
+static void shape(int ndim, const hsize_t *dims, int chunked)
+{
+    spx_err e = {0};
+    size_t n = 1;
+    const hid_t from = in_memory(), to = in_memory(), space = H5Screate_simple(ndim, dims, NULL);
+    const hid_t how = H5Pcreate(H5P_DATASET_CREATE);
+    for (int k = 0; k < ndim; k++)
+        n *= dims[k];
+    uint8_t *value = spx_alloc(n, 1, &e), *copy = spx_alloc(n, 1, &e);
+    for (size_t i = 0; i < n; i++)
+        value[i] = (uint8_t)(i * 2654435761u >> 13);
+    if (chunked) {
+        hsize_t chunk[H5S_MAX_RANK];
+        for (int k = 0; k < ndim; k++)
+            chunk[k] = dims[k] > 100 ? 100 : dims[k];
+        H5Pset_chunk(how, ndim, chunk);
+        H5Pset_deflate(how, 1);
+    }
+    H5Gclose(H5Gcreate2(from, "/a", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(H5Gcreate2(from, "/a/b", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    hid_t d = H5Dcreate2(from, "/a/b/x", H5T_NATIVE_UINT8, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    CHECK(H5Dwrite(d, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, value) >= 0);
+    H5Dclose(d);
+    CHECK(spx_h5_copy(from, to, "/a", &e) == SPX_OK);
+    d = H5Dopen2(to, "/a/b/x", H5P_DEFAULT);
+    CHECK(H5Dread(d, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, copy) >= 0 && memcmp(value, copy, n) == 0);
+    const hid_t made = H5Dget_create_plist(d);
+    CHECK((H5Pget_layout(made) == H5D_CHUNKED) == chunked && H5Pget_nfilters(made) == chunked);
+    H5Pclose(made);
+    H5Dclose(d);
+    H5Pclose(how);
+    H5Sclose(space);
+    H5Fclose(to);
+    H5Fclose(from);
+    spx_free(value);
+    spx_free(copy);
+}
+
+typedef struct {
+    char *text;
+    double x;
+} row;
+
+static void types(void)
+{
+    spx_err e = {0};
+    const hid_t from = in_memory(), to = in_memory(), scalar = H5Screate(H5S_SCALAR), none = H5Screate(H5S_NULL);
+    const hsize_t two = 2;
+    const hid_t space = H5Screate_simple(1, &two, NULL), text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    const hid_t table = H5Tcreate(H5T_COMPOUND, sizeof(row));
+    H5Tinsert(table, "text", offsetof(row, text), text);
+    H5Tinsert(table, "x", offsetof(row, x), H5T_NATIVE_DOUBLE);
+    char one[] = "one", longer[] = "a longer text";
+    const row rows[2] = {{one, 1}, {longer, -2}};
+    const hid_t committed = H5Tcopy(table);
+    CHECK(H5Tcommit2(from, "/type", committed, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    hid_t d = H5Dcreate2(from, "/table", committed, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(H5Dwrite(d, table, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0);
+    H5Dclose(d);
+    H5Gclose(H5Gcreate2(from, "/g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    const double v = 42;
+    d = H5Dcreate2(from, "/g/scalar", H5T_IEEE_F64BE, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(H5Dwrite(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, &v) >= 0);
+    H5Dclose(d);
+    H5Dclose(H5Dcreate2(from, "/g/null", H5T_NATIVE_INT, none, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    hobj_ref_t reference;
+    CHECK(H5Rcreate(&reference, from, "/table", H5R_OBJECT, -1) >= 0);
+    d = H5Dcreate2(from, "/g/reference", H5T_STD_REF_OBJ, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(H5Dwrite(d, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, &reference) >= 0);
+    H5Dclose(d);
+
+    CHECK(spx_h5_copy(from, to, "/table", &e) == SPX_OK && spx_h5_copy(from, to, "/g", &e) == SPX_OK);
+    row got[2];
+    d = H5Dopen2(to, "/table", H5P_DEFAULT);
+    const hid_t type = H5Dget_type(d);
+    CHECK(H5Tcommitted(type) == 0);
+    H5Tclose(type);
+    CHECK(H5Dread(d, table, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0);
+    CHECK(strcmp(got[0].text, one) == 0 && strcmp(got[1].text, longer) == 0 && got[0].x == 1 && got[1].x == -2);
+    H5Dvlen_reclaim(table, space, H5P_DEFAULT, got);
+    H5Dclose(d);
+    double copied = 0;
+    CHECK(H5LTread_dataset_double(to, "/g/scalar", &copied) >= 0 && copied == 42);
+    CHECK(H5Lexists(to, "/g/null", H5P_DEFAULT) > 0);
+    d = H5Dopen2(to, "/g/reference", H5P_DEFAULT);
+    CHECK(H5Dread(d, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, &reference) >= 0 && reference == 0);
+    H5Dclose(d);
+    CHECK(spx_h5_copy(from, to, "/absent", &e) == SPX_EINPUT);
+    spx_err_clear(&e);
+    CHECK(H5Fget_obj_count(from, H5F_OBJ_ALL | H5F_OBJ_LOCAL) >= 1 && H5Fget_obj_count(to, H5F_OBJ_ALL) == 1);
+    H5Tclose(committed);
+    H5Tclose(table);
+    H5Tclose(text);
+    H5Sclose(space);
+    H5Sclose(scalar);
+    H5Sclose(none);
+    H5Fclose(to);
+    H5Fclose(from);
+}
+
+int main(void)
+{
+    static const struct {
+        int ndim;
+        hsize_t dims[3];
+    } shapes[] = {{1, {1}}, {1, {5 << 20}}, {2, {3, 5 << 20}}, {2, {2500, 2001}}, {3, {2, 3000, 1500}}, {3, {7, 1, 3}}};
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        shape(shapes[i].ndim, shapes[i].dims, 0);
+    shape(2, (hsize_t[]){2500, 2001}, 1);
+    types();
+    return bad;
+}
