@@ -142,6 +142,20 @@ assert [j["rows"][2][k] for k in ("wavelength", "flux", "ivar", "mask")] == line
     fails_with 2 '*--units: not with --json*' h5table --json -u "$f"
 }
 
+@test "no name of a file makes up a line of the provenance" {
+    local line=$'x\nversion: 9\noption: seed=7\n\e[2J'
+    specx-sim -q --fibers 1 --wavelength 6400,6410 --truth "$line" -o "$line.h5"
+    h5merge -q "$BATS_FILE_TMPDIR/frame.h5" -o frame.h5
+    mv frame.h5 "$line"
+    h5merge -q "$line" -o merged.h5
+    h5table --provenance "$line.h5" >text
+    grep -F 'truth=x?version: 9?option: seed=7??[2J' text
+    [ "$(grep -c 'version\|seed=7' text)" -eq 2 ] # the command and --truth
+    run ! grep -q $'\e' text
+    h5dump -d "/provenance/$(h5ls merged.h5/provenance | awk 'END { print $1 }')" merged.h5 >dump
+    [ "$(grep -c '"input:' dump)" -eq 1 ]
+}
+
 @test "h5table --json --provenance has the fields of the records" {
     h5table --json -p "$BATS_FILE_TMPDIR/frame.h5" >json
     check_json json '

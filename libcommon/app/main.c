@@ -190,14 +190,16 @@ static spx_status refuse_output(spx_run *s, const char *name, uint64_t dev, uint
 static spx_status note_input(spx_run *s, const char *name, size_t size, int64_t mtime, spx_err *e)
 {
     spx_product *p = s->p->now;
-    if (s->common.reproducible || mtime == 0)
-        return spx_text_add(&p->inputs, e, "%s%s (%zu bytes)", p->inputs.n > 0 ? "\n" : "", name, size);
-    time_t t = (time_t)mtime;
+    const time_t t = (time_t)mtime;
+    const size_t line = p->inputs.n > 0 ? p->inputs.n + 1 : 0;
     struct tm tm;
-    char when[32] = "";
-    if (gmtime_r(&t, &tm) != NULL)
-        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    return spx_text_add(&p->inputs, e, "%s%s (%zu bytes, changed %s)", p->inputs.n > 0 ? "\n" : "", name, size, when);
+    char when[48] = "";
+    if (!s->common.reproducible && mtime != 0 && gmtime_r(&t, &tm) != NULL)
+        (void)strftime(when, sizeof when, ", changed %Y-%m-%dT%H:%M:%SZ", &tm);
+    spx_status st = spx_text_add(&p->inputs, e, "%s%s (%zu bytes%s)", line > 0 ? "\n" : "", name, size, when);
+    if (st == SPX_OK)
+        (void)spx_text_one_line(p->inputs.s + line);
+    return st;
 }
 
 spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e)
@@ -354,7 +356,7 @@ spx_status spx_run_record(spx_run *s, const char *name, spx_err *e, const char *
     va_start(ap, fmt);
     (void)vsnprintf(value, sizeof value, fmt, ap);
     va_end(ap);
-    return spx_text_add(&s->p->now->record, e, "%s=%s\n", name, value);
+    return spx_text_add(&s->p->now->record, e, "%s=%s\n", name, spx_text_one_line(value));
 }
 
 void spx_run_device(spx_run *s, const char *device)

@@ -272,6 +272,7 @@ static void copy_letters(const spx_opt_program *p, const char *arg, const char *
 
 spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, const char *skip, spx_text *out, spx_err *e)
 {
+    const size_t begin = out->n;
     spx_status st = spx_text_add(out, e, "%s", p->name);
     int only_files = skip == NULL;
     for (int i = 1; i < argc && st == SPX_OK; i++) {
@@ -300,6 +301,8 @@ spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, cons
         if (value && ++i < argc && !skipped && st == SPX_OK)
             st = spx_text_add(out, e, " %s", argv[i]);
     }
+    if (st == SPX_OK)
+        (void)spx_text_one_line(out->s + begin);
     return st;
 }
 
@@ -544,7 +547,7 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
                 else if (!value_text(o, value, sizeof value))
                     continue;
                 int k = snprintf(text != NULL ? text + size : NULL, text != NULL ? capacity - size : 0, "%s=%s\n",
-                                 o->name, value);
+                                 o->name, spx_text_one_line(value));
                 size += (size_t)(k > 0 ? k : 0);
             }
         }

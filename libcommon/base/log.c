@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 static const char *program = "specpipe";
 static spx_verbosity level = SPX_NORMAL;
 
@@ -27,10 +29,7 @@ static void SPX_PRINTF(2, 0) print_message(const char *kind, const char *fmt, va
     int n = vsnprintf(line, sizeof line, fmt, ap);
     if (n < 0)
         return;
-    /* control characters in a hostile file name or header must not reach the terminal */
-    for (char *c = line; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
+    (void)spx_text_one_line(line);
     if (level >= SPX_VERBOSE) {
         time_t now = time(NULL);
         struct tm tm;

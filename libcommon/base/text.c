@@ -30,3 +30,11 @@ void spx_text_free(spx_text *t)
     spx_free(t->s);
     memset(t, 0, sizeof *t);
 }
+
+char *spx_text_one_line(char *text)
+{
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
+    return text;
+}

@@ -14,4 +14,8 @@ typedef struct {
 spx_status spx_text_add(spx_text *t, spx_err *e, const char *fmt, ...) SPX_PRINTF(3, 4);
 void spx_text_free(spx_text *t);
 
+/* Makes control characters '?': what follows a line break in the name of a file would pass for a line of the program's,
+ * and escapes would reach the terminal. Returns the text. */
+char *spx_text_one_line(char *text);
+
 #endif
