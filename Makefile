@@ -171,6 +171,12 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(BUILD)/obj/tests/fuzz/driver.o $(LIB) $(ALL_LIBS)
 
+# The same with libFuzzer itself (`make fuzz`).
+$(BUILD)/tests/fuzz/search_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(ALL_LIBS)
+
 $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/helpers/%.o: private CPPFLAGS += $(TEST_CFLAGS)
 $(BUILD)/tests/kernels/test_simd: $(addprefix $(BUILD)/obj/tests/kernels/simd_,base.o avx2.o avx512.o)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIB)
@@ -188,10 +194,10 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 ## tests: C tests, fuzz targets and the tests' helpers, built but not run
 tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
 
-$(BUILD)/tests/trust/inject.so: tests/trust/inject.c $(BUILD)/flags
+$(BUILD)/tests/trust/inject.so: $(foreach f,inject.c sweep.c sweep.h turns.c turns.h,tests/trust/$f) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -shared -o $@ $< -ldl
+	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -shared -o $@ $(filter %.c,$^) -ldl
 
 # ---- CUDA backend: loaded at run time, so the programs do not depend on it ----
 
@@ -390,6 +396,18 @@ check-science: programs $(HELPERS)
 trust: programs tests
 	@SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) \
 	    tests/trust/run.sh $(STRIDE:%=-s %) $(JOBS:%=-j %) $(CLASSES)
+
+## fuzz: search for crashes with clang's libFuzzer: a minute for each target of tests/fuzz (SECONDS_EACH=600 TARGETS="text npz")
+.PHONY: fuzz
+fuzz: fuzzers
+	@SPX_BUILD=$(abspath $(BUILD))/fuzz $(SECONDS_EACH:%=SECONDS_EACH=%) tests/fuzz/search.sh $(TARGETS)
+
+## fuzzers: these targets, in build/fuzz; not run
+.PHONY: fuzzers searches
+fuzzers:
+	+@$(MAKE) BUILD=$(BUILD)/fuzz CC=clang OPT='-O1 -g1 -fno-omit-frame-pointer' WERROR= NVCC= \
+	    SAN='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' searches
+searches: $(patsubst fuzz/fuzz_%,$(BUILD)/tests/fuzz/search_%,$(FUZZ))
 
 # ---- truth test ----
 

@@ -24,7 +24,7 @@ attack() {
 }
 
 @test "threads and memory fail" {
-    attack thread map alloc alloc-on
+    attack thread map alloc alloc-on alloc-many
 }
 
 @test "calls of CUDA fail, and devices disappear" {

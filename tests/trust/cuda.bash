@@ -47,7 +47,7 @@ on_device() {
     if [ -n "${SPX_CUDA_RUNTIME:-}" ]; then
         under+=("SPX_CUDA_RUNTIME=$SPX_CUDA_RUNTIME")
     else
-        first=emulated_run
+        undisturbed=emulated_run
         mkdir driver && ln -s "$inject" driver/libcuda.so.1 # programs look whether there is a driver
         under+=("LD_LIBRARY_PATH=$PWD/driver")
     fi
@@ -77,7 +77,7 @@ class_cuda-lost() {
     frames_of 4
     c='specx-extract -q -j 1 --device cuda:0,1 --wavelength 6400,6420,0.8 --spectra 0:2 --reproducible -f -o out/ frames/*.h5'
     with=("LD_PRELOAD=$inject" "${under[@]}" "SPX_INJECT_COUNT=$PWD/count")
-    "$first" "$c" || return
+    "$undisturbed" "$c" || return
     for ((n = 4; n <= 43; n++)); do # the first three: which devices are there?
         for device in 0 1; do
             turn || continue

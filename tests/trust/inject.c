@@ -4,11 +4,14 @@
  *                                               all later ones, too. ERROR (EIO, ENOSPC, EINTR ...) is errno, in place
  *                                               of the class's own; `short`: half of the bytes are read or written
  *     SPX_INJECT_COUNT=FILE                     number of calls of each class, a line each, at the end
+ *     SPX_INJECT_SWEEP=FIRST:STEP:LAST          in place of N, all of these, each in a process of its own (sweep.c)
  *
- * A close that fails has closed, as on Linux. A failed allocation has no other ERROR than ENOMEM. */
+ * With OMP_NUM_THREADS=1, threads take turns (turns.c), so that the N-th call is the same in every run. A close that
+ * fails has closed, as on Linux. A failed allocation has no other ERROR than ENOMEM. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,6 +23,9 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "sweep.h"
+#include "turns.h"
 
 enum {
     ALLOC,
@@ -74,7 +80,15 @@ static int fails(int c)
     if (!atomic_load(&active))
         return 0;
     const long n = atomic_fetch_add(&count[c], 1) + 1;
-    if (c != class || !(n == at || (later && n > at)))
+    if (c != class)
+        return 0;
+    if (n == spx_sweep_next) {
+        atomic_store(&active, 0);
+        if (spx_sweep_branch())
+            at = n;
+        atomic_store(&active, 1);
+    }
+    if (!(n == at || (later && n > at)))
         return 0;
     errno = error;
     return 1;
@@ -130,6 +144,10 @@ static int begin(int argc, char **argv, char **environment)
         }
     }
     (void)unsetenv("LD_PRELOAD");
+    const char *threads = getenv("OMP_NUM_THREADS"), *numbers = getenv("SPX_INJECT_SWEEP");
+    spx_turns = threads != NULL && strcmp(threads, "1") == 0;
+    if (numbers != NULL && (at = spx_sweep(numbers)) == 0)
+        at = LONG_MAX;
     (void)atexit(report);
     atomic_store(&active, 1);
     return real_main(argc, argv, environment);
@@ -198,7 +216,19 @@ void *mmap64(void *address, size_t n, int protection, int flags, int fd, off_t o
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *data)
 {
     NEXT(pthread_create);
-    return fails(THREAD) ? EAGAIN : real(thread, attributes, start, data);
+    if (atomic_load(&active) && !spx_turns)
+        spx_sweep_stop();
+    if (fails(THREAD))
+        return EAGAIN;
+    return spx_turns ? spx_turns_create(thread, start, data) : real(thread, attributes, start, data);
+}
+
+pid_t fork(void)
+{
+    NEXT(fork);
+    if (atomic_load(&active))
+        spx_sweep_stop();
+    return real();
 }
 
 /* ---- descriptors ---- */

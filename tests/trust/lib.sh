@@ -12,6 +12,17 @@ turn() {
     [ $((n % trust_stride)) -eq 0 ] && [ $((n / trust_stride % jobs)) -eq "$trust_part" ]
 }
 
+# turns COUNT: counts so many tries; `first` is the number, from 1, of the first that is this process's to make, and
+# `step` the distance to its next. False when it has none of them.
+turns() {
+    local n=$trust_n mine=$((trust_stride * trust_part))
+    trust_n=$((n + $1))
+    step=$((trust_stride * jobs))
+    first=$(((mine - n) % step))
+    first=$(((first + step) % step + 1))
+    [ "$first" -le "$1" ]
+}
+
 # One of these for each try that is made. TEXT: the command that repeats it, and its end; soft: a right end, but not the
 # best one.
 ok() { echo ok >>"$trust_results"; }
