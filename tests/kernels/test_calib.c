@@ -10,6 +10,7 @@
 
 #include "calib/band.h"
 #include "calib/bordered.h"
+#include "calib/envelope.h"
 #include "calib/resolution.h"
 #include "calib/series.h"
 
@@ -295,8 +296,46 @@ static void bordered(void)
     }
 }
 
+/* Rows that begin at random places, the last one at 0. */
+static void envelope(size_t n)
+{
+    double a[60 * 60] = {0}, e[60 * 60], x[60];
+    long double inv[60 * 60];
+    size_t first[60], row[60];
+    spx_envelope v = {n, first, row};
+    for (size_t i = 0; i < n; i++) {
+        const size_t most = i < 9 ? i : 9;
+        first[i] = i + 1 == n ? 0 : i - (size_t)(draw() * (double)(most + 1));
+        a[i * n + i] = 10 + (i + 1 == n ? 30 : 0) + draw();
+        for (size_t j = first[i]; j < i; j++)
+            a[i * n + j] = a[j * n + i] = draw() - 0.5;
+    }
+    invert(n, a, inv);
+    const size_t size = spx_envelope_rows(&v);
+    close_to("elements of an envelope", (double)size, (double)(row[n - 1] + n), 0);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = first[i]; j <= i; j++)
+            e[row[i] + j] = a[i * n + j];
+    if (!spx_envelope_factor(&v, e))
+        close_to("factor of an envelope", 0, 1, 0);
+    for (size_t c = 0; c < n; c++) {
+        memset(x, 0, sizeof x);
+        x[c] = 1;
+        spx_envelope_solve(&v, e, c, x);
+        for (size_t i = 0; i < n; i++)
+            close_to("inverse of an envelope", x[i], (double)inv[i * n + c], 1e-14);
+    }
+    size_t alike[2] = {0, 0}, rows[2];
+    spx_envelope two = {2, alike, rows};
+    double ones[3] = {1, 1, 1};
+    (void)spx_envelope_rows(&two);
+    close_to("factor of a singular envelope", spx_envelope_factor(&two, ones), 0, 0);
+}
+
 int main(void)
 {
+    envelope(1);
+    envelope(60);
     resolution(4, 60, 11);
     resolution(1, 300, 5);
     resolution(2, 40, 4);
