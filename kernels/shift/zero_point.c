@@ -21,21 +21,26 @@
 
 #include "base/mem.h"
 #include "calib/bordered.h"
+#include "calib/envelope.h"
 #include "calib/series.h"
-#include "psf/psf_math.h"
+#include "psf/psf.h"
+#include "psf/spot_math.h"
 #include "shift/shift.h"
 
 /* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
  * a fixed ratio, and below which they share a place. */
-enum { MOST_STEPS = 40, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 8 };
+enum { MOST_STEPS = 40, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
 /* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
 /* Distance of the knots of the continuum, Angstrom. */
 #define KNOTS 25.0
-/* A step that is the last one; a zero point that is none: bins. */
-#define SMALL_STEP 1e-4
-#define FARTHEST   1.5
+/* A step that is the last one, and a round of the scatter of places; a zero point that is none: bins. */
+#define SMALL_STEP  1e-4
+#define SMALL_ROUND 1e-6
+#define FARTHEST    1.5
+/* Pixels are rejected when a step was below this, bins. */
+#define NEAR 0.1
 /* A pixel further off, in errors, is left out; a model that is wrong by this fraction is no reason. */
 #define REJECT 5.0
 #define WRONG  0.1
@@ -61,6 +66,12 @@ typedef struct {
 
 #define NONE ((size_t)-1)
 
+/* Column of the fit in a strip: rows first ... first + n - 1. */
+typedef struct column {
+    size_t first, n;
+    double *value;
+} column;
+
 /* Rows y0 ... y0 + nrow - 1 of the CCD along one fibre, ncol pixels each from column xc[row] on. */
 typedef struct {
     size_t fibre, nrow, ncol;
@@ -68,13 +79,10 @@ typedef struct {
     long y0, *xc;
     double *data, *w, *unit; /* [nrow][ncol] electrons, inverse variances, U */
     double *lambda, *rest;   /* [nrow]; [nrow][ncol] */
+    struct column *line;     /* [nl] images of lines by the zero point of `made`, as make_line() gives them */
+    double *values;          /* theirs */
+    int made;
 } strip;
-
-/* Column of the fit in a strip: rows first ... first + n - 1. */
-typedef struct {
-    size_t first, n;
-    double *value;
-} column;
 
 typedef struct {
     const spx_image *image;
@@ -86,57 +94,69 @@ typedef struct {
     size_t nl, nb, ng, nc; /* columns: strengths of lines, splines, places of groups, kappa; all of them */
     int nthreads;
     double z[SPX_SHIFT_ZERO_MOST], kappa;
-    double *strength;  /* [nl + nb] */
-    strip *strips;     /* [nfibre] */
-    double *g, *right; /* [PARTS][nc][nc], [PARTS][nc]: of the parts, then all in the first */
+    int made;         /* counts changes of z and kappa */
+    double *strength; /* [nl + nb] */
+    strip *strips;    /* [nfibre] */
+    /* Normal equations, columns sorted by wavelength, kappa last: column[i] is that of row i, and rank[] its inverse.
+     */
+    spx_envelope shape;
+    size_t *column, *rank;
+    double *g,
+        *right; /* [PARTS][size], [PARTS][nc]: of the parts, then all in the first, right in the order of columns */
+    size_t size;
+    double *found; /* [nc] solution */
     double chi2[PARTS], npix[PARTS];
 } work;
 
 /* ---- spots ---- */
 
-/* Doubles of the workspace of make_spot(). */
+/* Doubles of the workspace of make_spot(): the spots, then that of psf/spot_math.h, then its factors. */
 static size_t spot_work(const spx_psf *p)
 {
     const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
-    return p->ndeg + (size_t)(p->ghdegx + 2) * nx + (size_t)(p->ghdegy + 3) * ny + 2 * nx + 4 * nx * ny;
+    const size_t factors = (size_t)(p->ghdegx + 2) * nx + (size_t)(p->ghdegy + 3) * ny +
+                           (size_t)(p->ghdegx + 1) * (size_t)(p->ghdegy + 1) + 2 * nx;
+    const size_t derivatives = 4 * nx * ny;
+    return 3 * nx * ny + spx_psf_spot_work(p) + (factors > derivatives ? factors : derivatives);
 }
 
-/* Spot of psf/psf_math.h whose sigma along the trace is larger by kappa (Angstrom^2), with its derivatives by lambda
- * and by kappa, [ny][nx] each from *spot on; NULL: the PSF has none. dg_m/dx = g_(m+1)/sigma, dg_m/d ln sigma = g_(m+2)
- * + m g_m. */
-static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, double kappa, double *memory,
-                               spx_spot *at)
+/* dX/dlambda or dY/dlambda of a trace, pixels per Angstrom. */
+static double slope_of(const spx_psf_series *s, size_t fibre, double lambda)
 {
-    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), npix = nx * ny, row = p->nspec * p->ndeg;
-    double *basis = memory, *gx = basis + p->ndeg, *gy = gx + (size_t)(p->ghdegx + 2) * nx,
-           *across = gy + (size_t)(p->ghdegy + 3) * ny, *spot = across + 2 * nx;
-    if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
-        return NULL;
-    spx_legendre_basis(p->ndeg, spx_psf_u(p->wmin, p->wmax, lambda), basis);
-    const double *coeff = p->coeff + fibre * p->ndeg;
-    const double sigx = spx_basis_sum((int)p->ndeg, coeff + (size_t)p->sigx * row, basis);
-    double sigy = spx_basis_sum((int)p->ndeg, coeff + (size_t)p->sigy * row, basis);
     const double h = 0.5; /* Angstrom */
-    const double dy = (spx_psf_series_value(&p->y, fibre, lambda + h) - spx_psf_series_value(&p->y, fibre, lambda - h)),
-                 dx = (spx_psf_series_value(&p->x, fibre, lambda + h) - spx_psf_series_value(&p->x, fibre, lambda - h));
-    const double wider = sigy * sigy + kappa * dy * dy;
-    if (!(sigx > 0 && sigy > 0 && wider > 0 && sigx < SPX_SPOT_FAR && wider < SPX_SPOT_FAR))
-        return NULL;
-    sigy = sqrt(wider);
-    spx_gauss_hermite(p->ghdegx + 1, (int)nx, at->dx, sigx, gx);
-    spx_gauss_hermite(p->ghdegy + 2, (int)ny, at->dy, sigy, gy);
-    memset(spot, 0, 3 * npix * sizeof *spot);
-    for (int j = 0; j <= p->ghdegy; j++) {
+    return spx_psf_series_value(s, fibre, lambda + h) - spx_psf_series_value(s, fibre, lambda - h);
+}
+
+/* Plain spots: factors of psf/spot_math.h. dg_m/dx = g_(m+1)/sigma, dg_m/d ln sigma = g_(m+2) + m g_m. Returns 0 where
+ * the PSF has none. */
+static int make_plain(const spx_psf *p, size_t fibre, double lambda, double kappa, double dx, double dy, double *memory,
+                      double *spot, spx_spot *at)
+{
+    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), npix = nx * ny;
+    const int degx = p->ghdegx, degy = p->ghdegy;
+    double *gx = memory + spx_psf_spot_work(p), *gy = gx + (size_t)(degx + 2) * nx, *c = gy + (size_t)(degy + 3) * ny,
+           *across = c + (degx + 1) * (degy + 1);
+    spx_spot_core core;
+    if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
+        return 0;
+    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), memory);
+    if (!spx_spot_core_find(p, fibre, 0, memory, &core))
+        return 0;
+    const double wider = core.sigy * core.sigy + kappa * dy * dy, sigx = core.sigx, sigy = sqrt(wider);
+    if (!(wider > 0 && wider < SPX_SPOT_FAR))
+        return 0;
+    for (int k = 0; k < (degx + 1) * (degy + 1); k++)
+        c[k] = spx_psf_param_value(p, fibre, p->gh[k], memory);
+    spx_gauss_hermite(degx + 1, (int)nx, at->dx, sigx, gx);
+    spx_gauss_hermite(degy + 2, (int)ny, at->dy, sigy, gy);
+    for (int j = 0; j <= degy; j++) {
         double *here = across, *moved = across + nx;
         memset(across, 0, 2 * nx * sizeof *across);
-        for (int i = 0; i <= p->ghdegx; i++) {
-            const int par = p->gh[i + (p->ghdegx + 1) * j];
-            const double c = par < 0 ? 0 : spx_basis_sum((int)p->ndeg, coeff + (size_t)par * row, basis);
-            for (size_t x = 0; x < nx && par >= 0; x++) {
-                here[x] += c * gx[(size_t)i * nx + x];
-                moved[x] += c * gx[(size_t)(i + 1) * nx + x] / sigx;
+        for (int i = 0; i <= degx; i++)
+            for (size_t x = 0; x < nx && c[i + (degx + 1) * j] != 0; x++) {
+                here[x] += c[i + (degx + 1) * j] * gx[(size_t)i * nx + x];
+                moved[x] += c[i + (degx + 1) * j] * gx[(size_t)(i + 1) * nx + x] / sigx;
             }
-        }
         for (size_t y = 0; y < ny; y++) {
             const double g = gy[(size_t)j * ny + y], g1 = gy[(size_t)(j + 1) * ny + y] / sigy,
                          g2 = gy[(size_t)(j + 2) * ny + y] + j * g;
@@ -153,11 +173,79 @@ static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, do
             spot[k] = spot[npix + k] = spot[2 * npix + k] = 0;
         sum += spot[k];
     }
-    if (!(sum > 0 && isfinite(sum)))
-        return NULL;
     for (size_t k = 0; k < 3 * npix; k++)
         spot[k] /= sum;
-    return spot;
+    return sum > 0 && isfinite(sum);
+}
+
+/* Spots of other kinds, of all cores that have a width; to first order in kappa, which is some hundredths of the square
+ * of the width. */
+static int make_other(const spx_psf *p, size_t fibre, double lambda, double kappa, double dx, double dy, double *memory,
+                      double *spot, spx_spot *at)
+{
+    const size_t npix = (size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p);
+    const int what[4] = {SPX_SPOT_X, SPX_SPOT_Y, p->sigy, p->sigy2}, ncore = spx_spot_ncore(p);
+    double *d = memory + spx_psf_spot_work(p);
+    if (spx_psf_spot_diff(p, fibre, lambda, 2 + (size_t)ncore, what, memory, spot, d, at) != SPX_SPOT_OK)
+        return 0;
+    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), memory);
+    for (int which = 0; which < ncore; which++) {
+        const double sigma = spx_psf_param_value(p, fibre, what[2 + which], memory);
+        for (size_t k = 0; k < npix; k++)
+            spot[2 * npix + k] += 0.5 * dy * dy / sigma * d[(size_t)(2 + which) * npix + k];
+    }
+    for (size_t k = 0; k < npix; k++) {
+        spot[npix + k] = dx * d[k] + dy * d[npix + k];
+        spot[k] += kappa * spot[2 * npix + k];
+    }
+    return 1;
+}
+
+/* Spot whose sigma along the trace is larger by kappa (Angstrom^2), with its derivatives by lambda and by kappa,
+ * [ny][nx] each from *spot on; NULL: the PSF has none. */
+static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, double kappa, double *memory,
+                               spx_spot *at)
+{
+    const double dx = slope_of(&p->x, fibre, lambda), dy = slope_of(&p->y, fibre, lambda);
+    const size_t size = 3 * (size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p);
+    memset(memory, 0, size * sizeof *memory);
+    const int good = spx_psf_plain_spots(p) ? make_plain(p, fibre, lambda, kappa, dx, dy, memory + size, memory, at)
+                                            : make_other(p, fibre, lambda, kappa, dx, dy, memory + size, memory, at);
+    return good ? memory : NULL;
+}
+
+/* Light of a spectrum that is 1 in the row of the CCD that the trace's middle crosses at lambda, as fractions over the
+ * columns of the spot there, profile[nx]: rows of spots of all wavelengths, one beside the other, have sums like those
+ * of one spot's columns. 0: there is no spot. memory: of make_spot(). */
+static int make_profile(const spx_psf *p, size_t fibre, double lambda, double *memory, double *profile, spx_spot *at)
+{
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    double *spot = memory, *basis = memory + nx * ny, *gx = basis + spx_psf_spot_work(p), sum = 0;
+    spx_spot_core core;
+    memset(profile, 0, (size_t)nx * sizeof *profile);
+    if (!spx_psf_plain_spots(p)) {
+        if (spx_psf_spot(p, fibre, lambda, basis, spot, at) != SPX_SPOT_OK)
+            return 0;
+        for (int k = 0; k < nx * ny; k++)
+            profile[k % nx] += spot[k];
+        return 1;
+    }
+    if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
+        return 0;
+    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), basis);
+    if (!spx_spot_core_find(p, fibre, 0, basis, &core))
+        return 0;
+    spx_gauss_hermite(core.degx, nx, at->dx, core.sigx, gx);
+    for (int i = 0; i <= core.degx; i++) /* functions along the trace of a higher order than 0 have no sum */
+        for (int x = 0; x < nx && p->gh[i] >= 0; x++)
+            profile[x] += spx_psf_param_value(p, fibre, p->gh[i], basis) * gx[i * nx + x];
+    for (int x = 0; x < nx; x++) {
+        profile[x] = fmax(profile[x], 0);
+        sum += profile[x];
+    }
+    for (int x = 0; x < nx; x++)
+        profile[x] /= sum;
+    return sum > 0 && isfinite(sum);
 }
 
 /* Adds factor times pixels [ny][nx] at a corner to those of a strip from row `first` on, of n rows. */
@@ -182,15 +270,29 @@ static void add_pixels(const strip *s, const spx_psf *p, const spx_spot *at, con
 static double sigma_x(const spx_psf *psf, size_t f, double lambda)
 {
     return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)psf->sigx * psf->nspec + f) * psf->ndeg,
-                            spx_psf_u(psf->wmin, psf->wmax, lambda));
+                            spx_psf_param_u(psf, f, lambda));
 }
 
-/* Distance of a neighbour, columns; far off where there is none. */
+/* Wavelength at which a trace crosses a row, by Newton's steps from one near by; *slope: dY/dlambda there. */
+static double crosses(const spx_psf *psf, size_t f, double row, double lambda, int steps, double *slope)
+{
+    for (int i = 0; i < steps; i++) {
+        *slope = slope_of(&psf->y, f, lambda);
+        lambda += *slope != 0 ? (row - spx_psf_series_value(&psf->y, f, lambda)) / *slope : 0;
+    }
+    return lambda;
+}
+
+/* Distance of a neighbour, columns, in the row of a wavelength; far off where there is none. */
 static double distance(const spx_psf *psf, size_t f, size_t other, double lambda)
 {
+    double lo, hi, slope;
     if (other >= psf->nspec)
         return SPX_SPOT_FAR;
-    const double d = fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, other, lambda));
+    spx_psf_usable(psf, other, &lo, &hi);
+    const double start = lambda >= lo && lambda <= hi ? lambda : 0.5 * (lo + hi);
+    const double its = crosses(psf, other, spx_psf_series_value(&psf->y, f, lambda), start, 4, &slope);
+    const double d = fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, other, its));
     return isfinite(d) ? d : SPX_SPOT_FAR;
 }
 
@@ -218,11 +320,14 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     const spx_psf *psf = w->psf;
     const spx_image *im = w->image;
     const size_t f = w->in->fibre[i];
-    const double lo = w->in->first, hi = w->in->last, middle = 0.5 * (lo + hi), sigma = sigma_x(psf, f, middle);
+    double usable[2];
+    spx_psf_usable(psf, f, &usable[0], &usable[1]);
+    const double lo = fmax(w->in->first, usable[0]), hi = fmin(w->in->last, usable[1]), middle = 0.5 * (lo + hi);
+    const double sigma = sigma_x(psf, f, middle);
     const double a = spx_psf_series_value(&psf->y, f, lo), b = spx_psf_series_value(&psf->y, f, hi);
     const double left = distance(psf, f, f - 1, middle), right = distance(psf, f, f + 1, middle);
     *s = (strip){.fibre = f, .scale = w->in->scale[i]};
-    if (!(fabs(a) < SPX_SPOT_FAR && fabs(b) < SPX_SPOT_FAR && a != b && sigma > 0))
+    if (!(hi > lo && fabs(a) < SPX_SPOT_FAR && fabs(b) < SPX_SPOT_FAR && a != b && sigma > 0))
         return SPX_OK;
     const double ends[2] = {fmax(ceil(fmin(a, b)), 0), fmin(floor(fmax(a, b)), (double)im->ny - 1)};
     if (!(ends[1] > ends[0]))
@@ -237,23 +342,20 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     s->lambda = spx_alloc(s->nrow, sizeof *s->lambda, e);
     s->data = spx_alloc2(4, npix, sizeof *s->data, e);
     double *memory = spx_alloc(spot_work(psf), sizeof *memory, e);
-    if (!s->xc || !s->lambda || !s->data || !memory) {
+    double *profile = spx_alloc((size_t)spx_psf_nx(psf), sizeof *profile, e);
+    if (!profile || !s->xc || !s->lambda || !s->data || !memory) {
+        spx_free(profile);
         spx_free(memory);
         return SPX_EIO;
     }
     s->w = s->data + npix;
     s->unit = s->w + npix;
     s->rest = s->unit + npix;
-    double lambda = lo;
-    for (size_t r = 0; r < s->nrow; r++) { /* wavelength of a row, by Newton from that of the row before */
-        const double y = (double)s->y0 + (double)(a < b ? r : s->nrow - 1 - r), h = 0.5;
-        for (int step = 0; step < 4; step++) {
-            const double slope =
-                spx_psf_series_value(&psf->y, f, lambda + h) - spx_psf_series_value(&psf->y, f, lambda - h);
-            lambda += slope != 0 ? (y - spx_psf_series_value(&psf->y, f, lambda)) / slope : 0;
-        }
+    double lambda = a < b ? lo : hi, slope = slope_of(&psf->y, f, lambda);
+    for (size_t row = 0; row < s->nrow; row++) {
+        const double y = (double)s->y0 + (double)row, from = lambda + (row > 0 && slope != 0 ? 1 / slope : 0);
+        lambda = crosses(psf, f, y, from, row > 0 ? 2 : 4, &slope);
         lambda = fmin(fmax(isfinite(lambda) ? lambda : lo, lo), hi);
-        const size_t row = (size_t)(y - (double)s->y0);
         s->lambda[row] = lambda;
         const double x = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5) - reach;
         s->xc[row] = fabs(x) < SPX_SPOT_FAR ? (long)x : -(long)s->ncol;
@@ -267,18 +369,22 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
             s->w[row * s->ncol + c] = im->ivar[at];
         }
     }
-    /* a spot a row, of a spectrum that is 1; those beyond the ends reach into the strip */
-    const double step = (hi - lo) / fabs(b - a), beyond = (double)psf->hsizey + 1;
-    for (double k = -beyond; k <= fabs(b - a) + beyond; k++) {
+    /* of a spectrum that is 1: as many Angstrom as a row has */
+    for (size_t row = 0; row < s->nrow; row++) {
         spx_spot at;
-        const double *spot = make_spot(psf, f, lo + k * step, 0, memory, &at);
-        if (spot != NULL)
-            add_pixels(s, psf, &at, spot, step, 0, (long)s->nrow, s->unit);
+        const double rows = fabs(slope_of(&psf->y, f, s->lambda[row]));
+        if (!make_profile(psf, f, s->lambda[row], memory, profile, &at) || !(rows > 0))
+            continue;
+        for (size_t c = 0; c < s->ncol; c++) {
+            const long x = s->xc[row] + (long)c - at.xc;
+            s->unit[row * s->ncol + c] = x >= 0 && x < spx_psf_nx(psf) ? profile[x] / rows : 0;
+        }
     }
     if (left - reach - 0.5 < NEIGHBOUR * sigma)
         take_off(w, s, f - 1, memory);
     if (right - reach - 0.5 < NEIGHBOUR * sigma)
         take_off(w, s, f + 1, memory);
+    spx_free(profile);
     spx_free(memory);
     return SPX_OK;
 }
@@ -288,6 +394,8 @@ static void free_strip(strip *s)
     spx_free(s->xc);
     spx_free(s->lambda);
     spx_free(s->data);
+    spx_free(s->line);
+    spx_free(s->values);
 }
 
 /* ---- lines ---- */
@@ -386,19 +494,22 @@ static size_t most_rows(const work *w, const strip *s, const blend *b)
 
 /* ---- normal equations ---- */
 
-/* sum w x y over the rows that both columns have. */
-static double product(const strip *s, const column *x, const column *y)
+/* sum w x y over the rows that both columns have; wx: w x, in the rows of x. */
+static double product(const strip *s, const column *x, const double *wx, const column *y)
 {
     const size_t first = x->first > y->first ? x->first : y->first;
     const size_t ends[2] = {x->first + x->n, y->first + y->n}, end = ends[0] < ends[1] ? ends[0] : ends[1];
-    double sum = 0;
+    double sum[8] = {0};
     if (end <= first)
         return 0;
-    const double *p = s->w + first * s->ncol, *a = x->value + (first - x->first) * s->ncol,
-                 *b = y->value + (first - y->first) * s->ncol;
-    for (size_t k = 0; k < (end - first) * s->ncol; k++)
-        sum += p[k] * a[k] * b[k];
-    return sum;
+    const size_t n = (end - first) * s->ncol;
+    const double *a = wx + (first - x->first) * s->ncol, *b = y->value + (first - y->first) * s->ncol;
+    for (size_t k = 0; k < n / 8 * 8; k += 8)
+        for (size_t i = 0; i < 8; i++)
+            sum[i] += a[k + i] * b[k + i];
+    for (size_t k = n / 8 * 8; k < n; k++)
+        sum[k % 8] += a[k] * b[k];
+    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 
 /* Adds c times a column to pixels of the strip. */
@@ -411,26 +522,40 @@ static void add_column(const strip *s, const column *x, double c, double *to)
 /* Columns of a strip, and their memory. */
 typedef struct {
     column *c; /* [nc] strengths of lines, splines, places of groups, kappa */
-    double *work, *lines, *rest;
+    double *work, *rest;
 } columns;
 
-static spx_status make_lines(const work *w, const strip *s, columns *k, spx_err *e)
+/* Images of the lines in a strip, unless they are still those of this zero point. */
+static spx_status make_lines(const work *w, strip *s, double *memory, spx_err *e)
 {
     size_t size = 0;
+    if (s->line != NULL && s->made == w->made)
+        return SPX_OK;
     for (size_t l = 0; l < w->nl; l++)
         size += 3 * most_rows(w, s, &w->of[l]) * s->ncol;
-    if ((k->lines = spx_alloc(size + 1, sizeof *k->lines, e)) == NULL)
+    if (s->line == NULL) {
+        s->line = spx_alloc(w->nl, sizeof *s->line, e);
+        s->values = spx_alloc(size + 1, sizeof *s->values, e);
+    }
+    if (s->line == NULL || s->values == NULL)
         return SPX_EIO;
-    double *at = k->lines;
+    double *at = s->values;
     for (size_t l = 0; l < w->nl; l++) {
-        column *c = &k->c[l];
+        column *c = &s->line[l];
         c->value = at;
-        make_line(w, s, &w->of[l], most_rows(w, s, &w->of[l]), k->work, c);
+        make_line(w, s, &w->of[l], most_rows(w, s, &w->of[l]), memory, c);
         for (size_t i = 0; i < 3 * c->n * s->ncol; i++)
             c->value[i] *= s->scale;
         at += 3 * c->n * s->ncol;
     }
+    s->made = w->made;
     return SPX_OK;
+}
+
+/* Whether kappa is among the columns. */
+static int has_kappa(const work *w)
+{
+    return w->nc > w->nl + w->nb + w->ng;
 }
 
 /* Splines, places of groups and kappa. */
@@ -440,7 +565,7 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
     double b[4];
     for (size_t i = w->nl; i < w->nc; i++)
         k->c[i] = (column){s->nrow, 0, NULL};
-    size_t size = w->in->width ? s->nrow : 0;
+    size_t size = has_kappa(w) ? s->nrow : 0;
     for (int pass = 0; pass < 2; pass++) {
         for (size_t r = 0; r < s->nrow; r++) {
             const size_t i = spx_bspline_at(&w->spline, s->lambda[r], b);
@@ -480,10 +605,10 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
             k->c[i].value = at;
             at += k->c[i].n * s->ncol;
         }
-        if (w->in->width)
+        if (has_kappa(w))
             *kappa = (column){0, s->nrow, at};
     }
-    for (size_t l = 0; l < w->nl && w->in->width; l++) {
+    for (size_t l = 0; l < w->nl && has_kappa(w); l++) {
         const column *c = &k->c[l];
         add_column(s, &(column){c->first, c->n, c->value + 2 * c->n * s->ncol}, w->strength[l], kappa->value);
     }
@@ -496,12 +621,17 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
     const size_t npix = s->nrow * s->ncol, nc = w->nc;
     columns k = {.c = spx_alloc(nc, sizeof *k.c, e), .work = spx_alloc(spot_work(w->psf), sizeof *k.work, e)};
     spx_status st = k.c && k.work ? SPX_OK : SPX_EIO;
+    double *wx = spx_alloc(npix + 1, sizeof *wx, e);
+    if (wx == NULL)
+        st = SPX_EIO;
     if (st == SPX_OK)
-        st = make_lines(w, s, &k, e);
+        st = make_lines(w, s, k.work, e);
+    if (st == SPX_OK && w->nl > 0)
+        memcpy(k.c, s->line, w->nl * sizeof *k.c);
     if (st == SPX_OK)
         st = make_rest(w, s, &k, e);
     if (st == SPX_OK) {
-        double *g = w->g + part * nc * nc, *right = w->right + part * nc;
+        double *g = w->g + part * w->size, *right = w->right + part * nc;
         const column all = {0, s->nrow, s->rest};
         memcpy(s->rest, s->data, npix * sizeof *s->rest);
         for (size_t i = 0; i < w->nl + w->nb; i++)
@@ -514,15 +644,18 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
             w->npix[part] += s->w[i] > 0;
         }
         for (size_t i = 0; i < nc; i++) {
-            right[i] += product(s, &k.c[i], &all);
-            for (size_t j = 0; j <= i; j++)
-                g[i * nc + j] += product(s, &k.c[i], &k.c[j]);
+            const column *x = &k.c[w->column[i]];
+            for (size_t p = 0; p < x->n * s->ncol; p++)
+                wx[p] = s->w[x->first * s->ncol + p] * x->value[p];
+            right[i] += product(s, x, wx, &all);
+            for (size_t j = w->shape.first[i]; j <= i; j++)
+                g[w->shape.row[i] + j] += product(s, x, wx, &k.c[w->column[j]]);
         }
     }
     spx_free(k.c);
     spx_free(k.work);
-    spx_free(k.lines);
     spx_free(k.rest);
+    spx_free(wx);
     return st;
 }
 
@@ -531,7 +664,7 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
 {
     const size_t nc = w->nc;
     int failed = 0;
-    memset(w->g, 0, PARTS * nc * nc * sizeof *w->g);
+    memset(w->g, 0, PARTS * w->size * sizeof *w->g);
     memset(w->right, 0, PARTS * nc * sizeof *w->right);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads) reduction(| : failed)
     for (size_t part = 0; part < PARTS; part++) {
@@ -543,24 +676,37 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
     if (failed)
         return spx_mem_fail(e);
     for (size_t part = 1; part < PARTS; part++) {
-        for (size_t i = 0; i < nc * nc; i++)
-            w->g[i] += w->g[part * nc * nc + i];
+        for (size_t i = 0; i < w->size; i++)
+            w->g[i] += w->g[part * w->size + i];
         for (size_t i = 0; i < nc; i++)
             w->right[i] += w->right[part * nc + i];
         w->chi2[0] += w->chi2[part];
         w->npix[0] += w->npix[part];
     }
-    if (w->in->width && w->ng > 0) {
+    if (has_kappa(w)) {
         const double prior = PRIOR_KAPPA * PRIOR_KAPPA * pow(w->in->step, 4);
-        w->g[nc * nc - 1] += 1 / prior;
+        w->g[w->size - 1] += 1 / prior;
         w->right[nc - 1] -= w->kappa / prior;
     }
-    for (size_t i = 0; i < nc; i++) /* columns without light */
-        w->g[i * nc + i] += w->g[i * nc + i] > 0 ? 1e-10 * w->g[i * nc + i] : 1;
-    *good = spx_small_factor(nc, w->g);
-    if (*good)
-        spx_small_solve(nc, w->g, w->right);
+    for (size_t i = 0; i < nc; i++) { /* columns without light */
+        double *diagonal = &w->g[w->shape.row[i] + i];
+        *diagonal += *diagonal > 0 ? 1e-10 * *diagonal : 1;
+    }
+    *good = spx_envelope_factor(&w->shape, w->g);
+    if (!*good)
+        return SPX_OK;
+    spx_envelope_solve(&w->shape, w->g, 0, w->right);
+    for (size_t i = 0; i < nc; i++)
+        w->found[w->column[i]] = w->right[i];
     return SPX_OK;
+}
+
+/* Column i of the inverse, x[nc] by the ranks of columns. */
+static void inverse_column(const work *w, size_t i, double *x)
+{
+    memset(x, 0, w->nc * sizeof *x);
+    x[w->rank[i]] = 1;
+    spx_envelope_solve(&w->shape, w->g, w->rank[i], x);
 }
 
 /* ---- the fit ---- */
@@ -568,18 +714,16 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
 /* Gives lines above the noise groups with places of their own; places of the middles of groups into at[ng]. */
 static spx_status make_groups(work *w, double *at, spx_err *e)
 {
-    const size_t nc = w->nc;
-    double *x = spx_alloc(nc, sizeof *x, e), before = 0;
+    double *x = spx_alloc(w->nc, sizeof *x, e), before = 0;
     if (x == NULL)
         return SPX_EIO;
     w->ng = 0;
     for (size_t l = 0; l < w->nl; l++) {
         blend *b = &w->of[l];
-        memset(x, 0, nc * sizeof *x);
-        x[l] = 1;
-        spx_small_solve(nc, w->g, x);
+        inverse_column(w, l, x);
         b->group = NONE;
-        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[l])) || b->middle < w->in->first || b->middle > w->in->last)
+        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[w->rank[l]])) || b->middle < w->in->first ||
+            b->middle > w->in->last)
             continue;
         if (w->ng == 0 || b->middle - before >= GROUP * w->in->step)
             w->ng++;
@@ -631,6 +775,9 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         if (!spx_small_factor(nt, g))
             return 0;
         spx_small_solve(nt, g, right);
+        double moved = 0;
+        for (size_t t = 0; t < nt; t++)
+            moved = fmax(moved, fabs(right[t] - z[t]) / w->in->step);
         memcpy(z, right, nt * sizeof *z);
         spx_small_inverse(nt, g, out->cov);
         double sum = 0, weight = 0;
@@ -645,7 +792,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         out->dof = n > nt ? (double)(n - nt) : 0;
         out->nline = n;
         out->tau = sqrt(tau2);
-        if (round == ROUNDS)
+        if (round > 0 && moved < SMALL_ROUND)
             break;
         tau2 = fmin(fmax(sum / weight, 0), pow(MOST_TAU * w->in->step, 2));
         for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
@@ -663,14 +810,77 @@ static int fit_places(const work *w, const double *at, const double *s, const do
     return 1;
 }
 
-/* Columns of groups, and of kappa, are new: memory of the normal equations. */
+/* Wavelengths that a column reaches over, Angstrom. */
+typedef struct {
+    double low, high;
+    size_t column;
+} range;
+
+static int by_middle(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+    const double d = x->low + x->high - y->low - y->high;
+    return d != 0 ? (d > 0) - (d < 0) : (x->column > y->column) - (x->column < y->column);
+}
+
+/* Ranges of lines, splines and groups, range[nc]: spots of lines, wherever the zero point may take them. */
+static void find_ranges(const work *w, range *r)
+{
+    double row = 0;
+    for (size_t i = 0; i < w->in->nfibre; i++)
+        for (size_t k = 1; k < w->strips[i].nrow; k++)
+            row = fmax(row, fabs(w->strips[i].lambda[k] - w->strips[i].lambda[k - 1]));
+    const double reach = (w->psf->hsizey + 2) * row + SPX_SHIFT_ZERO_MOST * FARTHEST * w->in->step;
+    for (size_t i = 0; i < w->nc; i++)
+        r[i] = (range){INFINITY, -INFINITY, i};
+    for (size_t l = 0; l < w->nl; l++) {
+        const blend *b = &w->of[l];
+        range *group = b->group != NONE ? &r[w->nl + w->nb + b->group] : &r[l];
+        r[l].low = w->line[b->first].wavelength - reach;
+        r[l].high = w->line[b->first + b->n - 1].wavelength + reach;
+        group->low = fmin(group->low, r[l].low);
+        group->high = fmax(group->high, r[l].high);
+    }
+    for (size_t i = 0; i < w->nb; i++) {
+        r[w->nl + i].low = w->spline.first + ((double)i - 3) * w->spline.step;
+        r[w->nl + i].high = r[w->nl + i].low + 4 * w->spline.step;
+    }
+}
+
+/* Columns of groups, and of kappa, are new: order, shape and memory of the normal equations. */
 static spx_status resize(work *w, spx_err *e)
 {
-    w->nc = w->nl + w->nb + w->ng + (w->in->width && w->ng > 0 ? 1 : 0);
+    const size_t local = w->nl + w->nb + w->ng;
+    w->nc = local + (w->in->width && w->ng > 0 ? 1 : 0);
+    spx_free(w->column);
     spx_free(w->g);
     spx_free(w->right);
-    w->g = spx_alloc2(PARTS, w->nc * w->nc, sizeof *w->g, e);
-    w->right = spx_alloc2(PARTS, w->nc, sizeof *w->right, e);
+    w->g = w->right = NULL;
+    w->column = spx_alloc2(4, w->nc, sizeof *w->column, e);
+    range *r = spx_alloc(w->nc, sizeof *r, e);
+    if (w->column == NULL || r == NULL) {
+        spx_free(r);
+        return SPX_EIO;
+    }
+    w->rank = w->column + w->nc;
+    w->shape = (spx_envelope){w->nc, w->rank + w->nc, w->rank + 2 * w->nc};
+    find_ranges(w, r);
+    qsort(r, local, sizeof *r, by_middle);
+    for (size_t i = 0; i < w->nc; i++) {
+        w->column[i] = r[i].column;
+        w->rank[r[i].column] = i;
+        w->shape.first[i] = i < local ? i : 0;
+        for (size_t j = 0; j < i && i < local; j++)
+            if (r[j].high >= r[i].low && r[j].low <= r[i].high) {
+                w->shape.first[i] = j;
+                break;
+            }
+    }
+    spx_free(r);
+    w->size = spx_envelope_rows(&w->shape);
+    w->g = spx_alloc2(PARTS, w->size, sizeof *w->g, e);
+    w->right = spx_alloc2(PARTS + 1, w->nc, sizeof *w->right, e);
+    w->found = w->right + PARTS * w->nc;
     return w->g && w->right ? SPX_OK : SPX_EIO;
 }
 
@@ -683,7 +893,7 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
     if (st == SPX_OK)
         st = sum_up(w, 0, &good, e);
     if (st == SPX_OK && good) {
-        memcpy(w->strength, w->right, (w->nl + w->nb) * sizeof *w->strength);
+        memcpy(w->strength, w->found, (w->nl + w->nb) * sizeof *w->strength);
         st = make_groups(w, at, e);
     }
     const size_t ng = w->ng;
@@ -699,38 +909,38 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         if (!place || !cov || !x || !memory || !use)
             st = SPX_EIO;
     }
-    for (int step = 0; step < MOST_STEPS && good && !settled && st == SPX_OK; step++) {
+    double moved = 1; /* by the step before, bins */
+    for (int step = 0, rejected = 0; step < MOST_STEPS && good && !settled && st == SPX_OK; step++) {
         const size_t first = w->nl + w->nb;
-        if ((st = sum_up(w, step == 2, &good, e)) != SPX_OK || !good)
+        const int reject = !rejected && step > 0 && (moved < NEAR || step > 2);
+        if ((st = sum_up(w, reject, &good, e)) != SPX_OK || !good)
             break;
+        rejected |= reject;
         /* pixel noise that is larger than ivar says, as of spots that the PSF cannot describe */
         const double noise = fmax(1, w->chi2[0] / fmax(1, w->npix[0] - (double)w->nc));
         for (size_t i = 0; i < first; i++)
-            w->strength[i] += w->right[i];
+            w->strength[i] += w->found[i];
         for (size_t i = 0; i < ng; i++) {
-            place[i] = w->right[first + i] + polynomial(w, w->z, at[i]);
+            place[i] = w->found[first + i] + polynomial(w, w->z, at[i]);
             use[i] = 1;
-            memset(x, 0, w->nc * sizeof *x);
-            x[first + i] = 1;
-            spx_small_solve(w->nc, w->g, x);
+            inverse_column(w, first + i, x);
             for (size_t j = 0; j < ng; j++)
-                cov[i * ng + j] = noise * x[first + j];
+                cov[i * ng + j] = noise * x[w->rank[first + j]];
         }
         if (w->in->width) {
-            memset(x, 0, w->nc * sizeof *x);
-            x[w->nc - 1] = 1;
-            spx_small_solve(w->nc, w->g, x);
+            inverse_column(w, w->nc - 1, x);
             out->kappa_error = sqrt(noise * x[w->nc - 1] + pow(LINE_WIDTH, 4));
-            w->kappa += w->right[w->nc - 1];
+            w->kappa += w->found[w->nc - 1];
         }
         good = fit_places(w, at, place, cov, out, use, memory);
-        double moved = 0;
+        moved = 0;
         for (size_t q = 0; q < w->in->nterm && good; q++) {
-            moved = fmax(moved, fabs(out->z[q] - w->z[q]));
+            moved = fmax(moved, fabs(out->z[q] - w->z[q]) / w->in->step);
             w->z[q] = out->z[q];
             good = fabs(w->z[q]) < FARTHEST * w->in->step;
         }
-        settled = step > 2 && moved < SMALL_STEP * w->in->step;
+        w->made++;
+        settled = rejected && moved < SMALL_STEP;
     }
     out->kappa = w->kappa;
     if (!settled)
@@ -774,6 +984,7 @@ spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, cons
     spx_free(w.strength);
     spx_free(w.line);
     spx_free(w.of);
+    spx_free(w.column);
     spx_free(w.g);
     spx_free(w.right);
     return st;
