@@ -689,7 +689,6 @@ Angstrom: its series are extrapolated there"* ]]
         <(h5dump -y -w 1 -m %.9g -d /frame/flux patch.h5 | grep -E '^ *[0-9-]') \
         <(h5dump -y -w 1 -m %.9g -d /frame/ivar patch.h5 | grep -E '^ *[0-9-]') |
         awk '{ d = ($1 - $2) * ($1 - $2) * $3; if (d > 1e-6) bad++ } END { exit bad > 0 || NR != 1551 }'
-    fails_with 3 '*gauss-hermite2*the fit of shifts*' specx-shift -o s.h5 image.h5
 }
 
 # frame_values FILE DATASET FIBRE FIRST COUNT: numbers of a fibre, one a line.
@@ -726,7 +725,6 @@ frame_values() {
     # a grid of its own: from the first wavelength that any trace may use to the last
     specx-extract -q -o default.h5 orders.h5
     [[ $(h5table --provenance default.h5) == *'grid=6180,6320,0.8'* ]]
-    fails_with 3 '*wave_range*the fit of shifts*' specx-shift -o s.h5 orders.h5
     fails_with 3 '*wave_range*keep the HDF5 file*' h52fits --as psf -o s.fits orders.h5
     # drawn through it: light within the ranges alone
     specx-sim -q --psf orders.h5 --no-sky --snr 40:60 --truth truth.h5 -o drawn.h5

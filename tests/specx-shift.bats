@@ -184,6 +184,64 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     done
 }
 
+# pulls FILE NAME TRUE LOW HIGH: rms of (dataset - TRUE)/error where there is one
+pulls() {
+    paste -d' ' <(values "$1" "/shift/$2") <(values "$1" "/shift/$2_error") | awk -v t="$3" -v low="$4" -v high="$5" '
+        $2 > 0 { n++; s += (($1 - t) / $2)^2 } END { r = sqrt(s / n); print r, n; exit !(n > NR / 2 && r > low && r < high) }'
+}
+
+@test "spots of two cores and a tail: a BOSS PSF" {
+    need_shared data/formats/psf-gausshermite2_boss_r2.fits
+    specx-sim -q --psf "$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits" --fibers 0:25 --wavelength 6200,6600 \
+        --sky-fibers 10 --snr 20:60 --shift 0.06,0.05,0.01,0.01 --cosmics 0 -o image.h5
+    specx-shift -q -w 6210,6590,2 -o out.h5 image.h5
+    h5check out.h5
+    [ "$(h5dump -a /psf/psftype out.h5 | grep -c gauss-hermite2)" = 1 ]
+    pulls out.h5 dx 0.06 0.5 1.5
+    pulls out.h5 width_x 0.01 0.5 1.6
+    pulls out.h5 dy 0.05 0.3 1.5
+    # the PSF that comes out is right, and stays a PSF beyond the wavelengths that were measured
+    specx-shift -q --psf-only -w 6210,6590,2 -o again.h5 out.h5
+    pulls again.h5 dx 0 0 0.5
+    pulls again.h5 width_x 0 0 0.5
+    specx-extract -q -w 5500,5600,2 -o blue.h5 out.h5
+}
+
+@test "spots that lean" {
+    local f=$BATS_FILE_TMPDIR/image.h5
+    cp "$f" tilt.h5
+    psf_edit tilt.h5 tilt 0.15
+    specx-sim -q --psf tilt.h5 --fibers 0:50 --sky-fibers 15 --snr 20:60 --cosmics 0 --bad-columns 0 \
+        --wavelength 8300,8600 --shift 0.06,0.05 -o image.h5
+    specx-shift -q --psf-only -w 8300,8600,0.8 -o out.h5 image.h5
+    near out.h5 /shift/dx 0.06 0.006
+    near out.h5 /shift/dy 0.05 0.03
+    pulls out.h5 dx 0.06 0.5 1.5
+}
+
+@test "traces with ranges of their own, bundles of unequal size" {
+    local d=$BATS_FILE_TMPDIR f
+    cp "$d/image.h5" ranges.h5
+    psf_edit ranges.h5 orders 8200:8900,8250:8850,8290:8820 bundles 25,13,12 valid 3 8300:8600
+    h5check ranges.h5
+    specx-shift -q --bundle-size 25 -w 8300,8800,0.8 -o plain.h5 "$d/image.h5"
+    specx-shift -q --bundle-size 25 -w 8300,8800,0.8 -o out.h5 ranges.h5
+    h5check out.h5
+    for f in dx width_x dy; do # fibre 3 has fewer windows
+        paste -d' ' <(values out.h5 /shift/$f) <(values plain.h5 /shift/$f) <(values plain.h5 /shift/${f}_error) | awk '
+            { d = ($1 - $2) / $3; s += d * d } END { r = sqrt(s / NR); print r; exit !(NR == 450 && r < 0.2) }'
+    done
+    # the moved PSF is the same where the ranges are not: rows of a spectrum that is drawn through both
+    specx-extract -q --bundle-size 25 -w 8320,8780,0.8 -o a.h5 out.h5
+    specx-extract -q --bundle-size 25 -w 8320,8780,0.8 -o b.h5 plain.h5
+    paste -d' ' <(values a.h5 /frame/flux) <(values b.h5 /frame/flux) <(values b.h5 /frame/ivar) | awk '
+        $1 != 0 { d = ($1 - $2) * ($1 - $2) * $3; n++; s += d } END { print n, sqrt(s / n); exit !(n > 20000 && s < 0.01 * n) }'
+    # bundles that the PSF names; they are none of this image's, but fibres of a bundle go on as one
+    specx-shift -q -w 8300,8800,0.8 --psf-only -o own.h5 ranges.h5
+    near own.h5 /shift/dx 0.06 0.01
+    [ "$(h5dump -a /shift/coefficients/bundles own.h5 | awk '/\(0\)/ { print $2 }')" = 3 ]
+}
+
 @test "bad input has its status" {
     local d=$BATS_FILE_TMPDIR
     fails_with 2 '*--terms-x*' specx-shift -q --terms-x 2 -o x.h5 "$d/image.h5"

@@ -46,9 +46,11 @@ static const spx_opt options[] = {
                "The same along the traces: of each fibre, and of the prior that fibres have in common"),
     SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,
                .max = 64),
-    SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window", .min = 5, .max = 10000),
-    SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres in a bundle. Bundles share no light", .min = 1,
-               .max = 256),
+    SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window, at least: large spots need more",
+               .min = 5, .max = 10000),
+    SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size,
+               "Fibres in a bundle, where it is given or the PSF does not name its bundles. Bundles share no light",
+               .min = 1, .max = 256, .given = &o.bundle_size_given),
     {0}};
 
 /* One exposure on its way through the program. */
@@ -149,6 +151,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     const spx_extract_args args = {.wavelength = o.wavelength,
                                    .method = SPX_METHOD_TRACE,
                                    .bundle_size = o.bundle_size,
+                                   .bundle_size_given = o.bundle_size_given,
                                    .wave_step = 50,
                                    .wave_pad = 40,
                                    .pix_pad_frac = 0.9,
@@ -165,6 +168,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.wmin = j->extract.wmin;
     j->o.wmax = j->extract.wmax;
     j->o.dw = j->extract.dw;
+    j->o.bundle_size = j->extract.bundle_size;
+    j->o.psf_bundles = j->extract.psf_bundles;
     if (st == SPX_OK && j->has_frame) {
         const spx_arm *a = &j->frame.arm;
         j->o.wmin = a->wavelength[0];

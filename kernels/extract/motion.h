@@ -26,6 +26,7 @@ typedef struct {
     const double *first, *last; /* [nwindow] first and last bin of each, Angstrom, within the PSF's range */
     double dw;                  /* step of bins, Angstrom */
     size_t bundle_size;         /* fibres that are solved together */
+    int psf_bundles;            /* or those that the PSF names, of any size, where it does */
     int nthreads;               /* 0: OpenMP's default; the result does not depend on it */
 } spx_motion_options;
 
@@ -45,11 +46,13 @@ typedef struct {
     double chi2, npix, nflux;
 } spx_motion_fit;
 
-/* Bundles of a PSF. */
+/* Bundles of a PSF, and the one that a fibre is in. */
 size_t spx_motion_bundles(const spx_psf *psf, const spx_motion_options *o);
+size_t spx_motion_bundle_of(const spx_psf *psf, const spx_motion_options *o, size_t fibre);
 
 /* row[nwindow][nspec], fit[nwindow][bundles]. Pixels with a mask bit, or whose ivar is not above 0 and finite, are not
- * used, nor are rows that light of bins beyond the window may reach. Never NaN. *left: bundles in windows, and those
+ * used, nor are rows that light of bins beyond the window may reach.
+ * A trace that may not be used in all of a window has nothing there. Never NaN. *left: bundles in windows, and those
  * that a device left to the CPU. SPX_EUSAGE: windows or bins that make no sense for this PSF; SPX_EIO: memory. */
 spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, spx_motion_row *row,
                           spx_motion_fit *fit, spx_fallback *left, spx_err *e) SPX_NODISCARD;

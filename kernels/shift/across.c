@@ -5,14 +5,13 @@
 
 #include "base/mem.h"
 #include "calib/bordered.h"
-#include "calib/clones.h"
 #include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
 #include "shift/shift.h"
 
-/* Fibres whose light is looked at for the choice of windows. */
-enum { SAMPLES = 40 };
+/* Fibres whose light is looked at for the choice of windows; most terms in wavelength. */
+enum { SAMPLES = 40, MOST_TERMS = 10 };
 
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
 enum { MOST_STEPS = 12 };
@@ -36,6 +35,8 @@ enum { MOST_STEPS = 12 };
 /* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 5e-5), and the most of them. */
 #define REJECT      20.0
 #define MOST_REJECT 0.5
+/* Rows of a window that are used, at least. */
+#define FREE_ROWS 10
 /* Fibres for each degree of the function of fibres, unless the degree is asked for. */
 #define FIBRES_A_TERM 12
 
@@ -46,11 +47,14 @@ typedef struct {
     spx_motion_row *row;
     spx_motion_fit *fit;
     double *first, *last;
-    double *total, *step, *prior; /* [n] coefficients so far, this step, variances a priori */
-    double *normal, *right;       /* [n][n] lower triangle, [n] */
-    double *phi;                  /* [2][smooth] */
-    uint8_t *use;                 /* [nw][ns] */
-    double usual;                 /* median chi^2 of windows about the smooth functions over its expectation */
+    double *total, *step, *prior;    /* [n] coefficients so far, this step, variances a priori */
+    double *normal, *factor, *right; /* [n][n] lower triangles, [n] */
+    double *p, *q, *at;    /* functions of windows' wavelengths [nw][ns][nl], of fibres [ns][nm]; [nw][ns][2] */
+    uint8_t *use, *summed; /* [nw][ns] windows that are used; those in the normal equations */
+    size_t *bundle;        /* [ns] of each fibre */
+    double least;          /* length of windows at least, Angstrom */
+    spx_motion_options motion;
+    double usual; /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
 
 static void free_work(work *w)
@@ -60,25 +64,23 @@ static void free_work(work *w)
     spx_free(w->first);
     spx_free(w->total);
     spx_free(w->normal);
+    spx_free(w->p);
     spx_free(w->use);
+    spx_free(w->bundle);
 }
 
-/* Smooth functions of fibre f at a wavelength: phi[smooth]. The fibre has its bundle's offset besides. */
-static void basis(const work *w, size_t f, double wavelength, double *phi)
+/* Functions of a wavelength, p[nl]. The smooth functions are p_l q_m, in this order; a fibre has its bundle's offset
+ * besides. */
+static void functions(const work *w, double wavelength, double *p)
 {
-    double p[16], q[16];
     spx_legendre_basis(w->nl, spx_psf_u(w->o->wmin, w->o->wmax, wavelength), p);
-    spx_legendre_basis(w->nm, w->ns > 1 ? 2 * (double)f / (double)(w->ns - 1) - 1 : 0, q);
-    for (size_t l = 0; l < w->nl; l++)
-        for (size_t m = 0; m < w->nm; m++)
-            phi[l * w->nm + m] = p[l] * q[m];
 }
 
 /* Index of the offset of fibre f's bundle, of shifts (q = 0) or widths (q = 1), in the order of the product; those of
  * smooth functions are before, q smooth + i. */
 static size_t offset_of(const work *w, size_t q, size_t f)
 {
-    return 2 * w->smooth + q * w->nb + f / w->o->bundle_size;
+    return 2 * w->smooth + q * w->nb + w->bundle[f];
 }
 
 /* ---- windows ---- */
@@ -92,6 +94,10 @@ static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shif
     for (size_t k = 0; k < n; k++)
         for (size_t f = every / 2; f < psf->nspec; f += every) {
             const double lambda = o->wmin + (double)k * o->dw;
+            double lo, hi;
+            spx_psf_usable(psf, f, &lo, &hi);
+            if (!(lambda >= lo && lambda <= hi))
+                continue;
             const double x = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5);
             const double y = floor(spx_psf_series_value(&psf->y, f, lambda) + 0.5);
             double signal = 0, variance = 0;
@@ -108,6 +114,11 @@ static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shif
         }
 }
 
+static size_t nbins(const spx_shift_options *o)
+{
+    return (size_t)((o->wmax - o->wmin) / o->dw + 0.5) + 1;
+}
+
 /* Bin at the border of parts of the range that are narrow at its ends, -cos(pi i/nw): between the extrema of a
  * Chebyshev polynomial, as a function that is smooth is best measured near the ends. */
 static size_t border(size_t n, size_t i, size_t nw)
@@ -115,12 +126,32 @@ static size_t border(size_t n, size_t i, size_t nw)
     return (size_t)(0.5 * (1 - cos(M_PI * (double)i / (double)nw)) * (double)n + 0.5);
 }
 
+/* Length that windows need, Angstrom, so that FREE_ROWS of them are free of the light of other bins: these rows, those
+ * of a spot, and those that the fibres of a bundle are apart at one wavelength. */
+static double least_length(const work *w, const spx_psf *psf)
+{
+    double need = 0;
+    for (size_t f = 0, first = 0; f < w->ns; f++) {
+        double lo, hi;
+        first = w->bundle[f] != w->bundle[first] ? f : first;
+        spx_psf_usable(psf, f, &lo, &hi);
+        const double lambda = 0.5 * (fmax(lo, w->o->wmin) + fmin(hi, w->o->wmax)),
+                     y = spx_psf_series_value(&psf->y, f, lambda);
+        const double rows =
+            fabs(spx_psf_series_value(&psf->y, f, lambda + 0.5) - spx_psf_series_value(&psf->y, f, lambda - 0.5));
+        const double apart = fabs(y - spx_psf_series_value(&psf->y, first, lambda));
+        if (psf->wave_range == NULL && rows > 0 && isfinite(apart))
+            need = fmax(need, (FREE_ROWS + spx_psf_ny(psf) + apart) / rows);
+    }
+    return need;
+}
+
 /* Windows of `length` bins, one in each of nw parts of the range: where the light tells most. */
 static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w, spx_err *e)
 {
     const spx_shift_options *o = w->o;
-    const size_t n = (size_t)((o->wmax - o->wmin) / o->dw + 0.5) + 1;
-    size_t length = (size_t)(o->window / o->dw + 0.5) + 1;
+    const size_t n = nbins(o);
+    size_t length = (size_t)(fmin(fmax(o->window, w->least), o->wmax - o->wmin) / o->dw + 0.5) + 1;
     double *info = spx_alloc(n + 1, sizeof *info, e);
     if (info == NULL)
         return SPX_EIO;
@@ -144,82 +175,153 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
 
 /* ---- the smooth fit ---- */
 
-/* to[j] += a x[j] + b y[j], j < n. */
-SPX_CLONES static void add_both(size_t n, double a, const double *x, double b, const double *y, double *to)
-{
-    for (size_t j = 0; j < n; j++)
-        to[j] += a * x[j] + b * y[j];
-}
+/* Information of a fibre on coefficients of p_l, summed over its windows: shifts and widths (q, r) of its own, and with
+ * the next fibre. */
+typedef struct {
+    double own[2][2][MOST_TERMS * MOST_TERMS], next[2][2][MOST_TERMS * MOST_TERMS];
+    double offset[2][2], with_own[2][2][MOST_TERMS], with_next[2][2][MOST_TERMS]; /* the bundle's offset with p_l */
+    double right[2][MOST_TERMS], right_offset[2];
+} fibre_sums;
 
-/* Adds a window of fibre f to the lower triangle: F (2 x 2), and that with the next fibre; phi, psi: functions of both.
- */
-static void add_window(work *w, size_t f, const double own[4], const double next[4], const double *phi,
-                       const double *psi)
+static void add_own(size_t nl, const spx_motion_row *r, double sign, const double *p, fibre_sums *s)
 {
-    const size_t n = w->smooth;
-    for (size_t q = 0; q < 2; q++)
-        for (size_t r = 0; r <= q; r++) {
-            const double o = own[2 * q + r], a = next[2 * q + r], b = next[2 * r + q];
-            double *to = w->normal + q * n * w->n + r * n;
-            for (size_t i = 0; i < n; i++) /* o phi phi^T + a phi psi^T + b psi phi^T */
-                add_both(q == r ? i + 1 : n, o * phi[i] + b * psi[i], phi, a * phi[i], psi, to + i * w->n);
-            w->normal[offset_of(w, q, f) * w->n + offset_of(w, r, f)] += o + a + b;
+    const double f[4] = {sign * r->fisher[0], sign * r->fisher[1], sign * r->fisher[1], sign * r->fisher[2]};
+    for (size_t q = 0; q < 2; q++) {
+        for (size_t l = 0; l < nl; l++)
+            s->right[q][l] += sign * r->gradient[q] * p[l];
+        s->right_offset[q] += sign * r->gradient[q];
+        for (size_t t = 0; t < 2; t++) {
+            s->offset[q][t] += f[2 * q + t];
+            for (size_t l = 0; l < nl; l++) {
+                s->with_own[q][t][l] += f[2 * q + t] * p[l];
+                for (size_t k = 0; k < nl; k++)
+                    s->own[q][t][l * nl + k] += f[2 * q + t] * p[l] * p[k];
+            }
         }
-    for (size_t q = 0; q < 2; q++)
-        for (size_t r = 0; r < 2; r++)
-            add_both(n, own[2 * q + r] + next[2 * r + q], phi, next[2 * q + r], psi,
-                     w->normal + offset_of(w, q, f) * w->n + r * n);
+    }
 }
 
-/* Normal equations of a step, the prior of all so far included; right[n]. */
-static void sum_up(work *w)
+/* The same with the next fibre, whose functions are `its`. */
+static void add_next(size_t nl, const spx_motion_row *r, double sign, const double *p, const double *its, fibre_sums *s)
 {
-    memset(w->normal, 0, w->n * w->n * sizeof *w->normal);
-    for (size_t i = 0; i < w->n; i++) {
-        w->normal[i * w->n + i] = 1 / w->prior[i];
-        w->right[i] = -w->total[i] / w->prior[i];
-    }
-    double *phi = w->phi, *psi = w->phi + w->smooth;
-    for (size_t k = 0; k < w->nw; k++)
-        for (size_t f = 0; f < w->ns; f++) {
-            const spx_motion_row *r = &w->row[k * w->ns + f];
-            static const double none[4];
-            if (!w->use[k * w->ns + f])
-                continue;
-            const double own[4] = {r->fisher[0], r->fisher[1], r->fisher[1], r->fisher[2]};
-            const int next = f + 1 < w->ns && (f + 1) % w->o->bundle_size != 0 && w->use[k * w->ns + f + 1];
-            basis(w, f, r->wavelength, phi);
-            if (next)
-                basis(w, f + 1, w->row[k * w->ns + f + 1].wavelength, psi);
-            add_window(w, f, own, next ? r->next : none, phi, next ? psi : phi);
-            for (size_t q = 0; q < 2; q++) {
-                for (size_t i = 0; i < w->smooth; i++)
-                    w->right[q * w->smooth + i] += r->gradient[q] * phi[i];
-                w->right[offset_of(w, q, f)] += r->gradient[q];
+    for (size_t q = 0; q < 2; q++)
+        for (size_t t = 0; t < 2; t++) {
+            const double a = sign * r->next[2 * q + t], b = sign * r->next[2 * t + q];
+            s->offset[q][t] += a + b;
+            for (size_t l = 0; l < nl; l++) {
+                s->with_own[q][t][l] += b * p[l];
+                s->with_next[q][t][l] += a * its[l];
+                for (size_t k = 0; k < nl; k++)
+                    s->next[q][t][l * nl + k] += a * p[l] * its[k];
             }
         }
 }
 
-/* Shift and width of fibre f by coefficients c, its functions phi. */
-static void value_of(const work *w, const double *c, size_t f, const double *phi, double out[2])
+/* Adds the sums of fibre f to the lower triangle and the right-hand side. */
+static void add_fibre(work *w, size_t f, const fibre_sums *s)
 {
+    const size_t nl = w->nl, nm = w->nm;
+    const double *mine = w->q + f * nm, *its = w->q + (f + 1 < w->ns ? f + 1 : f) * nm;
     for (size_t q = 0; q < 2; q++) {
-        out[q] = c[offset_of(w, q, f)];
-        for (size_t i = 0; i < w->smooth; i++)
-            out[q] += c[q * w->smooth + i] * phi[i];
+        const size_t offset = offset_of(w, q, f);
+        for (size_t l = 0; l < nl; l++)
+            for (size_t m = 0; m < nm; m++)
+                w->right[q * w->smooth + l * nm + m] += s->right[q][l] * mine[m];
+        w->right[offset] += s->right_offset[q];
+        for (size_t r = 0; r < 2; r++) {
+            for (size_t l = 0; l < nl; l++)
+                for (size_t m = 0; m < nm; m++)
+                    w->normal[offset * w->n + r * w->smooth + l * nm + m] +=
+                        s->with_own[q][r][l] * mine[m] + s->with_next[q][r][l] * its[m];
+            if (r > q)
+                continue;
+            w->normal[offset * w->n + offset_of(w, r, f)] += s->offset[q][r];
+            for (size_t l = 0; l < nl; l++)
+                for (size_t k = 0; k < (q == r ? l + 1 : nl); k++) {
+                    const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k];
+                    const double b = s->next[r][q][k * nl + l];
+                    for (size_t m = 0; m < nm; m++) {
+                        double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
+                        const double x = own * mine[m] + b * its[m], y = a * mine[m];
+                        for (size_t i = 0; i < nm; i++)
+                            to[i] += x * mine[i] + y * its[i];
+                    }
+                }
+        }
     }
 }
 
-/* The same at a wavelength; phi: room for its functions. */
-static void value(const work *w, const double *c, size_t f, double wavelength, double *phi, double out[2])
+/* Whether fibre f, in window k, is used with the next one of its bundle. */
+static int with_next(const work *w, const uint8_t *use, size_t k, size_t f)
 {
-    basis(w, f, wavelength, phi);
-    value_of(w, c, f, phi, out);
+    return f + 1 < w->ns && w->bundle[f + 1] == w->bundle[f] && use[k * w->ns + f] && use[k * w->ns + f + 1];
 }
 
-/* g - F step: what a window has left against the smooth function. chi^2 of it, for two degrees of freedom. */
-static double window_chi2(const spx_motion_row *r, const double step[2], double rest[2])
+/* Normal equations of a step, the prior of all so far included; right[n]. begin: of no window yet; else those that are
+ * used, or not, since the last time are added or taken off. */
+static void sum_up(work *w, int begin)
 {
+    if (begin) {
+        memset(w->normal, 0, w->n * w->n * sizeof *w->normal);
+        memset(w->summed, 0, w->nw * w->ns);
+        for (size_t i = 0; i < w->n; i++) {
+            w->normal[i * w->n + i] = 1 / w->prior[i];
+            w->right[i] = -w->total[i] / w->prior[i];
+        }
+    }
+    for (size_t f = 0; f < w->ns; f++) {
+        fibre_sums s = {0};
+        int any = 0;
+        for (size_t k = 0; k < w->nw; k++) {
+            const size_t i = k * w->ns + f;
+            const int own = w->use[i] - w->summed[i], both = with_next(w, w->use, k, f) - with_next(w, w->summed, k, f);
+            any |= own != 0 || both != 0;
+            if (own != 0)
+                add_own(w->nl, &w->row[i], own, w->p + i * w->nl, &s);
+            if (both != 0)
+                add_next(w->nl, &w->row[i], both, w->p + i * w->nl, w->p + (i + 1) * w->nl, &s);
+        }
+        if (any)
+            add_fibre(w, f, &s);
+    }
+    memcpy(w->summed, w->use, w->nw * w->ns);
+}
+
+/* Series of fibre f in wavelength by coefficients c: v[2][nl], offsets apart. */
+static void series_of(const work *w, const double *c, size_t f, double *v)
+{
+    for (size_t i = 0; i < 2 * w->nl; i++) {
+        v[i] = 0;
+        for (size_t m = 0; m < w->nm; m++)
+            v[i] += c[i * w->nm + m] * w->q[f * w->nm + m];
+    }
+}
+
+/* Shift and width of fibre f by coefficients c, at the wavelength of functions p[nl]; v: of series_of(). */
+static void value(const work *w, const double *c, size_t f, const double *v, const double *p, double out[2])
+{
+    for (size_t q = 0; q < 2; q++) {
+        out[q] = c[offset_of(w, q, f)];
+        for (size_t l = 0; l < w->nl; l++)
+            out[q] += v[q * w->nl + l] * p[l];
+    }
+}
+
+/* The same of all windows, w->at. */
+static void values(work *w, const double *c)
+{
+    double v[2 * MOST_TERMS];
+    for (size_t f = 0; f < w->ns; f++) {
+        series_of(w, c, f, v);
+        for (size_t k = 0; k < w->nw; k++)
+            value(w, c, f, v, w->p + (k * w->ns + f) * w->nl, w->at + 2 * (k * w->ns + f));
+    }
+}
+
+/* chi^2 of g - F step, what a window has left against the smooth function, for two degrees of freedom. */
+static double window_chi2(const spx_motion_row *r, const double step[2])
+{
+    double rest[2];
     const double determinant = r->fisher[0] * r->fisher[2] - r->fisher[1] * r->fisher[1];
     rest[0] = r->gradient[0] - r->fisher[0] * step[0] - r->fisher[1] * step[1];
     rest[1] = r->gradient[1] - r->fisher[1] * step[0] - r->fisher[2] * step[1];
@@ -233,10 +335,11 @@ static double window_chi2(const spx_motion_row *r, const double step[2], double 
 /* Solves for the step; 0 where the matrix is not positive definite, which its prior does not allow. */
 static int solve(work *w)
 {
+    memcpy(w->factor, w->normal, w->n * w->n * sizeof *w->factor);
     memcpy(w->step, w->right, w->n * sizeof *w->step);
-    if (!spx_small_factor(w->n, w->normal))
+    if (!spx_small_factor(w->n, w->factor))
         return 0;
-    spx_small_solve(w->n, w->normal, w->step);
+    spx_small_solve(w->n, w->factor, w->step);
     return 1;
 }
 
@@ -251,23 +354,18 @@ static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
         return SPX_EIO;
     out->chi2_smooth = 0;
     out->nwindow_used = out->nwindow_rejected = 0;
-    for (size_t i = 0; i < w->nw * w->ns; i++) {
-        double step[2], rest[2];
-        if (!(w->row[i].fisher[0] > 0))
-            continue;
-        value(w, w->step, i % w->ns, w->row[i].wavelength, w->phi, step);
-        chi2[n++] = window_chi2(&w->row[i], step, rest);
-    }
+    values(w, w->step);
+    for (size_t i = 0; i < w->nw * w->ns; i++)
+        if (w->row[i].fisher[0] > 0)
+            chi2[n++] = window_chi2(&w->row[i], w->at + 2 * i);
     const size_t nlit = n;
     w->usual = nlit > 0 ? spx_median(chi2, nlit) / 1.386 : 1; /* median of two degrees of freedom */
     const double limit = REJECT * (w->usual > 1 ? w->usual : 1);
     n = 0;
     for (size_t i = 0; i < w->nw * w->ns; i++) {
-        double step[2], rest[2];
         if (!(w->row[i].fisher[0] > 0))
             continue;
-        value(w, w->step, i % w->ns, w->row[i].wavelength, w->phi, step);
-        const double here = window_chi2(&w->row[i], step, rest);
+        const double here = window_chi2(&w->row[i], w->at + 2 * i);
         const int keep = !(here > limit);
         n += !keep;
         *again |= keep != w->use[i];
@@ -281,13 +379,9 @@ static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
         *again = 0;
         out->nwindow_rejected = 0;
     }
-    for (size_t i = 0; i < w->nw * w->ns && *again; i++) {
-        double step[2], rest[2];
-        if (!(w->row[i].fisher[0] > 0))
-            continue;
-        value(w, w->step, i % w->ns, w->row[i].wavelength, w->phi, step);
-        w->use[i] = !(window_chi2(&w->row[i], step, rest) > limit);
-    }
+    for (size_t i = 0; i < w->nw * w->ns && *again; i++)
+        if (w->row[i].fisher[0] > 0)
+            w->use[i] = !(window_chi2(&w->row[i], w->at + 2 * i) > limit);
     spx_free(chi2);
     return SPX_OK;
 }
@@ -297,62 +391,127 @@ static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
 spx_status spx_shift_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
 {
     *to = (spx_psf){0};
-    const spx_status st =
-        spx_psf_require(from, 0, "the fit of shifts", "extract with the PSF as it is, or make one of this exposure", e);
+    const spx_status st = spx_psf_require(from, SPX_PSF_SPOTS | SPX_PSF_RANGES, "the fit of shifts",
+                                          "extract with the PSF as it is, or make one of this exposure", e);
     return st == SPX_OK ? spx_psf_copy(from, to, e) : st;
+}
+
+/* Beyond the measured wavelengths a series goes on as nearly as it can with what it has at their ends: OUTSIDE places
+ * to each side, of this weight. */
+enum { OUTSIDE = 8 };
+#define WEIGHT 1e-8
+
+/* Place k of those where a series is determined: wavelength, weight, and the number of the value there. */
+static double place_of(size_t k, double wmin, double wmax, size_t m, const double *lambda, double *weight,
+                       size_t *value)
+{
+    const int up = lambda[m - 1] >= lambda[0];
+    const size_t low = up ? 0 : m - 1, high = m - 1 - low;
+    const double part = (double)(k < m ? 0 : (k - m) % OUTSIDE + 1) / OUTSIDE;
+    *weight = 1;
+    *value = k;
+    if (k < m)
+        return lambda[k];
+    *value = k < m + OUTSIDE ? low : high;
+    const double end = k < m + OUTSIDE ? wmin : wmax, from = lambda[*value];
+    *weight = (k < m + OUTSIDE ? end < from : end > from) ? WEIGHT : 0;
+    return from + part * (end - from);
+}
+
+size_t spx_shift_projection(double wmin, double wmax, size_t use, size_t m, const double *lambda, double *to)
+{
+    double p[16], g[256], weight;
+    size_t value;
+    for (use = use > 16 ? 16 : use; use > 0; use--) {
+        memset(g, 0, sizeof g);
+        for (size_t k = 0; k < m + 2 * OUTSIDE; k++) {
+            spx_legendre_basis(use, spx_psf_u(wmin, wmax, place_of(k, wmin, wmax, m, lambda, &weight, &value)), p);
+            for (size_t i = 0; i < use; i++)
+                for (size_t j = 0; j <= i; j++)
+                    g[i * use + j] += weight * p[i] * p[j];
+        }
+        if (!spx_small_factor(use, g)) /* a range so short that higher terms are all alike */
+            continue;
+        memset(to, 0, use * m * sizeof *to);
+        for (size_t k = 0; k < m + 2 * OUTSIDE; k++) {
+            spx_legendre_basis(use, spx_psf_u(wmin, wmax, place_of(k, wmin, wmax, m, lambda, &weight, &value)), p);
+            spx_small_solve(use, g, p);
+            for (size_t i = 0; i < use; i++)
+                to[i * m + value] += weight * p[i];
+        }
+        return use;
+    }
+    return 0;
+}
+
+void spx_shift_project(size_t n, const double *projection, size_t m, const double *y, double *c)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < m; k++)
+            c[i] += projection[i * m + k] * y[k];
 }
 
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,
                           const double *y)
 {
-    double p[16], g[256], x[16];
-    use = use > n ? n : use > 16 ? 16 : use;
-    for (; use > 0; use--) {
-        memset(g, 0, sizeof g);
-        memset(x, 0, sizeof x);
-        for (size_t k = 0; k < m; k++) {
-            spx_legendre_basis(use, spx_psf_u(wmin, wmax, lambda[k]), p);
-            for (size_t i = 0; i < use; i++) {
-                x[i] += p[i] * y[k];
-                for (size_t j = 0; j <= i; j++)
-                    g[i * use + j] += p[i] * p[j];
-            }
-        }
-        if (!spx_small_factor(use, g)) /* a range so short that higher terms are all alike */
-            continue;
-        spx_small_solve(use, g, x);
-        for (size_t i = 0; i < use; i++)
-            c[i] += x[i];
-        return;
-    }
+    double to[16 * SPX_SHIFT_NODES];
+    spx_shift_project(spx_shift_projection(wmin, wmax, use > n ? n : use, m, lambda, to), to, m, y, c);
 }
 
-/* Wavelengths that polynomials are compared at: enough for degree 15. */
-enum { NODES = 33 };
+/* Where polynomials of a fibre are compared: nodes over the wavelengths that are measured and that its trace has. */
+typedef struct {
+    double low, high, lambda[SPX_SHIFT_NODES], p[SPX_SHIFT_NODES * MOST_TERMS];
+    double centre[16 * SPX_SHIFT_NODES], width[16 * SPX_SHIFT_NODES]; /* projections on the trace, and its width */
+    size_t ncentre, nwidth;
+} nodes;
+
+static void make_nodes(const work *w, const spx_psf *psf, size_t f, nodes *n)
+{
+    double lo, hi;
+    spx_psf_usable(psf, f, &lo, &hi);
+    lo = fmax(lo, w->o->wmin);
+    hi = fmin(hi, w->o->wmax);
+    if (f > 0 && psf->wave_range == NULL && lo == n->low && hi == n->high)
+        return;
+    n->low = lo;
+    n->high = hi;
+    const double *own = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
+    for (size_t k = 0; k < SPX_SHIFT_NODES; k++) {
+        n->lambda[k] = lo + (hi - lo) * (double)k / (SPX_SHIFT_NODES - 1);
+        functions(w, n->lambda[k], n->p + k * w->nl);
+    }
+    n->ncentre =
+        spx_shift_projection(own ? own[0] : psf->x.wmin, own ? own[1] : psf->x.wmax,
+                             w->nl < psf->x.ncoef ? w->nl : psf->x.ncoef, SPX_SHIFT_NODES, n->lambda, n->centre);
+    n->nwidth = spx_shift_projection(own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, SPX_SHIFT_NODES,
+                                     n->lambda, n->width);
+}
 
 /* psf: that of before, moved by all coefficients so far. moves[ns]: 0 leaves a fibre where it was. */
 static void move(const work *w, const spx_psf *from, const double *coef, const uint8_t *moves, spx_psf *psf)
 {
-    double lambda[NODES], dx[NODES], ds[NODES], at[2];
-    for (size_t k = 0; k < NODES; k++)
-        lambda[k] = w->o->wmin + (w->o->wmax - w->o->wmin) * (double)k / (NODES - 1);
+    const int row[2] = {psf->sigx, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigx2 : -1};
+    double v[2 * MOST_TERMS], dx[SPX_SHIFT_NODES], e[SPX_SHIFT_NODES], ds[SPX_SHIFT_NODES], at[2];
+    nodes n = {0};
     memcpy(psf->x.coef, from->x.coef, from->nspec * from->x.ncoef * sizeof *psf->x.coef);
-    const size_t sigx = (size_t)psf->sigx * psf->nspec * psf->ndeg;
-    memcpy(psf->coeff + sigx, from->coeff + sigx, from->nspec * from->ndeg * sizeof *psf->coeff);
     for (size_t f = 0; f < w->ns; f++) {
-        const double *old = from->coeff + sigx + f * from->ndeg;
-        if (!moves[f])
-            continue;
-        for (size_t k = 0; k < NODES; k++) {
-            value(w, coef, f, lambda[k], w->phi, at);
+        make_nodes(w, from, f, &n);
+        series_of(w, coef, f, v);
+        for (size_t k = 0; k < SPX_SHIFT_NODES; k++) {
+            value(w, coef, f, v, n.p + k * w->nl, at);
             dx[k] = at[0];
-            ds[k] = at[1] * spx_legendre_sum(from->ndeg, old, spx_psf_u(from->wmin, from->wmax, lambda[k]));
+            e[k] = at[1];
         }
-        spx_shift_add_series(psf->x.ncoef, psf->x.coef + f * psf->x.ncoef, psf->x.wmin, psf->x.wmax, w->nl, NODES,
-                             lambda, dx);
-        if (w->o->width)
-            spx_shift_add_series(psf->ndeg, psf->coeff + sigx + f * psf->ndeg, psf->wmin, psf->wmax, psf->ndeg, NODES,
-                                 lambda, ds);
+        if (moves[f] && n.high > n.low)
+            spx_shift_project(n.ncentre, n.centre, SPX_SHIFT_NODES, dx, psf->x.coef + f * psf->x.ncoef);
+        for (int c = 0; c < 2 && row[c] >= 0; c++) {
+            const size_t to = ((size_t)row[c] * from->nspec + f) * from->ndeg;
+            memcpy(psf->coeff + to, from->coeff + to, from->ndeg * sizeof *psf->coeff);
+            for (size_t k = 0; k < SPX_SHIFT_NODES; k++)
+                ds[k] = e[k] * spx_legendre_sum(from->ndeg, from->coeff + to, spx_psf_param_u(from, f, n.lambda[k]));
+            if (moves[f] && w->o->width && n.high > n.low)
+                spx_shift_project(n.nwidth, n.width, SPX_SHIFT_NODES, ds, psf->coeff + to);
+        }
     }
 }
 
@@ -367,10 +526,20 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         "%zu windows of %g Angstrom between %g and %g, functions of degrees %d and %d: nothing to "
                         "measure",
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
-    w->nb = (psf->nspec + o->bundle_size - 1) / o->bundle_size;
+    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, o->nthreads};
+    w->nb = spx_motion_bundles(psf, &w->motion);
+    w->bundle = spx_alloc(w->ns, sizeof *w->bundle, e);
+    if (w->bundle == NULL)
+        return SPX_EIO;
+    for (size_t f = 0; f < w->ns; f++)
+        w->bundle[f] = spx_motion_bundle_of(psf, &w->motion, f);
+    w->least = least_length(w, psf);
+    while (w->nw > 1 && (double)border(nbins(o), 1, w->nw) * o->dw < w->least)
+        w->nw--;
+    w->motion.nwindow = w->nw;
     const size_t bears = 1 + psf->nspec / FIBRES_A_TERM;
     w->nl = o->degree_wave < 0 ? 4 : (size_t)o->degree_wave + 1;
-    w->nl = w->nl < o->nwindow ? w->nl : o->nwindow;
+    w->nl = w->nl < w->nw ? w->nl : w->nw;
     w->nl = w->nl < psf->x.ncoef ? w->nl : psf->x.ncoef;
     w->nm = o->degree_fibre < 0 ? (bears < 7 ? bears : 7) + 1 : (size_t)o->degree_fibre + 1;
     w->nm = w->nm < psf->nspec ? w->nm : psf->nspec;
@@ -380,16 +549,24 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->row = spx_alloc(rows, sizeof *w->row, e);
     w->fit = spx_alloc(w->nw * w->nb, sizeof *w->fit, e);
     w->first = spx_alloc(2 * w->nw, sizeof *w->first, e);
-    w->total = spx_alloc(5 * w->n, sizeof *w->total, e);
-    w->normal = spx_alloc2(w->n, w->n, sizeof *w->normal, e);
-    w->use = spx_alloc(rows, 1, e);
-    if (!w->row || !w->fit || !w->first || !w->total || !w->normal || !w->use)
+    w->total = spx_alloc(4 * w->n, sizeof *w->total, e);
+    w->normal = spx_alloc2(2 * w->n, w->n, sizeof *w->normal, e);
+    w->use = spx_alloc(rows, 2, e);
+    const size_t functions_of = rows * (w->nl + 2) + w->ns * w->nm;
+    w->p = spx_alloc(functions_of, sizeof *w->p, e);
+    if (!w->row || !w->fit || !w->first || !w->total || !w->normal || !w->use || !w->p)
         return SPX_EIO;
-    w->last = w->first + w->nw;
+    w->motion.first = w->first;
+    w->motion.last = w->last = w->first + w->nw;
+    w->factor = w->normal + w->n * w->n;
+    w->summed = w->use + rows;
+    w->at = w->p + rows * w->nl;
+    w->q = w->at + 2 * rows;
+    for (size_t f = 0; f < w->ns; f++)
+        spx_legendre_basis(w->nm, w->ns > 1 ? 2 * (double)f / (double)(w->ns - 1) - 1 : 0, w->q + f * w->nm);
     w->step = w->total + w->n;
     w->prior = w->step + w->n;
     w->right = w->prior + w->n;
-    w->phi = w->right + w->n;
     for (size_t i = 0; i < w->n; i++) {
         const int offset = i >= 2 * w->smooth, q = i >= (offset ? 2 * w->smooth + w->nb : w->smooth);
         const double error = q == 0     ? offset ? PRIOR_BUNDLE : PRIOR_SHIFT
@@ -404,46 +581,46 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
 static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const spx_image *image, const spx_psf *psf,
                            spx_shift *out, double *largest, double *chi2, spx_err *e)
 {
-    const spx_motion_options m = {w->nw, w->first, w->last, w->o->dw, w->o->bundle_size, w->o->nthreads};
-    spx_status st = measure(ctx, image, psf, &m, w->row, w->fit, e);
+    spx_status st = measure(ctx, image, psf, &w->motion, w->row, w->fit, e);
     *chi2 = *largest = out->dof = 0;
     for (size_t i = 0; i < w->nw * w->nb && st == SPX_OK; i++) {
         *chi2 += w->fit[i].chi2;
         out->dof += w->fit[i].npix - w->fit[i].nflux;
     }
-    for (size_t i = 0; i < w->nw * w->ns && st == SPX_OK; i++)
+    for (size_t i = 0; i < w->nw * w->ns && st == SPX_OK; i++) {
         w->use[i] = w->row[i].fisher[0] > 0;
+        functions(w, w->row[i].wavelength, w->p + i * w->nl);
+    }
     for (int round = 0, again = 1; round < 4 && again && st == SPX_OK; round++) {
-        sum_up(w);
+        sum_up(w, round == 0);
         if (!solve(w))
             return spx_fail(e, SPX_EBUG, "the smooth fit of the shifts has no solution");
         st = reject(w, out, &again, e);
     }
-    for (size_t i = 0; i < w->nw * w->ns && st == SPX_OK; i++) {
-        double at[2];
-        value(w, w->step, i % w->ns, w->row[i].wavelength, w->phi, at);
-        *largest = fmax(*largest, fmax(fabs(at[0]), fabs(at[1])));
-    }
+    if (st == SPX_OK)
+        values(w, w->step);
+    for (size_t i = 0; i < 2 * w->nw * w->ns && st == SPX_OK; i++)
+        *largest = fmax(*largest, fabs(w->at[i]));
     return st;
 }
 
 /* chi^2 of the image that the last step, which is not measured again, takes off. */
 static double gain(work *w)
 {
-    double sum = 0, step[2], next[2];
+    double sum = 0;
+    values(w, w->step);
     for (size_t k = 0; k < w->nw; k++)
         for (size_t f = 0; f < w->ns; f++) {
-            const spx_motion_row *r = &w->row[k * w->ns + f];
-            if (!w->use[k * w->ns + f])
+            const size_t i = k * w->ns + f;
+            const spx_motion_row *r = &w->row[i];
+            const double *step = w->at + 2 * i, *next = step + 2;
+            if (!w->use[i])
                 continue;
-            value(w, w->step, f, r->wavelength, w->phi, step);
             sum += 2 * (r->gradient[0] * step[0] + r->gradient[1] * step[1]) - r->fisher[0] * step[0] * step[0] -
                    2 * r->fisher[1] * step[0] * step[1] - r->fisher[2] * step[1] * step[1];
-            if (f + 1 < w->ns && (f + 1) % w->o->bundle_size != 0 && w->use[k * w->ns + f + 1]) {
-                value(w, w->step, f + 1, w->row[k * w->ns + f + 1].wavelength, w->phi, next);
+            if (with_next(w, w->use, k, f))
                 sum -= 2 * (step[0] * (r->next[0] * next[0] + r->next[1] * next[1]) +
                             step[1] * (r->next[2] * next[0] + r->next[3] * next[1]));
-            }
         }
     return sum;
 }
@@ -490,49 +667,61 @@ static void fill_covariance(const work *w, spx_shift *out)
     for (size_t i = 0; i < w->n; i++) {
         double *to = out->covariance + i * w->n;
         to[i] = 1;
-        spx_small_solve(w->n, w->normal, to);
+        spx_small_solve(w->n, w->factor, to);
         for (size_t j = 0; j < w->n; j++)
             to[j] *= more;
     }
 }
 
-/* Error of shift (q = 0) or width of fibre f, its functions phi. */
-static double error_of(const work *w, const double *covariance, size_t q, size_t f, const double *phi)
+/* Covariance of fibre f's series in wavelength (q = 0: shift, 1: width), with its offset last: own[nl + 1][nl + 1]. */
+static void covariance_of(const work *w, const double *covariance, size_t q, size_t f, double *own)
 {
-    const size_t n = w->smooth, offset = offset_of(w, q, f);
-    const double *row = covariance + offset * w->n + q * n;
-    double sum = covariance[offset * w->n + offset];
-    for (size_t i = 0; i < n; i++) {
-        double here = 2 * row[i] + phi[i] * covariance[(q * n + i) * w->n + q * n + i];
-        for (size_t j = 0; j < i; j++)
-            here += 2 * phi[j] * covariance[(q * n + i) * w->n + q * n + j];
-        sum += phi[i] * here;
-    }
-    return sum > 0 ? sqrt(sum) : 0;
+    const size_t nl = w->nl, nm = w->nm, offset = offset_of(w, q, f);
+    const double *m = w->q + f * nm;
+    for (size_t l = 0; l <= nl; l++)
+        for (size_t k = 0; k <= l; k++) {
+            const size_t first = l < nl ? q * w->smooth + l * nm : offset, second = q * w->smooth + k * nm;
+            double sum = l == nl && k == nl ? covariance[offset * w->n + offset] : 0;
+            for (size_t i = 0; i < (l < nl ? nm : 1) && k < nl; i++) {
+                double here = 0;
+                for (size_t j = 0; j < nm; j++)
+                    here += m[j] * covariance[(first + i) * w->n + second + j];
+                sum += here * (l < nl ? m[i] : 1);
+            }
+            own[l * (nl + 1) + k] = own[k * (nl + 1) + l] = sum;
+        }
 }
 
 /* Errors at the places of the product. */
 static void fill_errors(const work *w, spx_shift *out)
 {
+    double own[(MOST_TERMS + 1) * (MOST_TERMS + 1)], p[MOST_TERMS + 1];
+    const size_t n = w->nl + 1;
     for (size_t f = 0; f < w->ns; f++)
-        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
-            const size_t at = f * SPX_SHIFT_PLACES + k;
-            basis(w, f, out->wavelength[k], w->phi);
-            out->dx_error[at] = error_of(w, out->covariance, 0, f, w->phi);
-            out->width_x_error[at] = w->o->width ? error_of(w, out->covariance, 1, f, w->phi) : 0;
+        for (size_t q = 0; q < (w->o->width ? 2 : 1); q++) {
+            double *error = (q == 0 ? out->dx_error : out->width_x_error) + f * SPX_SHIFT_PLACES;
+            covariance_of(w, out->covariance, q, f, own);
+            for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
+                double sum = 0;
+                functions(w, out->wavelength[k], p);
+                p[w->nl] = 1;
+                for (size_t i = 0; i < n * n; i++)
+                    sum += p[i / n] * p[i % n] * own[i];
+                error[k] = sum > 0 ? sqrt(sum) : 0;
+            }
         }
 }
 
 /* Shifts of single windows, which are measured from the traces of the last step, as shifts of the traces before it. */
-static void fill_windows(const work *w, const double *before, spx_shift *out)
+static void fill_windows(work *w, const double *before, spx_shift *out)
 {
+    values(w, before);
     for (size_t f = 0; f < w->ns; f++)
         for (size_t k = 0; k < w->nw; k++) {
             const spx_motion_row *r = &w->row[k * w->ns + f];
-            double at[2];
+            const double *at = w->at + 2 * (k * w->ns + f);
             const double xx = r->fisher[0] + 1 / (PRIOR_SHIFT * PRIOR_SHIFT), xs = r->fisher[1];
             const double ss = r->fisher[2] + 1 / (PRIOR_WIDTH * PRIOR_WIDTH), determinant = xx * ss - xs * xs;
-            value(w, before, f, r->wavelength, w->phi, at);
             const size_t to = f * w->nw + k;
             out->window_wavelength[to] = r->wavelength;
             out->window_dx[to] = at[0] + (ss * r->gradient[0] - xs * r->gradient[1]) / determinant;
@@ -540,6 +729,22 @@ static void fill_windows(const work *w, const double *before, spx_shift *out)
             out->window_dx_error[to] = sqrt(ss / determinant);
             out->window_width_x_error[to] = sqrt(xx / determinant);
         }
+}
+
+/* Shifts and widths at the places of the product. */
+static void fill_places(const work *w, const uint8_t *moves, spx_shift *out)
+{
+    double v[2 * MOST_TERMS], p[MOST_TERMS], change[2];
+    for (size_t f = 0; f < w->ns; f++) {
+        series_of(w, w->total, f, v);
+        for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
+            const size_t at = f * SPX_SHIFT_PLACES + k;
+            functions(w, out->wavelength[k], p);
+            value(w, w->total, f, v, p, change);
+            out->dx[at] = moves[f] ? change[0] : 0;
+            out->width_x[at] = moves[f] && w->o->width ? change[1] : 0;
+        }
+    }
 }
 
 /* Flags, and which fibres move. */
@@ -554,10 +759,11 @@ static void judge(const work *w, spx_shift *out, uint8_t *moves)
         out->flags[f] = info * LIT * LIT > 1 ? 0 : SPX_SHIFT_NOLIGHT;
     }
     for (size_t f = 0; f < w->ns; f++) {
-        const size_t b = f / w->o->bundle_size, end = (b + 1) * w->o->bundle_size;
         int lit = 0;
         double error = 0;
-        for (size_t g = b * w->o->bundle_size; g < end && g < w->ns; g++)
+        for (size_t g = f + 1; g-- > 0 && w->bundle[g] == w->bundle[f];)
+            lit |= !(out->flags[g] & SPX_SHIFT_NOLIGHT);
+        for (size_t g = f; g < w->ns && w->bundle[g] == w->bundle[f]; g++)
             lit |= !(out->flags[g] & SPX_SHIFT_NOLIGHT);
         for (size_t k = 0; k < SPX_SHIFT_PLACES; k++)
             error = fmax(error, out->dx_error[f * SPX_SHIFT_PLACES + k]);
@@ -623,14 +829,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             out->chi2_after = out->chi2_before;
         move(&w, &before, w.total, moves, psf);
         memcpy(out->coef, w.total, w.n * sizeof *out->coef);
-        for (size_t f = 0; f < w.ns; f++)
-            for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
-                const size_t at = f * SPX_SHIFT_PLACES + k;
-                double change[2];
-                value(&w, w.total, f, out->wavelength[k], w.phi, change);
-                out->dx[at] = moves[f] ? change[0] : 0;
-                out->width_x[at] = moves[f] && o->width ? change[1] : 0;
-            }
+        fill_places(&w, moves, out);
     }
     spx_free(last);
     spx_free(moves);

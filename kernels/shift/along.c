@@ -4,13 +4,14 @@
 
 #include "base/mem.h"
 #include "calib/series.h"
+#include "psf/psf.h"
 #include "psf/psf_math.h"
 #include "shift/shift.h"
 
 /* A shift that is known worse than this is not applied, and one from which on the frame is extracted again, pixels. */
 #define KNOWN 0.1
 #define AGAIN 0.1
-enum { MOST_ROUNDS = 3, NODES = 33 };
+enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
 /* Fibres whose lines tell the zero point, at most. */
 enum { MOST_FIBRES = 60 };
 
@@ -35,10 +36,19 @@ static double dispersion(const spx_psf *psf, size_t f, double lambda)
     return (spx_psf_series_value(&psf->y, f, lambda + h) - spx_psf_series_value(&psf->y, f, lambda - h)) / (2 * h);
 }
 
-static double sigma_y(const spx_psf *psf, size_t f, double lambda)
+/* Width of a core along the trace, by its row of the parameters. */
+static double sigma_y(const spx_psf *psf, int row, size_t f, double lambda)
 {
-    return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)psf->sigy * psf->nspec + f) * psf->ndeg,
-                            spx_psf_u(psf->wmin, psf->wmax, lambda));
+    return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)row * psf->nspec + f) * psf->ndeg,
+                            spx_psf_param_u(psf, f, lambda));
+}
+
+/* Wavelengths of the frame that a trace has. */
+static void range_of(const spx_frame *frame, const spx_psf *psf, size_t f, double *lo, double *hi)
+{
+    spx_psf_usable(psf, f, lo, hi);
+    *lo = fmax(*lo, frame->arm.wavelength[0]);
+    *hi = fmin(*hi, frame->arm.wavelength[frame->arm.nwave - 1]);
 }
 
 static spx_status alloc_out(const spx_sky *sky, size_t nzero, spx_shift *out, spx_err *e)
@@ -56,7 +66,7 @@ static spx_status alloc_out(const spx_sky *sky, size_t nzero, spx_shift *out, sp
 
 /* Change of a trace at one wavelength: row, and width relative to what it was, with errors. */
 typedef struct {
-    double delta, dy, dy_error, ds, width, width_error;
+    double delta, dy, dy_error, wider, width, width_error; /* wider: of the square of the width, pixels */
 } change;
 
 static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
@@ -65,7 +75,7 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
     const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
     const double u = spx_legendre_place(frame->arm.wavelength[0], frame->arm.wavelength[frame->arm.nwave - 1], lambda);
-    const double slope = dispersion(psf, f, lambda), sigma = sigma_y(psf, f, lambda);
+    const double slope = dispersion(psf, f, lambda), sigma = sigma_y(psf, psf->sigy, f, lambda);
     const double factor = sigma > 0 ? 0.5 * slope * slope / (sigma * sigma) : 0;
     /* lines so bright that the frame's noise is not what limits them, such as those of arcs */
     const double more = sqrt(fmax(1, sky->chi2[i]));
@@ -80,7 +90,7 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     own *= more;
     c.width = kappa * factor;
     c.width_error = sqrt(own * own + zero->kappa_error * zero->kappa_error) * factor;
-    c.ds = c.width * sigma;
+    c.wider = kappa * slope * slope;
     return c;
 }
 
@@ -89,29 +99,35 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
 static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
                          size_t f, spx_psf *psf)
 {
-    const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[frame->arm.nwave - 1];
-    double lambda[NODES], dy[NODES], ds[NODES], most = 0;
+    const int row[2] = {psf->sigy, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigy2 : -1};
+    double lambda[NODES], dy[NODES], ds[2][NODES], most = 0, lo, hi;
+    range_of(frame, psf, f, &lo, &hi);
+    if (!(hi > lo))
+        return 0;
     for (size_t k = 0; k < NODES; k++) {
         lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
         const change c = change_at(frame, sky, zero, nzero, i, psf, f, lambda[k]);
         dy[k] = c.dy;
-        ds[k] = c.ds;
+        for (int core = 0; core < 2 && row[core] >= 0; core++)
+            ds[core][k] = 0.5 * c.wider / sigma_y(psf, row[core], f, lambda[k]);
         most = fmax(most, fabs(dy[k]));
     }
-    spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, psf->y.wmin, psf->y.wmax, psf->y.ncoef, NODES,
-                         lambda, dy);
-    if (sky->nk > 0)
-        spx_shift_add_series(psf->ndeg, psf->coeff + ((size_t)psf->sigy * psf->nspec + f) * psf->ndeg, psf->wmin,
-                             psf->wmax, psf->ndeg, NODES, lambda, ds);
+    const double *own = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
+    spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, own ? own[0] : psf->y.wmin,
+                         own ? own[1] : psf->y.wmax, psf->y.ncoef, NODES, lambda, dy);
+    for (int core = 0; core < 2 && row[core] >= 0 && sky->nk > 0; core++)
+        spx_shift_add_series(psf->ndeg, psf->coeff + ((size_t)row[core] * psf->nspec + f) * psf->ndeg,
+                             own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, NODES, lambda, ds[core]);
     return most;
 }
 
 /* Whether the shift of a fibre is known well enough, zero point apart. */
 static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx_psf *psf, size_t f)
 {
-    const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[frame->arm.nwave - 1];
     const spx_shift_zero none = {0};
-    int good = sky->nd > 0;
+    double lo, hi;
+    range_of(frame, psf, f, &lo, &hi);
+    int good = sky->nd > 0 && hi > lo;
     for (size_t k = 0; k < NODES && good; k++)
         good = change_at(frame, sky, &none, 0, i, psf, f, lo + (hi - lo) * (double)k / (NODES - 1)).dy_error <= KNOWN;
     return good;
@@ -121,8 +137,9 @@ static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx
 static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
                    size_t f, const spx_psf *psf, spx_shift *out)
 {
-    const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq, n = frame->arm.nwave;
-    const double lo = frame->arm.wavelength[0], hi = frame->arm.wavelength[n - 1];
+    const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
+    double lo, hi;
+    range_of(frame, psf, f, &lo, &hi);
     const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
     for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
         const size_t at = f * SPX_SHIFT_PLACES + k;
@@ -217,7 +234,6 @@ spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const
                            const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                            double *largest, spx_err *e)
 {
-    const double middle = 0.5 * (frame->arm.wavelength[0] + frame->arm.wavelength[frame->arm.nwave - 1]);
     /* lines of all fibres bear more terms than those of one */
     const size_t nzero = lines->n > 0 ? SPX_SHIFT_ZERO_MOST : 0;
     spx_shift_zero zero;
@@ -230,7 +246,9 @@ spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const
     const double zero_error = sqrt(fmax(0, zero.cov[0]));
     for (size_t i = 0; i < frame->nspec; i++) {
         const size_t f = (size_t)frame->fiber[i];
-        if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, middle)) > KNOWN) {
+        double lo, hi;
+        range_of(frame, psf, f, &lo, &hi);
+        if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, 0.5 * (lo + hi))) > KNOWN) {
             out->flags[f] |= SPX_SHIFT_NOLINES;
             continue;
         }

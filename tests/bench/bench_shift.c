@@ -76,7 +76,7 @@ static double products(void)
 static double seconds(spx_backend *b, const scene *s, int nthreads)
 {
     const size_t nbundle = (s->psf.nspec + 24) / 25;
-    const spx_motion_options o = {WINDOWS, s->first, s->last, 0.8, 25, nthreads};
+    const spx_motion_options o = {WINDOWS, s->first, s->last, 0.8, 25, 0, nthreads};
     spx_err e = {0};
     spx_motion_row *row = must_have(spx_alloc2(WINDOWS, s->psf.nspec, sizeof *row, &e));
     spx_motion_fit *fit = must_have(spx_alloc2(WINDOWS, nbundle, sizeof *fit, &e));
@@ -112,7 +112,7 @@ static spx_status timed(void *ctx, const spx_image *image, const spx_psf *psf, c
 /* Part X of an exposure: windows by the clock, copies and plan included; the smooth fit in processor time. */
 static void whole(spx_backend *b, const scene *s, const char *name)
 {
-    const spx_shift_options o = {7560, 9780, 0.8, 25, WINDOWS, 60, -1, -1, 1, 0};
+    const spx_shift_options o = {7560, 9780, 0.8, 25, 0, WINDOWS, 60, -1, -1, 1, 0};
     watch w = {b, 0, 0};
     spx_psf psf = {0};
     spx_shift shift = {0};

@@ -4,6 +4,7 @@
  *     valid FIBRE FIRST:LAST            range in which a trace may be used; that of others is as wide as their series
  *     status FIBRE FLAGS                status of a fibre; 0 of others
  *     bundles N,N...                    sizes of the bundles, one after another
+ *     tilt VALUE                        rows of spots lean by so many columns a row
  *     number FIRST                      numbers of the fibres, from FIRST, and order 40, 39 ...
  * Several commands one after another. Exit status 0, or 1 with a message. */
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "base/mem.h"
 #include "products/psf_h5.h"
+#include "products/psf_index.h"
 #include "psf/psf.h"
 
 /* Series of trace f from the range [lo, hi] to [a, b], exactly: values at n points are interpolated by the polynomial,
@@ -123,6 +125,26 @@ static int bundles(spx_psf *p, char *text)
     return left == 0 && *text == '\0';
 }
 
+static int tilt(spx_psf *p, double value)
+{
+    const size_t n = p->nspec * p->ndeg;
+    spx_psf_param *param = spx_alloc(p->npar + 1, sizeof *param, NULL);
+    double *coeff = spx_alloc((p->npar + 1) * n, sizeof *coeff, NULL);
+    if (param == NULL || coeff == NULL)
+        return 0;
+    memcpy(param, p->param, p->npar * sizeof *param);
+    memcpy(coeff, p->coeff, p->npar * n * sizeof *coeff);
+    memcpy(param[p->npar], "TILT", sizeof "TILT");
+    for (size_t f = 0; f < p->nspec; f++)
+        coeff[p->npar * n + f * p->ndeg] = value;
+    spx_free(p->param);
+    spx_free(p->coeff);
+    p->param = param;
+    p->coeff = coeff;
+    p->npar++;
+    return spx_psf_index(p, NULL) == SPX_OK;
+}
+
 static int number(spx_psf *p, unsigned long first)
 {
     p->fibre = spx_alloc(p->nspec, sizeof *p->fibre, NULL);
@@ -154,6 +176,8 @@ int main(int argc, char **argv)
             i += 2;
         } else if (strcmp(what, "bundles") == 0 && left > 0)
             ok = bundles(&p, argv[i++]);
+        else if (strcmp(what, "tilt") == 0 && left > 0)
+            ok = tilt(&p, strtod(argv[i++], NULL));
         else if (strcmp(what, "number") == 0 && left > 0)
             ok = number(&p, strtoul(argv[i++], NULL, 10));
         else

@@ -1,6 +1,6 @@
 /* Cases of the operation `shift`: what an image says of the place and the width of its traces, against dense algebra
  * with all of A, and derivatives by differences. Sizes: columns between the fibres in tenths, fibres, 1: pixels masked,
- * electrons of the brightest lines in thousands (0: no light).
+ * 2: spots lean (TILT), electrons of the brightest lines in thousands (0: no light).
  *
  * Tolerance: 1e-5 of F and of what g scatters by, sqrt(F): where the iteration ends that projects out the fluxes of
  * fibres on each other. The reference's differences of 1e-4 pixel have errors of 1e-8 relative, in
@@ -14,11 +14,9 @@
 enum { NWINDOW = 2 };
 
 static const op_case cases[] = {
-    {"five fibres", {70, 5, 0, 1}},
-    {"one fibre", {70, 1, 0, 1}},
-    {"fibres that overlap", {45, 5, 0, 1}},
-    {"two bundles, masked: a dead column, a gap, NaN", {60, 6, 1, 1}},
-    {"no light", {70, 5, 0, 0}},
+    {"five fibres", {70, 5, 0, 1}},         {"one fibre", {70, 1, 0, 1}},
+    {"fibres that overlap", {45, 5, 0, 1}}, {"two bundles, masked: a dead column, a gap, NaN", {60, 6, 1, 1}},
+    {"spots that lean", {60, 5, 2, 1}},     {"no light", {70, 5, 0, 0}},
 };
 
 typedef struct {
@@ -35,13 +33,20 @@ static void *draw(const size_t *size, uint64_t from)
     shape.pitch = 0.1 * (double)size[0];
     shape.nspec = size[1];
     shape.sigy = 0.9;
-    m->s = expose_scene(small_psf(&shape), 90, 60, shape.wmin, shape.wmax, 1.2, &noise);
+    spx_psf *psf = small_psf(&shape);
+    if (size[2] == 2) {
+        memcpy(psf->param[psf->npar - 1], "TILT", sizeof "TILT");
+        for (size_t f = 0; f < psf->nspec; f++)
+            psf->coeff[((psf->npar - 1) * psf->nspec + f) * psf->ndeg] = 0.12;
+        CHECK(spx_psf_index(psf, NULL) == SPX_OK, "index");
+    }
+    m->s = expose_scene(psf, 90, 60, shape.wmin, shape.wmax, 1.2, &noise);
     const size_t npix = m->s.image.ny * m->s.image.nx;
     for (size_t i = 0; i < npix && size[3] == 0; i++) {
         m->s.image.data[i] = (float)(i % 2 ? 2.5 : -2.5);
         m->s.image.ivar[i] = 1.0f / 9;
     }
-    for (size_t y = 0; y < 90 && size[2] != 0; y++)
+    for (size_t y = 0; y < 90 && size[2] == 1; y++)
         for (size_t x = 0; x < 60; x++) {
             const size_t i = y * 60 + x;
             m->s.image.mask[i] |= x == 14 || (y > 24 && y < 28);
@@ -52,7 +57,7 @@ static void *draw(const size_t *size, uint64_t from)
     m->last[0] = 5036.6;
     m->first[1] = 5045;
     m->last[1] = 5076.2;
-    m->o = (spx_motion_options){NWINDOW, m->first, m->last, 1.2, 4, 1};
+    m->o = (spx_motion_options){NWINDOW, m->first, m->last, 1.2, 4, 0, 1};
     op_const("image", m->s.image.data, npix, sizeof *m->s.image.data);
     op_const("ivar", m->s.image.ivar, npix, sizeof *m->s.image.ivar);
     return m;
@@ -124,7 +129,7 @@ static int moved_spot(const spx_psf *p, size_t fibre, double lambda, double dx, 
                       double *spot)
 {
     const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
-    double basis[16], gx[16 * 32], gy[16 * 32], sum = 0, sig[2] = {0, 0};
+    double basis[16], gx[16 * 32], gy[16 * 32], sum = 0, sig[2] = {0, 0}, tilt = 0;
     if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
         return 0;
     spx_legendre_basis(p->ndeg, spx_psf_u(p->wmin, p->wmax, lambda), basis);
@@ -132,18 +137,21 @@ static int moved_spot(const spx_psf *p, size_t fibre, double lambda, double dx, 
         sig[0] += p->coeff[((size_t)p->sigx * p->nspec + fibre) * p->ndeg + k] * basis[k];
         sig[1] += p->coeff[((size_t)p->sigy * p->nspec + fibre) * p->ndeg + k] * basis[k];
     }
-    spx_gauss_hermite(p->ghdegx, nx, at->dx + dx, sig[0] * wider, gx);
+    for (size_t k = 0; k < p->ndeg && p->tilt >= 0; k++)
+        tilt += p->coeff[((size_t)p->tilt * p->nspec + fibre) * p->ndeg + k] * basis[k];
     spx_gauss_hermite(p->ghdegy, ny, at->dy, sig[1], gy);
     memset(spot, 0, (size_t)(nx * ny) * sizeof *spot);
-    for (int j = 0; j <= p->ghdegy; j++)
-        for (int i = 0; i <= p->ghdegx; i++) {
-            double c = 0;
-            for (size_t k = 0; k < p->ndeg; k++)
-                c += p->coeff[((size_t)p->gh[i + (p->ghdegx + 1) * j] * p->nspec + fibre) * p->ndeg + k] * basis[k];
-            for (int y = 0; y < ny; y++)
+    for (int y = 0; y < ny; y++) {
+        spx_gauss_hermite(p->ghdegx, nx, at->dx + dx + tilt * (y - p->hsizey - at->dy), sig[0] * wider, gx);
+        for (int j = 0; j <= p->ghdegy; j++)
+            for (int i = 0; i <= p->ghdegx && p->gh[i + (p->ghdegx + 1) * j] >= 0; i++) {
+                double c = 0;
+                for (size_t k = 0; k < p->ndeg; k++)
+                    c += p->coeff[((size_t)p->gh[i + (p->ghdegx + 1) * j] * p->nspec + fibre) * p->ndeg + k] * basis[k];
                 for (int x = 0; x < nx; x++)
                     spot[y * nx + x] += c * gy[j * ny + y] * gx[i * nx + x];
-        }
+            }
+    }
     for (int i = 0; i < nx * ny; i++)
         sum += spot[i] = fmax(spot[i], 0);
     for (int i = 0; i < nx * ny; i++)

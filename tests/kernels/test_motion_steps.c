@@ -124,6 +124,7 @@ typedef struct {
     size_t nspec, bundle;
     double pitch, sigy, dw, first, apart, length; /* windows, each shorter than the one before */
     int masked, dark;                             /* pixels; all of the last bundle */
+    int ranges;                                   /* traces have ranges of their own, all alike: none for a device */
     size_t jobs, left;                            /* that are measured, and that are left to the CPU */
 } a_case;
 
@@ -135,6 +136,14 @@ static void draw(const a_case *c, scene *s)
     shape.pitch = c->pitch;
     shape.sigy = c->sigy;
     *s = expose_scene(small_psf(&shape), 90, 60, shape.wmin, shape.wmax, 1.2, &noise);
+    if (c->ranges) {
+        double *range = spx_alloc2(c->nspec, 2, sizeof *range, NULL);
+        for (size_t f = 0; f < c->nspec && range != NULL; f++) {
+            range[2 * f] = shape.wmin;
+            range[2 * f + 1] = shape.wmax;
+        }
+        spx_psf_set_wave_range(s->psf, range);
+    }
     for (size_t i = 0; i < 90 * 60; i++) {
         const size_t x = i % 60, y = i / 60;
         if (c->masked) {
@@ -158,7 +167,7 @@ static void compare(const a_case *c)
         first[i] = c->first + c->apart * i;
         last[i] = first[i] + c->length - 3 * c->dw * i;
     }
-    const spx_motion_options o = {NWINDOW, first, last, c->dw, c->bundle, 1};
+    const spx_motion_options o = {NWINDOW, first, last, c->dw, c->bundle, 0, 1};
     const size_t n = NWINDOW * c->nspec, nfit = NWINDOW * spx_motion_bundles(s.psf, &o);
     spx_motion_row row[2][LONGEST];
     spx_motion_fit fit[2][LONGEST];
@@ -168,6 +177,7 @@ static void compare(const a_case *c)
     CHECK(spx_motion_solve(&g, &s.image, s.psf, &o, row[1], fit[1], &left[1], &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(measured == c->jobs && left[1].on_cpu == c->left && left[1].total == nfit && left[0].on_cpu == 0,
           "%s: %zu jobs, %zu left of %zu", c->what, measured, left[1].on_cpu, left[1].total);
+    CHECK((left[1].reason != NULL) == (c->left > 0), "%s: a reason", c->what);
     double worst = 0;
     for (size_t i = 0; i < n; i++) {
         const spx_motion_row *a = &row[0][i], *b = &row[1][i];
@@ -197,13 +207,15 @@ static void compare(const a_case *c)
 int main(void)
 {
     static const a_case cases[] = {
-        {"fibres that overlap", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 6, 0},
-        {"one fibre", 1, 4, 7, 0.9, 1.2, 5003, 26, 22, 0, 0, 3, 0},
-        {"masked, a bundle without light", 6, 4, 6, 0.9, 1.2, 5003, 26, 22, 1, 1, 6, 0},
-        {"many bins to a spot: longer recurrences than registers hold", 3, 4, 6, 0.55, 0.65, 5003, 26, 21, 0, 0, 3, 0},
-        {"more bins than a strip keeps at a time", 2, 2, 7, 0.9, 1, 5001, 1, 76, 0, 0, 3, 0},
-        {"a window beyond the CCD", 5, 4, 7, 0.9, 1.2, 5003, 42, 22, 0, 0, 4, 0},
-        {"traces on each other", 3, 4, 0.02, 0.9, 1.2, 5003, 26, 22, 0, 0, 3, 3},
+        {"fibres that overlap", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 6, 0},
+        {"one fibre", 1, 4, 7, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 3, 0},
+        {"masked, a bundle without light", 6, 4, 6, 0.9, 1.2, 5003, 26, 22, 1, 1, 0, 6, 0},
+        {"many bins to a spot: longer recurrences than registers hold", 3, 4, 6, 0.55, 0.65, 5003, 26, 21, 0, 0, 0, 3,
+         0},
+        {"more bins than a strip keeps at a time", 2, 2, 7, 0.9, 1, 5001, 1, 76, 0, 0, 0, 3, 0},
+        {"a window beyond the CCD", 5, 4, 7, 0.9, 1.2, 5003, 42, 22, 0, 0, 0, 4, 0},
+        {"traces on each other", 3, 4, 0.02, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 3, 3},
+        {"ranges of their own", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 1, 0, 6},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         compare(&cases[i]);

@@ -6,14 +6,39 @@
 #include "base/mem.h"
 #include "extract/trace/motion_layout.h"
 #include "num/blas.h"
-#include "psf/psf_math.h"
+#include "psf/psf.h"
 
 /* Most bins of a window: more is no window. */
 #define MOST_BINS 100000.0
 
+static spx_extract_options of_bundles(const spx_psf *psf, const spx_motion_options *o)
+{
+    spx_extract_options eo = spx_extract_trace_defaults();
+    eo.nspec = psf->nspec;
+    eo.bundle_size = o->bundle_size;
+    eo.psf_bundles = o->psf_bundles;
+    return eo;
+}
+
 size_t spx_motion_bundles(const spx_psf *psf, const spx_motion_options *o)
 {
-    return o->bundle_size > 0 ? (psf->nspec + o->bundle_size - 1) / o->bundle_size : 0;
+    const spx_extract_options eo = of_bundles(psf, o);
+    return o->bundle_size > 0 && psf->nspec > 0 ? spx_extract_nbundle(psf, &eo) : 0;
+}
+
+size_t spx_motion_bundle_of(const spx_psf *psf, const spx_motion_options *o, size_t fibre)
+{
+    const spx_extract_options eo = of_bundles(psf, o);
+    return spx_extract_bundle_of(psf, &eo, fibre);
+}
+
+/* Whether a trace has all of a window: one that ends within it has light beside that nobody knows of. */
+static int has_window(const spx_psf *psf, size_t fibre, const spx_extract_options *o)
+{
+    double lo, hi;
+    spx_psf_usable(psf, fibre, &lo, &hi);
+    return spx_extract_has_spot(psf, o, fibre, o->wmin) && spx_extract_has_spot(psf, o, fibre, o->wmax) &&
+           lo <= o->wmin && hi >= o->wmax;
 }
 
 /* Rows of the CCD from which on, and up to which, no light of bins beyond those of the plan falls: those are used.
@@ -23,7 +48,8 @@ static void use_inner_rows(const spx_trace_plan *p, spx_trace_bundle *b)
     long first = b->y0, end = b->y1;
     for (size_t f = 0; f < b->nf; f++) {
         const size_t from = f, to = (p->nbin - 1) * b->nf + f;
-        if (b->state[from] == SPX_TRACE_NOSPOT || b->state[to] == SPX_TRACE_NOSPOT)
+        if (b->state[from] == SPX_TRACE_NOSPOT || b->state[to] == SPX_TRACE_NOSPOT ||
+            !has_window(p->job->psf, b->fibre0 + f, p->job->o))
             continue;
         const int up = b->at[to].yc >= b->at[from].yc;
         const long low = b->at[up ? from : to].yc, high = b->at[up ? to : from].yc;
@@ -56,11 +82,11 @@ static spx_status measure(const spx_trace_plan *p, const spx_trace_bundle *from,
     return st;
 }
 
-/* Leaves nothing of a trace without a solution: it says nothing. */
-static void clean(size_t nf, spx_motion_row *row)
+/* Leaves nothing of a trace without a solution, or without all of the window: it says nothing. */
+static void clean(const spx_psf *psf, const spx_extract_options *o, size_t fibre0, size_t nf, spx_motion_row *row)
 {
     for (size_t f = 0; f < nf; f++) {
-        int good = row[f].fisher[0] > 0;
+        int good = row[f].fisher[0] > 0 && has_window(psf, fibre0 + f, o);
         for (int i = 0; i < 3; i++)
             good &= isfinite(row[f].fisher[i]) != 0;
         for (int i = 0; i < 2; i++)
@@ -75,9 +101,6 @@ static void clean(size_t nf, spx_motion_row *row)
 
 static spx_status check(const spx_psf *psf, const spx_motion_options *o, spx_err *e)
 {
-    const spx_status st = spx_psf_require(psf, 0, "the motion of traces", NULL, e);
-    if (st != SPX_OK)
-        return st;
     if (psf->nspec == 0 || o->bundle_size == 0 || o->nwindow == 0 || !(o->dw > 0) || !isfinite(o->dw))
         return spx_fail(e, SPX_EUSAGE,
                         "%zu windows of %zu fibres in bundles of %zu and bins of %g Angstrom: nothing "
@@ -93,12 +116,10 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
                               spx_motion_window *w, spx_err *e)
 {
     const size_t nbundle = spx_motion_bundles(psf, o);
-    w->o = spx_extract_trace_defaults();
-    w->o.nspec = psf->nspec;
+    w->o = of_bundles(psf, o);
     w->o.wmin = o->first[i];
     w->o.wmax = o->last[i];
     w->o.dw = o->dw;
-    w->o.bundle_size = o->bundle_size;
     w->o.wave_pad = 0;
     w->o.nthreads = o->nthreads;
     w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o};
@@ -184,22 +205,25 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
         st = window_make(image, psf, o, i, &w[i], e);
     }
     if (st == SPX_OK && g != NULL) {
-        spx_motion_layout l;
-        st = spx_motion_layout_make(o->nwindow, w, nbundle, chosen, &l, e);
+        spx_motion_layout l = {0};
+        if ((left->reason = spx_extract_on_cpu_only(psf, &w[0].o)) != NULL)
+            memset(chosen, 1, o->nwindow * nbundle);
+        else
+            st = spx_motion_layout_make(o->nwindow, w, nbundle, chosen, &l, e);
         if (st == SPX_OK && l.size.njob > 0)
             st = g->measure(g, o->nwindow, &l, row, fit, chosen, e);
         spx_motion_layout_free(&l);
     }
     for (size_t job = 0; chosen != NULL && job < o->nwindow * nbundle; job++)
         left->on_cpu += chosen[job];
-    if (left->on_cpu > 0)
+    if (left->on_cpu > 0 && left->reason == NULL)
         left->reason = "those whose equations a device cannot solve as they are";
     if (st == SPX_OK && (g == NULL || left->on_cpu > 0))
         st = measure_on_cpu(image, o->nwindow, w, nbundle, o->nthreads > 0 ? o->nthreads : omp_get_max_threads(),
                             chosen, row, fit, e);
     for (size_t job = 0; job < o->nwindow * nbundle && st == SPX_OK; job++) {
         const spx_trace_bundle *b = &w[job / nbundle].list[job % nbundle];
-        clean(b->nf, row + job / nbundle * ns + b->fibre0);
+        clean(psf, &w[job / nbundle].o, b->fibre0, b->nf, row + job / nbundle * ns + b->fibre0);
     }
     for (size_t i = 0; w && i < o->nwindow; i++)
         window_free(&w[i], nbundle);

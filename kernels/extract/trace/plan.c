@@ -63,7 +63,8 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     p->dense = !spx_psf_plain_spots(psf);
     if (p->dense)
         p->spot_work = spx_psf_spot_work(psf) + (size_t)p->nx * (size_t)p->ny;
-    p->motion_work = p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES + 2 * nghx * p->nxp;
+    p->motion_work = p->dense ? 3 * (size_t)p->nx * (size_t)p->ny
+                              : p->nxp + p->nyp + (size_t)p->nx + 3 * SPX_TRACE_LANES + 2 * nghx * p->nxp;
     p->own_basis = psf->wave_range != NULL;
     const size_t nbasis = p->own_basis ? psf->nspec : 1;
     size_t nrow;

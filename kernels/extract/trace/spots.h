@@ -149,6 +149,15 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     return 1;
 }
 
+/* Rows of [ny][nx] pixels into those of a spot. */
+static void put_rows(const spx_trace_plan *p, const double *pixels, double *spot)
+{
+    for (int y = 0; y < p->ny; y++) {
+        memcpy(spot + (size_t)y * p->nxp, pixels + (size_t)y * (size_t)p->nx, (size_t)p->nx * sizeof *spot);
+        memset(spot + (size_t)y * p->nxp + p->nx, 0, (p->nxp - (size_t)p->nx) * sizeof *spot);
+    }
+}
+
 /* The same for spots that are no plain Gauss-Hermite series. */
 static int make_dense_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
                            double *spot)
@@ -158,10 +167,38 @@ static int make_dense_spot(const spx_trace_plan *p, size_t fibre, size_t k, cons
     double *pixels = work + spx_psf_spot_work(p->job->psf);
     if (spx_psf_spot_pixels(p->job->psf, fibre, lambda, &place, work, pixels) != SPX_SPOT_OK)
         return 0;
-    for (int y = 0; y < p->ny; y++) {
-        memcpy(spot + (size_t)y * p->nxp, pixels + (size_t)y * (size_t)p->nx, (size_t)p->nx * sizeof *spot);
-        memset(spot + (size_t)y * p->nxp + p->nx, 0, (p->nxp - (size_t)p->nx) * sizeof *spot);
+    put_rows(p, pixels, spot);
+    return 1;
+}
+
+/* The same with its derivatives; widths of both cores change by the same factor. */
+static int make_dense_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, double *work, double *spot,
+                                  const spot_motion *d)
+{
+    const spx_psf *psf = p->job->psf;
+    const size_t npix = (size_t)p->nx * (size_t)p->ny, ncore = (size_t)spx_spot_ncore(psf);
+    const int what[3] = {SPX_SPOT_X, psf->sigx, psf->sigx2};
+    const double lambda = spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+    double *pixels = work + spx_psf_spot_work(psf), *moved = pixels + npix, *wider = moved + npix, sum[2] = {0, 0};
+    spx_spot place;
+    if (spx_psf_spot_diff(psf, fibre, lambda, 1 + ncore, what, work, pixels, moved, &place) != SPX_SPOT_OK)
+        return 0;
+    spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, fibre, lambda), work);
+    for (size_t i = 0; i < npix; i++) {
+        double all = 0;
+        for (size_t c = 0; c < ncore; c++)
+            all += spx_psf_param_value(psf, fibre, what[1 + c], work) * wider[c * npix + i];
+        wider[i] = all;
+        sum[0] += moved[i];
+        sum[1] += all;
     }
+    for (size_t i = 0; i < npix; i++) { /* of the spot over its sum */
+        moved[i] -= pixels[i] * sum[0];
+        wider[i] -= pixels[i] * sum[1];
+    }
+    put_rows(p, pixels, spot);
+    put_rows(p, moved, d->dx);
+    put_rows(p, wider, d->dwidth);
     return 1;
 }
 
@@ -186,7 +223,8 @@ static int make_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, con
                             double *spot, const spot_motion *d)
 {
     const int nxv = (int)(p->nxp / SPX_VL);
-    const int ok = !p->dense && make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
+    const int ok = p->dense ? make_dense_moving_spot(p, fibre, k, work, spot, d)
+                            : make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
     if (!ok) {
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
         memset(d->dx, 0, (size_t)p->ny * p->nxp * sizeof *spot);
