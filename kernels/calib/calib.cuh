@@ -22,12 +22,13 @@ namespace calib
 constexpr int THREADS = 128;
 constexpr size_t FIBRES = 16; /* of a chunk of the normal equations */
 
-/* y[i] = R_i x_i, with x_i = x + i * stride: stride 0 is a spectrum that all have in common. Fibre: blockIdx.y. */
+/* y[i] = R_i x_i, with x_i = x + i * stride: stride 0 is a spectrum that all have in common. Fibre: blockIdx.y; those
+ * with active[i] 0 keep theirs, NULL: all are. */
 static __global__ void apply_kernel(size_t n, size_t ndiag, const double *resolution, const double *x, size_t stride,
-                                    double *y)
+                                    const uint8_t *active, double *y)
 {
     const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, i = blockIdx.y;
-    if (k >= n)
+    if (k >= n || (active != nullptr && !active[i]))
         return;
     const double *r = resolution + i * ndiag * n;
     x += i * stride;
@@ -41,10 +42,11 @@ static __global__ void apply_kernel(size_t n, size_t ndiag, const double *resolu
 }
 
 inline void apply(cudaStream_t s, size_t nspec, size_t n, size_t ndiag, const double *resolution, const double *x,
-                  size_t stride, double *y)
+                  size_t stride, double *y, const uint8_t *active = nullptr)
 {
     if (nspec > 0)
-        apply_kernel<<<dim3(blocks(n, THREADS), (unsigned)nspec), THREADS, 0, s>>>(n, ndiag, resolution, x, stride, y);
+        apply_kernel<<<dim3(blocks(n, THREADS), (unsigned)nspec), THREADS, 0, s>>>(n, ndiag, resolution, x, stride,
+                                                                                   active, y);
     check(cudaGetLastError(), "launch");
 }
 
@@ -135,18 +137,19 @@ inline void normal(cudaStream_t s, size_t nuse, const uint32_t *fibre, size_t n,
     check(cudaGetLastError(), "launch");
 }
 
-/* dx[i][k] = derivative of x[i] at bin k (calib/series.h). Fibre: blockIdx.y. */
-static __global__ void derivative_kernel(size_t n, double dw, const double *x, double *dx)
+/* dx[i][k] = derivative of x[i] at bin k (calib/series.h). Fibre, and active: as in apply(). */
+static __global__ void derivative_kernel(size_t n, double dw, const double *x, const uint8_t *active, double *dx)
 {
     const size_t k = blockIdx.x * (size_t)blockDim.x + threadIdx.x, i = blockIdx.y;
-    if (k < n)
+    if (k < n && (active == nullptr || active[i]))
         dx[i * n + k] = spx_derivative(n, dw, x + i * n, k);
 }
 
-inline void derivative(cudaStream_t s, size_t nspec, size_t n, double dw, const double *x, double *dx)
+inline void derivative(cudaStream_t s, size_t nspec, size_t n, double dw, const double *x, double *dx,
+                       const uint8_t *active = nullptr)
 {
     if (nspec > 0)
-        derivative_kernel<<<dim3(blocks(n, THREADS), (unsigned)nspec), THREADS, 0, s>>>(n, dw, x, dx);
+        derivative_kernel<<<dim3(blocks(n, THREADS), (unsigned)nspec), THREADS, 0, s>>>(n, dw, x, active, dx);
     check(cudaGetLastError(), "launch");
 }
 

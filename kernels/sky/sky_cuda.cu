@@ -563,7 +563,8 @@ struct kept {
 struct cuda {
     view g;
     size_t shared;              /* bytes of a fibre's system; 0: it is in g.system */
-    spx::stream stream, coming; /* coming: resolution matrices, while the host begins */
+    spx::stream stream, coming; /* coming: resolution matrices, those of the sky fibres first */
+    spx::stream rest;           /* and the others', beside the passes, which do not need them */
     kept &k;
     double began;
     double seconds;
@@ -571,6 +572,7 @@ struct cuda {
     ~cuda()         /* the caller's matrices are read no more */
     {
         (void)cudaStreamSynchronize(coming.s);
+        (void)cudaStreamSynchronize(rest.s);
     }
 };
 
@@ -591,11 +593,37 @@ template <typename T> void put(const cuda &c, T *to, const T *from, size_t n)
     put(c.stream, to, from, n);
 }
 
-/* What is launched from now on needs resolution matrices. */
-void need_resolution(const cuda &c)
+/* What is launched from now on needs resolution matrices of the active fibres. */
+void need_resolution(const cuda &c, const spx_sky_work *w)
 {
-    if (spx::order(c.coming.s, c.stream.s) != 0)
+    bool others = false;
+    for (size_t i = 0; i < c.g.ns; i++)
+        others |= w->active[i] && w->in->role[i] != SPX_SKY_FIBRE;
+    if (spx::order(c.coming.s, c.stream.s) != 0 || (others && spx::order(c.rest.s, c.stream.s) != 0))
         spx::fail("event");
+}
+
+/* Sends the matrices of fibres which are sky, or are not. */
+void send_resolution(const spx::stream &stream, const view &g, const spx_sky_input *in, bool sky)
+{
+    const size_t each = g.nd * g.n;
+    for (size_t first = 0, last; first < g.ns; first = last) {
+        const bool wanted = (in->role[first] == SPX_SKY_FIBRE) == sky;
+        for (last = first + 1; last < g.ns && ((in->role[last] == SPX_SKY_FIBRE) == sky) == wanted;)
+            last++;
+        if (wanted)
+            put(stream, const_cast<double *>(g.resolution) + first * each, in->resolution + first * each,
+                (last - first) * each);
+    }
+}
+
+/* Copies n words of page-locked memory. Copies by the device's own engines wait for each other, whatever their streams:
+ * those of the passes would wait for the matrices. */
+__global__ void words_kernel(size_t n, const uint4 *from, uint4 *to)
+{
+    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < n)
+        to[i] = from[i];
 }
 
 /* Waits. */
@@ -627,6 +655,7 @@ size_t hand_out_state(char *base, view &g)
     g.kind = a.take<uint8_t>(g.ns);
     g.bad = a.take<uint8_t>(g.n);
     g.fibre = a.take<uint32_t>(g.ns);
+    g.sums = a.take<spx_sky_sums>(g.ns);
     return a.used;
 }
 
@@ -657,14 +686,13 @@ void hand_out(spx::arena &a, view &g, bool is_shared)
     g.part = a.take<double>(spx::calib::normal_chunks(g.ns) * pairs);
     g.sum = a.take<double>(pairs);
     g.band = a.take<double>(g.nd * g.n);
-    g.sums = a.take<spx_sky_sums>(g.ns);
     g.state = a.take<char>(hand_out_state(nullptr, g));
     (void)hand_out_state(a.base != nullptr ? g.state : nullptr, g);
     g.chi2 = a.take<spx_sky_chi2>(g.ns);
 }
 
-/* Sends them; the number of fibres in use, whose list is among them. */
-size_t put_state(cuda &c, const spx_sky_work *w)
+/* Sends them; the number of fibres in use, whose list is among them. sums: of the last models; NULL: not needed. */
+size_t put_state(cuda &c, const spx_sky_work *w, const spx_sky_sums *sums = nullptr)
 {
     const view &g = c.g;
     view h = g; /* the same places, in the staging buffer */
@@ -686,7 +714,12 @@ size_t put_state(cuda &c, const spx_sky_work *w)
     for (size_t i = 0; i < g.ns; i++)
         if (w->use[i])
             h.fibre[nuse++] = (uint32_t)i;
-    put(c, g.state, host, bytes);
+    if (sums != nullptr)
+        std::copy_n(sums, g.ns, h.sums);
+    spx::to_device += bytes;
+    const size_t words = bytes / sizeof(uint4); /* arrays are multiples of it */
+    words_kernel<<<spx::blocks(words, THREADS), THREADS, 0, c.stream.s>>>(words, (const uint4 *)host, (uint4 *)g.state);
+    check(cudaGetLastError(), "launch");
     return nuse;
 }
 
@@ -715,7 +748,7 @@ spx_status make_spectra(spx_sky_engine *engine, const spx_sky_work *w, spx_err *
         view &g = c.g;
         const double *s = g.s;
         (void)put_state(c, w);
-        need_resolution(c);
+        need_resolution(c, w);
         if (g.nm > 0 || g.has_q) {
             modes_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, g.si);
             s = g.si;
@@ -726,9 +759,9 @@ spx_status make_spectra(spx_sky_engine *engine, const spx_sky_work *w, spx_err *
             s = g.si + g.ns * g.n;
         }
         check(cudaGetLastError(), "launch");
-        spx::calib::apply(c.stream.s, g.ns, g.n, g.nd, g.resolution, s, s == g.s ? 0 : g.n, g.c);
-        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.c, g.d1);
-        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.d1, g.d2);
+        spx::calib::apply(c.stream.s, g.ns, g.n, g.nd, g.resolution, s, s == g.s ? 0 : g.n, g.c, g.active);
+        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.c, g.d1, g.active);
+        spx::calib::derivative(c.stream.s, g.ns, g.n, g.step, g.d1, g.d2, g.active);
         check(cudaStreamSynchronize(c.stream.s), "stream");
     });
 }
@@ -756,8 +789,7 @@ spx_status measure(spx_sky_engine *engine, const spx_sky_work *w, double *info, 
 spx_status make_models(spx_sky_engine *engine, const spx_sky_work *w, double most, spx_sky_sums *sums, spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        (void)put_state(c, w);
-        put(c, c.g.sums, sums, c.g.ns);
+        (void)put_state(c, w, sums);
         model_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, most);
         check(cudaGetLastError(), "launch");
         take(c, sums, c.g.sums, c.g.ns);
@@ -768,7 +800,7 @@ spx_status reject(spx_sky_engine *engine, const spx_sky_work *w, double limit, d
                   spx_err *e)
 {
     return run(engine, e, [&](cuda &c) {
-        (void)put_state(c, w);
+        (void)put_state(c, w, sums);
         reject_kernel<<<(unsigned)c.g.ns, THREADS, 0, c.stream.s>>>(c.g, limit, most);
         check(cudaGetLastError(), "launch");
         take(c, sums, c.g.sums, c.g.ns);
@@ -780,7 +812,7 @@ spx_status normal(spx_sky_engine *engine, const spx_sky_work *w, double *a, doub
     return run(engine, e, [&](cuda &c) {
         view &g = c.g;
         const size_t nuse = put_state(c, w);
-        need_resolution(c);
+        need_resolution(c, w);
         for (size_t q = 0; q <= g.nm; q++)
             for (size_t r = 0; r <= q; r++) {
                 weigh_kernel<<<all_bins(g), THREADS, 0, c.stream.s>>>(g, q, r);
@@ -900,7 +932,10 @@ void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
     check(cudaMemsetAsync(g.m, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
     check(cudaMemsetAsync(g.data, 0, g.ns * g.n * sizeof(double), c.stream.s), "device memory");
     put_tables(c, in, o, spline);
-    put(c.coming, const_cast<double *>(g.resolution), in->resolution, g.ns * g.nd * g.n);
+    send_resolution(c.coming, g, in, true);
+    if (spx::order(c.coming.s, c.rest.s) != 0)
+        spx::fail("event");
+    send_resolution(c.rest, g, in, false);
 }
 
 } // namespace
@@ -919,7 +954,7 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         (void)spx::use_first(b);
         spx::lock_blocks(b);
         static thread_local kept memory;
-        cuda c{{}, 0, {}, {}, memory, 0, 0, false};
+        cuda c{{}, 0, {}, {}, {}, memory, 0, 0, false};
         spx_sky_engine engine = {};
         begin(c, in, &used);
         c.began = now();
