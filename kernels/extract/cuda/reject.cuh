@@ -355,37 +355,63 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP, 2) render_kernel(params k, s
         model[i] += shared[i / k.wide * k.row + i % k.wide];
 }
 
-/* Finds pixels, and counts them: block (rows, bundle). */
+/* Lists pixels, and counts them; all threads of a warp are here. */
+__device__ void list_found(const params &k, const search &v, int b, size_t i, bool found, bool strong)
+{
+    const int lane = threadIdx.x % WARP;
+    const unsigned all = __ballot_sync(FULL, found);
+    int place = 0;
+    if (all == 0)
+        return;
+    if (lane == 0) {
+        atomicAdd(&v.count[b], __popc(all));
+        place = atomicAdd(&v.count[k.nbundle], __popc(all));
+    }
+    place = __shfl_sync(FULL, place, 0) + __popc(all & ((1u << lane) - 1));
+    if (found)
+        v.found[place] = 2 * (b * v.npixel + i) + (unsigned)strong;
+}
+
+/* Finds pixels: block (rows, bundle). Those to be rejected have to be large beside the pixels around, which a warp
+ * looks at for each candidate. Shared memory: [FIND_ROWS wide] places of candidates. */
 __global__ void find_kernel(params k, search v, int what)
 {
+    extern __shared__ int candidate[];
+    __shared__ int ncandidate;
     const int b = blockIdx.y, row0 = BEYOND + (int)blockIdx.x * FIND_ROWS, lane = threadIdx.x % WARP;
+    const size_t base = (size_t)row0 * k.wide;
     if (!v.active[b])
         return;
     const spx_reject_window w = window_of(k, v, b);
+    if (threadIdx.x == 0)
+        ncandidate = 0;
+    __syncthreads();
     for (int first = 0; first < FIND_ROWS * k.wide; first += PIXEL_THREADS) {
         const int at = first + (int)threadIdx.x, row = row0 + at / k.wide, y = row - BEYOND;
-        const size_t i = (size_t)row0 * k.wide + at;
         bool found = false;
-        if (at < FIND_ROWS * k.wide && y >= k.y0[b] && y < k.y1[b] &&
-            (what != FIND_NEW || v.dirty[(size_t)b * v.high + row])) {
-            if (what == FIND_NEW)
-                found = spx_reject_is_new(&w, i);
-            else if (what == FIND_BACK)
+        if (at < FIND_ROWS * k.wide && y >= k.y0[b] && y < k.y1[b]) {
+            const size_t i = base + at;
+            if (what == FIND_NEW) {
+                if (v.dirty[(size_t)b * v.high + row] && spx_reject_candidate(&w, i) > 0.0)
+                    candidate[atomicAdd(&ncandidate, 1)] = at;
+            } else if (what == FIND_BACK) {
                 found = spx_reject_comes_back(&w, i);
-            else if (what == FIND_SPILLED)
+            } else if (what == FIND_SPILLED) {
                 found = spx_reject_is_spilled_on(&w, i);
-            else
+            } else {
                 found = spx_reject_is_outside(&w, i);
+            }
         }
-        const unsigned all = __ballot_sync(FULL, found);
-        int place = 0;
-        if (all != 0 && lane == 0) {
-            atomicAdd(&v.count[b], __popc(all));
-            place = atomicAdd(&v.count[k.nbundle], __popc(all));
-        }
-        place = __shfl_sync(FULL, place, 0) + __popc(all & ((1u << lane) - 1));
-        if (found)
-            v.found[place] = 2 * (b * v.npixel + i) + (unsigned)(what == FIND_NEW && spx_reject_is_strong(&w, i));
+        list_found(k, v, b, base + at, found, false);
+    }
+    __syncthreads();
+    for (int j = threadIdx.x / WARP; j < ncandidate; j += PIXEL_THREADS / WARP) {
+        const size_t i = base + candidate[j];
+        double most = lane < 25 ? spx_reject_excess_beside(&w, i, lane % 5 - 2, lane / 5 - 2) : 0.0;
+        const double z = __shfl_sync(FULL, most, 12); /* its own */
+        for (int s = (int)WARP / 2; s > 0; s /= 2)
+            most = fmax(most, __shfl_xor_sync(FULL, most, s));
+        list_found(k, v, b, i, lane == 0 && z >= SPX_REJECT_WORST * most, z > fmax(SPX_REJECT_STRONG, w.sigma));
     }
 }
 
@@ -1119,8 +1145,8 @@ class hit_search
     void find(int what, std::vector<char> &now, bool look_at = true)
     {
         zero(s_, v_.count, sizeof(int) * (nb_ + 1));
-        find_kernel<<<dim3(blocks((size_t)k_.ccd_ny, FIND_ROWS), (unsigned)nb_), PIXEL_THREADS, 0, s_->stream>>>(k_, v_,
-                                                                                                                 what);
+        find_kernel<<<dim3(blocks((size_t)k_.ccd_ny, FIND_ROWS), (unsigned)nb_), PIXEL_THREADS,
+                      sizeof(int) * FIND_ROWS * k_.wide, s_->stream>>>(k_, v_, what);
         spx::check(cudaGetLastError(), "launch");
         if (what == FIND_NEW)
             zero(s_, v_.dirty, (size_t)nb_ * v_.high);

@@ -106,17 +106,23 @@ SPX_HD double spx_reject_excess_of(const spx_reject_window *w, size_t i)
                              m[-(ptrdiff_t)row], m[row]);
 }
 
+/* Excess of a pixel dx, dy beside, 0 where it is rejected. */
+SPX_HD double spx_reject_excess_beside(const spx_reject_window *w, size_t i, long dx, long dy)
+{
+    const long row = (long)w->row, x = (long)i % row;
+    const size_t j = (size_t)((long)i + dy * row + dx);
+    return x + dx >= 0 && x + dx < row && (w->flag[j] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) == SPX_REJECT_SEEN
+               ? spx_reject_excess_of(w, j)
+               : 0.0;
+}
+
 /* Largest excess within 5 x 5 pixels, of those that are not rejected. */
 SPX_HD double spx_reject_worst_around(const spx_reject_window *w, size_t i)
 {
-    const long row = (long)w->row, x = (long)i % row;
     double most = 0.0;
     for (long dy = -2; dy <= 2; dy++)
-        for (long dx = -2; dx <= 2; dx++) {
-            const size_t j = (size_t)((long)i + dy * row + dx);
-            if (x + dx >= 0 && x + dx < row && (w->flag[j] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) == SPX_REJECT_SEEN)
-                most = fmax(most, spx_reject_excess_of(w, j));
-        }
+        for (long dx = -2; dx <= 2; dx++)
+            most = fmax(most, spx_reject_excess_beside(w, i, dx, dy));
     return most;
 }
 
@@ -138,18 +144,26 @@ SPX_HD int spx_reject_is_strong(const spx_reject_window *w, size_t i)
     return spx_reject_excess_of(w, i) > fmax(SPX_REJECT_STRONG, w->sigma);
 }
 
-/* Whether a pixel is to be rejected. */
-SPX_HD int spx_reject_is_new(const spx_reject_window *w, size_t i)
+/* The excess of a pixel that is to be rejected if it is large enough beside those around; 0: it is not. */
+SPX_HD double spx_reject_candidate(const spx_reject_window *w, size_t i)
 {
     const double least = fmin(w->sigma, SPX_REJECT_NEAR), rest = (double)w->data[i] - w->model[i];
     if (!(rest > 0.0) || rest * rest * (double)w->ivar[i] < least * least * (double)w->free[i]) /* nearly all */
-        return 0;
+        return 0.0;
     if ((w->flag[i] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) != SPX_REJECT_SEEN)
-        return 0;
+        return 0.0;
     const double z = spx_reject_excess_of(w, i);
-    return (z > spx_reject_threshold(w->sigma, spx_reject_variance(w, i), w->model[i]) ||
-            (z > SPX_REJECT_NEAR && spx_reject_beside(w, i, SPX_REJECT_IS_STRONG, 1))) &&
-           z >= SPX_REJECT_WORST * spx_reject_worst_around(w, i);
+    return z > spx_reject_threshold(w->sigma, spx_reject_variance(w, i), w->model[i]) ||
+                   (z > SPX_REJECT_NEAR && spx_reject_beside(w, i, SPX_REJECT_IS_STRONG, 1))
+               ? z
+               : 0.0;
+}
+
+/* Whether a pixel is to be rejected. */
+SPX_HD int spx_reject_is_new(const spx_reject_window *w, size_t i)
+{
+    const double z = spx_reject_candidate(w, i);
+    return z > 0.0 && z >= SPX_REJECT_WORST * spx_reject_worst_around(w, i);
 }
 
 /* Whether a pixel that was rejected comes back. */
