@@ -91,7 +91,6 @@ typedef struct {
     size_t npix_rejected; /* pixels rejected as hit by cosmic rays; not counted as masked */
     double tolerance;     /* that was reached by the CPU (trace method): more than was asked for where bins are so
                            * much narrower than the PSF that little more than rounding is left; else 0 or that */
-    int screened_on_cpu;  /* a device was asked for, and the CPU has made the variance, and looked for hits with it */
     size_t nbin_cosmic;   /* bins in the output that are COSMIC */
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
     spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */

@@ -76,7 +76,7 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
         for (size_t i = 0; i < out->ncosmic; i++)
             rejected[(size_t)out->cosmic_pixels[2 * i] * s->image.nx + (size_t)out->cosmic_pixels[2 * i + 1]] = 1;
         const double number[] = {(double)counts->npix_rejected, (double)counts->nbin_cosmic,
-                                 (double)counts->npix_masked, (double)counts->screened_on_cpu};
+                                 (double)counts->npix_masked, (double)counts->npix_bad};
         op_put(a, "numbers", sizeof number / sizeof *number, number, 0);
         double *model = op_add(a, "model", out->model_ny * out->model_nx, 1e-6, &scale);
         for (size_t i = 0; i < out->model_ny * out->model_nx; i++)

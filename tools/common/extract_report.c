@@ -1,7 +1,6 @@
 #include "common/extract_report.h"
 
 #include <stdio.h>
-#include <string.h>
 
 spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_options *eo, const spx_extract_counts *c,
                               const spx_frame *frame, const spx_psf *psf, int strict, spx_err *e)
@@ -47,11 +46,6 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
         st = spx_run_record(s, "tolerance_used", e, "%g", eo->tolerance);
     if (st == SPX_OK && c->tolerance > eo->tolerance)
         st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
-    if (st == SPX_OK && c->screened_on_cpu) {
-        (strcmp(s->common.device, "auto") != 0 ? spx_warn : spx_detail)(
-            "%s--device %s: --variance model was prepared on the CPU", label, s->common.device);
-        st = spx_run_record(s, "screened_on_cpu", e, "1");
-    }
     if (st == SPX_OK && c->nbin_outside > 0)
         st = spx_run_record(s, "bins_outside", e, "%zu", c->nbin_outside);
     if (st == SPX_OK && eo->reject > 0)

@@ -50,6 +50,7 @@ struct context {
     spx::array<char> memory;
     size_t size;
     layout_ref constants;              /* whose constants are in `memory`, at its front */
+    unsigned long long image;          /* number of the image whose pixels and weights are there, too; 0: none */
     size_t shared;                     /* bytes of shared memory that a block may have */
     bool starved;                      /* the last call found too little memory */
     spx::device_buffer<unsigned> hits; /* pixels of the image that are rejected */
@@ -175,10 +176,10 @@ void fill_context(context *c, int device)
     }
 }
 
-/* Acquires a context. Reuses an idle one, preferably with this layout's constants, else creates one. Blocks until fewer
- * than MAX_CONCURRENT_CALLS calls are active and the launch gate is free; the caller then holds the gate. alone: waits
- * for all calls to end and frees idle contexts first. */
-void context_acquire(pool *all, int device, const layout_ref &l, bool alone, context **c)
+/* Acquires a context. Reuses an idle one, preferably with this image, or this layout's constants, else creates one.
+ * Blocks until fewer than MAX_CONCURRENT_CALLS calls are active and the launch gate is free; the caller then holds the
+ * gate. alone: waits for all calls to end and frees idle contexts first. */
+void context_acquire(pool *all, int device, const layout_ref &l, unsigned long long image, bool alone, context **c)
 {
     std::unique_lock<std::mutex> lock(all->lock);
     all->released.wait(lock, [&]() { return all->busy < (alone ? 1 : (int)MAX_CONCURRENT_CALLS) && !all->gate_held; });
@@ -190,7 +191,9 @@ void context_acquire(pool *all, int device, const layout_ref &l, bool alone, con
         all->idle.clear();
     }
     if (!all->idle.empty()) {
-        auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
+        auto found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->image == image; });
+        if (found == all->idle.end())
+            found = std::find_if(all->idle.begin(), all->idle.end(), [&](context *i) { return i->constants == l; });
         if (found == all->idle.end())
             found--;
         *c = *found;
@@ -236,6 +239,7 @@ void need_tables(context *c, const params &k, int nslot)
 void forget_constants(context *c)
 {
     c->constants.reset();
+    c->image = 0;
     for (slot &s : c->slots)
         s.spots_of = NULL;
 }

@@ -309,7 +309,13 @@ spx_status search_piece(const call &job, int which, size_t i)
     for (int b = 0; b < k.nbundle; b++)
         solved[b] = (job.why_host[w.first + b] = why_host(t, b)) == 0;
     hit_search hits(k, v, job.c->shared, s, t);
-    hits.run(solved);
+    hits.begin(solved);
+    if (k.reject > 0.0)
+        hits.run();
+    if (k.model_variance)
+        hits.add_light(solved);
+    for (int b = 0; b < k.nbundle && k.model_variance; b++) /* light of a search without a solution is the CPU's */
+        job.why_host[w.first + b] |= solved[b] ? 0 : (int)BAD_SOLVE;
     hits.collect(job.found + w.first, t.bin_state);
     const size_t nwave = job.p->job->nwave;
     for (int lane = 0; lane < k.lanes; lane++)
@@ -337,14 +343,18 @@ struct frame {
     found_hits *found = NULL; /* [bundles of the frame] for a search */
     uint32_t *mask;
     const std::vector<unsigned> *hits = NULL; /* or pixels to leave out */
+    unsigned long long image;                 /* its number: those of one number are the same */
+    bool covered = false;                     /* that the spectra see enough of the image is known */
+    float *weight = NULL;                     /* gets the weights of the model's variance, from a search; */
+    std::vector<double> *light = NULL;        /* and its light, where bundles are left to the CPU */
 
-    frame(const spx_trace_plan *plan, const layout_ref &shared, const spx_frame *out)
+    frame(const spx_trace_plan *plan, const layout_ref &shared, unsigned long long number, const spx_frame *out)
         : p(plan), l(shared), results{{out->arm.flux, false, 1},
                                       {out->arm.ivar, false, 1},
                                       {out->arm.resolution, false, out->arm.ndiag},
                                       {out->pixmask_fraction, false, 1},
                                       {out->chi2pix, false, 1}},
-          mask(out->arm.mask)
+          mask(out->arm.mask), image(number)
     {
         for (result &r : results)
             r.direct = spx_mem_pagelocked(r.to) != 0;
@@ -381,6 +391,8 @@ void take_shared(arena &m, const spx_trace_plan *p, params &k, unsigned **mask, 
     k.by = m.take<double>(p->nbin * psf->y.ncoef);
     k.weight = m.take<float>(npix);
     k.data = m.take<float>(npix);
+    k.readnoise = k.light_wanted ? m.take<float>(npix) : NULL;
+    k.light = k.light_wanted ? m.take<long long>(npix) : NULL;
     *mask = image->mask ? m.take<unsigned>(npix) : NULL;
     *counted = m.take<unsigned long long>(PIXEL_COUNTS);
 }
@@ -435,7 +447,7 @@ spx_status check_coverage(const call &all, unsigned long long *counted, outcome 
                "copy");
     spx::check(cudaStreamSynchronize(c->upload), "stream");
     memcpy(got->counted, c->counted, sizeof got->counted);
-    if (all.nhit > 0) /* the search has looked at it */
+    if (all.covered)
         return SPX_OK;
     return spx_extract_check_coverage(job, got->counted[PIXELS_SEEN], got->counted[PIXELS_BLIND], e);
 }
@@ -479,6 +491,41 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     return st;
 }
 
+/* What a model's variance needs of the image, before its pixels: read noise; light begins at 0. */
+void send_readnoise(const call &all)
+{
+    const spx_image *image = all.p->job->image;
+    const size_t npix = image->nx * image->ny;
+    spx::to_device += npix * sizeof(float);
+    spx::check(cudaMemcpyAsync((float *)all.k.readnoise, image->readnoise, npix * sizeof(float), cudaMemcpyHostToDevice,
+                               all.c->upload),
+               "copy");
+    spx::check(cudaMemsetAsync(all.k.light, 0, npix * sizeof *all.k.light, all.c->upload), "device memory");
+}
+
+/* Weights of the model's variance, when the light of all pieces is there; and the light, if bundles are left to the
+ * CPU. */
+void fetch_weights(const call &all, const frame &f)
+{
+    const size_t npix = f.p->job->image->nx * f.p->job->image->ny;
+    cudaStream_t s = all.c->upload;
+    if (std::any_of(all.why_host, all.why_host + all.nbundle, [](int why) { return why != 0; })) {
+        std::vector<long long> light(npix);
+        spx::to_host += npix * sizeof(long long);
+        spx::check(cudaMemcpyAsync(light.data(), all.k.light, npix * sizeof(long long), cudaMemcpyDeviceToHost, s),
+                   "copy");
+        spx::check(cudaStreamSynchronize(s), "stream");
+        f.light->resize(npix);
+        std::transform(light.begin(), light.end(), f.light->begin(),
+                       [](long long v) { return (double)v * LIGHT_UNIT; });
+    }
+    model_weights_kernel<<<blocks(npix, 256), 256, 0, s>>>(all.k, (float *)all.k.weight);
+    spx::check(cudaGetLastError(), "launch");
+    spx::to_host += npix * sizeof(float);
+    spx::check(cudaMemcpyAsync(f.weight, all.k.weight, npix * sizeof(float), cudaMemcpyDeviceToHost, s), "copy");
+    spx::check(cudaStreamSynchronize(s), "stream");
+}
+
 /* Pixels that were rejected, to the device. */
 void send_hits(call &all, const std::vector<unsigned> &hits)
 {
@@ -504,10 +551,12 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     all.retained = f.retained;
     all.found = f.found ? f.found + bundle0 : NULL;
     all.mask = f.mask;
+    all.covered = f.covered;
     all.why_host = why_host;
     all.c = c;
     all.begun = begun;
     common_geometry(f.p, list, nbundle, all.k);
+    all.k.light_wanted = f.weight != NULL;
     unsigned *mask;
     unsigned long long *counted;
     arena shared = {NULL, 0, 0};
@@ -517,6 +566,8 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
     need_tables(c, piece_work, all.nslot);
+    all.there = c->image == f.image;
+    c->image = 0;
     shared = {c->memory.get(), 0, c->size};
     take_shared(shared, f.p, all.k, &mask, &counted);
     for (slot &s : c->slots)
@@ -529,6 +580,8 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     send_constants(c, f, all.k);
     if (f.hits)
         send_hits(all, *f.hits);
+    if (all.k.light_wanted)
+        send_readnoise(all);
     /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
     if (st == SPX_OK)
@@ -537,6 +590,12 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
             return SPX_OK;
         });
     st = run_pieces(all, device, counted, st, got, e);
+    if (st == SPX_OK && all.k.light_wanted)
+        st = spx::guarded("extract", e, [&]() {
+            fetch_weights(all, f);
+            return SPX_OK;
+        });
+    c->image = st == SPX_OK && !all.k.light_wanted ? f.image : 0;
     got->times.seconds = spx_seconds() - begin;
     for (int i = 0; i < all.nslot; i++)
         for (int step = 0; step < STEPS; step++)
@@ -558,7 +617,7 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
     for (bool alone = false;; alone = true) {
         context *c = NULL;
         spx_status st = spx::guarded("extract", e, [&]() {
-            context_acquire(all, dev->device, f.l, alone, &c);
+            context_acquire(all, dev->device, f.l, f.image, alone, &c);
             return SPX_OK;
         });
         launch_gate begun(all);
@@ -665,36 +724,23 @@ spx_status extract_on_host(const spx_image *image, const spx_psf *psf, const spx
     return st;
 }
 
-/* Where the variance is made anew: on the host, for all bundles. *seen gets the image with the weights that follow,
- * which *job keeps. */
-spx_status screen_on_host(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
-                          size_t nbundle, spx_image *seen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
-{
-    int *chosen = (int *)spx_alloc2(nbundle, 1, sizeof *chosen, e);
-    spx_status st = chosen ? spx_extract_pixel_weights(job, counts, e) : SPX_EIO;
-    if (st == SPX_OK)
-        st = spx_trace_screen_bundles(plan, nbundle, list, NULL, job, 0, chosen, out, counts, e);
-    spx_free(chosen);
-    if (st != SPX_OK)
-        return st;
-    *seen = *job->image;
-    seen->ivar = job->weight;
-    seen->mask = NULL;
-    counts->screened_on_cpu = 1;
-    return SPX_OK;
-}
-
 /* The hits of the bundles that a search on devices has left to the CPU, why_host[i] != 0; their pixels are added to the
- * list. */
+ * list. light: that of the others, and weight [ny][nx], which gets the weights of them all; or NULL. */
 spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
-                           size_t nbundle, const int *why_host, std::vector<unsigned> &hits, spx_frame *out,
-                           spx_extract_counts *counts, spx_err *e)
+                           size_t nbundle, const int *why_host, const double *light, float *weight,
+                           std::vector<unsigned> &hits, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const size_t nx = job->image->nx;
     std::vector<int> chosen(nbundle);
-    spx_status st = spx_extract_pixel_weights(job, counts, e);
+    spx_extract_counts of_pixels = {}; /* devices have counted them */
+    spx_status st = spx_extract_pixel_weights(job, &of_pixels, e);
     if (st == SPX_OK)
-        st = spx_trace_screen_bundles(plan, nbundle, list, why_host, job, 0, chosen.data(), out, counts, e);
+        st = spx_trace_screen_bundles(plan, nbundle, list, why_host, light, job, 0, chosen.data(), out, &of_pixels, e);
+    counts->nbin_cosmic += of_pixels.nbin_cosmic;
+    for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+        counts->seconds[step] += of_pixels.seconds[step];
+    if (st == SPX_OK && weight)
+        memcpy(weight, job->weight, job->image->ny * nx * sizeof *weight);
     spx_extract_job_free(job);
     for (size_t i = 0; i < out->ncosmic; i++)
         hits.push_back((unsigned)((size_t)out->cosmic_pixels[2 * i] * nx + (size_t)out->cosmic_pixels[2 * i + 1]));
@@ -703,18 +749,25 @@ spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, con
     return st;
 }
 
-/* Hits on devices: a pass over all bundles that ends with these. hits: pixels of the frame, in order, which *out gets,
- * too. */
-spx_status find_hits(const spx_extract_device *dev, size_t ndev, spx_extract_job *job, const spx_trace_plan *plan,
-                     const layout_ref &l, int *why_host, std::vector<unsigned> &hits, spx_frame *out,
-                     spx_extract_counts *counts, spx_extract_cuda_times *times, spx_err *e)
+/* A pass of devices over all bundles that ends with the hits, and with weights of the model's variance, [ny][nx], or
+ * NULL. hits: pixels of the frame, in order, which *out gets, too; they have no weight. */
+spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *job, const spx_trace_plan *plan,
+                  const layout_ref &l, unsigned long long image, float *weight, int *why_host,
+                  std::vector<unsigned> &hits, spx_frame *out, spx_extract_counts *counts,
+                  spx_extract_cuda_times *times, spx_err *e)
 {
     const size_t nbundle = l->it.nbundle, nx = job->image->nx;
     std::vector<found_hits> found(nbundle);
-    spx_extract_counts not_those = {};
-    frame f(plan, l, out);
+    std::vector<double> light;
+    spx_extract_counts of_pixels = {};
+    frame f(plan, l, image, out);
     f.found = found.data();
-    spx_status st = run_on_devices(dev, ndev, f, l->it.list, nbundle, why_host, &not_those, times, e);
+    f.weight = weight;
+    f.light = &light;
+    /* light of all bundles has to be on one device */
+    spx_status st = run_on_devices(dev, weight ? 1 : ndev, f, l->it.list, nbundle, why_host, &of_pixels, times, e);
+    counts->npix_bad = of_pixels.npix_bad;
+    counts->npix_masked = of_pixels.npix_masked;
     bool rest = false;
     for (size_t i = 0; i < nbundle; i++) {
         hits.insert(hits.end(), found[i].pixel.begin(), found[i].pixel.end());
@@ -722,7 +775,8 @@ spx_status find_hits(const spx_extract_device *dev, size_t ndev, spx_extract_job
         rest |= why_host[i] != 0;
     }
     if (st == SPX_OK && rest)
-        st = search_the_rest(job, plan, l->it.list, nbundle, why_host, hits, out, counts, e);
+        st = search_the_rest(job, plan, l->it.list, nbundle, why_host, weight ? light.data() : NULL, weight, hits, out,
+                             counts, e);
     std::fill(why_host, why_host + nbundle, 0);
     std::sort(hits.begin(), hits.end()); /* windows of bundles overlap */
     hits.erase(std::unique(hits.begin(), hits.end()), hits.end());
@@ -734,6 +788,8 @@ spx_status find_hits(const spx_extract_device *dev, size_t ndev, spx_extract_job
     for (size_t i = 0; i < hits.size() && st == SPX_OK; i++) {
         out->cosmic_pixels[2 * i] = (int32_t)(hits[i] / nx);
         out->cosmic_pixels[2 * i + 1] = (int32_t)(hits[i] % nx);
+        if (weight)
+            weight[hits[i]] = 0.0f;
     }
     return st;
 }
@@ -817,19 +873,26 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     counts->npix = image->nx * image->ny;
     spx_image seen; /* the image with other weights */
     float *weight = NULL;
-    const bool screens = spx_extract_screens(o) && !searches(o);
+    const bool screens = spx_extract_screens(o), anew = o->variance == SPX_VARIANCE_MODEL;
+    static std::atomic<unsigned long long> images{0};
+    unsigned long long number = ++images;
     std::vector<unsigned> hits;
-    if (st == SPX_OK && searches(o))
+    if (st == SPX_OK && anew && image->readnoise == NULL)
+        st = spx_trace_no_readnoise(e);
+    if (st == SPX_OK && anew) {
+        weight = (float *)spx_alloc_unset(image->ny, image->nx, sizeof *weight, e);
+        st = weight ? SPX_OK : SPX_EIO;
+    }
+    if (st == SPX_OK && screens)
         st = spx::guarded("extract", e, [&]() {
-            return find_hits(dev, ndev, &job, &plan, l, why_host, hits, out, counts, times, e);
+            return screen(dev, ndev, &job, &plan, l, number, weight, why_host, hits, out, counts, times, e);
         });
-    if (st == SPX_OK && screens) {
-        st = spx::guarded("extract", e,
-                          [&]() { return screen_on_host(&job, &plan, list, nbundle, &seen, out, counts, e); });
-        weight = job.weight;
-        job.weight = NULL;
-        if (st == SPX_OK)
-            job.image = &seen;
+    if (st == SPX_OK && anew) {
+        seen = *image;
+        seen.ivar = weight;
+        seen.mask = NULL;
+        job.image = &seen;
+        number = ++images;
     }
     const spx_extract_counts before = *counts;
     device_frame retained; /* on one device */
@@ -841,9 +904,10 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         });
     }
     if (st == SPX_OK) {
-        frame f(&plan, l, out);
+        frame f(&plan, l, number, out);
+        f.covered = screens;
         f.retained = o->hook ? &retained : NULL;
-        f.hits = &hits;
+        f.hits = anew ? NULL : &hits;
         st = run_on_devices(dev, ndev, f, list, nbundle, why_host, counts, times, e);
     }
     counts->fallback = {"bundles",

@@ -124,13 +124,17 @@ struct segmentation {
 /* Options of the call. */
 struct settings {
     double tolerance, psf_error, regularize;
-    double reject; /* 0, or errors above the model from which on pixels are hits */
+    double reject;      /* 0, or errors above the model from which on pixels are hits */
+    int light_wanted;   /* whether this call makes the light of the model's variance */
+    int model_variance; /* whether weights are made anew, from the light of a model and the read noise */
 };
 
 /* Pixels. */
 struct ccd {
     long ccd_nx, ccd_ny;
     const float *weight, *data; /* [ccd_ny][ccd_nx] */
+    const float *readnoise;     /* the same, */
+    long long *light;           /* and light of smoothed spectra, in LIGHT_UNITs; NULL: the variance stays */
 };
 
 /* PSF at the bins, as in the plan; shared by frames of a layout. */

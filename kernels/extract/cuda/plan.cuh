@@ -12,12 +12,6 @@
 namespace
 {
 
-/* Whether a device looks for hits; where it is not, and there is something to be done, the CPU does it. */
-bool searches(const spx_extract_options *o)
-{
-    return o->reject > 0.0 && o->variance == SPX_VARIANCE_DATA;
-}
-
 /* Geometry that all bundles of the call share: the union of theirs. */
 void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k)
 {
@@ -41,7 +35,8 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
     k.tolerance = p->tolerance;
     k.psf_error = job->psf_error;
     k.regularize = job->o->regularize;
-    k.reject = searches(job->o) ? job->o->reject : 0.0;
+    k.reject = job->o->reject;
+    k.model_variance = job->o->variance == SPX_VARIANCE_MODEL;
     k.half = job->o->wave_step > p->nbin ? (int)p->nbin : (int)(job->o->wave_step + 2 * p->pad);
     for (int df = 0; df <= REACH; df++) {
         k.lo[df] = INT_MAX;
@@ -118,7 +113,7 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     all = few > all ? few : all;
     *least = m.used + few * sizeof(double) + 16384;
     *best = m.used + all * sizeof(double) + 16384;
-    if (w.reject > 0.0) {
+    if (w.reject > 0.0 || w.model_variance) {
         search v;
         lay_out_search(before, w, v);
         *least = std::max(*least, before.used + 16384);

@@ -1,5 +1,6 @@
 /* Provides the search for cosmic-ray hits (trace/reject.c, whose steps and thresholds these are; which pixel is a hit
- * is decided by the same functions, trace/reject_math.h).
+ * is decided by the same functions, trace/reject_math.h), and the light that the variance of a model is made of
+ * (trace/smooth.c).
  *
  * All bundles of a piece take part in a round until they find nothing new; the host sees how many pixels each has
  * found. Windows of pixels stand one after another, BEYOND rows beyond the CCD included, as excesses need neighbours.
@@ -17,6 +18,7 @@
 #include "extract/cuda/cg.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/normal.cuh"
+#include "extract/cuda/weights.cuh"
 
 extern "C" {
 #include "extract/end_math.h"
@@ -40,6 +42,8 @@ enum {
     MOST_RUN_STEPS = 100
 };
 
+const double MOST_LIGHT = 1e9; /* of a pixel, electrons */
+
 /* Of a run: its bins first .. last - 1, worked on from begin to end - 1; `number` of the parts of run `run`, which
  * begin in the scratch memory at row `scratch`. */
 struct run_part {
@@ -54,6 +58,7 @@ struct search {
     int scratch_rows;          /* of a bundle */
     double *model;
     float *data, *ivar, *free;        /* ivar: with nothing rejected; free: 1 - leverage */
+    float *most_ivar, *readnoise;     /* 1/variance, or more; NULL: the variance is 1/ivar */
     unsigned char *flag;              /* SPX_REJECT_... */
     unsigned char *dirty;             /* [nbundle][high] rows with another model, or others rejected, and around */
     int *row_begin, *row_end;         /* [high][lanes] bins that touch a row: first, and one past the last */
@@ -117,6 +122,8 @@ void lay_out_search(arena &m, params &k, search &v)
     v.ivar = m.take<float>(nb * v.npixel);
     v.free = m.take<float>(nb * v.npixel);
     v.list = (unsigned *)v.free;
+    v.most_ivar = k.model_variance ? m.take<float>(nb * v.npixel) : v.ivar;
+    v.readnoise = k.model_variance ? m.take<float>(nb * v.npixel) : NULL;
     v.flag = m.take<unsigned char>(nb * v.npixel);
     v.dirty = m.take<unsigned char>(nb * v.high);
     v.row_begin = m.take<int>(v.high * lanes);
@@ -159,7 +166,8 @@ void lay_out_search(arena &m, params &k, search &v)
 __device__ spx_reject_window window_of(const params &k, const search &v, int b)
 {
     const size_t at = b * v.npixel;
-    return {(size_t)k.wide, k.reject, v.data + at, v.ivar + at, NULL, v.free + at, v.model + at, v.flag + at};
+    return {(size_t)k.wide, k.reject,     v.data + at, v.most_ivar + at, v.readnoise ? v.readnoise + at : NULL,
+            v.free + at,    v.model + at, v.flag + at};
 }
 
 /* Pixels and weights of the windows; nothing is known of them. Thread (pixel, bundle). */
@@ -177,6 +185,8 @@ __global__ void windows_kernel(params k, search v)
     v.data[at] = weight > 0.0f ? k.data[y * k.ccd_nx + x] : 0.0f;
     v.model[at] = 0.0;
     v.flag[at] = 0;
+    if (v.readnoise)
+        v.readnoise[at] = in ? k.readnoise[y * k.ccd_nx + x] : 1.0f;
 }
 
 /* What the bins of a trace that cover a row have there. */
@@ -479,6 +489,72 @@ __global__ void keep_kernel(params k, search v)
     v.first[i] = v.diagonal[i] = k.mat[i / k.lanes * k.nelem * k.lanes + i % k.lanes];
     v.whole[i] = k.seen[i];
     v.tied[i] = 0;
+}
+
+/* Spectra that are smoothed where they have no lines, as spx_trace_smooth_light() has them, into `step`: the median of
+ * the bins around, or, with `lines`, the flux itself where it is more than 4 errors away from that. One thread a bin.
+ */
+__global__ void smooth_kernel(params k, search v, bool lines)
+{
+    enum { HALF = SPX_TRACE_SMOOTH_HALF };
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes;
+    const auto known = [&](int at) {
+        const size_t j = (size_t)at * k.lanes + column;
+        return at >= 0 && at < k.n && k.state[j] == SPX_TRACE_SPOT && k.w[j] > 0.0;
+    };
+    if (!v.active[column / k.nl] || k.fibre[column] < 0) {
+        v.step[i] = 0.0;
+        return;
+    }
+    double flux[2 * HALF + 1], upper = 0.0, lower = 0.0;
+    int count = 0;
+#pragma unroll
+    for (int j = 0; j <= 2 * HALF; j++) {
+        const bool there = known(bin + j - HALF);
+        flux[j] = there ? k.x[(size_t)(bin + j - HALF) * k.lanes + column] : INFINITY;
+        count += there;
+    }
+#pragma unroll
+    for (int j = 0; j <= 2 * HALF; j++) { /* its rank; of equal ones the first comes first */
+        int rank = 0;
+#pragma unroll
+        for (int l = 0; l <= 2 * HALF; l++)
+            rank += l < j ? flux[l] <= flux[j] : l > j ? flux[l] < flux[j] : 0;
+        upper = rank == count / 2 && count > 0 ? flux[j] : upper;
+        lower = rank == count / 2 - 1 ? flux[j] : lower;
+    }
+    const double middle = count == 0 ? 0.0 : count % 2 != 0 ? upper : lower + (upper - lower) / 2.0;
+    const double own = k.x[i], off = own - middle;
+    const double variance = v.inverse[((size_t)bin * (k.m + 1)) * k.lanes + column];
+    v.step[i] =
+        lines && known(bin) && off * off > SPX_TRACE_SMOOTH_LINE * SPX_TRACE_SMOOTH_LINE * variance ? own : middle;
+}
+
+/* 1/variance of the pixels, or more, from the light of smoothed spectra, which is no model. Thread (pixel, bundle). */
+__global__ void most_kernel(params k, search v)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, at = blockIdx.y * v.npixel + i;
+    if (i >= v.npixel)
+        return;
+    v.most_ivar[at] =
+        v.ivar[at] > 0.0f ? (float)(1.0 / spx_model_variance((double)v.readnoise[at], v.model[at])) : 0.0f;
+    v.model[at] = 0.0;
+}
+
+/* Adds the light of the windows to that of the frame. Thread (pixel, bundle). */
+__global__ void light_kernel(params k, search v)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int b = blockIdx.y;
+    const long y = (long)(i / k.wide) - BEYOND, x = (long)(i % k.wide) + k.x0[b];
+    if (i >= v.npixel || !v.active[b] || y < k.y0[b] || y >= k.y1[b] || x < 0 || x >= k.ccd_nx)
+        return;
+    const double light = fmin(fmax(v.model[b * v.npixel + i], -MOST_LIGHT), MOST_LIGHT);
+    if (light != 0.0)
+        atomicAdd((unsigned long long *)k.light + y * k.ccd_nx + x, (unsigned long long)llrint(light / LIGHT_UNIT));
 }
 
 /* All of the flux is to be in the model. One thread a bin. */
@@ -1002,12 +1078,11 @@ class hit_search
         keep_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k, v);
         spx::check(cudaGetLastError(), "launch");
     }
-    /* takes_part[nbundle]: bundles that have a solution. */
-    void run(const std::vector<char> &takes_part)
+    /* Finds the hits. */
+    void run()
     {
-        std::vector<char> now = takes_part;
-        searched_ = takes_part;
-        begin(now);
+        std::vector<char> now = searched_;
+        begin_search();
         converge(now);
         now = left();
         for (int chance = 0; chance < SPX_REJECT_CHANCES && some(now); chance++) {
@@ -1022,7 +1097,15 @@ class hit_search
                 now[b] = now[b] && searched_[b];
         }
         now = left();
-        if (some(now)) { /* the flux is not needed any more */
+        if (k_.model_variance) { /* the flux is needed without the last ones, too */
+            for (const int what : {FIND_SPILLED, FIND_OUTSIDE}) {
+                put_active(now);
+                find(what, now);
+                if (some(now))
+                    change(what == FIND_OUTSIDE, now);
+                now = left();
+            }
+        } else if (some(now)) { /* the flux is not needed any more */
             put_active(now);
             find(FIND_SPILLED, now, false);
             zero(s_, v_.touched, v_.touched_bytes);
@@ -1031,6 +1114,39 @@ class hit_search
             apply(true);
             renew_touched();
         }
+    }
+    /* Makes light of the variance of bundles with a solution. solved[nbundle]: that the search has still a solution of.
+     */
+    void add_light(std::vector<char> &solved)
+    {
+        for (int b = 0; b < nb_; b++) {
+            solved[b] = solved[b] && searched_[b];
+            changed_[b] = changed_[b] && searched_[b];
+        }
+        put_active(solved);
+        invert();
+        smooth(true);
+        light_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
+        spx::check(cudaGetLastError(), "launch");
+    }
+    /* Before everything else: bundles that have a solution. */
+    void begin(const std::vector<char> &solved)
+    {
+        searched_ = solved;
+        params rows = k_;
+        rows.tile_rows = 1;
+        rows.ntile = v_.high;
+        rows.tile_begin = v_.row_begin;
+        rows.tile_end = v_.row_end;
+        put_active(solved);
+        find_tiles(rows, BEYOND, s_);
+        rows.tile_rows = k_.tile_rows;
+        rows.ntile = window_tiles(k_, v_);
+        rows.tile_begin = v_.tile_begin;
+        rows.tile_end = v_.tile_end;
+        find_tiles(rows, BEYOND, s_);
+        windows_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
+        spx::check(cudaGetLastError(), "launch");
     }
     /* What was found: pixels, and [n][lanes] bins that are COSMIC into `cosmic`, page-locked. */
     void collect(found_hits *found, unsigned char *cosmic)
@@ -1100,30 +1216,34 @@ class hit_search
         wait();
     }
 
-    void begin(const std::vector<char> &now)
+    void begin_search()
     {
-        params rows = k_;
-        rows.tile_rows = 1;
-        rows.ntile = v_.high;
-        rows.tile_begin = v_.row_begin;
-        rows.tile_end = v_.row_end;
-        put_active(now);
-        find_tiles(rows, BEYOND, s_);
-        rows.tile_rows = k_.tile_rows;
-        rows.ntile = window_tiles(k_, v_);
-        rows.tile_begin = v_.tile_begin;
-        rows.tile_end = v_.tile_end;
-        find_tiles(rows, BEYOND, s_);
-        windows_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
-        const dim3 segments(blocks(k_.lanes, WARP), k_.nseg);
-        BY_BAND(k_.m, inverse_kernel, <<<segments, WARP, stream_bytes(k_.m, k_.m + 1), s_->stream>>>(k_, v_))
+        invert();
         for (int beside = 0; beside <= k_.reach; beside++)
             BY_BAND(k_.m, leverage_kernel, <<<trace_rows(), trace_threads(), 0, s_->stream>>>(k_, v_, beside))
         free_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
+        if (v_.readnoise) { /* noise of the model must not make the variance small */
+            smooth(false);
+            most_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
+        }
         all_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_);
         spx::check(cudaMemsetAsync(v_.dirty, 1, (size_t)nb_ * v_.high, s_->stream), "device memory");
         render();
         spx::check(cudaGetLastError(), "launch");
+    }
+    /* The band of the inverse from the factors. */
+    void invert()
+    {
+        const dim3 segments(blocks(k_.lanes, WARP), k_.nseg);
+        BY_BAND(k_.m, inverse_kernel, <<<segments, WARP, stream_bytes(k_.m, k_.m + 1), s_->stream>>>(k_, v_))
+    }
+    /* Light of smoothed spectra into the model. */
+    void smooth(bool lines)
+    {
+        smooth_kernel<<<bins_, 128, 0, s_->stream>>>(k_, v_, lines);
+        zero(s_, v_.model, sizeof(double) * (size_t)nb_ * v_.npixel);
+        spx::check(cudaMemsetAsync(v_.dirty, 1, (size_t)nb_ * v_.high, s_->stream), "device memory");
+        render();
     }
     /* A thread a column of a spot. */
     dim3 trace_threads() const

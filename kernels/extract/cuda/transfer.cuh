@@ -48,6 +48,8 @@ struct call {
     const device_frame *retained; /* NULL, or where the frame is until a hook has seen it */
     found_hits *found;            /* NULL, or [nbundle] for what a search finds, which is all that is done */
     uint32_t *mask;               /* of the frame, for a search */
+    bool there;                   /* the image is, with weights: nothing is sent */
+    bool covered;                 /* that the spectra see enough of it is known */
     const unsigned *hits;         /* on the device: pixels without weight, */
     size_t nhit;                  /* and their number */
     int *why_host;
@@ -97,8 +99,8 @@ class sender
   public:
     sender(call &job, const unsigned *mask, unsigned long long *counted)
         : job_(job), image_(*job.p->job->image), mask_(mask), counted_(counted),
-          direct_(spx_mem_pagelocked(image_.ivar) && spx_mem_pagelocked(image_.data) &&
-                  (!image_.mask || spx_mem_pagelocked(image_.mask)))
+          direct_(job.there || (spx_mem_pagelocked(image_.ivar) && spx_mem_pagelocked(image_.data) &&
+                                (!image_.mask || spx_mem_pagelocked(image_.mask))))
     {
         for (int i = 0; i < STRIPS; i++) {
             job.sent[i] = sent_[i].get_future().share();
@@ -115,7 +117,7 @@ class sender
     {
         spx_status st = whether([&]() { cleared(); }, e);
         for (int i = 0; i < STRIPS; i++) {
-            if (st == SPX_OK)
+            if (st == SPX_OK && !job_.there)
                 st = whether([&]() { direct_ ? fetched(i) : posted(i); }, e);
             st = one_less(i, st, e);
         }
@@ -141,9 +143,11 @@ class sender
         });
     }
 
-    void cleared()
+    void cleared() /* bad and masked pixels of an image that is there are counted */
     {
-        spx::check(cudaMemsetAsync(counted_, 0, PIXEL_COUNTS * sizeof *counted_, job_.c->upload), "device memory");
+        const int first = job_.there ? (int)PIXELS_SEEN : 0;
+        spx::check(cudaMemsetAsync(counted_ + first, 0, (PIXEL_COUNTS - first) * sizeof *counted_, job_.c->upload),
+                   "device memory");
     }
 
     void fetched(int which)
@@ -245,7 +249,8 @@ class sender
     void strip_weights(int which)
     {
         const strip &part = job_.strips[which];
-        pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload);
+        if (!job_.there)
+            pixel_weights(job_.k, direct_ ? mask_ : NULL, part.x0, part.x1, counted_, job_.c->upload);
         leave_out_pixels(job_.k, job_.hits, job_.nhit, part.x0, part.x1, job_.c->upload);
         spx::check(cudaEventRecord(job_.c->strip_there[which], job_.c->upload), "event");
     }

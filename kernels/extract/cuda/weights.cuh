@@ -5,6 +5,10 @@
 
 #include "extract/cuda/spots.cuh"
 
+extern "C" {
+#include "extract/trace/reject_math.h"
+}
+
 namespace
 {
 
@@ -32,6 +36,11 @@ __global__ void weights_kernel(params k, const unsigned *mask, size_t x0, size_t
         bad += is_bad;
         masked += is_masked && !is_bad;
         ivar[i] = is_bad || is_masked ? 0.0f : v;
+        if (k.readnoise && ivar[i] > 0.0f &&
+            !((double)k.readnoise[i] >= SPX_LEAST_READNOISE && isfinite(k.readnoise[i]))) {
+            ivar[i] = -0.0f; /* not used, but no reason to refuse the image: see coverage_kernel() */
+            bad++;
+        }
     }
     count_up(&count[PIXELS_BAD], bad);
     count_up(&count[PIXELS_MASKED], masked);
@@ -51,7 +60,8 @@ __global__ void coverage_kernel(params k, int first, unsigned long long *count)
             for (long column = (long)x - 1; column <= (long)x + 1; column++)
                 if (column >= 0 && column < k.ccd_nx) {
                     seen++;
-                    blind += !(k.weight[(size_t)y * k.ccd_nx + column] > 0.0f);
+                    const float weight = k.weight[(size_t)y * k.ccd_nx + column];
+                    blind += !(weight > 0.0f) && !signbit(weight);
                 }
     }
     count_up(&count[PIXELS_SEEN], seen);
@@ -84,6 +94,19 @@ void leave_out_pixels(const params &k, const unsigned *pixels, size_t n, size_t 
     if (n > 0)
         left_out_kernel<<<blocks(n, 128), 128, 0, stream>>>(k, pixels, n, x0, x1);
     spx::check(cudaGetLastError(), "launch");
+}
+
+/* Light in these is added up in whole numbers, so that the order does not matter. */
+#define LIGHT_UNIT (1.0 / (1 << 30))
+
+/* Weights from the model, of pixels that have one: in the place of theirs. Thread (pixel). */
+__global__ void model_weights_kernel(params k, float *weight)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < (size_t)k.ccd_nx * k.ccd_ny)
+        weight[i] = weight[i] > 0.0f
+                        ? (float)(1.0 / spx_model_variance((double)k.readnoise[i], (double)k.light[i] * LIGHT_UNIT))
+                        : 0.0f;
 }
 
 /* After all pixels. */

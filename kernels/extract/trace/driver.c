@@ -483,7 +483,7 @@ static spx_status extract_all(spx_extract_job *job, spx_frame *out, spx_extract_
     counts->npatch = o->nspec;
     counts->fallback = (spx_fallback){.unit = "bundles", .total = nbundle};
     if (st == SPX_OK && chosen)
-        st = spx_trace_screen_bundles(&plan, nbundle, bundles, NULL, job, 1, chosen, out, counts, e);
+        st = spx_trace_screen_bundles(&plan, nbundle, bundles, NULL, NULL, job, 1, chosen, out, counts, e);
     if (st == SPX_OK)
         st = spx_trace_solve_bundles(&plan, nbundle, bundles, chosen, out, counts, e);
     for (size_t i = 0; bundles && i < nbundle; i++)

@@ -104,16 +104,21 @@ static void need_readnoise(spx_extract_job *job, spx_extract_counts *counts)
         }
 }
 
+spx_status spx_trace_no_readnoise(spx_err *e)
+{
+    return spx_fail_remedy(e, SPX_EINPUT, "give {variance} data",
+                           "/image/readnoise: is not there: the variance of the model needs it");
+}
+
 spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
-                                    const int *only, spx_extract_job *job, int finish, int *chosen, spx_frame *out,
-                                    spx_extract_counts *counts, spx_err *e)
+                                    const int *only, const double *light, spx_extract_job *job, int finish, int *chosen,
+                                    spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(job->o), anew = job->o->variance == SPX_VARIANCE_MODEL;
     const size_t npix = job->image->ny * job->image->nx;
     screen s = {.p = p, .job = job};
     if (anew && job->image->readnoise == NULL)
-        return spx_fail_remedy(e, SPX_EINPUT, "give {variance} data",
-                               "/image/readnoise: is not there: the variance of the model needs it");
+        return spx_trace_no_readnoise(e);
     if (anew)
         need_readnoise(job, counts);
     spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
@@ -124,21 +129,23 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
                         ? SPX_OK
                         : SPX_EIO;
     int failed = 0;
+    if (st == SPX_OK && anew && light)
+        memcpy(s.light, light, npix * sizeof *s.light);
     if (st == SPX_OK) {
 #pragma omp parallel for ordered schedule(dynamic) num_threads(nthreads) reduction(| : failed)
         for (size_t i = 0; i < nbundle; i++) {
             spx_trace_workspace *r = &workspaces[omp_get_thread_num()];
             spx_trace_bundle b;
             spx_trace_hits hits = {0};
-            double *light = NULL;
+            double *own = NULL;
             const int here = only == NULL || only[i] != 0;
             const float *noise = here && anew && job->o->reject > 0.0 ? load_readnoise(p, &list[i], r, NULL) : NULL;
             failed |= here && anew && job->o->reject > 0.0 && !noise;
-            failed |= here && spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, &hits, &light, &chosen[i], out,
+            failed |= here && spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, &hits, &own, &chosen[i], out,
                                                       &tallies[i], NULL) != SPX_OK;
 #pragma omp ordered
             if (here)
-                join(&s, &b, &hits, light);
+                join(&s, &b, &hits, own);
         }
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);

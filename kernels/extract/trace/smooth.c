@@ -6,9 +6,7 @@
 #include "extract/trace/trace.h"
 #include "num/stat.h"
 
-/* Bins on each side that a median is taken over, and errors of the flux within which a bin is no line. */
-enum { HALF = 15 };
-#define LINE 4.0
+enum { HALF = SPX_TRACE_SMOOTH_HALF };
 
 /* Median of the bins around k with information; 0 where there are none. */
 static double median_around(const double *flux, const unsigned char *known, size_t n, size_t k)
@@ -43,7 +41,8 @@ spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kerne
         }
         for (size_t k = 0; k < n; k++) {
             const double middle = median_around(flux, known, n, k), off = flux[k] - middle;
-            const int line = lines && known[k] && off * off > LINE * LINE * variance[k * nl + f];
+            const int line =
+                lines && known[k] && off * off > SPX_TRACE_SMOOTH_LINE * SPX_TRACE_SMOOTH_LINE * variance[k * nl + f];
             smooth[k * nl + f] = line ? flux[k] : middle;
         }
     }

@@ -265,6 +265,11 @@ typedef struct {
 spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
                             spx_trace_workspace *r, const float *readnoise, spx_trace_hits *out, spx_err *e);
 
+/* Bins on each side that the median of a smoothed spectrum is taken over, and errors of the flux within which a bin is
+ * no line. */
+enum { SPX_TRACE_SMOOTH_HALF = 15 };
+#define SPX_TRACE_SMOOTH_LINE 4.0
+
 /* A f of a bundle with a solution, into the window light[wny][wnx]: f is the median of 31 bins or, with `lines`, its
  * own value where that is more than 4 errors away from it. The noise of the pixels is in it to a small part only. */
 spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kernels *kernels, const spx_trace_bundle *b,
@@ -280,10 +285,14 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
  * anew, as the job's options say. job->weight, hit pixels and cosmic bins of *out, and counts of them are changed.
  * chosen[nbundle]: 1 for bundles to be extracted with these weights; 0: nothing has changed, and the rows of *out have
  * the bundle's spectra already
- * (`finish`), with the bits of spx_trace_solve_bundles(). The result does not depend on the number of threads. */
+ * (`finish`), with the bits of spx_trace_solve_bundles(). light: [ny][nx] of the bundles that are not, or NULL. The
+ * result does not depend on the number of threads. */
 spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list,
-                                    const int *only, spx_extract_job *job, int finish, int *chosen, spx_frame *out,
-                                    spx_extract_counts *counts, spx_err *e);
+                                    const int *only, const double *light, spx_extract_job *job, int finish, int *chosen,
+                                    spx_frame *out, spx_extract_counts *counts, spx_err *e);
+
+/* SPX_EINPUT: the variance of a model needs the read noise. */
+spx_status spx_trace_no_readnoise(spx_err *e);
 
 /* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
  * the same time. */
