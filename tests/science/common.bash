@@ -26,3 +26,12 @@ robust() {
         for (i = 1; i <= NR; i++) print x[i] - m < 0 ? m - x[i] : x[i] - m, m }' | sort -g |
         awk '{ d[NR] = $1; m = $2 } END { print m, 1.4826 * (d[int((NR + 1) / 2)] + d[int(NR / 2) + 1]) / 2, NR }'
 }
+
+# tell_pulls LABEL: of lines "value error truth" on standard input, says median and 1.4826 MAD of (value - truth) / error,
+# with their statistical errors, and the number. Leaves them in `pulls`: median, its error, MAD, its error, number.
+tell_pulls() {
+    awk '$2 > 0 { print ($1 - $3) / $2 }' | robust |
+        awk '{ n = sqrt($3); print $1, 1.2533 * $2 / n, $2, 1.1664 * $2 / n, $3 }' >pulls
+    awk -v label="$1" '{ printf "%s: (fit - truth) / error: median %+.2f +- %.2f, 1.4826 MAD %.2f +- %.2f, %d stars\n",
+        label, $1, $2, $3, $4, $5 }' pulls >&3
+}

@@ -55,10 +55,9 @@ share() {
     # velocities and the logarithm of the light ratio, where it tells which star is the brighter one
     paste -d' ' <(column DOUBLE,VRAD1,VRAD1_ERR,VRAD2,VRAD2_ERR,FLUX_RATIO,FLUX_RATIO_ERR rv.h5) \
         <(column VRAD,VRAD2,RATIO rv.h5 /fibermap) |
-        awk '$1 && $10 < 0.85 { print ($2 - $8) / $3, ($4 - $9) / $5, log($6 / $10) * $6 / $7 }' >pulls
-    for k in 1:VRAD1 2:VRAD2 3:FLUX_RATIO; do
-        cut -d' ' -f "${k%:*}" pulls | robust >"${k#*:}"
-        echo "${k#*:}: (fit - truth) / error, median, 1.4826 MAD, pairs: $(cat "${k#*:}")" >&3
-        awk '{ e = 1.25 * $2 / sqrt($3); if ($1 * $1 > (0.2 + 3 * e)^2 || ($2 - 1)^2 > (0.1 + 3 * e)^2) exit 1 }' "${k#*:}"
+        awk '$1 && $10 < 0.85 { print $2, $3, $8, $4, $5, $9, log($6), $7 / $6, log($10) }' >found
+    for k in 1:VRAD1 4:VRAD2 7:ln_FLUX_RATIO; do
+        cut -d' ' -f "${k%:*}-$((${k%:*} + 2))" found | tell_pulls "pairs, ${k#*:}"
+        awk '{ exit !($1 * $1 < (0.2 + 3 * $2)^2 && ($3 - 1)^2 < (0.1 + 3 * $4)^2) }' pulls
     done
 }
