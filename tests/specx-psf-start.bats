@@ -50,7 +50,8 @@ farthest() {
     h5dump -d /psf/status psf.h5 | grep -q '(0): 4, 4, 4, 4, 4, 4, 4, 4, 4, 4'
     # without the pattern, and without the lines of lamps that were off, whose flux is free; falling wavelengths are no solution
     specx-psf -q --flat "$d/flat.h5" "${cold[@]}" --bundle-size 10 --lamps Ne,Kr -o same.h5 "$d/arc.h5"
-    farthest psf.h5 same.h5 | awk '!($1 < 0.01) { print; exit 1 }'
+    # spots lie within 0.001 pixel, traces not: chi squared hardly tells a place from GH-1-0 and GH-0-1
+    farthest psf.h5 same.h5 | awk '!($1 < 0.03) { print; exit 1 }'
     fails_with 3 '*no identification: of * peaks at most * are listed lines*' \
         specx-psf --flat "$d/flat.h5" --centre 6190 --dispersion -0.55 -o no.h5 "$d/arc.h5"
 }

@@ -16,15 +16,18 @@ const spx_pf_kernels *spx_pf_kernels_find(void)
     return k != NULL ? k : spx_pf_kernels_base();
 }
 
-/* Terms of traces, parameters of the shape (-1: all), and what ends a pass: relative fall of chi squared. */
+/* Terms of traces, parameters of the shape (-1: all), what ends a pass: relative fall of chi squared, and a larger one
+ * (chord) below which a step leaves the matrix nearly as it was: the next step has only a new gradient (chord method).
+ * The last passes have directions that chi squared hardly tells, such as a place and GH-1-0, and need the better
+ * matrix. */
 static const struct {
     int terms, active, gauge, clip;
-    double epsilon, stop;
-} passes[] = {{3, 0, 0, 0, 0.2, 0.1},      /* place */
-              {-1, 2, 0, 0, 0.05, 0.02},   /* width */
-              {-1, -1, 0, 0, 0.02, 1e-3},  /* all */
-              {-1, -1, 1, 1, 0.003, 1e-4}, /* clip */
-              {-1, -1, 1, 1, 0, 1e-5}};    /* final */
+    double epsilon, stop, chord;
+} passes[] = {{3, 0, 0, 0, 0.2, 0.1, 0.3},       /* place */
+              {-1, 2, 0, 0, 0.05, 0.02, 0.3},    /* width */
+              {-1, -1, 0, 0, 0.02, 1e-3, 0.3},   /* all */
+              {-1, -1, 1, 1, 0.003, 1e-4, 0.02}, /* clip */
+              {-1, -1, 1, 1, 0, 1e-5, 0.02}};    /* final */
 
 enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 
@@ -35,9 +38,6 @@ enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define UNCONVERGED 1e-3
 /* Relative fall of chi squared below which the background stays until the next pass. */
 #define STILL 1e-3
-/* A step that lowers chi squared by less than this part leaves the matrix nearly as it was: the next step has only a
- * new gradient (chord method). */
-#define CHORD 0.02
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -212,7 +212,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         ok = lit && !failed;
     }
     while (st == SPX_OK && ok && run->niter < most) {
-        const int chord = fall < CHORD;
+        const int chord = fall < passes[pass].chord;
         st = step(b, s, chord, passes[pass].stop, &damping, &fall, &gain, &ok, e);
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
