@@ -52,7 +52,7 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Frames that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
+# Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and five are half the petals of an arm; processors have nothing from it.
 BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),5,1)
 # Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
@@ -219,12 +219,12 @@ cframe-make = specx-flux $(COMMON) $(device) $(FLUX) --fit $(OUT)/standards-$(pe
 $(OUT)/cframe-%: $$(cframe-from)
 	$(cframe-make)
 
-# ---- many frames by one process ----
+# ---- products that are made together ----
 
-# Products that are absent, of one kind, are made in batches of those whose programs have the same options: one rule makes
-# several products, each of which has its own inputs and its own command (night/job.sh). What is there and has become too old is
-# made alone, so that nothing else looks as if it were new.
-ifneq ($(BATCH),1)
+# Products that are absent, of one kind, are made in batches of those whose programs have the same options, and traces with the
+# spectra of the exposure, whose image is converted once. One rule makes several products, each of which has its own inputs and
+# its own command (night/job.sh). What is there and has become too old is made alone, so that nothing else looks as if it
+# were new.
 define newline
 
 
@@ -232,23 +232,31 @@ endef
 behind      := $(shell echo $$(($(BATCH) + 1)))
 present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
-absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present),$(if $(PART),$(filter $(ONLY),$2),$2)))
+absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
+# batch KINDS STEMS
+made-of      = $(foreach k,$1,$(2:%=$(OUT)/$k-%.h5))
 define batch
-$(foreach s,$2,$(OUT)/$1-$s.h5 $(OUT)/$1-$s.h5.failed) &: $(sort $(foreach stem,$2,$($1-from)))
-	$$(foreach stem,$2,$$(foreach o,$(OUT)/$1-$$(stem).h5,$$(newline)# $$o: $$($1-from)$$(newline)$$($1-make)))
+$(foreach p,$(made-of),$p $p.failed) &: $(sort $(filter-out $(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from)))))
+	$$(foreach k,$1,$$(foreach stem,$2,$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
 endef
-in-batches   = $(if $(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2)))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2)))
-# batches KIND CAMERAS EXPOSURES
-batches      = $(call in-batches,$1,$(call absent,$1,$(foreach e,$3,$(foreach c,$2,$(OUT)/$1-$c-$e.h5))))
+in-batches   = $(if $2,$(if $(word 2,$1)$(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2))))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2)))
+# stems CAMERAS EXPOSURES, one exposure after another
+stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
-# By arm, one exposure after another; the flat is a camera's, the standard stars are a petal's.
+# By arm; the flat is a camera's, the standard stars are a petal's.
 of-arm       = $(filter $1%,$(CAMERAS))
 of-petal     = $(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS)))
-$(foreach a,$(ARMS),$(call batches,frame,$(call of-arm,$a),$(FLATS)))
-$(foreach a,$(ARMS),$(call batches,psf,$(call of-arm,$a),$(SCIENCE)))
-$(foreach a,$(ARMS),$(call batches,frame,$(call of-arm,$a),$(SCIENCE)))
-$(foreach c,$(CAMERAS),$(call batches,sframe,$c,$(SCIENCE)))
-$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call of-petal,$p),$e)))
+batches      = $(call in-batches,$1,$(call absent,$1,$2))
+traces      := $(foreach a,$(ARMS),$(call absent,psf,$(call stems,$(call of-arm,$a),$(SCIENCE))))
+frames      := $(foreach a,$(ARMS),$(call absent,frame,$(call stems,$(call of-arm,$a),$(SCIENCE))))
+both        := $(filter $(traces),$(frames))
+$(foreach a,$(ARMS),$(call in-batches,psf frame,$(filter $a%,$(both))))
+ifneq ($(BATCH),1)
+$(foreach a,$(ARMS),$(call in-batches,psf,$(filter $a%,$(filter-out $(both),$(traces)))))
+$(foreach a,$(ARMS),$(call in-batches,frame,$(filter $a%,$(filter-out $(both),$(frames)))))
+$(foreach a,$(ARMS),$(call batches,frame,$(call stems,$(call of-arm,$a),$(FLATS))))
+$(foreach c,$(CAMERAS),$(call batches,sframe,$(call stems,$c,$(SCIENCE))))
+$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call stems,$(call of-petal,$p),$e))))
 endif
 
 # ---- products of a petal ----

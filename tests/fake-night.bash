@@ -18,7 +18,10 @@ for ((i = 1; i <= $#; i++)); do
     out/*) [ -e "${!i}" ] || [ "${0##*/}" = h5merge ] || inputs+=("${!i}") ;;
     esac
 done
-[ "$output" ] || exec echo
+if [ ! "$output" ]; then
+    echo "$*" >>converted
+    exec echo
+fi
 case $output in
 @*) mapfile -t outputs <"${output#@}" ;;
 *) outputs=("$output") ;;

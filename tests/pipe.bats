@@ -45,6 +45,17 @@ readers=(
     h5check file.h5 redirected.h5 piped.h5
 }
 
+@test "a file that was removed while it is open is read as a pipe is" {
+    local d=$BATS_FILE_TMPDIR/data
+    cp "$d/frame-r0.h5" f.h5
+    exec 7<f.h5
+    rm f.h5
+    specx-sky -q --reproducible -o removed.h5 - <&7
+    exec 7<&-
+    specx-sky -q --reproducible -o removed-not.h5 - <"$d/frame-r0.h5"
+    h5diff removed.h5 removed-not.h5 /frame
+}
+
 @test "standard output is the default in a pipe, and a file when asked for" {
     local d=$BATS_FILE_TMPDIR/data
     h5merge -q --reproducible "$d/frame-b0.h5" | cat >a.h5

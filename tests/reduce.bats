@@ -13,6 +13,9 @@ load fake-night
     [ "$(grep ^coadd- made | xargs)" = 'coadd-50.h5 coadd-51.h5' ]
     [ "$(grep ^spectra- made | xargs)" = "$(echo spectra-{3,4}-00{08,09,10,11}.h5)" ]
     [ "$(uniq -d made)" = '' ]
+    # traces and spectra of an exposure share its image
+    [ "$(grep -c 'in/r3_n1_0009.img' converted)" -eq 1 ]
+    [ "$(sort converted | uniq -d)" = '' ]
     quick GROUP=exposure >log
     [ "$(made_by | grep ^rv- | xargs)" = 'rv-0008.h5 rv-0009.h5 rv-0010.h5 rv-0011.h5 rv-50.h5 rv-51.h5' ]
     # an exposure more, and a flat that changed

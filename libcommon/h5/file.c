@@ -362,7 +362,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give a file", "is a directory");
     } else {
         unsigned char head[HEADLEN] = {0};
-        const int regular = S_ISREG(sb.st_mode) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
+        /* HDF5 follows links to a name, which a file that was removed does not have */
+        const int regular = S_ISREG(sb.st_mode) && sb.st_nlink > 0 && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
         int more = 0;

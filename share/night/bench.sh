@@ -36,34 +36,46 @@ if [ "$(cat night/size 2>/dev/null)" != "$size" ]; then
 fi
 TIMEFORMAT='%R %U %S'
 
-# Programs and jobs that note their times: PRODUCT PROGRAM WALL USER SYSTEM a line in $TIMES.
+# Programs and jobs that note their times: JOB PRODUCT PROGRAM WALL USER SYSTEM a line in $TIMES; the bytes of a product are
+# JOB PRODUCT read|written BYTES.
 mkdir -p bin
 for program in fits2h5 specx-shift specx-extract specx-flat specx-sky specx-flux h5merge rvs-fit h52fits specplot h5table; do
     real=$(command -v "$program")
     cat >bin/$program <<END
 #!/usr/bin/env bash
-TIMEFORMAT="\$PRODUCT $program %R %U %S"
+TIMEFORMAT="\$JOB \${product##*/} $program %R %U %S"
 { time $real "\$@" 2>&7; } 7>&2 2>>"\$TIMES"
 END
 done
 cat >bin/job <<END
 #!/usr/bin/env bash
-product=\${1%.failed}
-export PRODUCT=\${product##*/}
-case \$product in
+first=\${1%.failed}
+case \$first in
 *.h5 | *.fits | *.html) ;;
 *) exec $here/job.sh "\$@" ;;
 esac
-# what is read: files on the command line, but for the product
-bytes=0
+export JOB=\$\$
+TIMEFORMAT="\$JOB \${first##*/} job %R %U %S"
+{ time $here/job.sh "\$@" 2>&7; } 7>&2 2>>"\$TIMES" || exit
+# what is read: files on the command line, but for the product; one job may have several (job.sh)
+product=\$first all=()
+declare -A bytes=() seen=()
 for f in \${*: -1}; do
     f=\${f%)}
-    if [ -f "\$f" ] && [[ \$f != "\$product" && \$f != *templates.h5 && \$f != *continuum.h5 ]]; then bytes=\$((bytes + \$(stat -L -c %s "\$f"))); fi
+    [[ \$last != '#' ]] || product=\${f%:}
+    last=\$f
+    [ "\${bytes[\$product]:-}" ] || all+=("\$product")
+    : "\${bytes[\$product]:=0}"
+    if [[ ! \${seen[\$product \$f]:-} && "\$1 \$product: \$product" != *" \$f" && \$f != *templates.h5 && \$f != *continuum.h5 && \$f != *inputs/* ]] && [ -f "\$f" ]; then
+        seen[\$product \$f]=1
+        bytes[\$product]=\$((bytes[\$product] + \$(stat -L -c %s "\$f")))
+    fi
 done
-echo "\$PRODUCT read \$bytes" >>"\$TIMES"
-TIMEFORMAT="\$PRODUCT job %R %U %S"
-{ time $here/job.sh "\$@" 2>&7; } 7>&2 2>>"\$TIMES"
-echo "\$PRODUCT written \$(stat -c %s "\$product" 2>/dev/null || echo 0)" >>"\$TIMES"
+for product in "\${all[@]}"; do
+    [[ \$product == *.h5 || \$product == *.fits || \$product == *.html ]] || continue
+    echo "\$JOB \${product##*/} read \${bytes[\$product]}"
+    echo "\$JOB \${product##*/} written \$(stat -c %s "\$product" 2>/dev/null || echo 0)"
+done >>"\$TIMES"
 END
 chmod +x bin/*
 
@@ -90,9 +102,26 @@ for device in "${devices[@]}"; do
     }
     if [ "$device" != cpu ]; then
         for f in night/redux/"$NIGHT"/*.h5; do
-            echo "$(basename "$f") device $(device_seconds "$f")" >>"$TIMES"
+            echo "- $(basename "$f") device $(device_seconds "$f")" >>"$TIMES"
         done
     fi
+done
+
+# The shell's time of a job, and its clock, by the time of its programs: "STAGE-... stage CLOCK CPU" a product.
+for device in "${devices[@]}"; do
+    awk '
+        $3 == "job" { wall[$1] = $4; cpu[$1] = $5 + $6; last[$1] = $2; next }
+        $3 == "read" || $3 == "written" || $3 == "device" { line[++n] = $2 " " $3 " " $4; next }
+        { line[++n] = $2 " program " $3 " " $4 " " $5 + $6; k = $1 SUBSEP $2; w[k] += $4; c[k] += $5 + $6; sum[$1] += $4; used[$1] += $5 + $6 }
+        END {
+            for (i = 1; i <= n; i++) print line[i]
+            for (j in wall) if (!(j in sum)) print last[j], "stage", wall[j], cpu[j]
+            for (k in w) {
+                split(k, q, SUBSEP); j = q[1]
+                part = sum[j] > 0 ? w[k] / sum[j] : 1
+                print q[2], "stage", wall[j] * part, c[k] + (cpu[j] - used[j]) * part
+            }
+        }' "times-$device" >"stages-$device"
 done
 
 # ---- bytes a second, of cat and dd ----
@@ -114,7 +143,7 @@ first=${devices[0]}
 {
     echo "# Measured by bench.sh: PETALS=$PETALS FIBRES=$FIBRES EXPOSURES=$EXPOSURES WIDTH=$WIDTH; devices: ${devices[*]}; $processors processors."
     printf '# stage\twave\tof one\tprocessor s\tbeside a GPU\tGPU s\tMB read\tMB written\n'
-    for device in "${devices[@]}"; do sed "s/^/$device /" "times-$device"; done |
+    for device in "${devices[@]}"; do sed "s/^/$device /" "stages-$device"; done |
         awk -v cameras="$((3 * PETALS))" -v petals="$PETALS" -v exposures="$EXPOSURES" -v stars="$stars" '
         {
             device = $1 == "cpu" ? "cpu" : "gpu"
@@ -125,14 +154,16 @@ first=${devices[0]}
             k = kind "\t" wave
             if (kind ~ /html$/) next
             if (!(k in n)) { key[++m] = k; n[k] = 0 }
-            if ($3 == "job") { cpu[device, k] += $5 + $6; wall[k] += $4; if (device == "gpu") span[$2] = $4 }
+            if ($3 == "stage") { cpu[device, k] += $5; if (device == "gpu") span[$2] += $4 }
             if ($3 == "read" && !(seen[$2]++)) { n[k]++; get[k] += $4 }
             if ($3 == "written") put[k, $2] = $4
-            if ($3 == "device") { gpus = 1; gpu[k] += $4 == "" ? span[$2] : $4 }
+            if ($3 == "device") own[$2] = $4
             any[device] = 1
+            of_product[$2] = k
         }
         END {
             for (i in put) { split(i, q, SUBSEP); sum[q[1]] += put[i] }
+            for (i in own) gpu[of_product[i]] += own[i] == "" ? span[i] : own[i]
             for (i = 1; i <= m; i++) {
                 k = key[i]; split(k, q, "\t")
                 one = q[2] == "camera" ? "camera" : q[2] == "group" ? "star" : q[1] ~ /^(standards|spectra)$/ ? "petal" : "frame"
@@ -150,11 +181,11 @@ for device in "${devices[@]}"; do
         {
             kind = $1; sub(/[-.].*/, "", kind)
             if (!(kind in n)) { key[++m] = kind; n[kind] = 0 }
-            if ($2 == "job") { cpu[kind] += $4 + $5; wall[kind] += $3; all += $4 + $5; clock += $3; n[kind]++ }
-            else if ($2 == "read") { get[kind] += $3; bytes += $3 }
+            if ($2 == "stage") { cpu[kind] += $4; wall[kind] += $3; all += $4; clock += $3 }
+            else if ($2 == "read") { n[kind]++; get[kind] += $3; bytes += $3 }
             else if ($2 == "written") { put[kind] += $3; out += $3 }
             else if ($2 == "device") dev[kind] += $3
-            else { p = kind "\t" $2; if (!(p in cpu_of)) program[++np] = p; cpu_of[p] += $4 + $5; wall_of[p] += $3; count[p]++ }
+            else { p = kind "\t" $3; if (!(p in cpu_of)) program[++np] = p; cpu_of[p] += $5; wall_of[p] += $4; count[p]++ }
         }
         function row(name, n, c, t, g, rd, wr) {
             printf "%-24s %5d %10.2f %5.1f %% %10.2f %9s %9.1f %9.1f %8.2f\n", name, n, c, 100 * c / all, t, g, rd / 1e6, wr / 1e6, rd / r + wr / w
@@ -170,7 +201,7 @@ for device in "${devices[@]}"; do
                 }
             }
             row("all", 0, all, clock, "", bytes, out)
-        }' "times-$device"
+        }' "stages-$device"
 done
 
 # ---- the model, of a night that was not measured: JOBS at a time ----

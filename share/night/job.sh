@@ -6,9 +6,10 @@
 #
 # All messages of the programs are in OUT/log/PRODUCT.log.
 #
-# A command may be a list of products, each with a line "# PRODUCT: INPUT..." before its own command. Those that are to be
-# made by one program with the same options are made by one process of it (make_queues), and what it fails to make each by its
-# own command, which leaves the record. Bytes are the same (--reproducible).
+# A command may be a list of products, each with a line "# PRODUCT: INPUT..." before its own command, in the order in which
+# they are made. Those that are to be made by one program with the same options are made by one process of it (make_queues), and
+# what it fails to make each by its own command, which leaves the record. An image that several products begin with is
+# converted once. Bytes are the same (--reproducible).
 #
 # A failure of the input (status 1 to 3, or an input that failed) is final until an input changes: the record is newer than
 # all of them. A failure of the machine, such as a full disk or a killed program, is tried again by the next make: its
@@ -45,14 +46,13 @@ add() {
 }
 list='^[[:space:]]*# [^ ]+: '
 if [[ $script =~ $list ]]; then
-    # in the order of their names, in which all makes take locks
     while IFS= read -r -d '' part; do
         title=${part%%$'\n'*}
         read -ra words <<<"${title#\# }"
         add "${words[0]%:}" "${words[@]:1}"
         part=${part#*$'\n'}
         [ -z "$wanted" ] || commands[-1]=${part%$'\n'}
-    done < <(awk '{ sub(/ $/, "") } /^# [^ ]+: / && n++ { printf "%c", 0 } NF { print } END { printf "%c", 0 }' <<<"$script" | LC_ALL=C sort -z)
+    done < <(awk '{ sub(/ $/, "") } /^# [^ ]+: / && n++ { printf "%c", 0 } NF { print } END { printf "%c", 0 }' <<<"$script")
 else
     add "${1%.failed}" "${@:2:$#-3}"
     [ -z "$wanted" ] || commands[0]=$script
@@ -80,6 +80,8 @@ at() {
     read -ra needs <<<"${inputs[$1]}"
 }
 
+# of the programs that run
+export product
 lease=${LEASE:-180}
 # start FILE: when a process began, in ticks since the machine did: the 22nd field of its /proc/PID/stat
 start() {
@@ -191,19 +193,75 @@ if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; the
     export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 fi
 
+# ---- images that several products begin with ----
+
+# A command that can read a file: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes.
+form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
+
+# Descriptors of what some COMMANDs have written, files without a name, so that nothing is left however the job ends; and
+# their messages.
+declare -A converted=() said=()
+
+# Runs those COMMANDs that several of the products I... begin with, side by side.
+convert() {
+    local i from file fd users
+    local -A count=() running=()
+    for i; do
+        [[ ! ${commands[i]} =~ $form || ! ${BASH_REMATCH[1]} ]] || count[${BASH_REMATCH[1]}]+=" $i"
+    done
+    for from in ${count[@]+"${!count[@]}"}; do
+        read -ra users <<<"${count[$from]}"
+        [ ${#users[@]} -gt 1 ] || continue
+        file=$(mktemp "${TMPDIR:-/tmp}/night.XXXXXX") || continue
+        exec {fd}<>"$file"
+        rm -f "$file"
+        at "${users[0]}"
+        bash -euo pipefail -c "${from%|*}" >"/dev/fd/$fd" 2>"$messages.convert" {renewer}>&- &
+        running[$from]=$!
+        converted[$from]=$fd
+    done
+    for from in ${running[@]+"${!running[@]}"}; do
+        read -ra users <<<"${count[$from]}"
+        at "${users[0]}"
+        if wait "${running[$from]}"; then
+            said[$from]=$(cat "$messages.convert")
+        else
+            # The product's own command says why.
+            fd=${converted[$from]}
+            exec {fd}<&-
+            unset "converted[$from]"
+        fi
+        rm -f "$messages.convert"
+    done
+}
+
+# image: sets fd to the descriptor of what the product's command begins with, where it is converted; begin: that COMMAND
+image() {
+    begin=none fd=
+    [[ ! $command =~ $form || ! ${BASH_REMATCH[1]} ]] || begin=${BASH_REMATCH[1]}
+    fd=${converted[$begin]:-}
+}
+
 # ---- one product ----
 
 # Makes the I-th product, whose lock is held, by its own command.
 make_one() {
-    local i=$1 status because='' f record
+    local i=$1 status because='' f record run begin fd
     at "$i"
+    image
+    run=$command
+    [ -z "$fd" ] || run=${command#"$begin"}
     while :; do
         if [[ $command == *--device* ]]; then
             take_device || exit
         fi
         rm -f "$product.failed" "$messages"
-        bash -euo pipefail -c "$command" 2>"$messages" {renewer}>&-
+        (
+            [ -z "$fd" ] || exec <"/dev/fd/$fd"
+            exec bash -euo pipefail -c "$run" 2>"$messages" {renewer}>&-
+        )
         status=$?
+        [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         ! mine || break
         # What depends on the product may be made already: it keeps the time of its inputs.
         [ $status -ne 0 ] || touch -c -d "@${claimed[i]}" "$product"
@@ -243,28 +301,28 @@ make_one() {
 
 # ---- many products by one process ----
 
-# A command that a queue takes: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes.
-form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
-
 # identity: of the product's file, which another one has that replaces it
 identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
 
 # Makes the products I... by one process of PROGRAM with its options: made[I] becomes 1.
 make_queue() {
-    local program=$1 i word fd last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
+    local program=$1 i word fd begin last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
     shift
     if [[ $program == *--device* ]]; then
         take_device || exit
     fi
     for i; do
         at "$i"
+        image
         [[ $command =~ $form ]]
         rm -f "$product.failed" "$messages"
         before[i]=$(identity)
         targets+=("$product")
         labels[i]=${product##*/}
         for word in ${BASH_REMATCH[4]}; do
-            if [ "$word" = - ]; then
+            if [ "$word" = - ] && [ "$fd" ]; then
+                word=/dev/fd/$fd
+            elif [ "$word" = - ]; then
                 exec {fd}< <(exec bash -euo pipefail -c "${BASH_REMATCH[1]%|*}" 2>"$messages" {renewer}>&-)
                 pipes+=("$fd")
                 word=/dev/fd/$fd
@@ -282,6 +340,8 @@ make_queue() {
     sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
     for i; do
         at "$i"
+        image
+        [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         grep -F ": ${labels[i]}: " "$all" >>"$messages"
         printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
         if [ -e "$product" ] && [ "$(identity)" != "${before[i]}" ]; then
@@ -295,18 +355,36 @@ make_queue() {
     esac
 }
 
-# Makes those of the products I... that a queue can make together.
+# whole: whether all inputs of the product are there
+whole() {
+    local f
+    for f in ${needs[@]+"${needs[@]}"}; do
+        [ -e "${f%.failed}" ] || return
+    done
+}
+
+# Makes those of the products I... that a queue can make together, one program after another.
 make_queues() {
-    local i list program
+    local i program list order=()
     local -A queue=()
     for i; do
         if [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ]; then
+            [ -n "${queue[${BASH_REMATCH[2]}]:-}" ] || order+=("${BASH_REMATCH[2]}")
             queue[${BASH_REMATCH[2]}]+=" $i"
         fi
     done
-    for program in ${queue[@]+"${!queue[@]}"}; do
-        read -ra list <<<"${queue[$program]}"
-        [ ${#list[@]} -eq 1 ] || make_queue "$program" "${list[@]}"
+    for program in ${order[@]+"${order[@]}"}; do
+        list=()
+        for i in ${queue[$program]}; do
+            at "$i"
+            ! whole || list+=("$i")
+        done
+        [ ${#list[@]} -lt 2 ] || make_queue "$program" "${list[@]}"
+        # What the next programs need.
+        for i in ${queue[$program]}; do
+            [ -n "${made[i]:-}" ] || make_one "$i"
+            made[i]=1
+        done
     done
 }
 
@@ -316,17 +394,22 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 # Messages go to files of this process.
 mkdir -p "$OUT/log" || exit
 due=() claimed=() made=()
-for i in "${!products[@]}"; do
+# All makes take locks in the order of the names.
+mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
+for i in "${order[@]##* }"; do
     at "$i"
     take_lock
     claimed[i]=$since
     if settled; then
         ! mine || rm -f "$lock"
     else
-        due+=("$i")
+        due[i]=$i
     fi
 done
-[ ${#due[@]} -lt 2 ] || make_queues "${due[@]}"
+if [ ${#due[@]} -gt 1 ]; then
+    convert "${due[@]}"
+    make_queues "${due[@]}"
+fi
 for i in ${due[@]+"${due[@]}"}; do
     [ -n "${made[i]:-}" ] || make_one "$i"
 done
