@@ -139,3 +139,8 @@ make_right_camera() {
 programs() {
     (cd "$SPX_ROOT/tools" && ls ./*.c) | sed 's|^\./||; s|\.c$||' | grep -v '^TEMPLATE$'
 }
+
+# same_values FILE PATH FILE PATH: the same numbers; attributes may differ.
+same_values() {
+    diff <(h5dump -A 0 -y -w 1 -m %.17g -d "$2" "$1" | sed '1,/ DATA {/d') <(h5dump -A 0 -y -w 1 -m %.17g -d "$4" "$3" | sed '1,/ DATA {/d') >differences
+}

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/bricks.h"
 #include "convert/products.h"
 #include "convert/products_parts.h"
 #include "h5/attr.h"
@@ -254,6 +255,8 @@ spx_status spx_fits_put_coadd(hid_t in, spx_fits_out *o, spx_err *e)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/fibermap", "write --as spectra", "is missing");
     if (st == SPX_OK && (st = check_targets(&s, e)) == SPX_OK)
         st = add_coadd_columns(&s, e);
+    if (st == SPX_OK)
+        st = spx_fibermap_add_bricks(s.fibermap, e);
     if (st != SPX_OK)
         spx_err_at(e, spx_h5_filename(in), "/fibermap");
     if (st == SPX_OK)

@@ -4,9 +4,11 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/bricks.h"
 #include "convert/ccd.h"
 #include "convert/products_parts.h"
 #include "convert/table_h5.h"
@@ -139,6 +141,69 @@ spx_status spx_fits_unit_card(spx_cards *h, const char *unit, spx_err *e)
     return unit[0] && strcmp(unit, "1") != 0 ? spx_cards_set_string(h, "BUNIT", unit, NULL, e) : SPX_OK;
 }
 
+/* Reads a factor of a unit, `cm2`, `s**-1` or `A^2`: its name, which ends at *end, and its power. 0: there is none. */
+static int factor(const char *p, const char **name_end, long *power, const char **end)
+{
+    char *number;
+    const char *q = p;
+    while (isalpha((unsigned char)*q))
+        q++;
+    *name_end = q;
+    *power = 1;
+    *end = q;
+    if (q == p)
+        return 0;
+    q += strncmp(q, "**", 2) == 0 ? 2 : *q == '^';
+    if (isdigit((unsigned char)*q) || ((*q == '-' || *q == '+') && isdigit((unsigned char)q[1]))) {
+        *power = strtol(q, &number, 10);
+        *end = number;
+    }
+    return labs(*power) <= 99 && **end != '.' && strncmp(*end, "**", 2) != 0 && **end != '^';
+}
+
+/* Unit of an inverse variance, `10**34 erg-2 s2` for `10**-17 erg / s`: factors of integer powers, behind a power of
+ * ten, joined by blanks, `*`, `.` or `/`, of which one parenthesis may hold several. An empty text: the unit is of
+ * another form. */
+static void inverse_square(const char *unit, char *out, size_t size)
+{
+    int below = 0, inside = 0;
+    size_t n = 0;
+    char *end;
+    out[0] = '\0';
+    if (strcmp(unit, "relative flux") == 0) /* no unit, words */
+        return;
+    if (strncmp(unit, "10**", 4) == 0) {
+        const long power = strtol(unit + 4, &end, 10);
+        if (end == unit + 4 || labs(power) > 99)
+            return;
+        n = (size_t)snprintf(out, size, "10**%ld", -2 * power);
+        unit = end;
+    }
+    for (const char *p = unit, *name_end; *p != '\0';) {
+        long power;
+        if (strchr(" *.", *p) != NULL || (*p == '(' && !inside)) {
+            inside |= *p++ == '(';
+        } else if (*p == '/') { /* what follows, one factor or a parenthesis */
+            below = 1;
+            p++;
+        } else if (*p == ')' && inside && p[1] != '*' && p[1] != '^') {
+            inside = below = 0;
+            p++;
+        } else {
+            const char *name = p;
+            if (!factor(name, &name_end, &power, &p) || n + (size_t)(name_end - name) + 8 > size) {
+                out[0] = '\0';
+                return;
+            }
+            n += (size_t)snprintf(out + n, size - n, "%s%.*s%ld", n > 0 ? " " : "", (int)(name_end - name), name,
+                                  (below ? 2 : -2) * power);
+            below = below && inside;
+        }
+    }
+    if (inside)
+        out[0] = '\0';
+}
+
 /* ---- frame ---- */
 
 /* Makes the header of a frame: the image's cards, and those that desispec adds. */
@@ -208,6 +273,7 @@ spx_status spx_fits_put_primary(hid_t in, spx_fits_out *o, const spx_cards *from
 {
     spx_cards h = {0};
     spx_status st = from != NULL ? spx_cards_copy(&h, from, e) : SPX_OK;
+    spx_cards_drop(&h, "BUNIT");         /* of the image that the spectra come from */
     if (st == SPX_OK && command != NULL) /* as rvspecfit calls it */
         st = spx_cards_set_string(&h, "RVS_CMD", command, NULL, e);
     if (st == SPX_OK)
@@ -222,7 +288,9 @@ spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_a
 {
     char band[16], name[40], path[64];
     size_t dims[2] = {nspec, a->nwave}, rdims[3] = {nspec, a->ndiag, a->nwave};
-    spx_cards unit = {0};
+    spx_cards unit = {0}, ivar_unit = {0};
+    char per[128];
+    inverse_square(a->unit, per, sizeof per);
     upper(band, sizeof band, a->name);
     snprintf(path, sizeof path, "/spectra/%s/flux", a->name);
     int bitpix = spx_fits_bitpix_of(in, spx_h5_exists(in, path) ? path : "/frame/flux");
@@ -230,12 +298,14 @@ spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_a
     spx_status st = spx_fits_put_wavelength(o, name, a, e);
     if (st == SPX_OK)
         st = spx_fits_unit_card(&unit, a->unit, e);
+    if (st == SPX_OK)
+        st = spx_fits_unit_card(&ivar_unit, per, e);
     snprintf(name, sizeof name, "%s_FLUX", band);
     if (st == SPX_OK)
         st = spx_fits_put_reals(o, name, bitpix, 2, dims, a->flux, &unit, e);
     snprintf(name, sizeof name, "%s_IVAR", band);
     if (st == SPX_OK)
-        st = spx_fits_put_reals(o, name, bitpix, 2, dims, a->ivar, NULL, e);
+        st = spx_fits_put_reals(o, name, bitpix, 2, dims, a->ivar, &ivar_unit, e);
     snprintf(name, sizeof name, "%s_MASK", band);
     if (st == SPX_OK && a->mask != NULL)
         st = spx_fits_out_image(o, name, 32, 2, dims, a->mask, NULL, e);
@@ -243,6 +313,7 @@ spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_a
     if (st == SPX_OK && a->resolution != NULL)
         st = spx_fits_put_reals(o, name, bitpix, 3, rdims, a->resolution, NULL, e);
     spx_cards_free(&unit);
+    spx_cards_free(&ivar_unit);
     return st;
 }
 
@@ -252,6 +323,8 @@ spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e)
     spx_status st = spx_spectra_read(in, 1, &s, e);
     if (st == SPX_OK)
         st = spx_fits_put_primary(in, o, &s.header, NULL, e);
+    if (st == SPX_OK)
+        st = spx_fibermap_add_bricks(s.fibermap, e);
     if (st == SPX_OK)
         st = spx_fits_put_table(o, "FIBERMAP", s.fibermap, e);
     if (st == SPX_OK)
