@@ -391,6 +391,12 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 check-science: programs $(HELPERS)
 	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/science
 
+## check-interop: packages of others read our files, and we theirs (SPX_INTEROP=PYTHON with them; SPX_DESISPEC=CHECKOUT)
+.PHONY: check-interop
+check-interop: programs $(HELPERS)
+	@tests/interop/python.sh $(BUILD)/interop
+	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/interop
+
 ## trust: attacks on every program, and their table: hours; CLASSES="write kill" STRIDE=10 for fewer (tests/trust/README)
 .PHONY: trust
 trust: programs tests
