@@ -200,6 +200,7 @@ run_examples() {
 @test "the README's tutorial" { run_examples README; }
 
 @test "examples: specpipe-schema" { run_examples specpipe-schema.5; }
+@test "examples: specpipe-instrument" { run_examples specpipe-instrument.7; }
 @test "examples: specpipe-night" { run_examples specpipe-night.7; }
 @test "examples: burgers" { run_examples burgers.1; }
 @test "examples: fits2h5" { run_examples fits2h5.1; }

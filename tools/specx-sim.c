@@ -43,6 +43,10 @@ static const spx_opt options[] = {
     SPX_HEADING("What is simulated"),
     SPX_OPTION(CHOICE, "arm", 'a', NULL, o.arm, "Built-in camera",
                .choices = SPX_CHOICES({"b", 'b'}, {"r", 'r'}, {"z", 'z'})),
+    SPX_OPTION(STRING, "camera", 0, "KEY=VALUE,...", o.camera,
+               "Differences from the built-in camera: pitch and gap of fibres, dispersion, width of spots, mirrored, "
+               "falling; specx-sim(1), Camera"),
+    SPX_OPTION(STRING, "bundles", 0, "NxM|N,N...", o.bundles, "Bundles of its fibres", .absent = "25 each"),
     SPX_OPTION(INT, "petal", 0, "N", o.petal,
                "Spectrograph: the built-in camera r is r0 to r9, and its fibres are numbered from 500 N on", .min = 0,
                .max = 9),

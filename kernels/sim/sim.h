@@ -164,6 +164,24 @@ void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux
  * 3000..11000 Angstrom or shorter than 10. */
 spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf *psf, spx_err *e) SPX_NODISCARD;
 
+/* A camera that differs from the built-in ones. */
+typedef struct {
+    size_t nbundle; /* bundles and the fibres of each, in order; 0: of 25 */
+    const size_t *bundle;
+    double pitch, gap; /* from fibre to fibre and across a gap, pixels: 7.3 and 20 */
+    double dispersion; /* Angstrom a row; 0: the arm's */
+    double width;      /* factor on the widths of spots */
+    double mirrored;   /* 1: fibre 0 is at the right */
+    double falling;    /* 1: wavelengths fall with the row */
+} spx_sim_camera;
+
+/* That of spx_sim_psf(). */
+spx_sim_camera spx_sim_camera_defaults(void);
+
+/* spx_sim_psf() of such a camera, whose bundles it names. SPX_EUSAGE also: fewer fibres in the bundles than nspec. */
+spx_status spx_sim_psf_camera(const spx_sim_camera *camera, char arm, size_t nspec, double wmin, double wmax,
+                              spx_psf *psf, spx_err *e) SPX_NODISCARD;
+
 /* Range of an arm, Angstrom; 0 when there is no such arm. */
 int spx_sim_arm_range(char arm, double *wmin, double *wmax);
 

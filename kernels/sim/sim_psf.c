@@ -32,39 +32,54 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax)
     return 0;
 }
 
-/* Column of a fibre at mid-range: 7.3 pixels from fibre to fibre, 20 across a gap between bundles, with small
- * irregularities as of a real slit block. */
-static double fibre_column(size_t fibre)
+spx_sim_camera spx_sim_camera_defaults(void)
 {
-    double x = (double)fibre * 7.3 + (double)(fibre / BUNDLE) * (20.0 - 7.3);
+    return (spx_sim_camera){.pitch = 7.3, .gap = 20.0, .width = 1.0};
+}
+
+/* Bundle of a fibre. */
+static size_t bundle_of(const spx_sim_camera *o, size_t fibre)
+{
+    size_t b = 0;
+    if (o->nbundle == 0)
+        return fibre / BUNDLE;
+    for (size_t end = o->bundle[0]; fibre >= end && b + 1 < o->nbundle; end += o->bundle[b])
+        b++;
+    return b;
+}
+
+/* Column of a fibre at mid-range, with small irregularities as of a real slit block. */
+static double fibre_column(const spx_sim_camera *o, size_t fibre)
+{
+    double x = (double)fibre * o->pitch + (double)bundle_of(o, fibre) * (o->gap - o->pitch);
     return x + 0.12 * sin(2.4 * (double)fibre + 0.3);
 }
 
 /* Column of the optical axis. */
-static double middle(size_t nspec)
+static double middle(const spx_sim_camera *o, size_t nspec)
 {
-    return 0.5 * (fibre_column(0) + fibre_column(nspec - 1));
+    return 0.5 * (fibre_column(o, 0) + fibre_column(o, nspec - 1));
 }
 
 /* Distance of a trace from the optical axis in units of half a 500-fibre CCD, so that a narrow camera is the middle of
  * a wide one. */
-static double off_axis(size_t fibre, size_t nspec)
+static double off_axis(const spx_sim_camera *o, size_t fibre, size_t nspec)
 {
-    return (fibre_column(fibre) - middle(nspec)) / HALF_CCD;
+    return (fibre_column(o, fibre) - middle(o, nspec)) / HALF_CCD;
 }
 
 /* Chebyshev coefficients of x and y along the traces, and the size of the CCD; the bend is fastest at the edges.
  * dispersion: Angstrom a row; range: Angstrom that the whole arm images. */
-static void make_traces(double dispersion, double range, spx_psf *psf)
+static void make_traces(const spx_sim_camera *o, double dispersion, double range, spx_psf *psf)
 {
     const size_t nspec = psf->nspec;
     const double rows = (psf->wmax - psf->wmin) / dispersion;
     const double length = (psf->wmax - psf->wmin) / range;
-    const double smax = (middle(nspec) + 5.0) / HALF_CCD;
+    const double smax = (middle(o, nspec) + 5.0) / HALF_CCD;
     const double bend_x = 8.0 * length * length, smile = 60.0;
     const double side = 16.0 + bend_x * (1.0 + 0.7 * smax), below = 12.0 + smile * smax * smax;
     for (size_t i = 0; i < nspec; i++) {
-        const double x = fibre_column(i), s = off_axis(i, nspec);
+        const double x = fibre_column(o, i), s = off_axis(o, i, nspec);
         double *cx = psf->x.coef + i * NTRACE, *cy = psf->y.coef + i * NTRACE;
         cx[0] = x + side;
         cx[1] = length * (1.5 + 6.0 * s) * fmin(1.0, length);
@@ -77,8 +92,15 @@ static void make_traces(double dispersion, double range, spx_psf *psf)
         cy[3] = 0.002 * rows * length;
         cy[4] = -0.0005 * rows * length;
     }
-    psf->npix_x = (size_t)ceil(fibre_column(nspec - 1) + 2.0 * side);
+    psf->npix_x = (size_t)ceil(fibre_column(o, nspec - 1) + 2.0 * side);
     psf->npix_y = (size_t)ceil(rows * (1.0 + 0.004 * length) + 2.0 * below - smile * smax * smax);
+}
+
+/* Turns a direction of the CCD round. */
+static void turn(size_t npix, spx_psf_series *s, size_t nspec)
+{
+    for (size_t k = 0; k < nspec * s->ncoef; k++)
+        s->coef[k] = (k % s->ncoef == 0 ? (double)npix - 1.0 : 0.0) - s->coef[k];
 }
 
 /* Chebyshev coefficients along the trace of parameter p of a fibre's spot. s: distance of its trace from the optical
@@ -127,7 +149,7 @@ static void spot(int p, double s, double wobble, double c[NDEG])
     }
 }
 
-static void make_spots(spx_psf *psf)
+static void make_spots(const spx_sim_camera *o, spx_psf *psf)
 {
     static const char *const other[NTAIL] = {"TAILAMP", "TAILCORE", "TAILXSCA", "TAILYSCA", "TAILINDE"};
     for (int p = 0; p < NPAR; p++) {
@@ -138,19 +160,32 @@ static void make_spots(spx_psf *psf)
         else
             snprintf(psf->param[p], sizeof psf->param[p], "%s", other[p - 2 - NGH]);
         for (size_t i = 0; i < psf->nspec; i++)
-            spot(p, off_axis(i, psf->nspec), sin(0.9 * (double)i), psf->coeff + ((size_t)p * psf->nspec + i) * NDEG);
+            spot(p, off_axis(o, i, psf->nspec), sin(0.9 * (double)i), psf->coeff + ((size_t)p * psf->nspec + i) * NDEG);
     }
+    for (size_t k = 0; k < 2 * psf->nspec * NDEG; k++) /* GHSIGX and GHSIGY come first */
+        psf->coeff[k] *= o->width;
 }
 
 spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf *psf, spx_err *e)
 {
-    size_t a = 0;
+    const spx_sim_camera camera = spx_sim_camera_defaults();
+    return spx_sim_psf_camera(&camera, arm, nspec, wmin, wmax, psf, e);
+}
+
+spx_status spx_sim_psf_camera(const spx_sim_camera *o, char arm, size_t nspec, double wmin, double wmax, spx_psf *psf,
+                              spx_err *e)
+{
+    size_t a = 0, all = 0;
     while (a < sizeof arms / sizeof *arms && arms[a].name != arm)
         a++;
     if (a == sizeof arms / sizeof *arms)
         return spx_fail(e, SPX_EUSAGE, "no built-in camera '%c': use b, r or z", arm);
     if (nspec == 0 || nspec > 5000)
         return spx_fail(e, SPX_EUSAGE, "%zu fibres: a built-in camera has 1 to 5000", nspec);
+    for (size_t k = 0; k < o->nbundle; k++)
+        all += o->bundle[k];
+    if (o->nbundle > 0 && nspec > all)
+        return spx_fail(e, SPX_EUSAGE, "%zu fibres: the bundles have %zu", nspec, all);
     if (wmin == 0.0 && wmax == 0.0) {
         wmin = arms[a].wmin;
         wmax = arms[a].wmax;
@@ -164,8 +199,8 @@ spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf
                      .ndeg = NDEG,
                      .ghdegx = GHDEG,
                      .ghdegy = GHDEG,
-                     .hsizex = 7,
-                     .hsizey = 5,
+                     .hsizex = (int)lround(7 * o->width),
+                     .hsizey = (int)lround(5 * o->width),
                      .psferr = 0.01};
     psf->wmin = psf->x.wmin = psf->y.wmin = wmin - MARGIN;
     psf->wmax = psf->x.wmax = psf->y.wmax = wmax + MARGIN;
@@ -175,12 +210,22 @@ spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf
     psf->y.coef = spx_alloc2(nspec, NTRACE, sizeof(double), e);
     psf->param = spx_alloc(NPAR, sizeof *psf->param, e);
     psf->coeff = spx_alloc2(NPAR * NDEG, nspec, sizeof(double), e);
-    if (psf->x.coef == NULL || psf->y.coef == NULL || psf->param == NULL || psf->coeff == NULL) {
+    if (o->nbundle > 0)
+        psf->bundle = spx_alloc(nspec, sizeof *psf->bundle, e);
+    if (psf->x.coef == NULL || psf->y.coef == NULL || psf->param == NULL || psf->coeff == NULL ||
+        (o->nbundle > 0 && psf->bundle == NULL)) {
         spx_psf_free(psf);
         return SPX_EIO;
     }
-    make_traces(arms[a].dispersion, arms[a].wmax - arms[a].wmin + 2 * MARGIN, psf);
-    make_spots(psf);
+    make_traces(o, o->dispersion > 0 ? o->dispersion : arms[a].dispersion, arms[a].wmax - arms[a].wmin + 2 * MARGIN,
+                psf);
+    make_spots(o, psf);
+    if (o->mirrored > 0)
+        turn(psf->npix_x, &psf->x, nspec);
+    if (o->falling > 0)
+        turn(psf->npix_y, &psf->y, nspec);
+    for (size_t i = 0; i < nspec && psf->bundle != NULL; i++)
+        psf->bundle[i] = (int32_t)bundle_of(o, i);
     spx_status st = spx_psf_index(psf, e);
     if (st != SPX_OK)
         spx_psf_free(psf);

@@ -38,7 +38,7 @@ static int one_part(const char *text, size_t length, size_t *bundle, size_t *n, 
     return 1;
 }
 
-static spx_status parse_bundles(const char *text, size_t **bundle, size_t *n, spx_err *e)
+spx_status spx_bundles_parse(const char *text, size_t **bundle, size_t *n, spx_err *e)
 {
     size_t nfibre = 0;
     *n = 0;
@@ -93,7 +93,7 @@ spx_status spx_cold_args_options(const spx_cold_args *a, spx_cold_options *o, si
         o->from_right = a->from_right;
     }
     if (st == SPX_OK && a->bundles != NULL) {
-        st = parse_bundles(a->bundles, bundle, &o->nbundle, e);
+        st = spx_bundles_parse(a->bundles, bundle, &o->nbundle, e);
         o->bundle = *bundle;
     }
     return st;

@@ -19,6 +19,10 @@ spx_status spx_cold_args_options(const spx_cold_args *a, spx_cold_options *o, si
 /* Bits of lamps (spectral/lines.h), all where --lamps is not given. SPX_EUSAGE: no such lamp. */
 spx_status spx_cold_args_lamps(const spx_cold_args *a, unsigned *lamps, spx_err *e) SPX_NODISCARD;
 
+/* Fibres of each bundle of a text such as 25x20 or 9,12,7: *bundle[*n], freed with spx_free() also after an error.
+ * SPX_EUSAGE: it makes no sense. */
+spx_status spx_bundles_parse(const char *text, size_t **bundle, size_t *n, spx_err *e) SPX_NODISCARD;
+
 /* Reads the flat of --flat, HDF5, makes the start *psf from it and arcs, and reports what was found. */
 spx_status spx_cold_args_start(spx_run *s, const spx_cold_args *a, const spx_cold_options *o, size_t narc,
                                const spx_image *arc, size_t nline, const spx_arc_line *line, spx_psf *psf,

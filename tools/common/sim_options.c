@@ -1,9 +1,12 @@
 #include "common/sim_options.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/parse.h"
+#include "common/cold_options.h"
 #include "sim/sim_lamp.h"
 #include "spectral/lines.h"
 
@@ -207,4 +210,46 @@ spx_status spx_sim_args_axes(const spx_sim_args *o, spx_sim_axis a[SPX_SIM_NAXIS
             return st;
     }
     return SPX_OK;
+}
+
+spx_status spx_sim_args_keys(const char *text, const char *option, size_t n, const spx_sim_key *key, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (const char *p = text; st == SPX_OK && *p != '\0';) {
+        char one[64] = "", names[400] = "";
+        const size_t all = strcspn(p, ","), len = strcspn(p, "=");
+        size_t k = 0;
+        while (k < n && !(strlen(key[k].name) == len && strncmp(key[k].name, p, len) == 0))
+            k++;
+        for (size_t i = 0, at = 0; i < n && k == n; i++)
+            at += (size_t)snprintf(names + at, sizeof names - at, " %s", key[i].name);
+        if (k == n || len >= all || all - len > sizeof one)
+            return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be KEY=VALUE,... with keys%s", option, text, names);
+        memcpy(one, p + len + 1, all - len - 1);
+        st = spx_parse_double(one, option, key[k].value, e);
+        if (st == SPX_OK && !(*key[k].value >= key[k].least && *key[k].value <= key[k].most))
+            st = spx_fail(e, SPX_EUSAGE, "%s: %s=%s should be from %g to %g", option, key[k].name, one, key[k].least,
+                          key[k].most);
+        p += all + (p[all] == ',');
+    }
+    return st;
+}
+
+spx_status spx_sim_args_camera(const spx_sim_args *o, spx_sim_camera *c, size_t **bundle, spx_err *e)
+{
+    *bundle = NULL;
+    *c = spx_sim_camera_defaults();
+    if (o->psf != NULL && (o->camera != NULL || o->bundles != NULL))
+        return spx_fail(e, SPX_EUSAGE, "--psf and %s contradict each other",
+                        o->camera != NULL ? "--camera" : "--bundles");
+    const spx_sim_key key[] = {
+        {"pitch", &c->pitch, 2, 1000}, {"gap", &c->gap, 2, 10000},       {"dispersion", &c->dispersion, 0.01, 100},
+        {"width", &c->width, 0.3, 8},  {"mirrored", &c->mirrored, 0, 1}, {"falling", &c->falling, 0, 1}};
+    spx_status st =
+        o->camera != NULL ? spx_sim_args_keys(o->camera, "--camera", sizeof key / sizeof *key, key, e) : SPX_OK;
+    if (st == SPX_OK && o->bundles != NULL) {
+        st = spx_bundles_parse(o->bundles, bundle, &c->nbundle, e);
+        c->bundle = *bundle;
+    }
+    return st;
 }

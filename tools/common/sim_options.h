@@ -12,6 +12,7 @@ typedef enum { SPX_SIM_FORMAT_AUTO, SPX_SIM_FORMAT_HDF5, SPX_SIM_FORMAT_FITS } s
 /* Values of specx-sim's option table; its help says what they are. */
 typedef struct {
     int arm; /* 'b', 'r', 'z' */
+    const char *camera, *bundles;
     const char *psf, *fibers, *models, *truth, *psf_output, *library, *wavelength;
     spx_sim_format format;
     spx_sim_ivar ivar;
@@ -46,6 +47,18 @@ spx_status spx_sim_args_fibers(const spx_sim_args *o, size_t *first, size_t *las
 
 /* --wavelength: MIN and MAX, Angstrom; both 0 without it. */
 spx_status spx_sim_args_wavelength(const spx_sim_args *o, double w[2], spx_err *e);
+
+/* One key of an option KEY=VALUE,...: its value, and the range of that. */
+typedef struct {
+    const char *name;
+    double *value, least, most;
+} spx_sim_key;
+
+/* Sets the values of key[n] that `text` of `option` names. */
+spx_status spx_sim_args_keys(const char *text, const char *option, size_t n, const spx_sim_key *key, spx_err *e);
+
+/* --camera and --bundles; *bundle, which camera->bundle points to, is freed with spx_free(). */
+spx_status spx_sim_args_camera(const spx_sim_args *o, spx_sim_camera *camera, size_t **bundle, spx_err *e);
 
 /* Gases of --arc, bits (sim/sim_lamp.h); 0 without it. */
 spx_status spx_sim_args_lamps(const spx_sim_args *o, unsigned *lamps, spx_err *e);

@@ -17,51 +17,29 @@ spx_status spx_sim_args_raw(const spx_sim_args *o, spx_sim_raw_options *r, spx_e
                                .gain_error = 1,
                                .keywords = 1,
                                .level = 1000};
-    const struct {
-        const char *name;
-        double *value, least, most;
-    } key[] = {{"amps", &r->amps, 1, 4},
-               {"extensions", &r->extensions, 0, 1},
-               {"flipped", &r->flipped, 0, 1},
-               {"overscan", &r->overscan, 0, 10000},
-               {"prescan", &r->prescan, 0, 10000},
-               {"rows", &r->rows, 0, 10000},
-               {"binning", &r->binning, 1, 64},
-               {"gain", &r->gain, 1e-3, 1e3},
-               {"gain-error", &r->gain_error, 1e-2, 1e2},
-               {"keywords", &r->keywords, 0, 1},
-               {"level", &r->level, 0, 60000},
-               {"gradient", &r->gradient, -1e4, 1e4},
-               {"wander", &r->wander, 0, 1e4},
-               {"pickup", &r->pickup, 0, 1e4},
-               {"bias", &r->bias, 0, 1e4},
-               {"dark", &r->dark, 0, 1e3},
-               {"hot", &r->hot, 0, 1e6},
-               {"response", &r->response, 0, 0.3},
-               {"uniform", &r->uniform, 0, 1e7},
-               {"crosstalk", &r->crosstalk, -0.1, 0.1},
-               {"trail", &r->trail, 0, 0.1},
-               {"nonlinear", &r->nonlinear, 0, 1e-5}};
-    enum { NKEY = sizeof key / sizeof *key };
-    spx_status st = SPX_OK;
-    for (const char *p = o->raw; st == SPX_OK && *p != '\0';) {
-        char one[64] = "", names[400] = "";
-        const size_t n = strcspn(p, ","), len = strcspn(p, "=");
-        size_t k = 0;
-        while (k < NKEY && !(strlen(key[k].name) == len && strncmp(key[k].name, p, len) == 0))
-            k++;
-        for (size_t i = 0, at = 0; i < NKEY && k == NKEY; i++)
-            at += (size_t)snprintf(names + at, sizeof names - at, " %s", key[i].name);
-        if (k == NKEY || len >= n || n - len > sizeof one)
-            return spx_fail(e, SPX_EUSAGE, "--raw: '%s' should be KEY=VALUE,... with keys%s", o->raw, names);
-        memcpy(one, p + len + 1, n - len - 1);
-        st = spx_parse_double(one, "--raw", key[k].value, e);
-        if (st == SPX_OK && !(*key[k].value >= key[k].least && *key[k].value <= key[k].most))
-            st = spx_fail(e, SPX_EUSAGE, "--raw: %s=%s should be from %g to %g", key[k].name, one, key[k].least,
-                          key[k].most);
-        p += n + (p[n] == ',');
-    }
-    return st;
+    const spx_sim_key key[] = {{"amps", &r->amps, 1, 4},
+                               {"extensions", &r->extensions, 0, 1},
+                               {"flipped", &r->flipped, 0, 1},
+                               {"overscan", &r->overscan, 0, 10000},
+                               {"prescan", &r->prescan, 0, 10000},
+                               {"rows", &r->rows, 0, 10000},
+                               {"binning", &r->binning, 1, 64},
+                               {"gain", &r->gain, 1e-3, 1e3},
+                               {"gain-error", &r->gain_error, 1e-2, 1e2},
+                               {"keywords", &r->keywords, 0, 1},
+                               {"level", &r->level, 0, 60000},
+                               {"gradient", &r->gradient, -1e4, 1e4},
+                               {"wander", &r->wander, 0, 1e4},
+                               {"pickup", &r->pickup, 0, 1e4},
+                               {"bias", &r->bias, 0, 1e4},
+                               {"dark", &r->dark, 0, 1e3},
+                               {"hot", &r->hot, 0, 1e6},
+                               {"response", &r->response, 0, 0.3},
+                               {"uniform", &r->uniform, 0, 1e7},
+                               {"crosstalk", &r->crosstalk, -0.1, 0.1},
+                               {"trail", &r->trail, 0, 0.1},
+                               {"nonlinear", &r->nonlinear, 0, 1e-5}};
+    return spx_sim_args_keys(o->raw, "--raw", sizeof key / sizeof *key, key, e);
 }
 
 spx_status spx_sim_raw_light(const spx_sim_args *o, spx_sim_scene *c, double *model, spx_err *e)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "common/psf_file.h"
 #include "convert/spectrum/text.h"
 #include "h5/file.h"
@@ -50,10 +51,16 @@ static spx_status make_camera(const spx_sim_args *o, spx_run *s, size_t given, s
         st = spx_sim_args_fibers(o, &c->first, &last, e);
     if (st != SPX_OK)
         return st;
-    if (o->psf == NULL)
-        st = spx_sim_psf((char)o->arm, last, w[0], w[1], &c->psf, e);
-    else
+    spx_sim_camera camera;
+    size_t *bundle;
+    st = spx_sim_args_camera(o, &camera, &bundle, e);
+    for (size_t k = 0; k < camera.nbundle && o->fibers == NULL && given == 0 && st == SPX_OK; k++)
+        last = (k > 0 ? last : 0) + camera.bundle[k];
+    if (st == SPX_OK && o->psf == NULL)
+        st = spx_sim_psf_camera(&camera, (char)o->arm, last, w[0], w[1], &c->psf, e);
+    else if (st == SPX_OK)
         st = spx_psf_file_read(s, o->psf, &c->psf, e);
+    spx_free(bundle);
     if (st != SPX_OK)
         return st;
     if (o->psf == NULL)
