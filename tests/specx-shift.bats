@@ -32,6 +32,8 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     near "$f" /shift/dx 0.06 0.005
     near "$f" /shift/width_x 0.01 0.006
     near "$f" /shift/dy 0.05 0.02
+    # one degree more than the PSF has was added in each step, with its noise: 1.38
+    pulls "$f" width_x 0.01 0.5 1.2
     between "$(figure "$f" zero_point)" -0.045 -0.015 # 0.05 pixel of 0.6 Angstrom
     between "$(figure "$f" lines)" 20 200
     [ "$(values "$f" /shift/flags | sort -u)" = 0 ]

@@ -569,9 +569,11 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->right = w->prior + w->n;
     for (size_t i = 0; i < w->n; i++) {
         const int offset = i >= 2 * w->smooth, q = i >= (offset ? 2 * w->smooth + w->nb : w->smooth);
-        const double error = q == 0     ? offset ? PRIOR_BUNDLE : PRIOR_SHIFT
-                             : o->width ? offset ? PRIOR_BUNDLE_WIDTH : PRIOR_WIDTH
-                                        : NOT_FREE;
+        /* a term that the PSF's series of widths cannot take would be asked for again in each step */
+        const int taken = o->width && (offset || (i - w->smooth) / w->nm < psf->ndeg);
+        const double error = q == 0  ? offset ? PRIOR_BUNDLE : PRIOR_SHIFT
+                             : taken ? offset ? PRIOR_BUNDLE_WIDTH : PRIOR_WIDTH
+                                     : NOT_FREE;
         w->prior[i] = error * error;
     }
     return place_windows(im, psf, w, e);
