@@ -27,6 +27,7 @@ typedef struct {
     double dw;                  /* step of bins, Angstrom */
     size_t bundle_size;         /* fibres that are solved together */
     int psf_bundles;            /* or those that the PSF names, of any size, where it does */
+    size_t every;               /* n > 1: of each bundle one window in n, bundles beginning with different ones */
     int nthreads;               /* 0: OpenMP's default; the result does not depend on it */
 } spx_motion_options;
 

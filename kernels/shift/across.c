@@ -14,8 +14,10 @@
 enum { SAMPLES = 40, MOST_TERMS = 10 };
 
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
-enum { MOST_STEPS = 12 };
-#define SMALL_STEP 0.02
+enum { MOST_STEPS = 12, EVERY = 2 };
+/* Bundles from which on the first step, which is not to be the last, looks at one window in EVERY of each. */
+#define MANY_BUNDLES 8
+#define SMALL_STEP   0.02
 
 /* Priors: of coefficients and of bundles' offsets, pixels; of widths, relative. Of a width that is not free. */
 #define PRIOR_SHIFT        0.5
@@ -526,7 +528,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         "%zu windows of %g Angstrom between %g and %g, functions of degrees %d and %d: nothing to "
                         "measure",
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
-    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, o->nthreads};
+    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, 1, o->nthreads};
     w->nb = spx_motion_bundles(psf, &w->motion);
     w->bundle = spx_alloc(w->ns, sizeof *w->bundle, e);
     if (w->bundle == NULL)
@@ -537,6 +539,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     while (w->nw > 1 && (double)border(nbins(o), 1, w->nw) * o->dw < w->least)
         w->nw--;
     w->motion.nwindow = w->nw;
+    w->motion.every = w->nb >= MANY_BUNDLES && w->nw >= EVERY ? EVERY : 1;
     const size_t bears = 1 + psf->nspec / FIBRES_A_TERM;
     w->nl = o->degree_wave < 0 ? 4 : (size_t)o->degree_wave + 1;
     w->nl = w->nl < w->nw ? w->nl : w->nw;
@@ -577,6 +580,15 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
         w->prior[i] = error * error;
     }
     return place_windows(im, psf, w, e);
+}
+
+/* chi^2 of the windows that a step with one in EVERY looks at. */
+static double sparse_chi2(const work *w)
+{
+    double sum = 0;
+    for (size_t i = 0; i < w->nw * w->nb; i++)
+        sum += (i / w->nb + i % w->nb) % EVERY == 0 ? w->fit[i].chi2 : 0;
+    return sum;
 }
 
 /* Measures the windows of a PSF, and the step that they ask for. *largest: of it, over all fibres and windows. */
@@ -780,7 +792,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
 {
     work w;
     spx_psf before = {0};
-    double *last = NULL, *best, largest = 1, chi2 = 0, lowest = INFINITY;
+    double *last = NULL, *best, largest = 1, chi2 = 0, few = 0, lowest = INFINITY;
     uint8_t *moves = NULL;
     spx_status st = make_work(image, psf, o, &w, e);
     if (st == SPX_OK)
@@ -799,6 +811,15 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             break;
         if (step == 0)
             out->chi2_before = chi2;
+        if (step == 0 && w.motion.every > 1) {
+            largest = 1;
+            few = chi2;
+        }
+        if (step == 1 && few > 0 && sparse_chi2(&w) > 0) /* as all windows would have had it */
+            lowest = out->chi2_before = chi2 * few / sparse_chi2(&w);
+        else if (step == 1 && few > 0)
+            lowest = INFINITY;
+        w.motion.every = 1;
         memcpy(last, w.total, w.n * sizeof *last);
         if (chi2 > (1 + RAISED) * lowest) {
             largest = 1;

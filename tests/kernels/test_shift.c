@@ -133,8 +133,8 @@ static void check_motion(const char *what, const shift_scene *scene, const shift
               left);
         CHECK(sqrt(pull2 / (double)n) < 1.5, "%s: pulls have rms %.2f", what, sqrt(pull2 / (double)n));
         CHECK(w < tolerance_width, "%s: widths are wrong by %.4f", what, w);
-        CHECK(s.chi2_after < s.chi2_before + 1 && s.chi2_after / s.dof < 1.02, "%s: chi2 %g to %g of %g", what,
-              s.chi2_before, s.chi2_after, s.dof);
+        CHECK(s.chi2_after < s.chi2_before + 1 && (s.chi2_after / s.dof < 1.02 || o->bundle_size < 25),
+              "%s: chi2 %g to %g of %g", what, s.chi2_before, s.chi2_after, s.dof);
         if (o->width && m->bundle == 0)
             check_windows(what, m, &s);
     }
@@ -378,6 +378,13 @@ int main(void)
     m = (shift_motion){.bundle = 1, .bundle_x = 0.05};
     o.degree_fibre = 1;
     check_motion("a bundle alone", &scene, &m, &o, 0, NSPEC, 0.003, 0.003);
+    /* so many bundles that the first step looks at half of the windows; light of neighbours beyond is not modelled */
+    o = options();
+    o.bundle_size = 5;
+    m = shift_wrong_psf();
+    check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
+    o = options();
+    o.degree_fibre = 1;
     check_threads(&scene);
     check_halving(&scene);
     m = (shift_motion){0};
