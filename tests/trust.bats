@@ -41,7 +41,7 @@ attack() {
 }
 
 @test "damaged and hostile input" {
-    attack flip fits hdf5 npz parsers options names
+    attack flip fits hdf5 npz texts parsers options names
 }
 
 @test "compressed images are damaged" {

@@ -40,7 +40,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { NSPEC = 2, NWAVE = 8, MAXPATH = 128, NBASE = 2, MAXEDIT = 12 };
+enum { NSPEC = 2, NWAVE = 8, MAXPATH = 128, NBASE = 3, MAXEDIT = 12 };
 
 typedef struct {
     void *image;
@@ -166,6 +166,43 @@ static void write_spectra(hid_t f)
     need(spx_cards_set_int(&s.header, "EXPID", 7, NULL, &e) == SPX_OK && spx_spectra_write(f, &s, 8, &e) == SPX_OK,
          "spectra");
     spx_spectra_free(&s);
+}
+
+static void write_raw(hid_t f)
+{
+    static const float pixel[3][8] = {{9}, {8}, {7}};
+    spx_raw r = {.camera = "r0", .fibermap = sample_table()};
+    spx_raw_image im = {.extname = "CCD", .ny = 3, .nx = 8};
+    spx_err e = {0};
+    need(spx_cards_set_int(&r.header, "EXPID", 7, NULL, &e) == SPX_OK &&
+             spx_cards_set_string(&im.header, "DATASEC", "[1:4,1:3]", NULL, &e) == SPX_OK &&
+             spx_cards_set_string(&im.header, "BIASSEC", "[5:8,1:3]", NULL, &e) == SPX_OK &&
+             spx_cards_set_double(&im.header, "GAIN", 1.5, NULL, &e) == SPX_OK && spx_raw_write(f, &r, &e) == SPX_OK &&
+             spx_raw_write_image(f, 0, &im, H5T_NATIVE_FLOAT, pixel, &e) == SPX_OK,
+         "raw");
+    spx_raw_free(&r);
+    need(spx_raw_read(f, NULL, &r, &e) == SPX_OK, "raw cannot be read");
+    spx_raw_free(&r);
+    spx_cards_free(&im.header);
+}
+
+static void write_master(hid_t f)
+{
+    enum { NY = 3, NX = 4 };
+    spx_master m = {
+        .kind = SPX_MASTER_FLAT, .ny = NY, .nx = NX, .camera = "r0", .nexp = 2, .amplifiers = sample_table()};
+    spx_err e = {0};
+    m.data = spx_alloc((size_t)NY * NX, sizeof *m.data, NULL);
+    m.ivar = spx_alloc((size_t)NY * NX, sizeof *m.ivar, NULL);
+    m.mask = spx_alloc((size_t)NY * NX, sizeof *m.mask, NULL);
+    need(m.data != NULL && m.ivar != NULL && m.mask != NULL, "memory");
+    for (int i = 0; i < NY * NX; i++)
+        m.data[i] = 1;
+    need(spx_cards_set_int(&m.header, "EXPID", 7, NULL, &e) == SPX_OK && spx_master_write(f, &m, &e) == SPX_OK,
+         "master");
+    spx_master_free(&m);
+    need(spx_master_read(f, &m, &e) == SPX_OK, "master cannot be read");
+    spx_master_free(&m);
 }
 
 static void write_flat(hid_t f)
@@ -338,6 +375,9 @@ static void make_bases(void)
                  "table");
             spx_table_free(t);
             write_curves(f);
+        } else if (i == 2) {
+            write_raw(f);
+            write_master(f);
         } else {
             write_spectra(f);
             write_templates(f);
@@ -346,7 +386,11 @@ static void make_bases(void)
             write_star_templates(f);
             write_zeropoints(f);
         }
-        need(spx_h5_set_str(f, "/", "product", i == 0 ? "frame" : "spectra", &e) == SPX_OK &&
+        need(spx_h5_set_str(f, "/", "product",
+                            i == 0   ? "frame"
+                            : i == 1 ? "spectra"
+                                     : "raw",
+                            &e) == SPX_OK &&
                  spx_h5_set_str(f, "/", "schema_version", "1.0", &e) == SPX_OK &&
                  spx_h5_set_str(f, "/", "creator", "test", &e) == SPX_OK &&
                  spx_provenance_append(f, &(spx_provenance){.program = "x", .version = "1", .command_line = "x"}, &e) ==

@@ -44,6 +44,15 @@ seeds() {
     rvs-template -q "$d/library.h5" --setup r:6390:6420:1:FWHM=1.8 -o seeds/templates.h5
     rvs-fit -q --templates "$d/templates.h5" --rows 0:2 "$d/spectra.h5" -o seeds/rv.h5
     h52fits -q seeds/rv.h5 -o seeds/rvtab.fits
+    specx-sim -q --arm r --fibers 2 --wavelength 6400,6410 --raw amps=2 -o seeds/raw.fits
+    fits2h5 -q seeds/raw.fits -o seeds/raw.h5
+    specx-preproc -q --combine bias seeds/raw.h5 -o seeds/bias.h5 2>stderr
+    specx-sim -q --library stars --wavelength 6370,6450 --axis teff=5000,6000 --axis logg=4 --axis feh=-1,0
+    fits2h5 -q stars -o seeds/library.h5
+    rm -r stars
+    rvs-telluric -q --simulated 6860,6862 -o seeds/air.h5
+    cp "$d"/{epochs,stars-r0,arc-r0}.h5 seeds/
+    rvs-zero -q --by fiber --least 1 seeds/epochs.h5 -o seeds/zero.h5
     cp "$d/payne.npz" seeds/payne.npz
     cp "$d/array.h5" seeds/array.h5
     without_inventory seeds/*.h5
@@ -73,6 +82,7 @@ class_fits() {
     copies_of 400 frame.fits 'fits2h5 -q in -o out'
     copies_of 400 spectra.fits 'fits2h5 -q in -o out'
     copies_of 400 rvtab.fits 'fits2h5 -q in -o out'
+    copies_of 400 raw.fits 'fits2h5 -q in -o out' 'fits2h5 -q --as raw in -o out'
 }
 
 class hdf5 431 "damaged HDF5 files"
@@ -86,6 +96,38 @@ class_hdf5() {
     copies_of 400 templates.h5 'h5check in' "rvs-fit -q -j 1 --rows 0:1 --templates in $d/frame-r0.h5 -o out"
     copies_of 400 rv.h5 'h5check in' 'h5table in' 'h5table --provenance in' 'h52fits -q in -o out'
     copies_of 400 array.h5 'h5stack -q -j 1 in -o out'
+    copies_of 400 raw.h5 'h5check in' 'specx-preproc -q -j 1 in -o out' 'specx-preproc -q -j 1 --combine bias in -o out'
+    copies_of 400 bias.h5 'h5check in' "specx-preproc -q -j 1 --bias in $PWD/seeds/raw.h5 -o out"
+    copies_of 400 library.h5 'rvs-template -q -j 1 in --setup r:6390:6420:1:FWHM=1.8 -o out'
+    copies_of 400 epochs.h5 'rvs-zero -q --by fiber --least 1 in -o out'
+    copies_of 400 zero.h5 'h5check in' "rvs-fit -q -j 1 --rows 0:1 --zero-points in --templates $d/templates.h5 $d/frame-r0.h5 -o out"
+    copies_of 400 air.h5 'h5check in' "rvs-fit -q -j 1 --rows 0:1 --tellurics in --templates $d/templates.h5 $d/frame-r0.h5 -o out"
+    copies_of 400 stars-r0.h5 "specx-flux -q -j 1 --fit in $d/frame-r0.h5 -o out" 'specplot -q --script in -o out'
+    copies_of 100 arc-r0.h5 'specx-psf -q -j 1 --start in --trace-degree 1 --hermite-degree 1 --shape-degree 0,0 in -o out'
+}
+
+class texts 41 "damaged texts: layouts, line lists, bands, velocities, targets"
+class_texts() {
+    seeds
+    local fit="rvs-fit -q -j 1 --rows 0:2 --templates $d/templates.h5 $d/frame-r0.h5"
+    tail -c +2 "$SPX_ROOT/tests/fuzz/corpus/lists/layout" >seeds/layout
+    copies_of 400 layout "specx-preproc -q -j 1 --layout in $PWD/seeds/raw.h5 -o out"
+    printf '[1:10,2:3] # cold\n[20:21,1:40]\n' >seeds/bad
+    copies_of 400 bad "specx-preproc -q -j 1 --bad in $PWD/seeds/raw.h5 -o out"
+    tail -c +2 "$SPX_ROOT/tests/fuzz/corpus/lists/arc" >seeds/arc
+    copies_of 200 arc "specx-psf -q -j 1 --lines in --start $d/arc-r0.h5 --trace-degree 1 --hermite-degree 1 --shape-degree 0,0 $d/arc-r0.h5 -o out"
+    tail -c +2 "$SPX_ROOT/tests/fuzz/corpus/lists/shift" >seeds/shift
+    copies_of 400 shift "specx-shift -q -j 1 --lines in $PWD/seeds/image.h5 --wavelength 6400,6410,0.8 --psf-only -o out"
+    printf '6400 6402\n6405 6406.5 # O2\n' >seeds/bands
+    copies_of 400 bands "$fit --leave-out in -o out"
+    printf '6860 0.1\n6861 0.5\n6862 0\n' >seeds/air
+    copies_of 400 air 'rvs-telluric -q --species O2 in -o out'
+    printf '1 10.5 0.1\n2 -3\n' >seeds/known
+    copies_of 400 known "rvs-zero -q --by fiber --least 1 --known in $PWD/seeds/epochs.h5 -o out"
+    h5table --csv -c TARGETID "$d/frame-r0.h5" | tail -n +2 >seeds/targets
+    copies_of 400 targets "$fit --targetid-file in -o out"
+    tail -c +2 "$SPX_ROOT/tests/fuzz/corpus/lists/curve" >seeds/curve
+    copies_of 400 curve 'fits2h5 -q in -o out'
 }
 
 class npz 61 "damaged npz archives"
