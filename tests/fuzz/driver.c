@@ -2,7 +2,7 @@
  * same in every run; the smaller the file the more. Usage: fuzz_NAME FOLDER [SEED], where SEED gives others; with
  * SPX_FUZZ_KEEP=FILE each input is written to FILE before it is tried, so that after a crash FILE holds the culprit.
  *
- * For a long search build the target with clang -fsanitize=fuzzer instead of this file. */
+ * `make fuzz` has libFuzzer in place of this file, for a long search. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
