@@ -139,6 +139,13 @@ values() {
     h5check frame.h5
 }
 
+@test "a damaged record of the provenance is not carried on" {
+    cp "$BATS_FILE_TMPDIR/r.h5" damaged.h5
+    h5edit damaged.h5 attr / note text # which takes the inventory
+    sed -i 's/version: /versiom: /' damaged.h5
+    fails_with 3 '*damaged.h5:/provenance/000: has no line '\''version: ...'\''*' h5merge -q damaged.h5 -o x.h5
+}
+
 @test "what does not fit together is refused, with file and dataset" {
     from b r r-low r-high z
     specx-extract -q "$BATS_FILE_TMPDIR/image-r.h5" --wavelength 6400,6460,0.7 --spectra 5:8 -o step.h5

@@ -11,6 +11,8 @@
 #include "h5/read.h"
 #include "h5/write.h"
 
+const char *const spx_provenance_required[] = {"program", "version", "command_line", NULL};
+
 /* Longest line of a record, bytes; longer ones are cut when they are written. */
 enum { MAX_LINE = 4096 };
 
@@ -83,6 +85,17 @@ static spx_status has_record(hid_t to, size_t nto, size_t n, const char *lines, 
     return SPX_OK;
 }
 
+static spx_status check_record(hid_t file, size_t i, spx_err *e)
+{
+    char path[64], value[8];
+    record_path(i, path, sizeof path);
+    for (const char *const *name = spx_provenance_required; *name != NULL; name++)
+        if (!spx_provenance_field(file, i, *name, value, sizeof value))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "check the file with h5check",
+                               "has no line '%s: ...'", *name);
+    return SPX_OK;
+}
+
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
 {
     size_t n = spx_provenance_count(from), nto = spx_provenance_count(to);
@@ -91,7 +104,9 @@ spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
         size_t nline;
         char *lines = NULL;
         int has = 0;
-        st = read_record(from, i, &nline, &lines, e);
+        st = check_record(from, i, e);
+        if (st == SPX_OK)
+            st = read_record(from, i, &nline, &lines, e);
         if (st == SPX_OK && (st = has_record(to, nto, nline, lines, &has, e)) == SPX_OK && !has) {
             size_t width = 1;
             for (size_t k = 0; k < nline; k++) {

@@ -21,8 +21,11 @@ typedef struct {
     const char *step_seconds; /* "read 0.12\nextract 3.4" */
 } spx_provenance;
 
+/* Lines that each record has; NULL ends them. */
+extern const char *const spx_provenance_required[];
+
 /* Appends all records of `from` to those of `to`; records that `to` has already (the same run, through another branch
- * of the pipeline) are left out. */
+ * of the pipeline) are left out. SPX_EINPUT: one lacks a line that each has. */
 spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
 

@@ -439,12 +439,11 @@ static void check_required(checker *c, const char *group, const spx_item *g)
 
 static void check_record(checker *c, size_t i)
 {
-    static const char *const field[] = {"program", "version", "command_line"};
     char path[64], value[64];
     (void)snprintf(path, sizeof path, "/provenance/%03zu", i);
-    for (size_t k = 0; k < sizeof field / sizeof *field; k++)
-        if (!spx_provenance_field(c->file, i, field[k], value, sizeof value))
-            violation(c, path, "has no line '%s: ...'", field[k]);
+    for (const char *const *field = spx_provenance_required; *field != NULL; field++)
+        if (!spx_provenance_field(c->file, i, *field, value, sizeof value))
+            violation(c, path, "has no line '%s: ...'", *field);
 }
 
 static void check_group(checker *c, const char *path, const spx_item *it)
