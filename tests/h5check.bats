@@ -107,8 +107,13 @@ flip() {
     cp heap.h5 right.h5
     heap=$(grep -abo GCOL heap.h5 | head -n 1 | cut -d : -f 1)
     printf '\377' | dd of=heap.h5 bs=1 seek=$((heap + 31)) conv=notrunc status=none # the size of the first text
-    run --separate-stderr -3 h5check -v heap.h5 right.h5
-    [[ $stderr == *'heap.h5: is damaged'* || $stderr == *'heap.h5'*'cannot be read'* ]]
+    run --separate-stderr h5check -v heap.h5 right.h5
+    if specpipe-info | grep -q '^hdf5: 1\.10\.'; then
+        [ "$status" -eq 3 ]
+        [[ $stderr == *'heap.h5: is damaged'* || $stderr == *'heap.h5'*'cannot be read'* ]]
+    else # later releases give an error instead, or other texts
+        [ "$status" -eq 3 ] || [[ $status -eq 1 && $output == *"heap.h5:/rvfit: attribute 'type' is not text"* ]]
+    fi
     [[ $stderr == *'right.h5: is valid'* ]]
 }
 
