@@ -6,9 +6,11 @@ load common
 
 bundles=${SPX_BUNDLES:-5,7,3}
 
+camera=(--arm r --camera "pitch=6,gap=16,dispersion=0.8,width=1.25,mirrored=1,falling=1" --bundles "$bundles" -w "6100,6500"
+    --instrument-seed 3)
+
 expose() {
-    specx-sim -q --arm r --camera pitch=6,gap=16,dispersion=0.8,width=1.25,mirrored=1,falling=1 --bundles "$bundles" \
-        -w 6100,6500 --instrument-seed 3 --throughput 0.1 --raw amps=4,bias=3,gain=0.9 -o "$1.fits" "${@:2}"
+    specx-sim -q "${camera[@]}" --throughput 0.1 --raw amps=4,bias=3,gain=0.9 -o "$1.fits" "${@:2}"
     fits2h5 -q -o "raw-$1.h5" "$1.fits"
 }
 
@@ -24,7 +26,7 @@ expose() {
     seq "$n" | sed 's/.*/lamp.txt/' >lamps
     expose arc --no-sky --noise-seed 5 lamps
     expose science --noise-seed 6 --snr 60:90 --teff 5200:5800 --logg 3.7:4.3 --feh -0.8:-0.2 --alpha 0 \
-        --truth truth.h5 --psf-output true.fits
+        --truth truth.h5
     specx-preproc -q --combine bias -o bias.h5 raw-bias-*.h5
     for name in flat arc science; do
         specx-preproc -q --bias bias.h5 -o $name.h5 raw-$name.h5
@@ -34,7 +36,8 @@ expose() {
     h5table -q --csv -c STATUS,CHI2,NLINE -t /psffit/fibre psf.h5 | awk -F, '
         NR > 1 && !(($1 == 0 || $1 == 4) && $2 > 0.8 && $2 < 1.2 && $3 >= 15) { print; exit 1 }'
     # the traces that were drawn: from there nothing moves, in errors of a line's place
-    specx-psf -q --start true.fits --lines lines.txt --trace-degree 4 -o again.h5 arc.h5
+    specx-sim -q "${camera[@]}" --no-noise --flat -o true.h5
+    specx-psf -q --start true.h5 --lines lines.txt --trace-degree 4 -o again.h5 arc.h5
     h5table -q --csv -c XSHIFT,YSHIFT,X_ERR,Y_ERR -t /psffit/fibre again.h5 | awk -F, '
         NR > 1 { x = $1 / $3; y = $2 / $4; s += x * x + y * y; n += 2 } END { exit !(n > 0 && s < 2 * n) }'
     specx-extract -q -w 6110,6490,1.2 --variance model --reject 5 -o frame.h5 science.h5 psf.h5
@@ -44,13 +47,14 @@ expose() {
     fits2h5 -q stars | rvs-template -q --setup r:6110:6491:0.4:FWHM=2.7 -o templates.h5
     rvs-fit -q --templates templates.h5 -o rv.h5 sframe.h5
     h5table -q --csv -c FIBER,VRAD truth.h5 >truth.csv
-    # chi squared of n stars is n +- sqrt(2n); 12 or more stars
+    # chi squared of n stars is n +- sqrt(2n); 12 or more stars. Templates of three nodes shift all velocities by 0.35 of an
+    # error (0.8 km/s), with the PSF that was drawn, too
     h5table -q --csv -c FIBER,VRAD,VRAD_ERR rv.h5 | awk -F, '
         NR == FNR { v[$1] = $2; next }
         FNR > 1 { d = ($2 - v[$1]) / $3; mean += d; s += d * d; n++; if (d * d > 16) far++ }
         END {
             printf "%d stars, mean %.2f, chi2 %.2f of (result - truth)/error\n", n, mean / n, s / n
-            exit !(n >= 12 && !far && (mean / n) ^ 2 < 9 / n && s < n + 3 * sqrt(2 * n) && s > n - 3 * sqrt(2 * n))
+            exit !(n >= 12 && !far && (mean / n) ^ 2 < (3 / sqrt(n) + 0.35) ^ 2 && s < n + 3 * sqrt(2 * n) && s > n - 3 * sqrt(2 * n))
         }' truth.csv -
 }
 
