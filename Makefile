@@ -207,7 +207,7 @@ plugin: $(PLUGIN)
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra,-fopenmp $(CPPFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 $(NVCCFLAGS) $(CU_ARCH) -fmad=false -Xcompiler -fPIC,-Wall,-Wextra,-fopenmp $(patsubst -W%,-Xcompiler -W%,$(CPPFLAGS)) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # The backend with cuBLAS and cuSOLVER is a plug-in of its own: they take longer to load than everything else.
 CU_SVD    := $(BUILD)/obj/kernels/svd/svd_cuda.cu.o
