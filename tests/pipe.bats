@@ -56,6 +56,14 @@ readers=(
     h5diff removed.h5 removed-not.h5 /frame
 }
 
+@test "the command in the provenance has standard input, wherever -o - stands" {
+    local d=$BATS_FILE_TMPDIR/data
+    specx-sky -q --reproducible -o - - <"$d/frame-r0.h5" | cat >before.h5
+    specx-sky -q --reproducible - -o - <"$d/frame-r0.h5" | cat >after.h5
+    h5table --provenance before.h5 | grep -qx ' *command  specx-sky -q --reproducible -o - -'
+    h5table --provenance after.h5 | grep -qx ' *command  specx-sky -q --reproducible - -o -'
+}
+
 @test "standard output is the default in a pipe, and a file when asked for" {
     local d=$BATS_FILE_TMPDIR/data
     h5merge -q --reproducible "$d/frame-b0.h5" | cat >a.h5

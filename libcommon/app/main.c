@@ -405,8 +405,8 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
         for (size_t k = 0; k < s->ninput && !file; k++)
             file = s->input[k] == arg;
         const spx_input *in = file ? own_input(p, arg) : NULL;
-        for (int k = 0; k < argc && in != NULL; k++) /* a PSF may stand before several images */
-            in = strcmp(argv[k], arg) == 0 ? NULL : in;
+        for (size_t k = 0; in != NULL && s->input[k] != arg; k++) /* a PSF may stand before several images */
+            in = strcmp(s->input[k], arg) == 0 ? NULL : in;
         if (file) {
             static char from_pipe[] = "-";
             if (in != NULL)
