@@ -125,8 +125,9 @@ static herr_t copy_object(hid_t root, const char *name, const H5O_info_t *info, 
     const int n = snprintf(path, sizeof path, "%s%s%s", c->path, strcmp(name, ".") == 0 ? "" : "/",
                            strcmp(name, ".") == 0 ? "" : name);
     if ((size_t)n >= sizeof path)
-        return 0;
-    if (info->type == H5O_TYPE_DATASET)
+        c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->path, "give it a shorter name",
+                            "holds an object with a name of more than %zu bytes", sizeof path - 1);
+    else if (info->type == H5O_TYPE_DATASET)
         c->st = copy_dataset(c->from, c->to, path, c->e);
     else if (info->type == H5O_TYPE_GROUP) {
         const hid_t g = H5Gcreate2(c->to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);

@@ -121,6 +121,12 @@ static void types(void)
     CHECK(H5Dread(d, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, &reference) >= 0 && reference == 0);
     H5Dclose(d);
     CHECK(spx_h5_copy(from, to, "/absent", &e) == SPX_EINPUT);
+    char name[600] = "/long";
+    H5Gclose(H5Gcreate2(from, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    memset(name + 5, 'g', sizeof name - 6);
+    name[5] = '/';
+    H5Gclose(H5Gcreate2(from, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    CHECK(spx_h5_copy(from, to, "/long", &e) == SPX_EINPUT);
     spx_err_clear(&e);
     CHECK(H5Fget_obj_count(from, H5F_OBJ_ALL | H5F_OBJ_LOCAL) >= 1 && H5Fget_obj_count(to, H5F_OBJ_ALL) == 1);
     H5Tclose(committed);
