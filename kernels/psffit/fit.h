@@ -181,10 +181,10 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
-/* Background from what the spots leave. 0: no solution. */
-int spx_pf_background(spx_pf_bundle *b);
-/* Background from coefficients that are known, [nexp][3 nf + 1]. 0: no memory. */
-int spx_pf_put_background(spx_pf_bundle *b, const double *coef);
+/* Background from what the spots leave. *ok 0: no solution. SPX_EIO: memory. */
+spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e);
+/* Background from coefficients that are known, [nexp][3 nf + 1]. SPX_EIO: memory. */
+spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *e);
 /* Variance of a pixel with the model's m electrons, epsilon2 the square of what the model is uncertain by. */
 static inline double spx_pf_noise(double noise, double m, double epsilon2)
 {

@@ -83,18 +83,22 @@ static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
 }
 
 /* Background and weights, then fluxes again, for parameters as they are, whose fluxes are known in the first of the
- * rounds. 0: no solution. */
-static int settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, int background)
+ * rounds. *ok 0: no solution. */
+static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, int background, int *ok, spx_err *e)
 {
-    for (int k = 0; k < rounds; k++) {
-        if ((k > 0 && !spx_pf_fluxes(b, &b->now)) || (background && !spx_pf_background(b)))
-            return 0;
-        spx_pf_weights(b, epsilon, clip);
+    *ok = 1;
+    for (int k = 0; k < rounds && *ok; k++) {
+        *ok = k == 0 || spx_pf_fluxes(b, &b->now);
+        const spx_status st = *ok && background ? spx_pf_background(b, ok, e) : SPX_OK;
+        if (st != SPX_OK)
+            return st;
+        if (*ok)
+            spx_pf_weights(b, epsilon, clip);
     }
-    if (!spx_pf_fluxes(b, &b->now))
-        return 0;
-    spx_pf_prior(b, &b->now);
-    return 1;
+    *ok = *ok && spx_pf_fluxes(b, &b->now);
+    if (*ok)
+        spx_pf_prior(b, &b->now);
+    return SPX_OK;
 }
 
 /* Moves by a part of the step of the matrix and gradient at hand. 1: chi squared has fallen, and the state is the new
@@ -203,7 +207,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && ok)
-        ok = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, 1);
+        st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, 1, &ok, e);
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == 0) {
@@ -217,7 +221,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
             break;
-        ok = settle(b, epsilon, clip, 1, fall > STILL);
+        st = settle(b, epsilon, clip, 1, fall > STILL, &ok, e);
         /* a small step of an old matrix may be the matrix's fault */
         if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
             break;
@@ -236,11 +240,13 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
         same = b->line[l].row == model->row[l];
     if (!same) {
         const spx_status st = spx_pf_first_weights(b, passes[CLIP].epsilon, e);
-        *ok = st == SPX_OK && spx_pf_fluxes(b, &b->now) && settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1);
-        return st;
+        *ok = st == SPX_OK && spx_pf_fluxes(b, &b->now);
+        return *ok ? settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1, ok, e) : st;
     }
     memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
-    *ok = spx_pf_put_background(b, model->coef);
+    if (spx_pf_put_background(b, model->coef, e) != SPX_OK)
+        return SPX_EIO;
+    *ok = 1;
     spx_pf_draw(b, &b->now);
     spx_pf_weights(b, passes[CLIP].epsilon, 1);
     return SPX_OK;

@@ -133,17 +133,18 @@ static size_t room_for_rows(const spx_pf_bundle *b)
     return 2 * (b->width + 2 * spx_pf_profile_width(b->p)) + 3 * b->nf * spx_pf_profile_width(b->p);
 }
 
-int spx_pf_put_background(spx_pf_bundle *b, const double *coef)
+spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *e)
 {
     const size_t n = 3 * b->nf + 1;
-    double *work = spx_alloc(room_for_rows(b), sizeof *work, NULL);
-    for (size_t x = 0; x < b->p->nexp && work != NULL; x++) {
+    double *work = spx_alloc(room_for_rows(b), sizeof *work, e);
+    if (work == NULL)
+        return SPX_EIO;
+    for (size_t x = 0; x < b->p->nexp; x++) {
         memcpy(b->px[x].coef, coef + x * n, n * sizeof *coef);
         fill_ground(b, &b->px[x], work);
     }
-    const int ok = work != NULL;
     spx_free(work);
-    return ok;
+    return SPX_OK;
 }
 
 /* Fibres, itself among them, that the profile of one overlaps in any row on the side of higher numbers. */
@@ -166,8 +167,8 @@ static double sum_of(const double *lane)
     return sum;
 }
 
-/* Normal equations of the background of an exposure, upper triangle a[n][n], rhs[n]. 0: no memory. */
-static int background_matrix(const spx_pf_bundle *b, size_t x, double *work, double *a, double *rhs)
+/* Normal equations of the background of an exposure, upper triangle a[n][n], rhs[n]. SPX_EIO: memory. */
+static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *work, double *a, double *rhs, spx_err *e)
 {
     enum { LANES = SPX_PF_LANES };
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
@@ -175,9 +176,9 @@ static int background_matrix(const spx_pf_bundle *b, size_t x, double *work, dou
     const size_t nf = b->nf, n = 3 * nf + 1, height = b->p->height;
     spx_pf_moments m = {.band = overlapping(b, px)};
     const size_t npair = 5 * m.band * nf * LANES, none = 6 * nf * LANES;
-    double *room = spx_alloc(npair + none, sizeof *room, NULL), t[5];
+    double *room = spx_alloc(npair + none, sizeof *room, e), t[5];
     if (room == NULL)
-        return 0;
+        return SPX_EIO;
     m.pair = room;
     m.one = room + npair;
     for (size_t r = 0; r < height; r++) {
@@ -196,33 +197,32 @@ static int background_matrix(const spx_pf_bundle *b, size_t x, double *work, dou
     a[n * n - 1] = m.weight;
     rhs[n - 1] = m.sum;
     spx_free(room);
-    return 1;
+    return SPX_OK;
 }
 
-int spx_pf_background(spx_pf_bundle *b)
+spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
     const size_t nf = b->nf, n = 3 * nf + 1;
-    double *a = spx_alloc(n * (n + 1) + room_for_rows(b), sizeof *a, NULL);
-    if (a == NULL)
-        return 0;
-    double *rhs = a + n * n, *work = rhs + n;
-    int ok = 1;
-    for (size_t x = 0; x < b->p->nexp && ok; x++) {
-        ok = background_matrix(b, x, work, a, rhs);
-        double most = 0;
+    double *a = spx_alloc(n * (n + 1) + room_for_rows(b), sizeof *a, e);
+    spx_status st = a != NULL ? SPX_OK : SPX_EIO;
+    *ok = 1;
+    for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
+        double *rhs = a + n * n, *work = rhs + n, most = 0;
+        if ((st = background_matrix(b, x, work, a, rhs, e)) != SPX_OK)
+            break;
         for (size_t k = 0; k < n; k++)
             most = fmax(most, a[k * n + k]);
         for (size_t k = 0; k < n; k++)
             a[k * n + k] += 1e-8 * most + 1e-30;
         /* the upper triangle in rows is the lower one in columns */
-        ok = ok && LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, a, (lapack_int)n, rhs, (lapack_int)n) == 0;
-        for (size_t k = 0; k < n && ok; k++)
-            ok = isfinite(rhs[k]);
-        if (ok) {
+        *ok = LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, a, (lapack_int)n, rhs, (lapack_int)n) == 0;
+        for (size_t k = 0; k < n && *ok; k++)
+            *ok = isfinite(rhs[k]);
+        if (*ok) {
             memcpy(b->px[x].coef, rhs, n * sizeof *rhs);
             fill_ground(b, &b->px[x], work);
         }
     }
     spx_free(a);
-    return ok;
+    return st;
 }

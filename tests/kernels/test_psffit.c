@@ -277,14 +277,22 @@ static void test_normal(void)
     b.now.theta[b.shift0 + 1] = -0.15;
     CHECK(spx_pf_first_weights(&b, 0.05, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_pf_spots(&b, &b.now) && spx_pf_regroup(&b, &e) == SPX_OK, "%s", spx_err_text(&e));
+    int ok = 0;
     for (int k = 0; k < 3; k++) {
-        CHECK(spx_pf_fluxes(&b, &b.now) && spx_pf_background(&b), "no fluxes");
+        CHECK(spx_pf_fluxes(&b, &b.now) && spx_pf_background(&b, &ok, &e) == SPX_OK && ok, "no fluxes");
         spx_pf_weights(&b, 0.02, 1);
     }
-    CHECK(spx_pf_background(&b), "no background");
+    CHECK(spx_pf_background(&b, &ok, &e) == SPX_OK && ok, "no background");
     check_background(&b);
     check_pixels(&b);
-    CHECK(spx_pf_background(&b), "no background");
+    CHECK(spx_pf_background(&b, &ok, &e) == SPX_OK && ok, "no background");
+    /* too little memory is no failed fit */
+    spx_mem_limit(1);
+    CHECK(spx_pf_background(&b, &ok, &e) == SPX_EIO && e.code == SPX_EIO, "no memory, no error");
+    spx_err_clear(&e);
+    CHECK(spx_pf_put_background(&b, b.px[0].coef, &e) == SPX_EIO && e.code == SPX_EIO, "no memory, no error");
+    spx_err_clear(&e);
+    spx_mem_limit(0);
     spx_pf_weights(&b, 0.02, 1);
     CHECK(spx_pf_fluxes(&b, &b.now), "no fluxes");
     CHECK(b.ngroup == 3 || b.ngroup == 4, "%zu groups", b.ngroup);
@@ -302,7 +310,6 @@ static void test_normal(void)
         CHECK(0, "no memory");
         return;
     }
-    int ok = 0;
     CHECK(spx_pf_normal(&b, h, g, &ok, &e) == SPX_OK && ok, "%s", spx_err_text(&e));
     CHECK(m == b.ntheta, "%zu columns, %zu parameters", m, b.ntheta);
 
