@@ -363,7 +363,7 @@ column() {
         awk -F, '{ print; exit !(($1 - $5)^2 < (5 * $2)^2 && ($3 - $6)^2 < (5 * $4)^2) }'
     # most stars have another minimum along the velocity, far above
     column VRAD,VRAD_ALT,DCHISQ_ALT cubic.h5 | awk -F, 'tolower($2) ~ /nan/ { next }
-        ($1 - $2)^2 < 60^2 || $3 < 50 { exit 1 } { n++ } END { print n; exit n < 60 }'
+        ($1 - $2)^2 < 60^2 || $3 < 50 { exit bad = 1 } { n++ } END { print n; exit bad || n < 60 }'
     column VRAD,VRAD_ERR,TEFF,TEFF_ERR,LOGG,LOGG_ERR,FEH,FEH_ERR,ALPHAFE,ALPHAFE_ERR cubic.h5 >fit
     tail -n +2 "$SPX_SHARED/data/rv/mock-truth.csv" | awk -F, '{ print $6, $2, $3, $4, $5 }' OFS=, >truth
     # half of the width that holds 68 %, with a statistical error of 0.08; interpolation between the nodes adds to it

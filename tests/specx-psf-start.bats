@@ -78,7 +78,7 @@ near() {
     for f in far half; do
         h5dump -y -d /psf/xtrace -s 0,0 -c 1,1 $f.h5 | grep -m 1 -o '^ *[0-9][0-9.]*$' >$f
     done
-    paste far half | awk '!(($1 - $2) ^ 2 < 0.5 ^ 2) { exit 1 } END { exit NR != 1 }'
+    paste far half | awk '!(($1 - $2) ^ 2 < 0.5 ^ 2) { exit bad = 1 } END { exit bad || NR != 1 }'
     # one without light moves as the others have, and of shifts with light in as many fibres (3 and -4.3) it is the lesser
     specx-sim -q --flat --fibers 20 --wavelength 5850,6450 --psf-output all.fits -o flat.h5
     specx-sim -q --arc Ne,Kr --psf all.fits --fibers 0:10 --shift 3,-12 -o dark.h5

@@ -26,8 +26,8 @@ column() {
     h5check "$d/psf.h5"
     # the median over lines scatters less than the median error of one
     h5table -q --csv -c XSHIFT,X_ERR,YSHIFT,Y_ERR -t /psffit/fibre "$d/psf.h5" | awk -F, '
-        NR > 1 { n++; x = ($1 - 0.3)/$2; y = ($3 + 0.2)/$4; sum += x*x + y*y; if (x*x > 9 || y*y > 9) exit 1 }
-        END { exit !(n == 10 && sum < 2 * n * 1.5) }'
+        NR > 1 { n++; x = ($1 - 0.3)/$2; y = ($3 + 0.2)/$4; sum += x*x + y*y; if (x*x > 9 || y*y > 9) exit bad = 1 }
+        END { exit bad || !(n == 10 && sum < 2 * n * 1.5) }'
     column "$d/psf.h5" /psffit/fibre X_ERR | awk '!($1 > 0.0005 && $1 < 0.02) { exit 1 }'
     column "$d/psf.h5" /psffit/fibre STATUS | awk '$1 != 4 { exit 1 }' # the CCD goes on behind the last line
     column "$d/psf.h5" /psffit/fibre CHI2 | awk '!($1 > 0.8 && $1 < 1.2) { exit 1 }'
