@@ -9,15 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-
-static int bad;
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
-            bad = 1;                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "check_on.h"
 
 static hid_t in_memory(void)
 {

@@ -6,16 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check_on.h"
 #include "convert/spectrum/text_table.h"
-
-static int bad;
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
-            bad = 1;                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 int main(void)
 {

@@ -5,15 +5,7 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
-
-static int bad;
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
-            bad = 1;                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "check_on.h"
 
 static int flag, given, has_first, on = 1;
 static long number, first;

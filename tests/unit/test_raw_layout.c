@@ -6,16 +6,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "check_on.h"
 #include "products/raw.h"
-
-static int bad;
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            printf("%s:%d: %s\n", __FILE__, __LINE__, #x);                                                             \
-            bad = 1;                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* Checks a section's text against numbers counted from 0, the ends excluded. */
 static void section(const char *text, long x0, long x1, long y0, long y1, int fx, int fy)
