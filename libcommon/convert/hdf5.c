@@ -334,21 +334,14 @@ static spx_status write_bintable(hid_t file, const char *group, const char *path
 static spx_status write_image(hid_t file, const char *path, spx_fits *f, size_t hdu, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];
-    size_t size = (size_t)(abs(h->bitpix) / 8);
+    unsigned char *copy;
     char unit[72];
     if (h->ndim == 0)
         return SPX_OK;
-    const unsigned char *raw = spx_fits_raw(f, hdu, e);
-    unsigned char *copy = NULL;
-    if (raw == NULL)
+    const unsigned char *values = spx_fits_signed(f, hdu, &copy, e);
+    if (values == NULL)
         return e->code;
-    if (h->flip) {
-        if ((copy = spx_alloc(h->nelem, size, e)) == NULL)
-            return SPX_EIO;
-        memcpy(copy, raw, h->nelem * size);
-        spx_fits_flip(copy, h->nelem, size);
-    }
-    spx_status st = spx_h5_write(file, path, spx_fits_image_type(h), h->ndim, h->dims, copy != NULL ? copy : raw, e);
+    spx_status st = spx_h5_write(file, path, spx_fits_image_type(h), h->ndim, h->dims, values, e);
     spx_free(copy);
     if (st == SPX_OK && spx_cards_string(&h->header, "BUNIT", unit, sizeof unit) && unit[0]) {
         for (char *c = unit; *c; c++)

@@ -65,7 +65,7 @@ static spx_status write_image(spx_fits *f, size_t i, hid_t file, size_t k, spx_e
 {
     const spx_fits_hdu *h = &f->hdu[i];
     spx_raw_image im = {.ny = h->dims[0], .nx = h->dims[1], .header = h->header};
-    unsigned char *copy = NULL;
+    unsigned char *copy;
     float *scaled = NULL;
     spx_status st;
     (void)snprintf(im.extname, sizeof im.extname, "%s", h->extname);
@@ -76,17 +76,10 @@ static spx_status write_image(spx_fits *f, size_t i, hid_t file, size_t k, spx_e
         spx_free(scaled);
         return st;
     }
-    const size_t size = (size_t)(abs(h->bitpix) / 8);
-    const unsigned char *raw = spx_fits_raw(f, i, e);
-    if (raw == NULL)
+    const unsigned char *pixels = spx_fits_signed(f, i, &copy, e);
+    if (pixels == NULL)
         return e->code;
-    if (h->flip) {
-        if ((copy = spx_alloc(h->nelem, size, e)) == NULL)
-            return SPX_EIO;
-        memcpy(copy, raw, h->nelem * size);
-        spx_fits_flip(copy, h->nelem, size);
-    }
-    st = spx_raw_write_image(file, k, &im, spx_fits_image_type(h), copy != NULL ? copy : raw, e);
+    st = spx_raw_write_image(file, k, &im, spx_fits_image_type(h), pixels, e);
     spx_free(copy);
     return st;
 }

@@ -48,6 +48,21 @@ const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
     return h->decoded;
 }
 
+const unsigned char *spx_fits_signed(spx_fits *f, size_t hdu, unsigned char **copy, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    const size_t size = (size_t)(abs(h->bitpix) / 8);
+    const unsigned char *raw = spx_fits_raw(f, hdu, e);
+    *copy = NULL;
+    if (raw == NULL || !h->flip)
+        return raw;
+    if ((*copy = spx_alloc(h->nelem, size, e)) == NULL)
+        return NULL;
+    memcpy(*copy, raw, h->nelem * size);
+    spx_fits_flip(*copy, h->nelem, size);
+    return *copy;
+}
+
 /* 1 when the stored integer of |bitpix| bits, before scaling, equals BLANK or TNULL. Compared as integers: doubles do
  * not distinguish all those of 64 bits. */
 static int is_null(const unsigned char *p, int bitpix, long null)

@@ -11,6 +11,9 @@
 /* Elements of the image as FITS stores them (big-endian, not scaled), nelem*|bitpix|/8 bytes; tile-compressed images
  * are decoded at the first call. NULL and *e when that fails. */
 const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e);
+/* The same with the sign bits inverted where the header's `flip` is set, as spx_fits_image_type() has them: then in new
+ * memory, *copy (spx_free), which is NULL otherwise. */
+const unsigned char *spx_fits_signed(spx_fits *f, size_t hdu, unsigned char **copy, spx_err *e);
 
 /* Values of the image, scaled (4.4.2.5), nelem elements in new memory (spx_free). BLANK is NaN. u32 is for masks:
  * negative values keep their bits, others that do not fit are SPX_EINPUT. */
