@@ -47,24 +47,32 @@ static spx_status write_record(hid_t file, size_t i, size_t width, size_t n, con
     return spx_h5_write_strings(file, path, width, n, lines, e);
 }
 
-int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size)
+/* Value of a line `field: value` of a record; of several, joined by line breaks. 0: there is none. */
+static int find_field(size_t n, const char *lines, const char *field, char *out, size_t size)
 {
-    size_t n, used = 0, len = strlen(field);
-    char *lines = NULL;
-    spx_err err = {0};
+    size_t used = 0, len = strlen(field);
     int found = 0;
     out[0] = '\0';
-    if (read_record(file, i, &n, &lines, &err) == SPX_OK)
-        for (size_t k = 0; k < n && used < size; k++) {
-            const char *line = lines + k * MAX_LINE;
-            if (strncmp(line, field, len) != 0 || line[len] != ':')
-                continue;
-            const char *value = line + len + 1;
-            value += *value == ' ';
-            size_t m = strnlen(value, (size_t)MAX_LINE - (size_t)(value - line));
-            used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)m, value);
-            found = 1;
-        }
+    for (size_t k = 0; k < n && used < size; k++) {
+        const char *line = lines + k * MAX_LINE;
+        if (strncmp(line, field, len) != 0 || line[len] != ':')
+            continue;
+        const char *value = line + len + 1;
+        value += *value == ' ';
+        size_t m = strnlen(value, (size_t)MAX_LINE - (size_t)(value - line));
+        used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)m, value);
+        found = 1;
+    }
+    return found;
+}
+
+int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size)
+{
+    size_t n;
+    char *lines = NULL;
+    spx_err err = {0};
+    out[0] = '\0';
+    const int found = read_record(file, i, &n, &lines, &err) == SPX_OK && find_field(n, lines, field, out, size);
     spx_free(lines);
     return found;
 }
@@ -85,12 +93,13 @@ static spx_status has_record(hid_t to, size_t nto, size_t n, const char *lines, 
     return SPX_OK;
 }
 
-static spx_status check_record(hid_t file, size_t i, spx_err *e)
+/* Has record i, these lines, all that it needs? */
+static spx_status check_record(hid_t file, size_t i, size_t n, const char *lines, spx_err *e)
 {
     char path[64], value[8];
     record_path(i, path, sizeof path);
     for (const char *const *name = spx_provenance_required; *name != NULL; name++)
-        if (!spx_provenance_field(file, i, *name, value, sizeof value))
+        if (!find_field(n, lines, *name, value, sizeof value))
             return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "check the file with h5check",
                                "has no line '%s: ...'", *name);
     return SPX_OK;
@@ -104,9 +113,9 @@ spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
         size_t nline;
         char *lines = NULL;
         int has = 0;
-        st = check_record(from, i, e);
+        st = read_record(from, i, &nline, &lines, e);
         if (st == SPX_OK)
-            st = read_record(from, i, &nline, &lines, e);
+            st = check_record(from, i, nline, lines, e);
         if (st == SPX_OK && (st = has_record(to, nto, nline, lines, &has, e)) == SPX_OK && !has) {
             size_t width = 1;
             for (size_t k = 0; k < nline; k++) {

@@ -1,6 +1,7 @@
 /* Checks that copied objects are the same: scalars, empty datasets, more than one piece in each dimension, compressed
  * chunks, texts of variable length, tables, groups below groups; that references become empty, and committed types
- * the dataset's own. */
+ * the dataset's own. And of records of the provenance, that one which cannot be read is not taken for one that lacks a
+ * line. */
 #include "h5/copy.h"
 
 #include <hdf5_hl.h>
@@ -10,6 +11,7 @@
 
 #include "base/mem.h"
 #include "check_on.h"
+#include "h5/provenance.h"
 
 static hid_t in_memory(void)
 {
@@ -131,6 +133,21 @@ static void types(void)
     H5Fclose(from);
 }
 
+static void records(void)
+{
+    spx_err e = {0};
+    const hid_t from = in_memory(), to = in_memory();
+    const spx_provenance p = {.program = "test", .version = "1", .command_line = "test"};
+    CHECK(spx_provenance_append(from, &p, &e) == SPX_OK);
+    spx_mem_limit(1);
+    CHECK(spx_provenance_copy(from, to, &e) == SPX_EIO);
+    spx_err_clear(&e);
+    spx_mem_limit(0);
+    CHECK(spx_provenance_copy(from, to, &e) == SPX_OK && spx_provenance_count(to) == 1);
+    H5Fclose(to);
+    H5Fclose(from);
+}
+
 int main(void)
 {
     static const struct {
@@ -142,5 +159,6 @@ int main(void)
         shape(shapes[i].ndim, shapes[i].dims, 0);
     shape(2, (hsize_t[]){2500, 2001}, 1);
     types();
+    records();
     return bad;
 }
