@@ -213,7 +213,8 @@ static void own_descriptor(int fd)
     if (n <= 0 || fstat(fd, &s) != 0 || !(S_ISREG(s.st_mode) || S_ISDIR(s.st_mode)))
         return;
     target[n] = '\0';
-    const int flags = fcntl(fd, F_GETFL) & ~(O_CREAT | O_EXCL | O_TRUNC), kept = fcntl(fd, F_GETFD);
+    /* descriptors of who runs the tests may be of links that are not to be followed */
+    const int flags = fcntl(fd, F_GETFL) & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW), kept = fcntl(fd, F_GETFD);
     const off_t at = lseek(fd, 0, SEEK_CUR);
     const char *trunk = path_of("trunk", "");
     const size_t inside = strncmp(target, trunk, strlen(trunk)) == 0 ? strlen(trunk) : 0;
@@ -279,6 +280,7 @@ int spx_sweep_branch(void)
     const pid_t child = fork_itself();
     if (child == 0) {
         spx_sweep_next = 0;
+        (void)signal(SIGALRM, SIG_DFL); /* GNU Parallel ignores it */
         (void)alarm(SECONDS);
         move_to_try();
         errno = error;
