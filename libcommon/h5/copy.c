@@ -54,6 +54,31 @@ static int next_piece(pieces *p)
     return 0;
 }
 
+/* *values: a type's values that are no references, which lead elsewhere in the other file: columns of a table, or the
+ * type itself; H5I_INVALID_HID: there are none. 0: no memory. */
+static int without_references(hid_t type, hid_t *values)
+{
+    *values = H5I_INVALID_HID;
+    if (H5Tdetect_class(type, H5T_REFERENCE) <= 0)
+        return (*values = H5Tcopy(type)) >= 0;
+    const int n = H5Tget_class(type) == H5T_COMPOUND ? H5Tget_nmembers(type) : 0;
+    int fine = 1;
+    for (int k = 0; k < n && fine; k++) {
+        const hid_t member = H5Tget_member_type(type, (unsigned)k);
+        char *name = H5Tget_member_name(type, (unsigned)k);
+        const int wanted = member >= 0 && H5Tdetect_class(member, H5T_REFERENCE) == 0;
+        if (wanted && *values < 0)
+            *values = H5Tcreate(H5T_COMPOUND, H5Tget_size(type));
+        fine = member >= 0 && name != NULL &&
+               (!wanted || H5Tinsert(*values, name, H5Tget_member_offset(type, (unsigned)k), member) >= 0);
+        (void)H5free_memory(name);
+        if (member >= 0)
+            (void)H5Tclose(member);
+    }
+    return fine;
+}
+
+/* Values of a dataset, in memory as `type` has them. */
 static spx_status copy_values(hid_t from, hid_t to, hid_t type, hid_t space, spx_err *e)
 {
     const hssize_t n = H5Sget_simple_extent_npoints(space);
@@ -61,8 +86,7 @@ static spx_status copy_values(hid_t from, hid_t to, hid_t type, hid_t space, spx
     pieces p = {.ndim = H5Sget_simple_extent_ndims(space)};
     if (n < 0 || size == 0 || p.ndim < 0 || H5Sget_simple_extent_dims(space, p.dims, NULL) < 0)
         return spx_h5_fail_at(from, ".", SPX_EINPUT, "cannot be read", e);
-    /* references lead elsewhere in the other file: they stay empty */
-    if (n == 0 || H5Tdetect_class(type, H5T_REFERENCE) > 0)
+    if (n == 0)
         return SPX_OK;
     pieces_of(&p, size);
     char *value = spx_alloc(p.most, size, e);
@@ -91,17 +115,24 @@ static spx_status copy_dataset(hid_t from, hid_t to, const char *path, spx_err *
         return e->code;
     const hid_t stored = H5Dget_type(d), space = H5Dget_space(d), how = H5Dget_create_plist(d);
     const hid_t type = stored >= 0 ? H5Tcopy(stored) : H5I_INVALID_HID; /* its own, where it is a committed one */
+    hid_t values = H5I_INVALID_HID;
     /* no time: the same command makes the same bytes */
     const hid_t copy = type >= 0 && space >= 0 && how >= 0 && H5Pset_obj_track_times(how, 0) >= 0
                            ? H5Dcreate2(to, path, type, space, H5P_DEFAULT, how, H5P_DEFAULT)
                            : -1;
-    spx_status st = copy >= 0 ? copy_values(d, copy, type, space, e) : spx_h5_write_failed(to, path, e);
+    spx_status st = copy >= 0 ? SPX_OK : spx_h5_write_failed(to, path, e);
+    if (st == SPX_OK && !without_references(type, &values))
+        st = spx_fail(e, SPX_EIO, "out of memory");
+    if (st == SPX_OK && values >= 0)
+        st = copy_values(d, copy, values, space, e);
     if (copy >= 0 && H5Dclose(copy) < 0 && st == SPX_OK)
         st = spx_h5_write_failed(to, path, e);
     if (how >= 0)
         (void)H5Pclose(how);
     if (space >= 0)
         (void)H5Sclose(space);
+    if (values >= 0)
+        (void)H5Tclose(values);
     if (type >= 0)
         (void)H5Tclose(type);
     if (stored >= 0)

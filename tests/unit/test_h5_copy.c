@@ -1,7 +1,7 @@
 /* Checks that copied objects are the same: scalars, empty datasets, more than one piece in each dimension, compressed
- * chunks, texts of variable length, tables, groups below groups; that references become empty, and committed types
- * the dataset's own. And of records of the provenance, that one which cannot be read is not taken for one that lacks a
- * line. */
+ * chunks, texts of variable length, tables, groups below groups; that references become empty, those in tables alone,
+ * and committed types the dataset's own. And of records of the provenance, that one which cannot be read is not taken
+ * for one that lacks a line. */
 #include "h5/copy.h"
 
 #include <hdf5_hl.h>
@@ -114,6 +114,28 @@ static void types(void)
     d = H5Dopen2(to, "/g/reference", H5P_DEFAULT);
     CHECK(H5Dread(d, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, &reference) >= 0 && reference == 0);
     H5Dclose(d);
+    const hid_t linked = H5Tcreate(H5T_COMPOUND, 24);
+    H5Tinsert(linked, "text", 0, text);
+    H5Tinsert(linked, "to", 8, H5T_STD_REF_OBJ);
+    H5Tinsert(linked, "x", 16, H5T_NATIVE_DOUBLE);
+    struct {
+        char *text;
+        hobj_ref_t to;
+        double x;
+    } links[2] = {{one, 1, 1}, {longer, 1, -2}};
+    CHECK(sizeof links[0] == 24 && H5Rcreate(&links[0].to, from, "/table", H5R_OBJECT, -1) >= 0);
+    links[1].to = links[0].to;
+    d = H5Dcreate2(from, "/links", linked, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(H5Dwrite(d, linked, H5S_ALL, H5S_ALL, H5P_DEFAULT, links) >= 0);
+    H5Dclose(d);
+    CHECK(spx_h5_copy(from, to, "/links", &e) == SPX_OK);
+    memset(links, 0, sizeof links);
+    d = H5Dopen2(to, "/links", H5P_DEFAULT);
+    CHECK(H5Dread(d, linked, H5S_ALL, H5S_ALL, H5P_DEFAULT, links) >= 0);
+    H5Dclose(d);
+    CHECK(links[1].to == 0 && links[1].x == -2 && links[1].text != NULL && strcmp(links[1].text, longer) == 0);
+    H5Dvlen_reclaim(linked, space, H5P_DEFAULT, links);
+    H5Tclose(linked);
     CHECK(spx_h5_copy(from, to, "/absent", &e) == SPX_EINPUT);
     char name[600] = "/long";
     H5Gclose(H5Gcreate2(from, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
