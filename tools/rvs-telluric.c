@@ -51,9 +51,7 @@ static spx_status read_rows(spx_run *s, const char *file, size_t ncol, size_t *n
 {
     size_t held = 0;
     spx_lines lines;
-    spx_status st = spx_run_foreign_input(s, file, e);
-    if (st == SPX_OK)
-        st = spx_lines_open(&lines, file, e);
+    spx_status st = spx_run_text_input(s, file, &lines, e);
     if (st != SPX_OK)
         return st;
     for (char *p; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {

@@ -268,6 +268,12 @@ spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e)
     return st == SPX_OK ? note_input(s, path, (size_t)sb.st_size, (int64_t)sb.st_mtime, e) : st;
 }
 
+spx_status spx_run_text_input(spx_run *s, const char *path, spx_lines *l, spx_err *e)
+{
+    const spx_status st = spx_run_foreign_input(s, path, e);
+    return st == SPX_OK ? spx_lines_open(l, path, e) : st;
+}
+
 /* ---- output ---- */
 
 /* Target without -o: standard output, unless that is a terminal. */

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fallback.h"
 #include "base/hook.h"
+#include "base/lines.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
@@ -78,6 +79,8 @@ spx_status spx_run_check_input(spx_run *s, const spx_input *in, spx_err *e);
 void spx_run_close_input(spx_input *in);
 /* Registers an input that is not HDF5, which the tool reads itself: checked to differ from the output, and recorded. */
 spx_status spx_run_foreign_input(spx_run *s, const char *path, spx_err *e);
+/* Registers one likewise that is text, and opens it. Close *l only after SPX_OK. */
+spx_status spx_run_text_input(spx_run *s, const char *path, spx_lines *l, spx_err *e);
 
 /* For SPX_OUT_LATE: resolves the target of the output; SPX_EUSAGE where that would be a terminal. Call it before
  * opening inputs. */

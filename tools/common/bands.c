@@ -33,9 +33,7 @@ spx_status spx_bands_add_telluric(spx_bands *b, spx_medium medium, spx_err *e)
 spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_err *e)
 {
     spx_lines lines;
-    spx_status st = spx_run_foreign_input(s, name, e);
-    if (st == SPX_OK)
-        st = spx_lines_open(&lines, name, e);
+    spx_status st = spx_run_text_input(s, name, &lines, e);
     if (st != SPX_OK)
         return st;
     for (char *p, *q, *r; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {

@@ -15,8 +15,8 @@ static spx_status read_bad(spx_run *s, spx_preproc_files *f, spx_err *e)
 {
     spx_lines l;
     char *line, place[32];
-    spx_status st = spx_run_foreign_input(s, f->bad_name, e);
-    if (st != SPX_OK || (st = spx_lines_open(&l, f->bad_name, e)) != SPX_OK)
+    spx_status st = spx_run_text_input(s, f->bad_name, &l, e);
+    if (st != SPX_OK)
         return st;
     while (st == SPX_OK && (line = spx_lines_next(&l)) != NULL) {
         int flip[2];

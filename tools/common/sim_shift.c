@@ -131,8 +131,6 @@ spx_status spx_sim_shift(const char *text, spx_run *s, uint64_t seed, char camer
             spx_sim_motion_term(m, (spx_sim_quantity)q, 0, 0, v[q]);
         return st;
     }
-    st = spx_run_foreign_input(s, text, e);
-    if (st == SPX_OK)
-        st = spx_lines_open(&lines, text, e);
+    st = spx_run_text_input(s, text, &lines, e);
     return st == SPX_OK ? spx_sim_shift_lines(&lines, seed, camera, m, e) : st;
 }

@@ -203,9 +203,7 @@ static spx_status number(spx_zero_inputs *z, spx_err *e)
 static spx_status read_known(spx_run *run, const char *name, spx_zero_inputs *z, spx_err *e)
 {
     spx_lines lines;
-    spx_status st = spx_run_foreign_input(run, name, e);
-    if (st == SPX_OK)
-        st = spx_lines_open(&lines, name, e);
+    spx_status st = spx_run_text_input(run, name, &lines, e);
     if (st != SPX_OK)
         return st;
     for (char *p, *q, *r; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
