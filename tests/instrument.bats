@@ -60,6 +60,7 @@ expose() {
 
 @test "specx-sim: another camera" {
     fails_with 2 "*--camera: 'pitsch=4' should be KEY=VALUE,... with keys pitch gap *" specx-sim --camera pitsch=4 -o no.h5
+    fails_with 2 "*--camera: 'pitch' should be KEY=VALUE,... with keys pitch gap *" specx-sim --camera pitch -o no.h5
     fails_with 2 '*--camera: width=99 should be from*' specx-sim --camera width=99 -o no.h5
     fails_with 2 '*--bundles*' specx-sim --bundles 4y2 -o no.h5
     fails_with 2 '*9 fibres: the bundles have 6*' specx-sim --bundles 3x2 --fibers 9 -o no.h5

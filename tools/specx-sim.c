@@ -46,7 +46,8 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "camera", 0, "KEY=VALUE,...", o.camera,
                "Differences from the built-in camera: pitch and gap of fibres, dispersion, width of spots, mirrored, "
                "falling; specx-sim(1), Camera"),
-    SPX_OPTION(STRING, "bundles", 0, "NxM|N,N...", o.bundles, "Bundles of its fibres", .absent = "25 each"),
+    SPX_OPTION(STRING, "bundles", 0, "NxM|N,N...", o.bundles,
+               "M bundles of N fibres, or fibres of each bundle, of the built-in camera", .absent = "25 each"),
     SPX_OPTION(INT, "petal", 0, "N", o.petal,
                "Spectrograph: the built-in camera r is r0 to r9, and its fibres are numbered from 500 N on", .min = 0,
                .max = 9),

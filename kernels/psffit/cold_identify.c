@@ -396,9 +396,9 @@ spx_status spx_cold_identify(size_t npeak, const spx_cold_peak *peak, size_t nwa
     if (st == SPX_OK)
         st = choose(&m, nstart, start, best_wave, best, rival, e);
     if (st == SPX_OK && best->nline < FEWEST)
-        st = spx_fail_remedy(e, SPX_EINPUT, "give {lamps} or {lines} that suit the arc, {centre}, {dispersion}",
-                             "no identification: of %zu peaks at most %zu are listed lines, %d are needed", npeak,
-                             best->nline, FEWEST);
+        st = spx_fail_remedy(
+            e, SPX_EINPUT, "give {lamps} or {lines} that suit the arc, or another {centre} and {dispersion}",
+            "no identification: of %zu peaks at most %zu are listed lines, %d are needed", npeak, best->nline, FEWEST);
     else if (st == SPX_OK && (double)best->nline < RATIO * (double)rival->nline)
         st = spx_fail_remedy(
             e, SPX_EINPUT, "give {centre} and {dispersion} within narrower limits, and the {lamps} of the arc",

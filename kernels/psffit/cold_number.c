@@ -224,9 +224,9 @@ spx_status spx_cold_number(size_t npeak, const double *x, size_t nbundle, const 
                 clear &= other[i] == peak_of[i];
         }
     if (st == SPX_OK && !clear)
-        st = spx_fail_remedy(e, SPX_EINPUT, "use a flat in which all fibres at the ends of bundles are lit",
-                             "the flat shows %zu traces of %zu, and they can be numbered in more than one way", npeak,
-                             nfibre);
+        st = spx_fail_remedy(
+            e, SPX_EINPUT, "give other {bundles}, or a flat in which all fibres at the ends of bundles are lit",
+            "the flat shows %zu traces of %zu, and they can be numbered in more than one way", npeak, nfibre);
     spx_free(d);
     spx_free(other);
     spx_free(w.expected);

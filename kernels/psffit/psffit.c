@@ -564,7 +564,7 @@ static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_er
                 e, SPX_EINPUT, in->name != NULL ? in->name[x] : NULL, "/image/data",
                 "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
                 "see whether the PSF to start from is of this camera, or raise {trace_degree}",
-                "shows no lamp lines: of %zu bright peaks near listed wavelengths %zu are where lines "
+                "shows no lamp lines: of %zu bright peaks near listed wavelengths only %zu are where lines "
                 "should be",
                 seen, placed);
     }

@@ -95,7 +95,8 @@ spx_status spx_filelist_add(spx_filelist *l, const char *arg, const char *suffix
         return append_name(l, arg, e);
     }
     if (st == SPX_OK && l->n == before)
-        st = spx_fail(e, SPX_EINPUT, "%s: names no files (*%s)", arg, suffixes);
+        st = spx_fail(e, SPX_EINPUT, "%s: names no files%s%s", arg, arg[0] != '@' && suffixes[0] ? " that end in " : "",
+                      arg[0] != '@' ? suffixes : "");
     return st;
 }
 

@@ -157,6 +157,8 @@ spx_status spx_cold_args_start(spx_run *s, const spx_cold_args *a, const spx_col
         st = spx_image_read(in->file, &flat, e);
     if (st == SPX_OK)
         st = spx_cold_start(&flat, narc, arc, nline, line, o, psf, &r, e);
+    if (st == SPX_EINPUT && flat.nx > 0 && narc > 0)
+        st = spx_err_context(e, "--flat %s %s%s", a->flat, s->input[0], narc > 1 ? " ..." : "");
     if (st == SPX_OK)
         st = report(s, o, &r, e);
     spx_image_free(&flat);

@@ -221,7 +221,7 @@ spx_status spx_sim_args_keys(const char *text, const char *option, size_t n, con
         size_t k = 0;
         while (k < n && !(strlen(key[k].name) == len && strncmp(key[k].name, p, len) == 0))
             k++;
-        for (size_t i = 0, at = 0; i < n && k == n; i++)
+        for (size_t i = 0, at = 0; i < n; i++)
             at += (size_t)snprintf(names + at, sizeof names - at, " %s", key[i].name);
         if (k == n || len >= all || all - len > sizeof one)
             return spx_fail(e, SPX_EUSAGE, "%s: '%s' should be KEY=VALUE,... with keys%s", option, text, names);
