@@ -569,8 +569,9 @@ struct cuda {
     double began;
     double seconds;
     bool measuring; /* begun, and not fetched */
-    ~cuda()         /* the caller's matrices are read no more */
+    ~cuda()         /* the caller's matrices are read no more, nor memory that the next call takes over */
     {
+        (void)cudaStreamSynchronize(stream.s);
         (void)cudaStreamSynchronize(coming.s);
         (void)cudaStreamSynchronize(rest.s);
     }
