@@ -290,6 +290,9 @@ values() {
     sim_epochs 100 1 5 stars.h5 arm=r:5100:5500 teff=4500:6500 logg=2:5 feh=-2:0 sn=1000:1001
     run -0 --separate-stderr rvs-fit -f --no-model "--vrange=-600,600" -t coarse-t.h5 -o rv.h5 stars.h5
     [[ $stderr == *'nodes of the library is expected to be off by: teff '*'feh '* ]]
+    cp coarse-t.h5 wrong-t.h5
+    h5edit wrong-t.h5 attr-number /templates/r/nodes sn -30
+    fails_with 3 "*/templates/r/nodes: the attribute 'sn' is -30*" rvs-fit -f -t wrong-t.h5 -o rv2.h5 stars.h5
     read -ra told <<<"$(values /templates/r/nodes/error coarse-t.h5)"
     middle() { sort -g | awk '{ p[NR] = $1 } END { print p[int(NR / 2)], (p[int(0.84 * NR)] - p[int(0.16 * NR)]) / 2 }'; }
     for k in 0:TEFF 1:LOGG 2:FEH 3:ALPHAFE; do

@@ -110,6 +110,9 @@ static spx_status read_nodes(hid_t file, spx_setup *s, spx_err *e)
     spx_status st = spx_h5_read_f64(file, p, 2, dims, &v, e);
     if (st == SPX_OK)
         st = spx_h5_attr_f64(file, g, "sn", &n->sn, e);
+    if (st == SPX_OK && !(n->sn >= 0 && n->sn < INFINITY))
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), g, "make the templates again (rvs-template)",
+                         "the attribute 'sn' is %g, no signal-to-noise ratio", n->sn);
     for (size_t i = 0; i < np && st == SPX_OK; i++) {
         n->error[i] = v[ERROR * np + i];
         n->bias[i] = v[BIAS * np + i];

@@ -9,6 +9,7 @@
  *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
+ *     attr-number PATH NAME V  an attribute that is a number
  *     delete-attr PATH NAME    remove an attribute
  *     column PATH NAME N,N...  add a column of numbers to a table
  *     detach PATH              remove all dimension scales
@@ -155,6 +156,8 @@ static int command(hid_t file, int argc, char **argv)
         return reshape(file, argv[1], argv[2]) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "attr") == 0)
         return spx_h5_set_str(file, argv[1], argv[2], argv[3], NULL) == SPX_OK ? 4 : 0;
+    if (argc >= 4 && strcmp(argv[0], "attr-number") == 0)
+        return spx_h5_set_f64(file, argv[1], argv[2], strtod(argv[3], NULL), NULL) == SPX_OK ? 4 : 0;
     if (argc >= 3 && strcmp(argv[0], "delete-attr") == 0)
         return H5Adelete_by_name(file, argv[1], argv[2], H5P_DEFAULT) >= 0 ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "column") == 0)
