@@ -304,6 +304,9 @@ make_one() {
 # identity: of the product's file, which another one has that replaces it
 identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
 
+# literal TEXT: what stands for it in both halves of sed's s|||
+literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
+
 # Makes the products I... by one process of PROGRAM with its options: made[I] becomes 1.
 make_queue() {
     local program=$1 i word fd begin last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
@@ -331,7 +334,7 @@ make_queue() {
             last=$word
         done
         # The image is the last input.
-        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$last: |\1${labels[i]}: |")
+        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "$last"): |\1$(literal "${labels[i]}"): |")
     done
     bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) ${files[*]}" 2>"$all" {renewer}>&-
     status=$?
