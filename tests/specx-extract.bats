@@ -364,6 +364,9 @@ grid=6410,6470,0.8
     run specx-extract --reproducible -w $grid -fo @list psf.h5 cut.h5 - <b-image.h5
     [ "$status" -eq 3 ]
     h5diff 2.h5 alone-b.h5 /frame
+    rm 2.h5
+    fails_with 2 '*-o @list: has 2 names, and there were 1 images*' specx-extract --reproducible -w $grid -f -o @list psf.h5 - <b-image.h5
+    [ -e file.h5 ] && [ ! -e 2.h5 ]
     fails_with 2 '*-o @list: has names of 2 images, and there are more*' specx-extract -w $grid -f -o @list a.h5 b.h5 c.h5
     fails_with 2 '*-o @list: has 2 names for 1 images*' specx-extract -w $grid -f -o @list a.h5
     fails_with 2 '*standard input*has to be the last*' specx-extract -w $grid -f -o @list psf.h5 - a-image.h5 <b-image.h5

@@ -395,18 +395,27 @@ static const spx_input *own_input(const spx_product *p, const char *name)
     return NULL;
 }
 
+/* Where a value, which is part of it, begins in a word of the command line; -1: it is of another word. */
+static int place_in(const char *word, const char *value)
+{
+    int at = 0;
+    while (word + at != value && word[at] != '\0')
+        at++;
+    return word + at == value ? at : -1;
+}
+
 /* The command that makes a product of a queue alone: with its own inputs, pipes being standard input, and its own
  * target. So the bytes of a product do not depend on the others that one process makes. */
 static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
 {
     const struct spx_run_private *r = s->p;
     const spx_product *p = r->now;
-    const char *target = s->common.output;
     char **argv = spx_alloc((size_t)r->argc, sizeof *argv, e), *joined = NULL;
     int argc = 0;
     spx_status st = argv != NULL ? SPX_OK : SPX_EIO;
     for (int i = 0; i < r->argc && st == SPX_OK; i++) {
         char *arg = r->argv[i];
+        const int at = place_in(arg, s->common.output);
         int file = 0;
         for (size_t k = 0; k < s->ninput && !file; k++)
             file = s->input[k] == arg;
@@ -417,9 +426,9 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
             static char from_pipe[] = "-";
             if (in != NULL)
                 argv[argc++] = in->ino == 0 ? from_pipe : arg;
-        } else if (target >= arg && target <= arg + strlen(arg)) { /* the value of -o, perhaps behind its name */
+        } else if (at >= 0) { /* the value of -o, perhaps behind its name */
             spx_text t = {0};
-            st = spx_text_add(&t, e, "%.*s%s", (int)(target - arg), arg, p->target);
+            st = spx_text_add(&t, e, "%.*s%s", at, arg, p->target);
             argv[argc++] = joined = t.s;
         } else {
             argv[argc++] = arg;

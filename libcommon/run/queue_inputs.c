@@ -587,6 +587,13 @@ static spx_status next_target(spx_queue *q, spx_queue_item *x, spx_input **in, i
     for (;;) {
         spx_status st = advance(q, x, in, psf, e);
         *end = st == SPX_OK && q->at == q->n;
+        if (*end && q->to == TO_LIST && q->nimage < q->list.n) { /* how many standard input holds is known in its end */
+            const size_t n = q->nimage;
+            q->nimage = q->list.n;
+            *end = 0;
+            return spx_fail(e, SPX_EUSAGE, "-o %s: has %zu names, and there were %zu %s: give each one line",
+                            q->s->common.output, q->list.n, n, content[q->kind].names);
+        }
         if (!*end)
             x->number = ++q->nimage; /* failed ones count: numbers in names do not depend on failures */
         if (st != SPX_OK || *end)
