@@ -199,7 +199,7 @@ static spx_rvfit_input input_of(const spx_spectra *s, const spx_templates *t)
  * for each evaluation, and the sums over pixels; those of the velocity profiles and of the cross-correlation. */
 static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops, double bytes)
 {
-    double neval = 0, comp = 0, samples = 0, pixels = 0, ccf = 0, np = (double)c->opt->npoly, nf = (double)c->nfree;
+    double neval = 0, comp = 0, samples = 0, pixels = 0, ccf = 0, sums = 0, moments = 0, nf = (double)c->nfree;
     for (size_t i = 0; i < r->nstar; i++)
         neval += (double)r->star[i].niter;
     for (size_t a = 0; a < c->narm; a++) {
@@ -207,11 +207,14 @@ static double batch_floor(const spx_rv_ctx *c, const spx_rvfit *r, double flops,
         comp += 2 * (1 + (double)c->grid.ng) * (double)(arm->nt * arm->setup->pca.ncomp);
         samples += (double)arm->nt;
         pixels += (double)arm->n;
+        /* np: continuum functions that differ from 0 at a pixel; operations in double precision */
+        const double np = (double)arm->basis.band + 1, n = (double)arm->n;
+        sums += n * (np * (np + 1) + np * np + 2 * nf * (np + 1 + nf));
+        moments += n * np * np;
         ccf += 2.0 *
                (double)((arm->nshort + 2) * arm->nccf * c->ccf.nlag + arm->setup->ccf.ntemp * arm->nccf * c->ccf.nlag);
     }
-    double sums = np * (np + 1) + np * np + 2 * nf * (np + 1 + nf); /* operations a pixel, double precision */
-    double operations = neval * (comp + 2 * pixels * sums) + (double)r->nstar * (ccf + 2 * 40 * pixels * np * np);
+    double operations = neval * (comp + 2 * sums) + (double)r->nstar * (ccf + 2 * 40 * moments);
     double traffic = neval * 2 * (samples * (8 + 4 * (double)c->grid.ng) + pixels * (8 + 4 * nf));
     return fmax(operations / flops, traffic / bytes);
 }
