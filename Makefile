@@ -386,7 +386,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(LIB)
 
 # ---- science tests ----
 
-## check-science: accuracy of velocities, sky and shifts, with figures; some forty minutes
+## check-science: accuracy of velocities, sky and shifts, with figures; takes long
 .PHONY: check-science
 check-science: programs $(HELPERS)
 	SPX_BUILD=$(abspath $(BUILD)) SPX_SHARED=$(abspath $(or $(SPX_SHARED),../shared)) bats tests/science
