@@ -501,7 +501,7 @@ simulate-night: all
 ## bench-night: where the time of a night goes (PETALS=1 FIBRES=50 EXPOSURES=1 WIDTH=whole JOBS=8 DEVICES="cpu cuda")
 .PHONY: bench-night
 bench-night: all $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
-	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH JOBS,$(if $($v),$v='$($v)')) \
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES PETALS FIBRES SEED WIDTH JOBS SETTINGS,$(if $($v),$v='$($v)')) \
 	    share/night/bench.sh $(BUILD)/bench/night $(DEVICES)
 
 # ---- releases ----

@@ -15,6 +15,10 @@ SHARE := $(dir $(RULES))night
 
 # ---- settings: on the command line, or in a file night.mk in the current folder ----
 
+# The environment has such names for other reasons (tcsh sets GROUP): it says NIGHT at most.
+SETTINGS   := IMAGES PSFS OUT GROUP NSIDE TEMPLATES CONTINUUM ARMS BINS_b BINS_r BINS_z LINES_b LINES_r LINES_z COMMON \
+              EXTRACT FLAT SKY FLUX STANDARD VELOCITY PAGE PICTURES DEVICES BATCH HOSTS PARALLEL SBATCH ARRAY SUBMIT PART
+$(foreach v,$(SETTINGS),$(if $(filter environment,$(origin $v)),$(eval undefine $v)))
 -include night.mk
 ifndef NIGHT
 $(error Which night? NIGHT=20201214)

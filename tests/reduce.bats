@@ -118,6 +118,19 @@ END
     [ ! -s calls ]
 }
 
+@test "settings come from the command line and night.mk, not from the environment, as tcsh's GROUP" {
+    fake_programs
+    empty_night b3
+    GROUP=staff FLUX=--force run quick -n
+    [ "$status" -eq 0 ]
+    [[ $output != *--force* ]]
+    GROUP=staff quick -j4 >log
+    [ -e out/coadd-50.h5 ]
+    GROUP=staff run make -e -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out
+    [ "$status" -eq 2 ]
+    [[ $output == *"GROUP=staff: a group is tile"* ]]
+}
+
 @test "a night that cannot be: no images, no templates, another group" {
     fake_programs
     run quick

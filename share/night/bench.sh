@@ -12,12 +12,14 @@
 # Programs have the threads of one of JOBS: more would wait for each other, and their waiting counts. Bytes are those of the
 # files on the command line, but for templates, and of the products; the floor is the time that cat and dd take for these,
 # with the files in memory.
-# The other variables: NIGHT, SEED, and all settings of reduce.mk, in the environment.
+# The other variables: NIGHT, SEED, and SETTINGS of reduce.mk, as on its command line: SETTINGS='PAGE= EXTRACT="--reject 5"'.
 set -euo pipefail
 unset MAKEFLAGS MFLAGS MAKELEVEL
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:?usage: bench.sh FOLDER [DEVICE...]}
 devices=("${@:2}")
+settings=()
+eval "settings=(${SETTINGS:-})"
 [ ${#devices[@]} -gt 0 ] || devices=(cpu)
 export NIGHT=${NIGHT:-20201214} PETALS=${PETALS:-1} FIBRES=${FIBRES:-50} EXPOSURES=${EXPOSURES:-1} WIDTH=${WIDTH:-whole} SEED=${SEED:-1}
 processors=$(env -u OMP_NUM_THREADS nproc)
@@ -81,7 +83,8 @@ chmod +x bin/*
 
 # reduce DEVICE JOBS [ARGUMENT...]: DEVICE as often as there are jobs, for job.sh lets one job have each
 reduce() {
-    make -s -C night -f "$here/../reduce.mk" NIGHT="$NIGHT" DEVICES="$(printf "$1 %.0s" $(seq "$2"))" -j"$2" "${@:3}"
+    make -s -C night -f "$here/../reduce.mk" NIGHT="$NIGHT" DEVICES="$(printf "$1 %.0s" $(seq "$2"))" -j"$2" \
+        "${settings[@]}" "${@:3}"
 }
 
 # Seconds that the device of a product's last record was busy, where the program notes them; else nothing.
