@@ -83,8 +83,23 @@ back() {
     grep -q "^IN_IMG  = 'image.fits'" cards
     grep -q "^IN_PSF  = 'psf.fits'" cards
     grep -q "^HISTORY specx-extract" cards
+    # units as FITS writes powers
+    LC_ALL=C grep -aoE "TUNIT[0-9] += '[^']*'" frame.fits | grep -qF "'Angstrom**(-1/2)'"
     # the same bytes every time
     h52fits "$BATS_FILE_TMPDIR/frame.h5" | cmp - frame.fits
+}
+
+@test "a unit that is words is no BUNIT, and comes back" {
+    cp "$BATS_FILE_TMPDIR/frame.h5" words.h5
+    h5edit words.h5 attr /frame/flux units 'relative flux'
+    h52fits -q -o frame.fits words.h5
+    h52fits -q --as spectra -o spectra.fits words.h5
+    LC_ALL=C grep -aoE "(BUNIT   |FLUXUNIT)= '[^']*'" frame.fits | tr '\n' ' ' >cards
+    [ "$(cat cards)" = "FLUXUNIT= 'relative flux' BUNIT   = 'Angstrom' " ]
+    fits2h5 -q -o frame.h5 frame.fits
+    h5dump -a /frame/flux/units frame.h5 | grep -q '"relative flux"'
+    fits2h5 -q -o spectra.h5 spectra.fits
+    h5dump -a /spectra/r/flux/units spectra.h5 | grep -q '"relative flux"'
 }
 
 @test "a frame as spectra" {
@@ -177,6 +192,7 @@ back() {
     fails_with 2 '*both input and output*' h52fits -f -o same.h5 same.h5
     fails_with 4 '*' h52fits -o nowhere/out.fits same.h5
     if [ -w /dev/full ]; then
+        # shellcheck disable=SC2016
         run --separate-stderr bash -c 'h52fits "$1" >/dev/full' bash "$d/frame.h5"
         [ "$status" -eq 4 ]
     fi

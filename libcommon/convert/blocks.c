@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "convert/products.h"
 #include "convert/raw.h"
 #include "convert/table_h5.h"
 #include "fits/values.h"
@@ -568,7 +569,8 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
         st = spx_fits_u32(f, (size_t)hdu[3], &a->mask, e);
     else if (st == SPX_OK && (a->mask = spx_alloc2(*nspec, a->nwave, sizeof *a->mask, e)) == NULL)
         st = SPX_EIO;
-    spx_cards_string(&flux->header, "BUNIT", a->unit, sizeof a->unit);
+    if (!spx_cards_string(&flux->header, "BUNIT", a->unit, sizeof a->unit))
+        (void)spx_cards_string(&flux->header, SPX_FITS_WORDS, a->unit, sizeof a->unit);
     for (char *c = a->unit; *c; c++)
         if (*c < 32 || *c > 126)
             *c = '?';

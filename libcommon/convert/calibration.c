@@ -102,7 +102,7 @@ static spx_status block_header(hid_t in, const char *unit, spx_cards *h, spx_err
 {
     spx_status st = spx_cards_read(in, "/frame/header", h, e);
     if (st == SPX_OK)
-        st = spx_cards_set_string(h, "BUNIT", unit, NULL, e);
+        st = spx_fits_unit_card(h, unit, e);
     return st == SPX_OK ? spx_fits_add_history(in, h, e) : st;
 }
 

@@ -138,7 +138,12 @@ spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const s
 
 spx_status spx_fits_unit_card(spx_cards *h, const char *unit, spx_err *e)
 {
-    return unit[0] && strcmp(unit, "1") != 0 ? spx_cards_set_string(h, "BUNIT", unit, NULL, e) : SPX_OK;
+    const int words = strstr(unit, "relative flux") != NULL;
+    spx_cards_drop(h, "BUNIT");
+    spx_cards_drop(h, SPX_FITS_WORDS);
+    if (unit[0] == '\0' || strcmp(unit, "1") == 0)
+        return SPX_OK;
+    return spx_cards_set_string(h, words ? SPX_FITS_WORDS : "BUNIT", unit, NULL, e);
 }
 
 /* Reads a factor of a unit, `cm2`, `s**-1` or `A^2`: its name, which ends at *end, and its power. 0: there is none. */

@@ -8,6 +8,9 @@
 #include "base/err.h"
 #include "fits/write.h"
 
+/* Card of a unit that is words (`relative flux`): BUNIT is for units. */
+#define SPX_FITS_WORDS "FLUXUNIT"
+
 /* DESI frame: FLUX, IVAR, MASK, WAVELENGTH, RESOLUTION, FIBERMAP, CHI2PIX, PIXMASK_FRACTION, SCORES (those that
  * exist). */
 spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e);

@@ -14,7 +14,8 @@ struct spx_table;
 int spx_fits_recorded(hid_t in, const char *name, char *value, size_t size);
 /* Adds HISTORY cards for each run in the provenance. */
 spx_status spx_fits_add_history(hid_t in, spx_cards *h, spx_err *e);
-/* BUNIT, but for pure numbers. */
+/* Unit of an image: BUNIT, none of pure numbers; words, which no reader of units takes, in a card of our own. Replaces
+ * what is there. */
 spx_status spx_fits_unit_card(spx_cards *h, const char *unit, spx_err *e);
 /* Header of a frame: the image's cards, and those that desispec adds. */
 spx_status spx_fits_frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx_err *e);

@@ -67,7 +67,7 @@ spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, cons
         const double *data;
     } column[] = {{"SUM_RAW_COUNT", "electron", sum},
                   {"MEDIAN_RAW_COUNT", "electron/Angstrom", median},
-                  {"MEDIAN_RAW_SNR", "Angstrom^-0.5", snr}};
+                  {"MEDIAN_RAW_SNR", "Angstrom**(-1/2)", snr}};
     spx_table_free(f->scores);
     if ((f->scores = spx_table_new(f->nspec, e)) == NULL)
         return SPX_EIO;

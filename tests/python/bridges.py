@@ -17,6 +17,7 @@ for text, want in (
     ("(electron/Angstrom)^-2", (units.electron / units.AA) ** -2),
     ("erg/s/cm2/Angstrom", units.erg / units.s / units.cm**2 / units.AA),
     ("Angstrom^-0.5", units.AA**-0.5),
+    ("Angstrom**(-1/2)", units.AA**-0.5),
     ("1", units.dimensionless_unscaled),
 ):
     assert specpipe.bridges.unit(text) == want, text
