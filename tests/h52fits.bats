@@ -43,6 +43,12 @@ back() {
     cmp types.fits twice.fits
 }
 
+@test "a record of the provenance that cannot be read is not one that is absent" {
+    cp "$BATS_FILE_TMPDIR/frame.h5" damaged.h5
+    h5edit damaged.h5 shape /provenance/001 3
+    fails_with 3 '*damaged.h5:/provenance/001: is not fixed-length text*' h52fits damaged.h5 -o x.fits
+}
+
 @test "where several files were kept, one is chosen" {
     local d=$BATS_FILE_TMPDIR
     fits2h5 -o both.h5 "$d/image.fits" "$d/psf.fits"

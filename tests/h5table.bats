@@ -103,6 +103,12 @@ setup_file() {
     fails_with 2 '*--csv*' h5table -p --csv "$f"
     h5copy -i "$f" -o bare.h5 -s /fibermap -d /fibermap
     fails_with 3 '*bare.h5:/provenance: is missing*' h5table -p bare.h5
+    cp "$f" damaged.h5
+    h5edit damaged.h5 shape /provenance/001 3
+    run -3 --separate-stderr h5table -p damaged.h5
+    # shellcheck disable=SC2154
+    [[ $stderr == *'damaged.h5:/provenance/001: is not fixed-length text'* ]]
+    run -3 h5table --json -p damaged.h5
 }
 
 # check_json FILE STATEMENTS: Python statements about j, the JSON of a file.

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "h5/failure.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/write.h"
@@ -66,15 +67,24 @@ static int find_field(size_t n, const char *lines, const char *field, char *out,
     return found;
 }
 
-int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size)
+spx_status spx_provenance_read(hid_t file, size_t i, const char *field, char *out, size_t size, int *has, spx_err *e)
 {
     size_t n;
     char *lines = NULL;
-    spx_err err = {0};
     out[0] = '\0';
-    const int found = read_record(file, i, &n, &lines, &err) == SPX_OK && find_field(n, lines, field, out, size);
+    const spx_status st = read_record(file, i, &n, &lines, e);
+    *has = st == SPX_OK && find_field(n, lines, field, out, size);
     spx_free(lines);
-    return found;
+    return st;
+}
+
+int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size)
+{
+    int has;
+    spx_err err = {0};
+    if (spx_provenance_read(file, i, field, out, size, &has, &err) != SPX_OK)
+        spx_h5_keep_damage(&err);
+    return has;
 }
 
 /* Finds a record with exactly these lines among the first nto of `to`. */

@@ -441,9 +441,14 @@ static void check_record(checker *c, size_t i)
 {
     char path[64], value[64];
     (void)snprintf(path, sizeof path, "/provenance/%03zu", i);
-    for (const char *const *field = spx_provenance_required; *field != NULL; field++)
-        if (!spx_provenance_field(c->file, i, *field, value, sizeof value))
+    for (const char *const *field = spx_provenance_required; *field != NULL; field++) {
+        spx_err err = {0};
+        int has;
+        if (spx_provenance_read(c->file, i, *field, value, sizeof value, &has, &err) != SPX_OK)
+            return; /* its type is a violation, which check_dataset() reports; failures are pending */
+        if (!has)
             violation(c, path, "has no line '%s: ...'", *field);
+    }
 }
 
 static void check_group(checker *c, const char *path, const spx_item *it)

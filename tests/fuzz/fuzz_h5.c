@@ -939,11 +939,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     spx_err e = {0};
     size_t nbad;
     char text[64];
+    int has;
     switch (data[0] / NBASE % 4) {
     case 0:
         (void)spx_schema_check(f, "fuzz", nowhere, &nbad, &e);
         for (size_t i = 0; i < spx_provenance_count(f); i++)
-            (void)spx_provenance_field(f, i, "program", text, sizeof text);
+            (void)spx_provenance_read(f, i, "program", text, sizeof text, &has, &e);
         break;
     case 1:
         read_blocks(f);
