@@ -37,8 +37,8 @@ spx_status spx_provenance_print(hid_t file, int json, FILE *out, spx_err *e);
 /* Number of records. */
 size_t spx_provenance_count(hid_t file);
 /* Value of a field ("program", "version", "command_line", "option", "device", "input", "started", "host",
- * "step_seconds") of record i: its lines, '\n' between them. *has: 0, and empty text, when there is none. Cut at `size`.
- * SPX_EINPUT: the record is no text; SPX_EIO: it cannot be read. */
+ * "step_seconds") of record i: its lines, '\n' between them. *has: 0, and empty text, when there is none. Cut at
+ * `size`. SPX_EINPUT: the record is no text; SPX_EIO: it cannot be read. */
 spx_status spx_provenance_read(hid_t file, size_t i, const char *field, char *out, size_t size, int *has, spx_err *e);
 /* The same; 0: there is none. A record that cannot be read is kept as damage, with which no program ends with success
  * (h5/failure.h). */

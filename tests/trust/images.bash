@@ -69,10 +69,14 @@ class_heaps() {
         at=$((8 * heap + 32 + (n * 2654435761 + SEED * 40503) % (8 * 4092)))
         fits_damage right.h5 "b$at" in.h5
         status=0
-        h5check in.h5 >stdout 2>stderr || status=$?
+        (ulimit -t 5 && exec h5check in.h5) >stdout 2>stderr || status=$?
         case $status in
         0 | 1 | 3) ok ;;
-        *) wrong "h5edit frame-r0.h5 attr / note text; fits_damage frame-r0.h5 b$at in.h5; h5check in.h5: status $status" ;;
+        *)
+            # libhdf5 1.10 reads some heaps without end
+            grep -q 'was stopped' stderr && soft "fits_damage b$at: h5check goes on for 5 s of processor time" && continue
+            wrong "h5edit frame-r0.h5 attr / note text; fits_damage frame-r0.h5 b$at in.h5; h5check in.h5: status $status"
+            ;;
         esac
     done
 }
