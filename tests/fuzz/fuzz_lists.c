@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "common/arc_list.h"
 #include "common/shift_options.h"
+#include "convert/spectrum/load.h"
 #include "convert/spectrum/text.h"
 #include "convert/spectrum/text_table.h"
 #include "products/raw.h"
@@ -78,13 +79,29 @@ static void curve(const char *name, spx_err *e)
     spx_free(value);
 }
 
+/* Spectra as they are written: pixels without a wavelength are dropped. */
 static void spectrum(const char *name, spx_err *e)
 {
+    spx_fits f = {0};
     spx_fits_spectra found;
     memset(&found, 0, sizeof found);
+    const spx_spectrum_file file = {.f = &f, .name = name, .found = &found};
     if (spx_text_spectrum_find(name, &found, e) == SPX_OK)
-        for (size_t i = 0; i < found.n; i++)
-            need_finite(found.s[i].given[0], found.s[i].n);
+        for (size_t i = 0; i < found.n; i++) {
+            spx_spectrum_cache cache;
+            spx_loaded l = {0};
+            spx_fits_noise noise;
+            memset(&cache, 0, sizeof cache);
+            if (spx_spectrum_load(&file, &found.s[i], &cache, &l, &noise, e) == SPX_OK) {
+                need(l.n <= found.s[i].n);
+                need_finite(l.wave, l.n);
+                need_finite(l.flux, l.n);
+                need_finite(l.ivar, l.n);
+                for (size_t k = 0; k < l.n; k++)
+                    need(l.wave[k] > 0 && l.ivar[k] >= 0 && (k == 0 || l.wave[k] > l.wave[k - 1]));
+            }
+            spx_loaded_free(&l);
+        }
     spx_fits_spectra_free(&found);
 }
 
