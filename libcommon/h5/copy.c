@@ -141,6 +141,12 @@ static spx_status copy_dataset(hid_t from, hid_t to, const char *path, spx_err *
     return st;
 }
 
+static spx_status make_group(hid_t to, const char *path, spx_err *e)
+{
+    const hid_t g = H5Gcreate2(to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    return g >= 0 && H5Gclose(g) >= 0 ? SPX_OK : spx_h5_write_failed(to, path, e);
+}
+
 typedef struct {
     hid_t from, to;
     const char *path;
@@ -148,32 +154,39 @@ typedef struct {
     spx_status st;
 } copying;
 
-static herr_t copy_object(hid_t root, const char *name, const H5O_info_t *info, void *ctx)
+/* One that a link below c->path leads to. A dataset is copied for each of its names; a group has one, or copies of what
+ * it holds would have no end. */
+static herr_t copy_object(hid_t root, const char *name, const H5L_info_t *link, void *ctx)
 {
     copying *c = ctx;
     char path[512];
-    (void)root;
-    const int n = snprintf(path, sizeof path, "%s%s%s", c->path, strcmp(name, ".") == 0 ? "" : "/",
-                           strcmp(name, ".") == 0 ? "" : name);
+    H5O_info_t info;
+    if (link->type != H5L_TYPE_HARD)
+        return 0;
+    const int n = snprintf(path, sizeof path, "%s/%s", c->path, name);
     if ((size_t)n >= sizeof path)
         c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->path, "give it a shorter name",
                             "holds an object with a name of more than %zu bytes", sizeof path - 1);
-    else if (info->type == H5O_TYPE_DATASET)
+    else if (H5Oget_info_by_name(root, name, &info, H5P_DEFAULT) < 0)
+        c->st = spx_h5_fail_at(c->from, path, SPX_EINPUT, "cannot be copied", c->e);
+    else if (info.type == H5O_TYPE_DATASET)
         c->st = copy_dataset(c->from, c->to, path, c->e);
-    else if (info->type == H5O_TYPE_GROUP) {
-        const hid_t g = H5Gcreate2(c->to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-        if (g < 0 || H5Gclose(g) < 0)
-            c->st = spx_h5_write_failed(c->to, path, c->e);
-    }
+    else if (info.type == H5O_TYPE_GROUP && info.rc > 1)
+        c->st =
+            spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), path, "leave it one name", "has %u names", info.rc);
+    else if (info.type == H5O_TYPE_GROUP)
+        c->st = make_group(c->to, path, c->e);
     return c->st != SPX_OK;
 }
 
 spx_status spx_h5_copy(hid_t from, hid_t to, const char *path, spx_err *e)
 {
     copying c = {.from = from, .to = to, .path = path, .e = e, .st = SPX_OK};
-    const herr_t done = H5Ovisit_by_name(from, path, H5_INDEX_NAME, H5_ITER_INC, copy_object, &c, H5P_DEFAULT);
-    return c.st != SPX_OK ? c.st
-           : done < 0     ? spx_fail_at(e, SPX_EINPUT, spx_h5_filename(from), path, "check the file with h5check",
-                                        "cannot be copied")
-                          : SPX_OK;
+    H5O_info_t info;
+    herr_t done = H5Oget_info_by_name(from, path, &info, H5P_DEFAULT);
+    if (done >= 0 && info.type == H5O_TYPE_DATASET)
+        return copy_dataset(from, to, path, e);
+    if (done >= 0 && info.type == H5O_TYPE_GROUP && (c.st = make_group(to, path, e)) == SPX_OK)
+        done = H5Lvisit_by_name(from, path, H5_INDEX_NAME, H5_ITER_INC, copy_object, &c, H5P_DEFAULT);
+    return c.st != SPX_OK ? c.st : done < 0 ? spx_h5_fail_at(from, path, SPX_EINPUT, "cannot be copied", e) : SPX_OK;
 }

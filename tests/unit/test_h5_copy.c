@@ -1,7 +1,7 @@
 /* Checks that copied objects are the same: scalars, empty datasets, more than one piece in each dimension, compressed
  * chunks, texts of variable length, tables, groups below groups; that references become empty, those in tables alone,
- * and committed types the dataset's own. And of records of the provenance, that one which cannot be read is not taken
- * for one that lacks a line. */
+ * and committed types the dataset's own; that both names of a dataset are there. And of records of the provenance, that
+ * one which cannot be read is not taken for one that lacks a line. */
 #include "h5/copy.h"
 
 #include <hdf5_hl.h>
@@ -155,6 +155,28 @@ static void types(void)
     H5Fclose(from);
 }
 
+/* A dataset with two names has both in the copy; a group has one. */
+static void names(void)
+{
+    spx_err e = {0};
+    const hid_t from = in_memory(), to = in_memory(), other = in_memory();
+    const double v = 42;
+    double copied[2] = {0, 0};
+    H5Gclose(H5Gcreate2(from, "/g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(H5Gcreate2(from, "/g/below", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    CHECK(H5LTmake_dataset_double(from, "/g/below/one", 0, NULL, &v) >= 0);
+    CHECK(H5Lcreate_hard(from, "/g/below/one", from, "/g/two", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    CHECK(H5Lcreate_soft("/g/two", from, "/g/soft", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    CHECK(spx_h5_copy(from, to, "/g", &e) == SPX_OK && H5Lexists(to, "/g/soft", H5P_DEFAULT) == 0);
+    CHECK(H5LTread_dataset_double(to, "/g/below/one", &copied[0]) >= 0 && copied[0] == v);
+    CHECK(H5LTread_dataset_double(to, "/g/two", &copied[1]) >= 0 && copied[1] == v);
+    CHECK(H5Lcreate_hard(from, "/g/below", from, "/g/again", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    CHECK(spx_h5_copy(from, other, "/g", &e) == SPX_EINPUT && strstr(spx_err_text(&e), "2 names") != NULL);
+    H5Fclose(other);
+    H5Fclose(to);
+    H5Fclose(from);
+}
+
 static void records(void)
 {
     spx_err e = {0};
@@ -181,6 +203,7 @@ int main(void)
         shape(shapes[i].ndim, shapes[i].dims, 0);
     shape(2, (hsize_t[]){2500, 2001}, 1);
     types();
+    names();
     records();
     return bad;
 }
