@@ -87,12 +87,18 @@ reduce() {
         "${settings[@]}" "${@:3}"
 }
 
-# Seconds that the device of a product's last record was busy, where the program notes them; else nothing.
+# Seconds that the GPU of a product's last record was held, by `h5table --provenance` on standard input: those that the
+# program notes, or else those of the step that computes on it; 0 where it did not.
 device_seconds() {
-    h5table -q --provenance "$1" | awk '
-        /^[0-9]+\./ { s = "" }
-        { for (i = 1; i < NF; i++) if ($i ~ /\.device$/) s += $(i + 1) }
-        END { print s }'
+    awk '
+        /^[0-9]+\./ { noted = step = 0; gpu = seconds = any = 0 }
+        /^    [a-z]/ { seconds = $1 == "seconds"; if ($1 == "device") gpu = $2 ~ /^cuda/ }
+        seconds {
+            for (i = 1; i < NF; i++)
+                if ($i ~ /\.device$/) { noted += $(i + 1); any = 1 }
+                else if ($i ~ /^(fit|coadd|flux)$/) step += $(i + 1)
+        }
+        END { print gpu ? any ? noted : step : 0 }'
 }
 
 for device in "${devices[@]}"; do
@@ -105,7 +111,7 @@ for device in "${devices[@]}"; do
     }
     if [ "$device" != cpu ]; then
         for f in night/redux/"$NIGHT"/*.h5; do
-            echo "- $(basename "$f") device $(device_seconds "$f")" >>"$TIMES"
+            echo "- $(basename "$f") device $(h5table -q --provenance "$f" | device_seconds)" >>"$TIMES"
         done
     fi
 done
@@ -157,7 +163,7 @@ first=${devices[0]}
             k = kind "\t" wave
             if (kind ~ /html$/) next
             if (!(k in n)) { key[++m] = k; n[k] = 0 }
-            if ($3 == "stage") { cpu[device, k] += $5; if (device == "gpu") span[$2] += $4 }
+            if ($3 == "stage") cpu[device, k] += $5
             if ($3 == "read" && !(seen[$2]++)) { n[k]++; get[k] += $4 }
             if ($3 == "written") put[k, $2] = $4
             if ($3 == "device") own[$2] = $4
@@ -166,7 +172,7 @@ first=${devices[0]}
         }
         END {
             for (i in put) { split(i, q, SUBSEP); sum[q[1]] += put[i] }
-            for (i in own) gpu[of_product[i]] += own[i] == "" ? span[i] : own[i]
+            for (i in own) gpu[of_product[i]] += own[i]
             for (i = 1; i <= m; i++) {
                 k = key[i]; split(k, q, "\t")
                 one = q[2] == "camera" ? "camera" : q[2] == "group" ? "star" : q[1] ~ /^(standards|spectra)$/ ? "petal" : "frame"
