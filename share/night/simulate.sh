@@ -20,6 +20,20 @@ if [ "${WIDTH:=600}" != whole ]; then
     done
 fi
 
+# Images of as many cameras at a time as have four processors each.
+processors=$(env -u OMP_NUM_THREADS nproc)
+most=$((processors < 8 ? 1 : processors / 4)) running=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((processors / most))}
+# camera PETAL ARM: all images of a camera, begun when fewer than that are at work
+camera() {
+    if [ $running -eq $most ]; then
+        wait -n
+        running=$((running - 1))
+    fi
+    images_of "$@" &
+    running=$((running + 1))
+}
+
 # image PETAL ARM EXPID [OPTION...]: one image
 image() {
     local name
@@ -30,25 +44,41 @@ image() {
         --noise-seed $((100000 * seed + 10 * $3 + $1)) "${@:4}" -o "$name/preproc-$2$1-$(printf '%08d' "$3").fits"
 }
 
+images_of() {
+    local p=$1 arm=$2 e tile light
+    image "$p" "$arm" 1 --arc all --psf-output "psf/$night/psf-$arm$p.fits"
+    image "$p" "$arm" 2 --flat
+    for ((e = 1; e <= exposures; e++)); do
+        tile=$((e > 1 && e == exposures ? 101 : 100))
+        light=(--snr 20:80)
+        if [[ $faults == *' dead '* ]] && [ "$arm$p$e" = b01 ]; then
+            light=(--no-sky --mag 60)
+        fi
+        # Stars of a tile and petal are one seed.
+        image "$p" "$arm" $((e + 2)) --seed $((1000 * seed + 10 * tile + p)) --tile $tile --standards $((fibres / 5)) \
+            --mjd "$(awk -v e=$e 'BEGIN { printf "%.4f", 59197.2 + 0.012 * e }')" --fiber-scatter 0.02 --sky-lines 0.2 \
+            --no-flag-cosmics --tellurics 1 --teff 4800:6800 --logg 3.2:4.8 --feh -1.3:-0.1 --alpha 0:0.4 \
+            --truth "truth/$arm$p-$tile.h5" "${light[@]}"
+    done
+}
+
+# Where one fails, the others end.
+give_up() {
+    local status=$?
+    # shellcheck disable=SC2046
+    kill $(jobs -p) 2>/dev/null || true
+    wait
+    exit $status
+}
+trap give_up EXIT
 mkdir -p psf/"$night" truth
 for ((p = 0; p < petals; p++)); do
     for arm in b r z; do
-        image $p $arm 1 --arc all --psf-output psf/"$night"/psf-$arm$p.fits
-        image $p $arm 2 --flat
-        for ((e = 1; e <= exposures; e++)); do
-            tile=$((e > 1 && e == exposures ? 101 : 100))
-            light=(--snr 20:80)
-            if [[ $faults == *' dead '* ]] && [ $arm$p$e = b01 ]; then
-                light=(--no-sky --mag 60)
-            fi
-            # Stars of a tile and petal are one seed.
-            image $p $arm $((e + 2)) --seed $((1000 * seed + 10 * tile + p)) --tile $tile --standards $((fibres / 5)) \
-                --mjd "$(awk -v e=$e 'BEGIN { printf "%.4f", 59197.2 + 0.012 * e }')" --fiber-scatter 0.02 --sky-lines 0.2 \
-                --no-flag-cosmics --tellurics 1 --teff 4800:6800 --logg 3.2:4.8 --feh -1.3:-0.1 --alpha 0:0.4 \
-                --truth truth/$arm$p-$tile.h5 "${light[@]}"
-        done
+        camera $p $arm
     done
 done
+for (( ; running > 0; running--)); do wait -n; done
+trap - EXIT
 for arm in b r z; do
     echo "BINS_$arm = ${range[$arm]},0.8"
 done >night.mk
