@@ -122,6 +122,7 @@ values() {
     h5edit bad.h5 set /frame/resolution 900 -inf
     run --separate-stderr h5merge b.h5 bad.h5 -o spectra.h5
     [ "$status" -eq 0 ]
+    # shellcheck disable=SC2154
     [[ $stderr == *'4 values are not finite, or an ivar below 0, the first in bad.h5:/spectra/r/flux'* ]]
     h5check spectra.h5
     h5table --provenance spectra.h5 | grep -q 'values_not_finite=4'
@@ -144,6 +145,17 @@ values() {
     h5edit damaged.h5 attr / note text # which takes the inventory
     sed -i 's/version: /versiom: /' damaged.h5
     fails_with 3 '*damaged.h5:/provenance/000: has no line '\''version: ...'\''*' h5merge -q damaged.h5 -o x.h5
+}
+
+@test "a frame without its mask is refused, also where it becomes an arm or rows of spectra" {
+    from b r r-low r-high
+    h5edit r.h5 delete /frame/mask
+    h5edit r-high.h5 delete /frame/mask
+    fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge b.h5 r.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge r.h5 b.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge --coadd=auto b.h5 r.h5 -o x.h5
+    fails_with 3 '*r-high.h5:/frame/mask: is missing*' h5merge r-low.h5 r-high.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge --by rows r.h5 -o x.h5
 }
 
 @test "what does not fit together is refused, with file and dataset" {

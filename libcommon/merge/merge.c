@@ -148,8 +148,9 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
             continue;
         (void)snprintf(path, sizeof path, "%s/%s", base, leaf);
         if (!spx_h5_exists(m->part[i].file, path)) {
+            const spx_item *own = spx_schema_find(path); /* frames need a mask, arms of spectra do not */
             without = i;
-            if (it->required)
+            if (it->required || (own != NULL && own->required))
                 return spx_fail_at(e, SPX_EINPUT, m->part[i].name, path, NULL,
                                    "is missing: is the file complete? (h5check tells)");
             continue;
