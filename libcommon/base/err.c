@@ -163,6 +163,8 @@ spx_status spx_err_at(spx_err *e, const char *file, const char *place)
         return SPX_EBUG;
     if (e->code == SPX_OK)
         return SPX_OK;
+    if (place == NULL && strcmp(e->file, file) == 0)
+        return e->code;
     if (e->file[0] != '\0' || (place != NULL && e->place[0] != '\0'))
         into_text(e, NULL);
     set(e->file, sizeof e->file, file);

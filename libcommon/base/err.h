@@ -55,8 +55,8 @@ spx_status spx_fail_at(spx_err *e, spx_status code, const char *file, const char
 spx_status spx_err_pass(spx_err *e, const spx_err *from);
 
 /* Say of the error in *e that it is in this file, and at this place of it where `place` is not NULL. An error that has
- * a file already, or a place when it gets another, keeps it as part of its text. Returns e->code; does nothing where *e
- * holds no error. */
+ * another file already, or a place when it gets another, keeps it as part of its text. Returns e->code; does nothing
+ * where *e holds no error. */
 spx_status spx_err_at(spx_err *e, const char *file, const char *place);
 
 /* Put `context: ` in front of the whole message in *e; returns e->code. Does nothing where *e holds no error. */

@@ -63,6 +63,8 @@ static void check_context(void)
     CHECK(spx_err_context(&e, "column %s", "x") == SPX_EINPUT && is(spx_err_text(&e), "column x: no: do"));
     CHECK(spx_err_at(&e, "a.h5", "/table") == SPX_EINPUT && is(e.file, "a.h5") && is(e.place, "/table"));
     CHECK(is(spx_err_text(&e), "a.h5:/table: column x: no: do"));
+    (void)spx_err_at(&e, "a.h5", NULL); /* which it says already */
+    CHECK(is(spx_err_text(&e), "a.h5:/table: column x: no: do"));
     /* a second file: the first is a part of what is wrong with it */
     (void)spx_err_at(&e, "list", NULL);
     CHECK(is(e.file, "list") && is(e.place, "") && is(e.remedy, "do"));
