@@ -153,7 +153,7 @@ values() {
     h5edit r-high.h5 delete /frame/mask
     fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge b.h5 r.h5 -o x.h5
     fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge r.h5 b.h5 -o x.h5
-    fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge --coadd=auto b.h5 r.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/mask: *is missing*' h5merge --coadd=auto b.h5 r.h5 -o x.h5
     fails_with 3 '*r-high.h5:/frame/mask: is missing*' h5merge r-low.h5 r-high.h5 -o x.h5
     fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge --by rows r.h5 -o x.h5
 }
