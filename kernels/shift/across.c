@@ -793,6 +793,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
     work w;
     spx_psf before = {0};
     double *last = NULL, *best, largest = 1, chi2 = 0, few = 0, lowest = INFINITY;
+    int sparse = 0; /* the step before looked at some of the windows, whose chi2 was `few` */
     uint8_t *moves = NULL;
     spx_status st = make_work(image, psf, o, &w, e);
     if (st == SPX_OK)
@@ -811,14 +812,16 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             break;
         if (step == 0)
             out->chi2_before = chi2;
-        if (step == 0 && w.motion.every > 1) {
+        if (sparse) { /* as all windows would have had it; where those were dark, this is the first step */
+            const double same = sparse_chi2(&w);
+            out->chi2_before = few > 0 && same > 0 ? chi2 * few / same : chi2;
+            lowest = few > 0 && same > 0 ? out->chi2_before : INFINITY;
+        }
+        sparse = w.motion.every > 1;
+        if (sparse) {
             largest = 1;
             few = chi2;
         }
-        if (step == 1 && few > 0 && sparse_chi2(&w) > 0) /* as all windows would have had it */
-            lowest = out->chi2_before = chi2 * few / sparse_chi2(&w);
-        else if (step == 1 && few > 0)
-            lowest = INFINITY;
         w.motion.every = 1;
         memcpy(last, w.total, w.n * sizeof *last);
         if (chi2 > (1 + RAISED) * lowest) {

@@ -142,6 +142,44 @@ static void check_motion(const char *what, const shift_scene *scene, const shift
     spx_psf_free(&psf);
 }
 
+/* As shift_on_cpu(), but the first call, *ctx 0, finds no light in any window. */
+static spx_status dark_at_first(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                                spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    const spx_status st = shift_on_cpu(NULL, image, psf, o, row, fit, e);
+    if (st != SPX_OK || (*(int *)ctx)++ > 0)
+        return st;
+    CHECK(o->every > 1, "the first step looks at all windows");
+    memset(fit, 0, o->nwindow * (NSPEC / 5) * sizeof *fit);
+    for (size_t i = 0; i < o->nwindow * NSPEC; i++)
+        row[i] = (spx_motion_row){.wavelength = row[i].wavelength};
+    return st;
+}
+
+/* A first step without light says nothing of the image: the next one is the first. */
+static void check_dark_start(const shift_scene *scene)
+{
+    const shift_motion m = shift_wrong_psf();
+    int calls = 0;
+    spx_psf psf = {0};
+    spx_shift s = {0};
+    spx_err e = {0};
+    spx_shift_options o = options();
+    o.bundle_size = 5;
+    shift_psf_before(scene, &m, &psf);
+    CHECK(spx_shift_across(dark_at_first, &calls, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t f = 0; f < NSPEC && s.flags != NULL; f++) {
+        double at[3];
+        shift_true_motion(&m, NSPEC, f, 0, at);
+        CHECK(s.flags[f] == 0 && fabs(s.dx[f * SPX_SHIFT_PLACES + 4] - at[0]) < 0.02,
+              "a dark start: fibre %zu moves by %g, flags %u", f, s.dx[f * SPX_SHIFT_PLACES + 4], s.flags[f]);
+    }
+    CHECK(s.chi2_before > s.chi2_after && s.chi2_after > 0, "a dark start: chi2 %g to %g of %g", s.chi2_before,
+          s.chi2_after, s.dof);
+    spx_shift_free(&s);
+    spx_psf_free(&psf);
+}
+
 /* A bundle without light keeps its traces; the others move. A frame without any is as it was. */
 static void check_dark(void)
 {
@@ -383,6 +421,7 @@ int main(void)
     o.bundle_size = 5;
     m = shift_wrong_psf();
     check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
+    check_dark_start(&scene);
     o = options();
     o.degree_fibre = 1;
     check_threads(&scene);
