@@ -158,6 +158,21 @@ values() {
     fails_with 3 '*r.h5:/frame/mask: is missing*' h5merge --by rows r.h5 -o x.h5
 }
 
+@test "units that the definition fixes are checked, and written where they are missing" {
+    from b r
+    h5edit r.h5 attr /frame/fiber units 9
+    fails_with 3 '*r.h5:/frame/fiber: has units '\''9'\'': should be 1*' h5merge r.h5 -o x.h5
+    cp "$BATS_FILE_TMPDIR/r.h5" .
+    h5edit r.h5 attr /frame/pixmask_fraction units percent
+    fails_with 3 '*r.h5:/frame/pixmask_fraction: has units '\''percent'\'': should be 1*' h5merge r.h5 -o x.h5
+    # as other programs leave them
+    cp "$BATS_FILE_TMPDIR/r.h5" .
+    h5edit r.h5 delete-attr /frame/pixmask_fraction units attr /frame/fiber units ''
+    h5merge -q r.h5 -o one.h5
+    h5merge -q r.h5 b.h5 -o two.h5
+    h5check one.h5 two.h5
+}
+
 @test "what does not fit together is refused, with file and dataset" {
     from b r r-low r-high z
     specx-extract -q "$BATS_FILE_TMPDIR/image-r.h5" --wavelength 6400,6460,0.7 --spectra 5:8 -o step.h5

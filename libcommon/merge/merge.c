@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/schema.h"
 #include "merge/internal.h"
@@ -135,6 +136,18 @@ static spx_merge_dataset *add_dataset(spx_merge *m, size_t g, const char *leaf, 
     return d;
 }
 
+/* Units of a dataset are those of its definition, where that says which; none may be said. */
+static spx_status check_units(const spx_merge_input *p, const char *path, const spx_item *it, spx_err *e)
+{
+    char units[64];
+    if (it->raw || it->units[0] == '\0' || !spx_h5_has_attr(p->file, path, "units"))
+        return SPX_OK;
+    const spx_status st = spx_h5_attr_str(p->file, path, "units", units, sizeof units, e);
+    return st != SPX_OK || units[0] == '\0' || strcmp(units, it->units) == 0
+               ? st
+               : spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has units '%s': should be %s", units, it->units);
+}
+
 /* Plans one dataset of a group: the inputs that have it, and its form. */
 static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, const char *leaf, int missing, spx_err *e)
 {
@@ -160,6 +173,8 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
             (void)snprintf(first, sizeof first, "%s/%s", base, leaf);
             st = spx_merge_same_attr(&m->part[with], &m->part[i], first, path, "units", e);
         }
+        if (st == SPX_OK)
+            st = check_units(&m->part[i], path, it, e);
         if (st != SPX_OK)
             return st;
         if (it->ndim == found.ndim && strcmp(it->dim[it->ndim - 1], "nwave") == 0 &&

@@ -8,6 +8,7 @@
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/read.h"
+#include "h5/schema.h"
 #include "h5/write.h"
 #include "merge/internal.h"
 #include "products/cards_h5.h"
@@ -128,7 +129,10 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
             (void)snprintf(from, sizeof from, "%s/%s", base, d->leaf);
             if (!spx_h5_exists(m->part[i].file, from))
                 continue;
-            if ((st = copy_attrs(m->part[i].file, from, out, path, e)) != SPX_OK)
+            static const char *const fixed[] = {"units", NULL}; /* spx_h5_create() writes the definition's */
+            const spx_item *it = spx_schema_find(path);
+            const int has = it != NULL && !it->raw && it->units[0] != '\0';
+            if ((st = spx_h5_copy_attrs(m->part[i].file, from, out, path, has ? fixed : NULL, e)) != SPX_OK)
                 return st;
             break;
         }
