@@ -11,7 +11,7 @@ survives() {
     shift
     rm -rf tmp out
     mkdir tmp
-    (ulimit -t "$seconds" && exec timeout -k 5 600 "$@") >stdout 2>stderr </dev/null
+    (ulimit -S -t "$seconds" && exec timeout -k 5 600 "$@") >stdout 2>stderr </dev/null
     status=$?
     left=$(find . -mindepth 1 ! -path ./in ! -path './in/*' ! -path ./seeds ! -path './seeds/*' ! -path ./out ! -path ./tmp \
         ! -name stdout ! -name stderr)
