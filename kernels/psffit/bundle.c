@@ -11,6 +11,8 @@
 
 /* Rows between which the cross profile of a fibre is interpolated: traces move by a tenth of a pixel meanwhile. */
 enum { PROFILE_STEP = 8 };
+/* Rows of an interval of the continuum's B-splines: lamps and filters change over ten times as many. */
+#define KNOT_ROWS 128.0
 
 /* ---- parameters that continue the start ---- */
 
@@ -197,10 +199,13 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
             (px->goal = spx_alloc(n, sizeof *px->goal, e)) == NULL ||
             (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
             (px->rejected = spx_alloc(n, 1, e)) == NULL ||
-            (px->coef = spx_alloc(3 * b->nf + 1, sizeof *px->coef, e)) == NULL ||
+            (px->coef = spx_alloc(spx_pf_nground(b), sizeof *px->coef, e)) == NULL ||
+            (px->own = spx_alloc2(b->nf, 6, sizeof *px->own, e)) == NULL ||
+            (px->drifts = spx_alloc(b->nf, sizeof *px->drifts, e)) == NULL ||
             (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL ||
             (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
             return SPX_EIO;
+        px->drift = px->coef + b->nf * b->nknot + 1;
         for (size_t r = 0; r < p->height; r++) {
             const double lo = border_at(left, (double)r), hi = border_at(right, (double)r);
             for (size_t k = 0; k < b->width; k++) {
@@ -290,6 +295,7 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
     b->fibre0 = fibre0;
     b->nf = nf;
     b->nfree = nfree;
+    b->nknot = (size_t)fmax(1, floor((double)p->height / KNOT_ROWS + 0.5)) + SPX_PF_SPLINE - 1;
     b->shift0 = nf * 2 * (size_t)p->ntr;
     b->free0 = b->shift0 + p->nshift;
     b->shape0 = b->free0 + nfree;
@@ -300,6 +306,7 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
     if ((b->v = spx_alloc(nf, sizeof *b->v, e)) == NULL ||
         (b->vterm = spx_alloc2(nf, (size_t)p->na, sizeof *b->vterm, e)) == NULL ||
         (b->theta0 = spx_alloc(b->ntheta, sizeof *b->theta0, e)) == NULL ||
+        (b->base = spx_alloc(b->ntheta, sizeof *b->base, e)) == NULL ||
         (b->prior = spx_alloc2(nf, nf, sizeof *b->prior, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < nf; i++) {
@@ -373,6 +380,8 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_free(px->quiet);
         spx_free(px->rejected);
         spx_free(px->coef);
+        spx_free(px->own);
+        spx_free(px->drifts);
         spx_free(px->profile);
         spx_free(px->at);
     }
@@ -383,6 +392,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->vterm);
     spx_free(b->fixed);
     spx_free(b->theta0);
+    spx_free(b->base);
     spx_free(b->prior);
     free_state(&b->now);
     free_state(&b->trial);
@@ -405,29 +415,37 @@ static int touch(const spx_pf_bundle *b, size_t l, size_t m)
     return 0;
 }
 
-/* Cross profile of a fibre at row `row`: sum_i GH-i-0 g_i(x), into g[nx]; its first column. */
+/* Cross profile of a fibre at row `row`, into g[nx], and its first column: sums along columns of its spot there, which
+ * is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0 are clipped. */
 static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double *g)
 {
     const spx_pf_plan *p = b->p;
-    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], all[(SPX_PF_MOST_HERMITE + 1) * 128];
-    const double wave = spx_pf_wave_at(b, b->now.theta, i, row);
-    spx_pf_place(b, b->now.theta, i, wave, &X, &Y);
+    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], gx[(SPX_PF_MOST_HERMITE + 1) * 128], gy[sizeof gx / sizeof *gx];
+    double spot[128 * 128];
+    const double wave = spx_pf_wave_at(b, b->base, i, row), *own = b->px[x].own + 6 * i;
+    const double t = 2 * row / (double)(p->height > 1 ? p->height - 1 : 1) - 1;
+    spx_pf_place(b, b->base, i, wave, &X, &Y);
+    X += own[0] + t * (own[1] + t * own[2]);
     if (x > 0 && p->nshift > 0)
-        X += b->now.theta[b->shift0 + 2 * (x - 1)];
-    spx_pf_shape(b, b->now.theta, i, wave, &sigx, &sigy, c);
+        X += b->base[b->shift0 + 2 * (x - 1)];
+    spx_pf_shape(b, b->base, i, wave, &sigx, &sigy, c);
+    const double variance = sigx * sigx + 2 * (own[3] + t * (own[4] + t * own[5]));
+    sigx = sigx > 0 ? sqrt(fmin(fmax(variance, 0.5 * sigx * sigx), 2 * sigx * sigx)) : 0;
     const double mx = floor(X + 0.5);
     for (int k = 0; k < p->nx; k++)
         g[k] = 0;
-    if (!(fabs(X) < SPX_SPOT_FAR && sigx > 0.05))
+    if (!(fabs(X) < SPX_SPOT_FAR && sigx > 0.05 && sigy > 0.05))
         return -(long)p->nx * 4;
-    spx_gauss_hermite(p->deg, p->nx, X - mx, sigx, all);
-    for (int k = 0; k <= p->deg; k++)
+    spx_gauss_hermite(p->deg, p->nx, X - mx, sigx, gx);
+    spx_gauss_hermite(p->deg, p->ny, 0, sigy, gy);
+    spx_pf_spot(p, gx, gy, c, spot);
+    for (int k = 0; k < p->ny; k++)
         for (int l = 0; l < p->nx; l++)
-            g[l] += c[k] * all[k * p->nx + l];
+            g[l] += spot[k * p->nx + l];
     return (long)mx - p->hx - (long)b->x0;
 }
 
-static void make_profiles(spx_pf_bundle *b)
+void spx_pf_profiles(spx_pf_bundle *b)
 {
     const spx_pf_plan *p = b->p;
     const size_t wide = spx_pf_profile_width(p);
@@ -452,6 +470,69 @@ static void make_profiles(spx_pf_bundle *b)
                 memcpy(below, above, sizeof below);
             }
         }
+}
+
+/* Profiles of the parameters as they are. */
+static void new_profiles(spx_pf_bundle *b)
+{
+    memcpy(b->base, b->now.theta, b->ntheta * sizeof *b->base);
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        memset(b->px[x].own, 0, 6 * b->nf * sizeof *b->px[x].own);
+        memset(b->px[x].drift, 0, 6 * b->nf * sizeof *b->px[x].drift);
+    }
+    spx_pf_profiles(b);
+}
+
+/* A quadratic of the row, q, along the trace of fibre i as a series of wavelengths: its first three terms, or as many
+ * as traces have. */
+static spx_status along_trace(const spx_pf_bundle *b, size_t i, const double *q, double *series, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t n = p->ntr < 3 ? (size_t)p->ntr : 3;
+    double wave[NODES], basis[NODES * 3], value[NODES];
+    nodes(p->wmin, p->wmax, wave);
+    for (size_t k = 0; k < NODES; k++) {
+        double x, y;
+        spx_pf_place(b, b->now.theta, i, wave[k], &x, &y);
+        const double t = fmin(fmax(2 * y / (double)p->height - 1, -1), 1);
+        value[k] = q[0] + t * (q[1] + t * q[2]);
+        spx_legendre_basis(n, spx_pf_u(p, wave[k]), basis + k * n);
+    }
+    return least_squares(NODES, n, basis, 1, value, series, e);
+}
+
+spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t ntr = (size_t)p->ntr;
+    spx_status st = SPX_OK;
+    *moved = 0;
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
+        double series[3] = {0};
+        const double *drift = b->px[0].own + 6 * i;
+        if (!b->px[0].drifts[i])
+            continue;
+        st = along_trace(b, i, drift, series, e);
+        for (size_t k = 0; k < 3 && k < ntr && st == SPX_OK; k++)
+            b->now.theta[2 * i * ntr + k] += series[k];
+        *moved = 1;
+    }
+    /* other exposures, beyond what the first has moved by */
+    for (size_t x = 1; x < p->nexp && p->nshift > 0 && st == SPX_OK; x++) {
+        double sum = 0, n = 0;
+        for (size_t i = 0; i < b->nf; i++)
+            if (b->px[x].drifts[i]) {
+                sum += b->px[x].own[6 * i] - (b->px[0].drifts[i] ? b->px[0].own[6 * i] : 0);
+                n++;
+            }
+        b->now.theta[b->shift0 + 2 * (x - 1)] += n > 0 ? sum / n : 0;
+        *moved |= n > 0;
+    }
+    for (size_t x = 0; x < p->nexp; x++)
+        memset(b->px[x].drifts, 0, b->nf);
+    if (st == SPX_OK && *moved)
+        new_profiles(b);
+    return st;
 }
 
 /* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. */
@@ -519,6 +600,6 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
         (b->matrix = spx_alloc2(largest, largest + 1, sizeof *b->matrix, e)) == NULL)
         return SPX_EIO;
     find_weak(b);
-    make_profiles(b);
+    new_profiles(b);
     return SPX_OK;
 }

@@ -72,7 +72,10 @@ typedef struct {
     double *goal;      /* root (data - ground) */
     double *quiet;     /* sum of goal^2 of each row */
     uint8_t *rejected; /* by the hard clip */
-    double *coef;      /* of the background: [nf][3], and the constant */
+    double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
+    double *drift;     /* the drift's part of coef */
+    double *own;       /* [nf][2][3] drift that the profiles have already */
+    uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */
 } spx_pf_pixels;
@@ -101,6 +104,9 @@ typedef struct {
     spx_pf_line *line;
     spx_pf_group *group;
     spx_pf_pixels *px; /* [nexp] */
+    size_t nknot;      /* B-splines along the rows of a fibre's continuum */
+    double *base;      /* [ntheta] parameters that the profiles are of, but for their own drift */
+    double calm;       /* relative fall of chi squared by the background's last solution */
     double *v;         /* [nf] place of each fibre on [-1, 1] */
     double *vterm;     /* [nf][na] */
     double *fixed;     /* shape of the start, [nl][nf][2 + nc]; NULL: free */
@@ -165,6 +171,12 @@ static inline size_t spx_pf_profile_width(const spx_pf_plan *p)
     return ((size_t)p->nx + 2 + SPX_PF_LANES - 1) / SPX_PF_LANES * SPX_PF_LANES;
 }
 
+/* Coefficients of the background of an exposure. */
+static inline size_t spx_pf_nground(const spx_pf_bundle *b)
+{
+    return b->nf * (b->nknot + 6) + 1;
+}
+
 /* Begins a bundle with the parameters that continue the start, theta0. */
 spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nfree, spx_pf_bundle *b, spx_err *e);
 /* Opens a bundle: its pixels, lines, and memory. theta: parameters to begin with,
@@ -174,6 +186,11 @@ spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nl
 void spx_pf_close(spx_pf_bundle *b);
 /* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. */
 spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
+/* The profiles of the background alone: those of the parameters `base`, moved and widened by their own drift. */
+void spx_pf_profiles(spx_pf_bundle *b);
+/* Moves traces in x, and shifts of exposures, by the continuum's own drift (spx_pf_background()), where that is no
+ * noise. *moved: spots have to be made again. */
+spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
 
 /* ---- weights.c ---- */
 
@@ -181,9 +198,15 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
-/* Background from what the spots leave. *ok 0: no solution. SPX_EIO: memory. */
+/* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
+ * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
+ * SPX_EIO: memory. */
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e);
-/* Background from coefficients that are known, [nexp][3 nf + 1]. SPX_EIO: memory. */
+/* B-splines along rows that are not 0 in a row: *first and the SPX_PF_SPLINE - 1 after it. */
+void spx_pf_splines(const spx_pf_bundle *b, size_t r, size_t *first, double *value);
+/* Coefficients of the background of an exposure, out[spx_pf_nground()], all of the drift in them. */
+void spx_pf_take_background(const spx_pf_bundle *b, size_t x, double *out);
+/* Background from coefficients that are known, [nexp][spx_pf_nground()]. SPX_EIO: memory. */
 spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *e);
 /* Variance of a pixel with the model's m electrons, epsilon2 the square of what the model is uncertain by. */
 static inline double spx_pf_noise(double noise, double m, double epsilon2)
@@ -197,6 +220,20 @@ double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilo
 
 /* Fluxes of all spots, the light of the model, and chi squared. 0: a matrix is not positive definite. */
 int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
+/* Border of the normal equations of an exposure: continuum and constant beside the fluxes. */
+typedef struct {
+    size_t n;        /* nf nknot + 1 */
+    double *a, *rhs; /* [n][n] upper triangle, [n]: without spots; then with their fluxes eliminated */
+    double *product; /* N_ff^-1/2 N_fb of all groups: [fluxes of a group][columns] */
+    size_t *at;      /* [ngroup + 1] where each begins */
+    double *work;    /* [n][n], for the largest group */
+} spx_pf_border;
+
+/* Fluxes of b->now and coefficients out[n] of the border together, goal being that without either. 0: no solution. */
+int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out);
+/* Columns of the border that the rows of a group touch, *first a B-spline of each fibre: nf times the result, and the
+ * constant. */
+size_t spx_pf_border_columns(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first);
 /* Light of the spots with their fluxes, and chi squared of all pixels. */
 void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s);
 /* Memory that spx_pf_normal() keeps. */
@@ -226,7 +263,7 @@ typedef struct {
 typedef struct {
     size_t nl, *row; /* lines on the CCD, rows of the camera's list */
     double *flux;    /* [nexp][nl][nf] */
-    double *coef;    /* of the background, [nexp][3 nf + 1] */
+    double *coef;    /* of the background, [nexp][spx_pf_nground()] */
 } spx_pf_model;
 
 /* Passes "place" to "clip" (model NULL), or those after lines were looked at: "final", which goes on from the model
@@ -271,13 +308,16 @@ spx_status spx_pf_new_psf(const spx_pf_plan *p, spx_psf *psf, spx_err *e);
 /* ---- kernels for an instruction set ---- */
 
 /* Sums over pixels for the background, in lanes that are added in the end, of weights w and profiles p_i with their
- * moments along rows. */
+ * moments along the rows of an interval of the B-splines, t of 0 to 1. */
 typedef struct {
     size_t band;        /* fibres from i on whose profiles overlap with its own */
-    double *pair;       /* w p_i p_i+k t^l: [nf][band][5][LANES] */
-    double *one;        /* w p_i (data - light) t^l, w p_i t^l: [nf][2][3][LANES] */
-    double weight, sum; /* w, w (data - light) */
+    double *pair;       /* w p_i p_i+k t^l: [nf][band][SPX_PF_PAIR][LANES] */
+    double *one;        /* w p_i (data - ground) t^l, w p_i t^l: [nf][2][SPX_PF_SPLINE][LANES] */
+    double weight, sum; /* w, w (data - ground) */
 } spx_pf_moments;
+
+/* Terms of the piece of a cubic B-spline, and powers of the product of two. */
+enum { SPX_PF_SPLINE = 4, SPX_PF_PAIR = 2 * SPX_PF_SPLINE - 1 };
 
 typedef struct {
     /* Derivatives of one spot, with c, gx, gy, widths and pixels as in the state, times root. one[npix], two[npix]
@@ -304,12 +344,17 @@ typedef struct {
     double (*squares)(size_t n, const double *goal, const float *root, const double *light);
     /* Of pixels 1 ... n-2 of a row, rows having n pixels: medians of 3 x 3, and whether all nine are good */
     void (*medians)(size_t n, const float *data, const float *noise, float *out, uint8_t *whole);
-    /* Background, row r, power[k] = t^k of the row (k < 5); work, zeros: two rows and nf profiles, each with a
-     * profile's width on either side. moments: adds the row to m. ground: background from its coefficients, and goal;
-     * returns the sum of goal^2. */
-    void (*moments)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, const double *power,
-                    double *work, spx_pf_moments *m);
-    double (*ground)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power, double *work);
+    /* Background, row r; work, zeros: two rows and nf profiles, each with a profile's width on either side. moments:
+     * adds the row to m, power[k] = t^k of the row (k < SPX_PF_PAIR). drift: of each fibre sums w d v, w d d,
+     * w s v, w s s, out[nf][4], of v = data - ground - light and the changes d, s of its profile by a shift of a pixel
+     * and by half a pixel^2 of variance. ground: background, and goal, from the levels of each fibre's profile, d and
+     * s, level[nf][3], and the constant; returns the sum of goal^2. */
+    void (*moments)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power, double *work,
+                    spx_pf_moments *m);
+    void (*drift)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, double *work,
+                  double *out);
+    double (*ground)(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *level, double constant,
+                     double *work);
 } spx_pf_kernels;
 
 const spx_pf_kernels *spx_pf_kernels_find(void);

@@ -164,5 +164,6 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         out[2 + q] = m[(q - 1) / side][(q - 1) % side];
 }
 
-static const spx_pf_kernels SPX_KERNELS = {lanes_derive,   lanes_project,  lanes_gradient, pixels_misfit, pixels_weigh,
-                                           pixels_squares, pixels_medians, pixels_moments, pixels_ground};
+static const spx_pf_kernels SPX_KERNELS = {lanes_derive, lanes_project,  lanes_gradient, pixels_misfit,
+                                           pixels_weigh, pixels_squares, pixels_medians, pixels_moments,
+                                           pixels_drift, pixels_ground};

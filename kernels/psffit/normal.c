@@ -169,6 +169,126 @@ int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s)
     return isfinite(s->chi2);
 }
 
+/* ---- fluxes and continuum together ---- */
+
+size_t spx_pf_border_columns(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first)
+{
+    long lo = (long)b->p->height - 1, hi = 0;
+    double value[SPX_PF_SPLINE];
+    size_t last;
+    for (size_t k = g->first * b->nf; k < g->last * b->nf; k++) {
+        const spx_pf_at *at = &b->now.at[x * b->nl * b->nf + k];
+        if (at->y0 == at->y1)
+            continue;
+        lo = at->yc + at->y0 < lo ? at->yc + at->y0 : lo;
+        hi = at->yc + at->y1 - 1 > hi ? at->yc + at->y1 - 1 : hi;
+    }
+    spx_pf_splines(b, (size_t)(lo < hi ? lo : hi), first, value);
+    spx_pf_splines(b, (size_t)hi, &last, value);
+    return last - *first + SPX_PF_SPLINE;
+}
+
+/* Products of a spot with the continuum of the fibres around it and the constant: row[nf][nk], row[nf nk]. stamp: root
+ * S of the spot. */
+static void spot_by_border(const spx_pf_bundle *b, size_t x, size_t fibre, const spx_pf_at *at, const double *stamp,
+                           size_t first, size_t nk, double *row)
+{
+    const spx_pf_plan *p = b->p;
+    const spx_pf_pixels *px = &b->px[x];
+    const size_t wide = spx_pf_profile_width(p), reach = (size_t)b->reach;
+    double v[SPX_PF_MOST_WIDE], value[SPX_PF_SPLINE];
+    for (int y = at->y0; y < at->y1; y++) {
+        const size_t r = (size_t)(at->yc + y);
+        size_t spline;
+        spx_pf_splines(b, r, &spline, value);
+        for (int c = at->x0; c < at->x1; c++) {
+            v[c] = stamp[y * p->nx + c] * px->root[r * b->width + (size_t)(at->xc + c)];
+            row[b->nf * nk] += v[c];
+        }
+        for (size_t j = fibre > reach ? fibre - reach : 0; j <= fibre + reach && j < b->nf; j++) {
+            const float *profile = px->profile + (r * b->nf + j) * wide;
+            const long off = at->xc - px->at[r * b->nf + j];
+            const long c0 = -off > at->x0 ? -off : at->x0, c1 = (long)wide - off < at->x1 ? (long)wide - off : at->x1;
+            double sum = 0;
+            for (long c = c0; c < c1; c++)
+                sum += v[c] * profile[c + off];
+            for (size_t k = 0; k < SPX_PF_SPLINE; k++)
+                row[j * nk + spline - first + k] += sum * value[k];
+        }
+    }
+}
+
+/* Column of the border for column k of a group. */
+static size_t border_column(const spx_pf_bundle *b, size_t k, size_t first, size_t nk)
+{
+    return k < b->nf * nk ? k / nk * b->nknot + first + k % nk : b->nf * b->nknot;
+}
+
+int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
+{
+    const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny, nf = b->nf, nb = to->n;
+    spx_pf_state *s = &b->now;
+    weigh_spots(b, s, x, b->stamp);
+    to->at[0] = 0;
+    for (size_t k = 0; k < b->ngroup; k++) {
+        const spx_pf_group *g = &b->group[k];
+        size_t first;
+        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_columns(b, x, g, &first), m = nf * nk + 1;
+        double *a = s->factor + x * b->nfactor + g->factor, *f = s->flux + (x * b->nl + g->first) * nf;
+        double *w = to->product + to->at[k];
+        to->at[k + 1] = to->at[k] + n * m;
+        group_matrix(b, s, x, g, a, f);
+        memset(w, 0, n * m * sizeof *w);
+        for (size_t i = 0; i < n; i++)
+            spot_by_border(b, x, i % nf, &s->at[(x * b->nl + g->first) * nf + i], b->stamp + (g->first * nf + i) * npix,
+                           first, nk, w + i * m);
+        if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, a, (lapack_int)n) != 0)
+            return 0;
+        /* by columns: (m x fluxes) L^-T */
+        cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m, (blasint)n, 1, a,
+                    (blasint)n, w, (blasint)m);
+        cblas_dtrsm(CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, (blasint)n, 1, 1, a, (blasint)n,
+                    f, (blasint)n);
+        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, 1, w, (blasint)m, 0, to->work,
+                    (blasint)m);
+        for (size_t i = 0; i < m; i++) {
+            const size_t at = border_column(b, i, first, nk);
+            for (size_t j = i; j < m; j++)
+                to->a[at * nb + border_column(b, j, first, nk)] -= to->work[i * m + j];
+            for (size_t j = 0; j < n; j++)
+                to->rhs[at] -= w[j * m + i] * f[j];
+        }
+    }
+    /* the upper triangle in rows is the lower one in columns */
+    if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, to->a, (lapack_int)nb) != 0 ||
+        LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, 1, to->a, (lapack_int)nb, to->rhs, (lapack_int)nb) !=
+            0)
+        return 0;
+    for (size_t k = 0; k < nb; k++)
+        if (!isfinite(to->rhs[k]))
+            return 0;
+    memcpy(out, to->rhs, nb * sizeof *out);
+    for (size_t k = 0; k < b->ngroup; k++) {
+        const spx_pf_group *g = &b->group[k];
+        size_t first;
+        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_columns(b, x, g, &first), m = nf * nk + 1;
+        double *f = s->flux + (x * b->nl + g->first) * nf;
+        const double *w = to->product + to->at[k];
+        for (size_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (size_t i = 0; i < m; i++)
+                sum += w[j * m + i] * out[border_column(b, i, first, nk)];
+            f[j] -= sum;
+        }
+        cblas_dtrsm(CblasColMajor, CblasLeft, CblasLower, CblasTrans, CblasNonUnit, (blasint)n, 1, 1,
+                    s->factor + x * b->nfactor + g->factor, (blasint)n, f, (blasint)n);
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(f[i]))
+                return 0;
+    }
+    return 1;
+}
+
 int spx_pf_flux_variance(const spx_pf_bundle *b, double *out)
 {
     for (size_t x = 0; x < b->p->nexp; x++)

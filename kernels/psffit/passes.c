@@ -36,7 +36,8 @@ enum { CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define FACTOR  10.0
 /* Predicted fall of chi squared, relative, above which a fit that makes no step has not converged. */
 #define UNCONVERGED 1e-3
-/* Relative fall of chi squared below which the background stays until the next pass. */
+/* Relative fall of chi squared, by a step and by the background, below which the background stays until the next pass.
+ */
 #define STILL 1e-3
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
@@ -82,16 +83,26 @@ static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
     return 1;
 }
 
+/* The background in a step stays, is found again, or is found again and traces follow it: a continuum that is stronger
+ * than lines tells best where traces are, until spots lie so near that lines do, which are sharper. */
+typedef enum { KEEP, FIND, FOLLOW } background_of;
+
 /* Background and weights, then fluxes again, for parameters as they are, whose fluxes are known in the first of the
  * rounds. *ok 0: no solution. */
-static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, int background, int *ok, spx_err *e)
+static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, background_of background, int *ok,
+                         spx_err *e)
 {
     *ok = 1;
     for (int k = 0; k < rounds && *ok; k++) {
         *ok = k == 0 || spx_pf_fluxes(b, &b->now);
-        const spx_status st = *ok && background ? spx_pf_background(b, ok, e) : SPX_OK;
+        int moved = 0;
+        spx_status st = *ok && background != KEEP ? spx_pf_background(b, ok, e) : SPX_OK;
+        if (st == SPX_OK && *ok && background == FOLLOW)
+            st = spx_pf_follow(b, &moved, e);
         if (st != SPX_OK)
             return st;
+        if (moved)
+            *ok = spx_pf_spots(b, &b->now) && spx_pf_fluxes(b, &b->now);
         if (*ok)
             spx_pf_weights(b, epsilon, clip);
     }
@@ -207,7 +218,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && ok)
-        st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, 1, &ok, e);
+        st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == 0) {
@@ -221,7 +232,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
             break;
-        st = settle(b, epsilon, clip, 1, fall > STILL, &ok, e);
+        st = settle(b, epsilon, clip, 1, fall > STILL || b->calm > STILL ? FIND : KEEP, &ok, e);
         /* a small step of an old matrix may be the matrix's fault */
         if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
             break;
@@ -241,7 +252,7 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
     if (!same) {
         const spx_status st = spx_pf_first_weights(b, passes[CLIP].epsilon, e);
         *ok = st == SPX_OK && spx_pf_fluxes(b, &b->now);
-        return *ok ? settle(b, passes[CLIP].epsilon, 1, ROUNDS, 1, ok, e) : st;
+        return *ok ? settle(b, passes[CLIP].epsilon, 1, ROUNDS, FIND, ok, e) : st;
     }
     memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
     if (spx_pf_put_background(b, model->coef, e) != SPX_OK)

@@ -140,18 +140,20 @@ static inline void pixels_add(size_t n, const double *restrict power, const doub
             to[t * SPX_PF_LANES + l] += power[t] * sum[l];
 }
 
-static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light,
-                           const double *power, double *work, spx_pf_moments *m)
+static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power, double *work,
+                           spx_pf_moments *m)
 {
+    enum { ONE = SPX_PF_SPLINE * SPX_PF_LANES };
     const size_t nf = b->nf, wide = spx_pf_profile_width(b->p), at = r * b->width;
     const float *root = px->root + at, *data = px->data + at;
+    const double *ground = px->ground + at;
     double *w = pixels_padded(b, work, 0), *v = pixels_padded(b, work, 1), sum = 0, total = 0;
     double *wp = work + 2 * (b->width + 2 * wide) + wide; /* w times profiles, each with zeros on either side */
     double product[SPX_PF_MOST_WIDE], lanes[SPX_PF_LANES];
 #pragma omp simd reduction(+ : sum, total)
     for (size_t k = 0; k < b->width; k++) {
         w[k] = (double)root[k] * root[k];
-        v[k] = w[k] * (data[k] - light[k]);
+        v[k] = w[k] * (data[k] - ground[k]);
         sum += v[k];
         total += w[k];
     }
@@ -160,13 +162,12 @@ static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size
     for (size_t i = 0; i < nf; i++) {
         long first;
         const float *p = pixels_profile(b, px, i, r, &first);
-        double *one = m->one + 6 * i * SPX_PF_LANES;
         if (p == NULL)
             continue;
         pixels_dot(wide, v + first, p, product, lanes);
-        pixels_add(3, power, lanes, one);
+        pixels_add(SPX_PF_SPLINE, power, lanes, m->one + 2 * i * ONE);
         pixels_dot(wide, w + first, p, wp + 3 * i * wide, lanes);
-        pixels_add(3, power, lanes, one + 3 * SPX_PF_LANES);
+        pixels_add(SPX_PF_SPLINE, power, lanes, m->one + (2 * i + 1) * ONE);
     }
     for (size_t i = 0; i < nf; i++) {
         long first, first2;
@@ -178,30 +179,86 @@ static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size
             if (off <= -(long)wide || off >= (long)wide)
                 break;
             pixels_dot(wide, wp + 3 * (long)(i * wide) + off, q, product, lanes);
-            pixels_add(5, power, lanes, m->pair + 5 * (i * m->band + j - i) * SPX_PF_LANES);
+            pixels_add(SPX_PF_PAIR, power, lanes, m->pair + SPX_PF_PAIR * (i * m->band + j - i) * SPX_PF_LANES);
         }
     }
 }
 
-static double pixels_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power,
-                            double *work)
+/* Changes of a profile by a shift of a pixel and by half a pixel^2 of variance, d[wide] and s[wide]: differences of its
+ * pixels. */
+static inline void pixels_change(size_t wide, const float *p, double *d, double *s)
+{
+    double q[SPX_PF_MOST_WIDE + 2];
+    q[0] = q[wide + 1] = 0;
+    for (size_t k = 0; k < wide; k++)
+        q[k + 1] = p[k];
+#pragma omp simd
+    for (size_t k = 0; k < wide; k++) {
+        d[k] = 0.5 * (q[k] - q[k + 2]);
+        s[k] = q[k] - 2 * q[k + 1] + q[k + 2];
+    }
+}
+
+static void pixels_drift(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, double *work,
+                         double *out)
+{
+    const size_t nf = b->nf, wide = spx_pf_profile_width(b->p), at = r * b->width;
+    const float *root = px->root + at, *data = px->data + at;
+    const double *ground = px->ground + at;
+    double *w = pixels_padded(b, work, 0), *v = pixels_padded(b, work, 1);
+    double d[SPX_PF_MOST_WIDE], s[SPX_PF_MOST_WIDE];
+#pragma omp simd
+    for (size_t k = 0; k < b->width; k++) {
+        w[k] = (double)root[k] * root[k];
+        v[k] = w[k] * (data[k] - ground[k] - light[k]);
+    }
+    for (size_t i = 0; i < nf; i++) {
+        long first;
+        const float *p = pixels_profile(b, px, i, r, &first);
+        double dv = 0, dd = 0, sv = 0, ss = 0;
+        if (p != NULL) {
+            const double *wf = w + first, *vf = v + first;
+            pixels_change(wide, p, d, s);
+#pragma omp simd reduction(+ : dv, dd, sv, ss)
+            for (size_t k = 0; k < wide; k++) {
+                dv += d[k] * vf[k];
+                dd += d[k] * d[k] * wf[k];
+                sv += s[k] * vf[k];
+                ss += s[k] * s[k] * wf[k];
+            }
+        }
+        out[4 * i] = dv;
+        out[4 * i + 1] = dd;
+        out[4 * i + 2] = sv;
+        out[4 * i + 3] = ss;
+    }
+}
+
+static double pixels_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *level,
+                            double constant, double *work)
 {
     const size_t wide = spx_pf_profile_width(b->p), at = r * b->width;
     const float *data = px->data + at, *root = px->root + at;
-    const double *coef = px->coef, constant = coef[3 * b->nf];
     double *row = pixels_padded(b, work, 0), *ground = px->ground + at, *goal = px->goal + at, sum = 0;
+    double d[SPX_PF_MOST_WIDE], s[SPX_PF_MOST_WIDE];
     for (size_t k = 0; k < b->width; k++)
         row[k] = constant;
     for (size_t i = 0; i < b->nf; i++) {
         long first;
         const float *p = pixels_profile(b, px, i, r, &first);
-        const double level = coef[3 * i] * power[0] + coef[3 * i + 1] * power[1] + coef[3 * i + 2] * power[2];
-        if (p == NULL)
+        const double by = level[3 * i], by_d = level[3 * i + 1], by_s = level[3 * i + 2];
+        if (p == NULL || (by == 0 && by_d == 0 && by_s == 0))
             continue;
         double *to = row + first;
+        if (by_d != 0 || by_s != 0) {
+            pixels_change(wide, p, d, s);
+#pragma omp simd
+            for (size_t k = 0; k < wide; k++)
+                to[k] += by_d * d[k] + by_s * s[k];
+        }
 #pragma omp simd
         for (size_t k = 0; k < wide; k++)
-            to[k] += level * p[k];
+            to[k] += by * p[k];
     }
 #pragma omp simd reduction(+ : sum)
     for (size_t k = 0; k < b->width; k++) {

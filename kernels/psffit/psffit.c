@@ -242,7 +242,7 @@ static int is_asked_for(const camera *c, size_t number)
 /* Parameters and model that stage 1 begins with. */
 static spx_status keep(const spx_pf_bundle *b, kept *to, spx_err *e)
 {
-    const size_t n = 3 * b->nf + 1;
+    const size_t n = spx_pf_nground(b);
     if ((to->theta = spx_alloc(b->ntheta, sizeof *to->theta, e)) == NULL ||
         (to->model.row = spx_alloc(b->nl, sizeof *to->model.row, e)) == NULL ||
         (to->model.flux = spx_alloc(b->nspot, sizeof *to->model.flux, e)) == NULL ||
@@ -254,7 +254,7 @@ static spx_status keep(const spx_pf_bundle *b, kept *to, spx_err *e)
     for (size_t l = 0; l < b->nl; l++)
         to->model.row[l] = b->line[l].row;
     for (size_t x = 0; x < b->p->nexp; x++)
-        memcpy(to->model.coef + x * n, b->px[x].coef, n * sizeof *to->model.coef);
+        spx_pf_take_background(b, x, to->model.coef + x * n);
     return SPX_OK;
 }
 

@@ -6,7 +6,8 @@
  *     traces X_i(lambda), Y_i(lambda): Legendre series of each fibre
  *     shape of each bundle: every local parameter q of a spot (GHSIGX, GHSIGY, GH-i-j) is
  *         q(v, lambda) = sum_ab q_ab P_a(v) P_b(u), v the fibre on [-1, 1] in its bundle, u the wavelength on [-1, 1]
- *     background b: a quadratic of the row times the cross profile of each fibre, and a constant of the bundle
+ *     background b: the continuum of each fibre, cubic B-splines of the row times its cross profile, and a constant of
+ *         the bundle, linear and eliminated with the fluxes; the profile has a place and a width of its own
  *     with several exposures: one shift (dx, dy) of each but the first
  *
  * Variable projection (Golub & Pereyra 1973, SIAM J. Numer. Anal. 10, 413; Kaufman 1975, BIT 15, 49): fluxes are

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/bordered.h"
 #include "num/blas.h"
 #include "psffit/fit.h"
 
@@ -107,44 +108,170 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
 
 /* ---- background ---- */
 
-/* Powers 0 to 4 of the row on [-1, 1]. */
-static void row_powers(size_t r, size_t height, double *t)
+/* What a drift is of before the continuum tells: none, uncertain by this many pixels, and pixels^2. */
+#define DRIFT 0.3
+/* (drift / error)^2 above which the profiles are made again where the traces are now. */
+#define DRIFTED 25.0
+enum { CONTINUUM = 1, CHANGES = 2 };
+
+/* Pieces of the B-splines: coefficients of 1, t, t^2, t^3. */
+static const double piece[SPX_PF_SPLINE][SPX_PF_SPLINE] = {
+    {1.0 / 6, -0.5, 0.5, -1.0 / 6}, {2.0 / 3, 0, -1, 0.5}, {1.0 / 6, 0.5, 0.5, -0.5}, {0, 0, 0, 1.0 / 6}};
+
+/* Interval of the B-splines that a row is in, and its place there, 0 to 1. */
+static size_t interval_of(const spx_pf_bundle *b, size_t r, double *t)
 {
-    t[0] = 1;
-    t[1] = 2 * (double)r / (double)(height > 1 ? height - 1 : 1) - 1;
-    for (int k = 2; k < 5; k++)
-        t[k] = t[k - 1] * t[1];
+    const size_t n = b->nknot - SPX_PF_SPLINE + 1;
+    const double at = (double)r * (double)n / (double)b->p->height;
+    const size_t k = (size_t)at < n ? (size_t)at : n - 1;
+    *t = at - (double)k;
+    return k;
 }
 
-/* Background of an exposure from its coefficients, and the goal; work: room for a row. */
-static void fill_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, double *work)
+void spx_pf_splines(const spx_pf_bundle *b, size_t r, size_t *first, double *value)
 {
-    const spx_pf_kernels *kernels = spx_pf_kernels_find();
-    double t[5];
-    for (size_t r = 0; r < b->p->height; r++) {
-        row_powers(r, b->p->height, t);
-        px->quiet[r] = kernels->ground(b, px, r, t, work);
+    double t;
+    *first = interval_of(b, r, &t);
+    for (size_t k = 0; k < SPX_PF_SPLINE; k++)
+        value[k] = piece[k][0] + t * (piece[k][1] + t * (piece[k][2] + t * piece[k][3]));
+}
+
+/* Place of a row on [-1, 1]. */
+static double row_at(const spx_pf_bundle *b, size_t r)
+{
+    return 2 * (double)r / (double)(b->p->height > 1 ? b->p->height - 1 : 1) - 1;
+}
+
+/* Levels of each fibre's profile and its changes in a row, level[nf][3]. */
+static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, double *level)
+{
+    size_t first;
+    double value[SPX_PF_SPLINE];
+    const double t = row_at(b, r);
+    spx_pf_splines(b, r, &first, value);
+    for (size_t i = 0; i < b->nf; i++) {
+        const double *coef = px->coef + i * b->nknot + first, *drift = px->drift + 6 * i;
+        double c = 0;
+        for (size_t k = 0; k < SPX_PF_SPLINE; k++)
+            c += coef[k] * value[k];
+        level[3 * i] = c;
+        level[3 * i + 1] = c * (drift[0] + t * (drift[1] + t * drift[2]));
+        level[3 * i + 2] = c * (drift[3] + t * (drift[4] + t * drift[5]));
     }
 }
 
-/* Room for two rows with a profile's width on either side, and a profile of each fibre with the same. */
+/* Background of an exposure from its coefficients, of the parts that are asked for, and the goal; work: room for rows
+ * and levels. */
+static void fill_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, int parts, double *work)
+{
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    double *level = work, *rows = work + 4 * b->nf;
+    for (size_t r = 0; r < b->p->height; r++) {
+        levels(b, px, r, level);
+        for (size_t i = 0; i < b->nf; i++) {
+            level[3 * i] *= (parts & CONTINUUM) != 0;
+            level[3 * i + 1] *= (parts & CHANGES) != 0;
+            level[3 * i + 2] *= (parts & CHANGES) != 0;
+        }
+        px->quiet[r] = kernels->ground(b, px, r, level, parts & CONTINUUM ? px->coef[b->nf * b->nknot] : 0, rows);
+    }
+}
+
+/* Room for four numbers of each fibre, two rows with a profile's width on either side, and a profile of each fibre with
+ * the same. */
 static size_t room_for_rows(const spx_pf_bundle *b)
 {
-    return 2 * (b->width + 2 * spx_pf_profile_width(b->p)) + 3 * b->nf * spx_pf_profile_width(b->p);
+    return 4 * b->nf + 2 * (b->width + 2 * spx_pf_profile_width(b->p)) + 3 * b->nf * spx_pf_profile_width(b->p);
+}
+
+void spx_pf_take_background(const spx_pf_bundle *b, size_t x, double *out)
+{
+    const size_t n = spx_pf_nground(b);
+    memcpy(out, b->px[x].coef, n * sizeof *out);
+    for (size_t k = 0; k < 6 * b->nf; k++)
+        out[n - 6 * b->nf + k] += b->px[x].own[k];
 }
 
 spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *e)
 {
-    const size_t n = 3 * b->nf + 1;
+    const size_t n = spx_pf_nground(b);
     double *work = spx_alloc(room_for_rows(b), sizeof *work, e);
     if (work == NULL)
         return SPX_EIO;
     for (size_t x = 0; x < b->p->nexp; x++) {
         memcpy(b->px[x].coef, coef + x * n, n * sizeof *coef);
-        fill_ground(b, &b->px[x], work);
+        fill_ground(b, &b->px[x], CONTINUUM | CHANGES, work);
     }
     spx_free(work);
     return SPX_OK;
+}
+
+/* Sums of every step-th row for the drift of each fibre, sums[nf][2][8]: w c^2 d^2 t^k (k < 5), w c d v t^k (k < 3),
+ * and the same of s (kernels->drift). */
+static void drift_sums(const spx_pf_bundle *b, size_t x, size_t step, double *sums, double *work)
+{
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    const spx_pf_pixels *px = &b->px[x];
+    const size_t nf = b->nf, height = b->p->height;
+    double *level = work, *rows = work + 4 * nf;
+    memset(sums, 0, 16 * nf * sizeof *sums);
+    for (size_t r = step / 2; r < height; r += step) {
+        size_t first;
+        double value[SPX_PF_SPLINE];
+        const double t = row_at(b, r);
+        spx_pf_splines(b, r, &first, value);
+        kernels->drift(b, px, r, b->now.light + (x * height + r) * b->width, rows, level);
+        for (size_t i = 0; i < nf; i++) {
+            double c = 0, power = 1;
+            for (size_t k = 0; k < SPX_PF_SPLINE; k++)
+                c += px->coef[i * b->nknot + first + k] * value[k];
+            for (size_t k = 0; k < 5; k++, power *= t)
+                for (size_t s = 0; s < 2; s++) {
+                    double *to = sums + 16 * i + 8 * s;
+                    to[k] += power * c * c * level[4 * i + 2 * s + 1];
+                    if (k < 3)
+                        to[5 + k] += power * c * level[4 * i + 2 * s];
+                }
+        }
+    }
+}
+
+/* The drift of an exposure: how far the continuum of each fibre lies from its profile, and how much wider it is,
+ * quadratics of the row, from what continuum and spots leave. Traces follow lines, which are sharper; while they are on
+ * their way a strong continuum, misplaced, would push them too far. *far: largest (drift / error)^2. A continuum too
+ * weak for a drift to be more than noise has none. sums[nf][16]: room. */
+static void find_drift(const spx_pf_bundle *b, size_t x, double *sums, double *work, double *far)
+{
+    enum { SAMPLE = 16 };
+    const spx_pf_pixels *px = &b->px[x];
+    const size_t nf = b->nf;
+    double most = 0;
+    memset(px->drift, 0, 6 * nf * sizeof *px->drift);
+    drift_sums(b, x, SAMPLE, sums, work);
+    for (size_t i = 0; i < 2 * nf; i++)
+        most = fmax(most, SAMPLE * sums[8 * i]);
+    if (most * DRIFT * DRIFT < DRIFTED)
+        return;
+    fill_ground(b, px, CONTINUUM, work);
+    drift_sums(b, x, 1, sums, work);
+    for (size_t i = 0; i < 2 * nf; i++) {
+        const double *s = sums + 8 * i;
+        double a[9], q[3];
+        for (size_t k = 0; k < 3; k++) {
+            for (size_t l = 0; l < 3; l++)
+                a[3 * k + l] = s[k + l];
+            a[4 * k] += 1 / (DRIFT * DRIFT);
+            q[k] = s[5 + k];
+        }
+        if (!spx_small_factor(3, a))
+            continue;
+        spx_small_solve(3, a, q);
+        memcpy(px->drift + 3 * i, q, sizeof q);
+        const double ratio = q[0] * s[5] + q[1] * s[6] + q[2] * s[7];
+        if (i % 2 == 0)
+            px->drifts[i / 2] |= ratio > DRIFTED;
+        *far = fmax(*far, ratio);
+    }
 }
 
 /* Fibres, itself among them, that the profile of one overlaps in any row on the side of higher numbers. */
@@ -167,62 +294,148 @@ static double sum_of(const double *lane)
     return sum;
 }
 
-/* Normal equations of the background of an exposure, upper triangle a[n][n], rhs[n]. SPX_EIO: memory. */
-static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *work, double *a, double *rhs, spx_err *e)
+/* Adds the moments of an interval of the B-splines to the border, and clears them. */
+static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, spx_pf_border *to)
 {
-    enum { LANES = SPX_PF_LANES };
+    enum { LANES = SPX_PF_LANES, N = SPX_PF_SPLINE };
+    const size_t nf = b->nf, n = to->n, nk = b->nknot;
+    for (size_t i = 0; i < nf; i++) {
+        double one[2][N], pair[SPX_PF_PAIR];
+        for (size_t l = 0; l < 2 * N; l++)
+            one[l / N][l % N] = sum_of(m->one + (2 * N * i + l) * LANES);
+        for (size_t k = 0; k < N; k++)
+            for (size_t l = 0; l < N; l++) {
+                to->rhs[i * nk + q + k] += piece[k][l] * one[0][l];
+                to->a[(i * nk + q + k) * n + n - 1] += piece[k][l] * one[1][l];
+            }
+        for (size_t j = i; j < nf && j < i + m->band; j++) {
+            for (size_t l = 0; l < SPX_PF_PAIR; l++)
+                pair[l] = sum_of(m->pair + (SPX_PF_PAIR * (i * m->band + j - i) + l) * LANES);
+            for (size_t k = 0; k < N; k++)
+                for (size_t l = j == i ? k : 0; l < N; l++) {
+                    double sum = 0;
+                    for (size_t s = 0; s < N; s++)
+                        for (size_t t = 0; t < N; t++)
+                            sum += piece[k][s] * piece[l][t] * pair[s + t];
+                    to->a[(i * nk + q + k) * n + j * nk + q + l] += sum;
+                }
+        }
+    }
+    memset(m->pair, 0, SPX_PF_PAIR * m->band * nf * LANES * sizeof *m->pair);
+    memset(m->one, 0, 2 * N * nf * LANES * sizeof *m->one);
+}
+
+/* Normal equations of continuum and constant of an exposure, without spots. SPX_EIO: memory. */
+static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *work, spx_pf_border *to, spx_err *e)
+{
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const spx_pf_pixels *px = &b->px[x];
-    const size_t nf = b->nf, n = 3 * nf + 1, height = b->p->height;
+    const size_t nf = b->nf, n = to->n, height = b->p->height;
     spx_pf_moments m = {.band = overlapping(b, px)};
-    const size_t npair = 5 * m.band * nf * LANES, none = 6 * nf * LANES;
-    double *room = spx_alloc(npair + none, sizeof *room, e), t[5];
+    const size_t npair = SPX_PF_PAIR * m.band * nf * SPX_PF_LANES, none = 2 * SPX_PF_SPLINE * nf * SPX_PF_LANES;
+    double *room = spx_alloc(npair + none, sizeof *room, e), power[SPX_PF_PAIR] = {1};
     if (room == NULL)
         return SPX_EIO;
     m.pair = room;
     m.one = room + npair;
+    memset(to->a, 0, n * n * sizeof *to->a);
+    memset(to->rhs, 0, n * sizeof *to->rhs);
+    size_t q = 0;
     for (size_t r = 0; r < height; r++) {
-        row_powers(r, height, t);
-        kernels->moments(b, px, r, b->now.light + (x * height + r) * b->width, t, work, &m);
+        double t;
+        const size_t now = interval_of(b, r, &t);
+        if (now > q)
+            end_interval(b, q, &m, to);
+        q = now;
+        for (size_t k = 1; k < SPX_PF_PAIR; k++)
+            power[k] = power[k - 1] * t;
+        kernels->moments(b, px, r, power, work, &m);
     }
-    memset(a, 0, n * n * sizeof *a);
-    for (size_t i = 0; i < nf; i++)
-        for (size_t l = 0; l < 3; l++) {
-            rhs[3 * i + l] = sum_of(m.one + (6 * i + l) * LANES);
-            a[(3 * i + l) * n + n - 1] = sum_of(m.one + (6 * i + 3 + l) * LANES);
-            for (size_t j = i; j < nf && j < i + m.band; j++)
-                for (size_t k = 0; k < 3; k++)
-                    a[(3 * i + l) * n + 3 * j + k] = sum_of(m.pair + (5 * (i * m.band + j - i) + l + k) * LANES);
-        }
-    a[n * n - 1] = m.weight;
-    rhs[n - 1] = m.sum;
+    end_interval(b, q, &m, to);
+    to->a[n * n - 1] = m.weight;
+    to->rhs[n - 1] = m.sum;
     spx_free(room);
     return SPX_OK;
 }
 
+static void border_free(spx_pf_border *k)
+{
+    spx_free(k->a);
+    spx_free(k->product);
+    spx_free(k->at);
+}
+
+static spx_status border_new(const spx_pf_bundle *b, spx_pf_border *to, spx_err *e)
+{
+    const size_t n = b->nf * b->nknot + 1;
+    *to = (spx_pf_border){.n = n};
+    size_t most = 0;
+    if ((to->a = spx_alloc2(2 * n + 1, n, sizeof *to->a, e)) == NULL ||
+        (to->at = spx_alloc(b->ngroup + 1, sizeof *to->at, e)) == NULL)
+        return SPX_EIO;
+    to->rhs = to->a + n * n;
+    to->work = to->rhs + n;
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        for (size_t k = 0; k < b->ngroup; k++) {
+            size_t first;
+            const spx_pf_group *g = &b->group[k];
+            to->at[k + 1] =
+                to->at[k] + (g->last - g->first) * b->nf * (b->nf * spx_pf_border_columns(b, x, g, &first) + 1);
+        }
+        most = to->at[b->ngroup] > most ? to->at[b->ngroup] : most;
+    }
+    to->product = spx_alloc_unset(most + 1, 1, sizeof *to->product, e);
+    return to->product != NULL ? SPX_OK : SPX_EIO;
+}
+
+/* Makes the drift that was found one of the profiles themselves, whose shape becomes that of spots. Their places do not
+ * follow the spots': a line would be pushed aside by its own continuum, and that after it; shapes follow half-way. */
+static void own_drift(spx_pf_bundle *b)
+{
+    for (size_t x = 0; x < b->p->nexp; x++)
+        for (size_t k = 0; k < 6 * b->nf; k++) {
+            b->px[x].own[k] += b->px[x].drift[k];
+            b->px[x].drift[k] = 0;
+        }
+    for (size_t k = b->shape0; k < b->ntheta; k++)
+        b->base[k] += 0.5 * (b->now.theta[k] - b->base[k]);
+    spx_pf_profiles(b);
+}
+
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
-    const size_t nf = b->nf, n = 3 * nf + 1;
-    double *a = spx_alloc(n * (n + 1) + room_for_rows(b), sizeof *a, e);
-    spx_status st = a != NULL ? SPX_OK : SPX_EIO;
+    double *work = spx_alloc(room_for_rows(b) + 16 * b->nf, sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
+    const double before = b->now.chi2;
+    spx_pf_border border = {0};
+    spx_status st = work != NULL ? border_new(b, &border, e) : SPX_EIO;
     *ok = 1;
-    for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
-        double *rhs = a + n * n, *work = rhs + n, most = 0;
-        if ((st = background_matrix(b, x, work, a, rhs, e)) != SPX_OK)
-            break;
-        for (size_t k = 0; k < n; k++)
-            most = fmax(most, a[k * n + k]);
-        for (size_t k = 0; k < n; k++)
-            a[k * n + k] += 1e-8 * most + 1e-30;
-        /* the upper triangle in rows is the lower one in columns */
-        *ok = LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, a, (lapack_int)n, rhs, (lapack_int)n) == 0;
-        for (size_t k = 0; k < n && *ok; k++)
-            *ok = isfinite(rhs[k]);
-        if (*ok) {
-            memcpy(b->px[x].coef, rhs, n * sizeof *rhs);
-            fill_ground(b, &b->px[x], work);
-        }
+    for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
+        find_drift(b, x, work + room_for_rows(b), work, &far);
+    for (int again = 0; again < 2 && st == SPX_OK && far > DRIFTED; again++) {
+        far = 0;
+        own_drift(b);
+        for (size_t x = 0; x < b->p->nexp; x++)
+            find_drift(b, x, work + room_for_rows(b), work, &far);
     }
-    spx_free(a);
+    for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
+        spx_pf_pixels *px = &b->px[x];
+        fill_ground(b, px, CHANGES, work);
+        if ((st = background_matrix(b, x, rows, &border, e)) != SPX_OK)
+            break;
+        double most = 0;
+        for (size_t k = 0; k < border.n; k++)
+            most = fmax(most, border.a[k * (border.n + 1)]);
+        for (size_t k = 0; k < border.n; k++)
+            border.a[k * (border.n + 1)] += 1e-9 * border.a[k * (border.n + 1)] + 1e-14 * most + 1e-30;
+        *ok = spx_pf_bordered(b, x, &border, px->coef);
+        if (*ok)
+            fill_ground(b, px, CONTINUUM | CHANGES, work);
+    }
+    if (st == SPX_OK && *ok) {
+        spx_pf_draw(b, &b->now);
+        b->calm = before > 0 ? 1 - b->now.chi2 / before : 0;
+    }
+    border_free(&border);
+    spx_free(work);
     return st;
 }

@@ -20,6 +20,7 @@ typedef struct {
     size_t nline;
     double faint, bright; /* electrons of a line in a fibre */
     double continuum;     /* electrons a row */
+    double bump;          /* of the continuum: its height by the rest, a tenth of the rows wide; no polynomial */
     double readnoise;
     double hits; /* cosmic-ray hits in a million pixels, not flagged */
     int deg;     /* Gauss-Hermite degree of the truth */
@@ -164,8 +165,9 @@ static inline void scene_draw(const psffit_scene *s, double dx, double dy, const
             const int is_line = l < s->r.nline + s->nextra;
             const double wave =
                 is_line ? s->drawn[l] : SCENE_WMIN + SCENE_STEP * ((double)(l - s->r.nline - s->nextra) - 10);
+            const double u = (wave - SCENE_WMIN) / (SCENE_STEP * (double)ny), from = (u - 0.6) / 0.1;
             const double f = is_line ? s->flux[i * (s->r.nline + s->nextra) + l]
-                                     : s->r.continuum * (1 + 0.2 * (wave - SCENE_WMIN) / (SCENE_STEP * (double)ny));
+                                     : s->r.continuum * (1 + 0.2 * u + s->r.bump * exp(-0.5 * from * from));
             if (!(f > 0) || spx_psf_spot(&moved, i, wave, work, spot, &at) != SPX_SPOT_OK)
                 continue;
             for (int y = 0; y < h; y++)

@@ -43,8 +43,8 @@ static void check_pixels(spx_pf_bundle *b)
 {
     const spx_pf_kernels *sets[] = {spx_pf_kernels_base(), spx_pf_kernels_avx2(), spx_pf_kernels_avx512()};
     const size_t n = b->width, nf = b->nf, wide = spx_pf_profile_width(b->p), height = b->p->height, band = nf;
-    const size_t most = 5 * nf * band * SPX_PF_LANES;
-    double *pair = spx_alloc(most, sizeof *pair, NULL), *one = spx_alloc(6 * nf * SPX_PF_LANES, sizeof *one, NULL);
+    const size_t most = SPX_PF_PAIR * nf * band * SPX_PF_LANES, none = 2 * SPX_PF_SPLINE * nf * SPX_PF_LANES;
+    double *pair = spx_alloc(most, sizeof *pair, NULL), *one = spx_alloc(none, sizeof *one, NULL), drift[4 * 16];
     double *work = spx_alloc(2 * (n + 2 * wide) + 3 * nf * wide, sizeof *work, NULL);
     float *median = spx_alloc(n, sizeof *median, NULL);
     uint8_t *whole = spx_alloc(n, 1, NULL);
@@ -56,16 +56,44 @@ static void check_pixels(spx_pf_bundle *b)
         const spx_pf_kernels *k = sets[set];
         const spx_pf_pixels *px = &b->px[0];
         const double *light = b->now.light;
-        double sum = 0, chi2 = 0, level[2] = {0, 0};
+        double sum = 0, chi2 = 0, level[2] = {0, 0}, changes = 0;
         spx_pf_moments m = {.band = band, .pair = pair, .one = one};
         if (k == NULL)
             continue;
         memset(pair, 0, most * sizeof *pair);
-        memset(one, 0, 6 * nf * SPX_PF_LANES * sizeof *one);
+        memset(one, 0, none * sizeof *one);
         for (size_t r = 0; r < height; r++) {
-            const double t = 0.1 * (double)r, power[5] = {1, t, t * t, t * t * t, t * t * t * t};
-            k->moments(b, px, r, light + r * n, power, work, &m);
-            k->ground(b, px, r, (double[5]){1, 0, 0, 0, 0}, work);
+            const double t = 0.1 * (double)r, power[SPX_PF_PAIR] = {1, t, t * t, t * t * t};
+            double of[3 * 16] = {0};
+            for (size_t i = 0; i < nf; i++) {
+                of[3 * i] = px->coef[i * b->nknot];
+                of[3 * i + 1] = 2 + (double)i;
+                of[3 * i + 2] = 3 - (double)i;
+            }
+            k->moments(b, px, r, power, work, &m);
+            k->ground(b, px, r, of, px->coef[b->nf * b->nknot], work);
+            k->drift(b, px, r, light + r * n, work, drift);
+            for (size_t i = 0; i < nf; i++) {
+                double sums[4] = {0};
+                const float *p = px->profile + (r * nf + i) * wide;
+                for (size_t c = 0; c < wide; c++) {
+                    const long at = px->at[r * nf + i] + (long)c;
+                    const double left = c > 0 ? p[c - 1] : 0, right = c + 1 < wide ? p[c + 1] : 0;
+                    const double d = 0.5 * (left - right), s = left + right - 2 * p[c];
+                    if (at < 0 || at >= (long)n)
+                        continue;
+                    const size_t q = r * n + (size_t)at;
+                    const double w = (double)px->root[q] * px->root[q], v = px->data[q] - px->ground[q] - light[q];
+                    sums[0] += w * d * v;
+                    sums[1] += w * d * d;
+                    sums[2] += w * s * v;
+                    sums[3] += w * s * s;
+                    changes += of[3 * i + 1] * d + of[3 * i + 2] * s;
+                }
+                for (size_t c = 0; c < 4; c++)
+                    CHECK(fabs(drift[4 * i + c] - sums[c]) <= 1e-9 * (1 + fabs(sums[c]) + 100 * sums[1]),
+                          "set %d: drift %zu: %g, not %g", set, c, drift[4 * i + c], sums[c]);
+            }
             sum += k->weigh(n, px, r * n, light + r * n, 0.01, 0);
             chi2 += k->squares(n, px->goal + r * n, px->root + r * n, light + r * n);
             if (r == 0 || r + 1 == height)
@@ -87,7 +115,7 @@ static void check_pixels(spx_pf_bundle *b)
             const float *p = px->profile + r * nf * wide, *q = p + wide;
             for (size_t c = 0; c < n; c++) {
                 const size_t at = r * n + c;
-                const double ground = px->coef[3 * nf],
+                const double ground = px->coef[nf * b->nknot],
                              v = spx_pf_noise(px->noise[at], px->ground[at] + light[at], 1e-4);
                 const double w = px->noise[at] > 0 && !px->rejected[at] ? 1 / v : 0;
                 const double off = px->data[at] - px->ground[at] - light[at];
@@ -103,18 +131,19 @@ static void check_pixels(spx_pf_bundle *b)
             for (size_t i = 0; i < nf; i++)
                 for (size_t c = 0; c < wide; c++)
                     if (px->at[r * nf + i] + (long)c >= 0 && px->at[r * nf + i] + (long)c < (long)n)
-                        level[1] += px->coef[3 * i] * px->profile[(r * nf + i) * wide + c];
+                        level[1] += px->coef[i * b->nknot] * px->profile[(r * nf + i) * wide + c];
         }
         /* with the weights as they are now */
         memset(pair, 0, most * sizeof *pair);
         for (size_t r = 0; r < height; r++)
-            k->moments(b, px, r, light + r * n, (double[5]){1, 0, 0, 0, 0}, work, &m);
+            k->moments(b, px, r, (double[SPX_PF_PAIR]){1}, work, &m);
         double both = 0;
         for (size_t l = 0; l < SPX_PF_LANES; l++)
-            both += pair[5 * SPX_PF_LANES + l];
+            both += pair[SPX_PF_PAIR * SPX_PF_LANES + l];
         CHECK(fabs(chi2 - plain) < 1e-6 * plain, "set %d: chi2 %.9g, not %.9g", set, chi2, plain);
         CHECK(fabs(sum - goal2) < 1e-10 * goal2, "set %d: goal %.12g, not %.12g", set, sum, goal2);
         CHECK(fabs(both - cross) < 1e-6 * cross, "set %d: profiles %.9g, not %.9g", set, both, cross);
+        level[1] += changes;
         CHECK(fabs(level[0] - level[1]) < 1e-9 * (fabs(level[0]) + (double)(n * height)),
               "set %d: background %g, not %g", set, level[0], level[1]);
     }
@@ -125,30 +154,48 @@ static void check_pixels(spx_pf_bundle *b)
     spx_free(whole);
 }
 
-/* What the background leaves has nothing along profiles and powers of the row, d chi2 / d coef = 0, but for the 1e-8 of
- * the largest diagonal that is added. */
+/* Fluxes and background together leave nothing along either, d chi2 / d coef = 0, but for the 1e-9 of its diagonal
+ * that is added. */
 static void check_background(const spx_pf_bundle *b)
 {
     const spx_pf_pixels *px = &b->px[1];
-    const size_t wide = spx_pf_profile_width(b->p), n = b->width, height = b->p->height;
+    const size_t wide = spx_pf_profile_width(b->p), n = b->width, height = b->p->height, n1 = b->nl * b->nf;
+    const size_t npix = (size_t)(b->p->nx * b->p->ny);
     const double *light = b->now.light + height * n;
     for (size_t i = 0; i < b->nf; i++)
-        for (int power = 0; power < 3; power++) {
+        for (size_t knot = 0; knot < b->nknot; knot++) {
             double sum = 0, scale = 0;
-            for (size_t r = 0; r < height; r++)
-                for (size_t c = 0; c < wide; c++) {
+            for (size_t r = 0; r < height; r++) {
+                size_t first;
+                double value[SPX_PF_SPLINE];
+                spx_pf_splines(b, r, &first, value);
+                for (size_t c = 0; c < wide && knot >= first && knot < first + SPX_PF_SPLINE; c++) {
                     const long x = px->at[r * b->nf + i] + (long)c;
                     if (x < 0 || x >= (long)n)
                         continue;
                     const size_t at = r * n + (size_t)x;
-                    const double t = 2 * (double)r / (double)(height - 1) - 1, root = px->root[at];
-                    const double v = pow(t, power) * root * root * px->profile[(r * b->nf + i) * wide + c] *
+                    const double v = value[knot - first] * px->root[at] * px->root[at] *
+                                     px->profile[(r * b->nf + i) * wide + c] *
                                      (px->data[at] - light[at] - px->ground[at]);
                     sum += v;
                     scale += fabs(v);
                 }
-            CHECK(fabs(sum) < 1e-5 * scale, "fibre %zu, power %d: %g of %g is left", i, power, sum, scale);
+            }
+            CHECK(fabs(sum) < 1e-5 * scale, "fibre %zu, knot %zu: %g of %g is left", i, knot, sum, scale);
         }
+    for (size_t k = 0; k < n1; k++) {
+        const spx_pf_at *at = &b->now.at[n1 + k];
+        double sum = 0, scale = 0;
+        for (int r = at->y0; r < at->y1; r++)
+            for (int c = at->x0; c < at->x1; c++) {
+                const size_t p = (size_t)(at->yc + r) * n + (size_t)(at->xc + c);
+                const double v = px->root[p] * b->now.spot[(n1 + k) * npix + (size_t)(r * b->p->nx + c)] *
+                                 (px->goal[p] - px->root[p] * light[p]);
+                sum += v;
+                scale += fabs(v);
+            }
+        CHECK(fabs(sum) <= 1e-5 * scale, "spot %zu: %g of %g is left", k, sum, scale);
+    }
 }
 
 /* ---- normal equations ---- */
@@ -599,15 +646,24 @@ static void add_nans(psffit_scene *s)
 
 static void test_truth(void)
 {
-    psffit_request many = small, hits = small, dark = small;
+    psffit_request many = small, hits = small, dark = small, glow = small, blaze = small, lamps = small;
     many.nexp = 3;
     hits.hits = 1500;
     dark.continuum = 0;
+    /* as much light as the lines' and more, with a bump that is no polynomial, nor a B-spline */
+    glow.continuum = 300;
+    glow.bump = 2;
+    blaze.continuum = 1000;
+    lamps.continuum = 300;
+    lamps.nexp = 3;
     const scene_case cases[] = {
         {.name = "warm start", .r = small},
         {.name = "three exposures", .r = many, .expect = expect_shifts},
         {.name = "many hits", .r = hits},
         {.name = "no continuum", .r = dark},
+        {.name = "continuum", .r = glow},
+        {.name = "strong continuum", .r = blaze},
+        {.name = "continuum, three exposures", .r = lamps, .expect = expect_shifts},
         {.name = "masked blocks", .r = small, .spoil = mask_blocks},
         {.name = "dead fibre", .r = small, .expect = expect_dead, .skip = SPX_PSF_DEAD},
         {.name = "lamp off", .r = small, .change = switch_off, .expect = expect_off},
