@@ -92,7 +92,8 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .eval = cpu_eval,
                            .values = cpu_values,
                            .scan = cpu_scan,
-                           .models = cpu_models};
+                           .models = cpu_models,
+                           .coarse = 1};
 }
 
 spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, void *arg, spx_err *e)
@@ -195,6 +196,8 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     spx_rvfit_plan *own;
     *out = (spx_rvfit){0};
     spx_status st = spx_rv_begin(&c, in, o, &own, e);
+    if (st == SPX_OK)
+        st = spx_rv_make_coarse(&c, e);
     if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && o->hook != NULL)
         st = residuals(in, out, e);
     if (st == SPX_OK)

@@ -90,8 +90,7 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     *r = (spx_rv_workspace){0};
 }
 
-/* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
-static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
+int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
 {
     const spx_rv_ctx *c = w->ctx;
     if (n <= w->maxpiece)
@@ -120,7 +119,7 @@ static int need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
 spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e)
 {
     *w = (spx_rv_spectra){.ctx = c, .workspace = r};
-    if (!need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->scan.n, sizeof *w->scan, e)) == NULL) {
+    if (!spx_rv_need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->scan.n, sizeof *w->scan, e)) == NULL) {
         spx_rv_spectra_free(w);
         return SPX_EIO;
     }
@@ -323,7 +322,7 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
     w->npix = 0;
     w->neval = 0;
     w->bad = SPX_RVFIT_NO_PIXEL;
-    if (!need_pieces(w, c->narm * (end - begin), &w->err))
+    if (!spx_rv_need_pieces(w, c->narm * (end - begin), &w->err))
         return 0;
     for (size_t i = 0; i < c->narm; i++) {
         const double given = c->opt->jitter_of[c->arm[i].index];

@@ -181,7 +181,7 @@ typedef struct {
 
 /* The batch (in, nstar, arm[].arm), and what does not depend on it: a plan's context has no batch, that of a batch is
  * the plan's with the batch, and owns nothing. */
-typedef struct {
+typedef struct spx_rv_ctx {
     const spx_rvfit_input *in;
     const spx_rvfit_options *opt;
     const spx_rv_kernels *kernels;
@@ -196,6 +196,8 @@ typedef struct {
     spx_rv_lags ccf;
     spx_rv_scan scan;
     spx_rv_sizes size;
+    /* To follow starts on (model/coarse.c), made when an engine first wants it: narm 0 before. NULL: there is none. */
+    struct spx_rv_ctx *coarse;
 } spx_rv_ctx;
 
 struct spx_rvfit_plan {
@@ -288,6 +290,13 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
 void spx_rv_workspace_free(spx_rv_workspace *r);
 spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e);
 void spx_rv_spectra_free(spx_rv_spectra *w);
+/* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
+int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);
+
+/* Makes the coarse model of a context where there can be one, unless that has been done; and a star as it sees it, from
+ * the star that is loaded, 0: no memory (w->err). */
+spx_status spx_rv_make_coarse(const spx_rv_ctx *c, spx_err *e);
+int spx_rv_coarsen(const spx_rv_spectra *from, spx_rv_spectra *w);
 
 /* Rows of R, res[ndiag][n] by diagonals, for templates with an LSF of their own: band[n][ndiag] with which out_i =
  * sum_k band[i][k] T_(i-h+k), h = ndiag/2. Rows that are cut by the ends of the arm are scaled to the sum that rows

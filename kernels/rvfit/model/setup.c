@@ -62,6 +62,8 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
         st = spx_rv_make_ccf(c, e);
     if (st == SPX_OK)
         st = spx_rv_scan_init(c, e);
+    if (st == SPX_OK)
+        st = spx_rv_coarse_init(c, e);
     if (st != SPX_OK) {
         spx_rv_ctx_free(c);
         return st;
@@ -143,5 +145,6 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(c->grid.axis[p]);
     spx_free(c->grid.simplex);
     spx_free(c->ccf.place);
+    spx_rv_coarse_free(c->coarse);
     *c = (spx_rv_ctx){0};
 }

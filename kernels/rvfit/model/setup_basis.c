@@ -205,3 +205,30 @@ spx_status spx_rv_make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err 
                                   "arm '%.15s' has %zu pixels: too few for %zu continuum functions", a->arm->name, n,
                                   np);
 }
+
+spx_status spx_rv_coarse_basis(const spx_rv_basis *from, size_t bin, size_t n, size_t stride, spx_rv_basis *b,
+                               spx_err *e)
+{
+    *b = (spx_rv_basis){.n = from->n, .stride = stride, .lndet = from->lndet};
+    b->value = spx_alloc2(b->n, stride, sizeof *b->value, e);
+    b->span = spx_alloc(stride / SPX_RV_LANES, sizeof *b->span, e);
+    if (b->value == NULL || b->span == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < b->n; k++)
+        for (size_t i = 0; i < n * bin; i++)
+            b->value[k * stride + i / bin] += from->value[k * from->stride + i] / (double)bin;
+    for (size_t i = 0; i < n; i++) {
+        size_t first = b->n, end = 0;
+        for (size_t k = 0; k < b->n; k++)
+            if (b->value[k * stride + i] != 0) {
+                first = k < first ? k : first;
+                end = k + 1;
+            }
+        b->band = end > first + 1 + b->band ? end - first - 1 : b->band;
+    }
+    if (from->nspan > 1)
+        make_spans(b, WIDEST);
+    else
+        b->span[b->nspan++] = (spx_rv_span){0, stride, 0, b->n};
+    return SPX_OK;
+}

@@ -7,8 +7,10 @@ void spx_rv_group_free(spx_rv_group *g)
 {
     if (!g)
         return;
-    for (size_t k = 0; g->star && k < g->most; k++)
+    for (size_t k = 0; g->star && k < g->most; k++) {
         spx_rv_spectra_free(&g->star[k].spectra);
+        spx_rv_spectra_free(&g->star[k].coarse);
+    }
     for (size_t k = 0; g->workspace && k < g->nworkspace; k++)
         spx_rv_workspace_free(&g->workspace[k]);
     spx_rv_request *r = &g->ask;
@@ -35,7 +37,9 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
     for (size_t k = 0; k < g->nworkspace && ok; k++)
         ok = spx_rv_workspace_init(&g->workspace[k], c, e) == SPX_OK;
     for (size_t k = 0; k < most && ok; k++) {
-        ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], e) == SPX_OK;
+        ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], e) == SPX_OK &&
+             (!spx_rv_has_coarse(g) ||
+              spx_rv_spectra_init(&g->star[k].coarse, c->coarse, &g->workspace[0], e) == SPX_OK);
         g->star[k].spectra.slot = k;
     }
     if (ok)

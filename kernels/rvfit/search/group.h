@@ -9,6 +9,7 @@
 /* A star of a group: its data, and all that the fit finds of it on the way. */
 typedef struct {
     spx_rv_spectra spectra;
+    spx_rv_spectra coarse;                /* the same for the coarse model, where the group has it */
     size_t index;                         /* in the batch */
     const double *given;                  /* [2+npar] where to start; NULL: nothing is given */
     spx_rv_start start[SPX_RV_MAX_START]; /* of the next search, best first */
@@ -25,6 +26,7 @@ typedef struct {
     double point[SPX_MAX_FIT];                        /* whose value is asked for, */
     int wants;                                        /* if the search asks for one */
     int again;                                        /* there is more to be done to the star */
+    int followed;                                     /* its starts have been, on the coarse model */
     int masked;                                       /* pixels were, in this round */
 } spx_rv_star;
 
@@ -54,6 +56,12 @@ struct spx_rv_group {
     spx_rv_star **fitted, **again, **list;
     spx_rv_request ask;
 };
+
+/* Are many starts followed on a coarse model first? */
+static inline int spx_rv_has_coarse(const spx_rv_group *g)
+{
+    return g->engine->coarse && g->c->coarse != NULL && g->c->coarse->narm > 0;
+}
 
 /* Adds a star at x to what the engine is asked. */
 static inline void spx_rv_ask(spx_rv_request *r, spx_rv_star *s, const double *x)

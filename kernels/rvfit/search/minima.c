@@ -5,22 +5,31 @@
 
 #include "rvfit/search/group.h"
 
-enum { PATTERN_ROUNDS = 3, FEW_STEPS = 64 /* stars whose search takes a step */ };
+enum {
+    PATTERN_ROUNDS = 3,
+    FEW_STEPS = 64, /* stars whose search takes a step */
+    LOOK_STEPS = 4  /* of a start, before it is given up */
+};
+/* A minimum of the coarse model that is less than this above its lowest is a start of the search. */
+static const double COARSE_DEPTH = 50;
+/* Error of a velocity by the coarse model, km/s, above which its minima are not enough. */
+static const double FAINT = 10;
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
-/* Searches of n stars from their starts, a point of each at a time. */
-static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+/* Steps of the searches of n stars that have begun, a point of each at a time: on the coarse model, or the model. */
+static spx_status step_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, int coarse, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
-    for (size_t k = 0; k < n; k++)
-        spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->nsure, star[k]->start, &star[k]->found);
     for (;;) {
         r->n = 0;
         EACH_STAR(k, n, FEW_STEPS)
         star[k]->wants = spx_rv_search_next(&star[k]->search, star[k]->point);
         for (size_t k = 0; k < n; k++)
-            if (star[k]->wants)
+            if (star[k]->wants) {
                 spx_rv_ask(r, star[k], star[k]->point);
+                if (coarse)
+                    r->spectra[r->n - 1] = &star[k]->coarse;
+            }
         if (r->n == 0)
             return SPX_OK;
         spx_status st =
@@ -30,6 +39,64 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star
         EACH_STAR(k, r->n, FEW_STEPS)
         spx_rv_search_take(&r->star[k]->search, r->x[k], &r->value[k]);
     }
+}
+
+/* Starts of the search of a star are where those on the coarse model led to, lowest first. They stay as they are where
+ * none led anywhere, and where lines are so weak that the model may have shallow minima side by side that are one on
+ * the coarse model. Returns whether they were taken. */
+static int take_ends(spx_rv_star *s)
+{
+    spx_rv_search *f = &s->search;
+    size_t n = 0;
+    if (f->c->freeq[0] == 0 && !(f->best->at.hess[0] * FAINT * FAINT > 2))
+        return 0;
+    for (size_t k = 0; k < f->nend; k++) {
+        if (!(f->end[k].f < f->best->at.f + COARSE_DEPTH))
+            continue;
+        const spx_rv_start end = f->end[k];
+        size_t at = n++;
+        for (; at > 0 && end.f < f->end[at - 1].f; at--)
+            f->end[at] = f->end[at - 1];
+        f->end[at] = end;
+    }
+    if (n == 0)
+        return 0;
+    memcpy(s->start, f->end, n * sizeof *s->start);
+    s->nstart = s->nsure = n;
+    return 1;
+}
+
+/* Follows the starts of those of n stars that have several on the coarse model. */
+static spx_status coarse_starts(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    size_t m = 0;
+    for (size_t k = 0; k < n; k++) {
+        spx_rv_star *s = star[k];
+        s->followed = s->nstart > 1;
+        if (!s->followed)
+            continue;
+        if (!spx_rv_coarsen(&s->spectra, &s->coarse))
+            return spx_err_pass(e, &s->coarse.err);
+        spx_rv_search_begin(&s->search, g->c->coarse, s->nstart, s->nsure, s->start, LOOK_STEPS, &s->found);
+        g->list[m++] = s;
+    }
+    const spx_status st = step_all(g, m, g->list, 1, e);
+    for (size_t k = 0; k < m && st == SPX_OK; k++)
+        g->list[k]->followed = take_ends(g->list[k]);
+    return st;
+}
+
+/* Searches of n stars from their starts. */
+static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    const int coarse = spx_rv_has_coarse(g);
+    const spx_status st = coarse ? coarse_starts(g, n, star, e) : SPX_OK;
+    if (st != SPX_OK)
+        return st;
+    for (size_t k = 0; k < n; k++)
+        spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->nsure, star[k]->start,
+                            coarse && star[k]->followed ? 1 : LOOK_STEPS, &star[k]->found);
+    return step_all(g, n, star, 0, e);
 }
 
 /* Does the interpolation have kinks, at which a descent may end though it goes on downhill beyond? */

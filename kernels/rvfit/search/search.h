@@ -60,6 +60,7 @@ typedef struct {
     spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+    int coarse; /* does eval() take spectra of the coarse model? */
 } spx_rv_engine;
 
 /* Search for the minimum of one star from several starts, one after another (search/smooth.c). */
@@ -74,10 +75,15 @@ typedef struct {
     double x[SPX_MAX_FIT]; /* current point */
     spx_rv_value at;       /* there */
     spx_rv_minimum *best;
+    size_t look; /* steps of a start before it is given up */
+    /* Where starts led to that neither met another on the way nor were given up. */
+    spx_rv_start end[SPX_RV_MAX_START];
+    size_t nend;
 } spx_rv_search;
 
+/* `look`: steps that a start is followed at least. */
 void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
-                         spx_rv_minimum *out);
+                         size_t look, spx_rv_minimum *out);
 /* Point whose value the search needs next, in y[SPX_MAX_FIT]; 0 when all starts are done. */
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);

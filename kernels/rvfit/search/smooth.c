@@ -7,7 +7,7 @@
 
 #include "rvfit/search/search.h"
 
-enum { MAX_STEPS = 60, LOOK_STEPS = 4, MEET = 2 /* starts that led to a minimum which is taken for the lowest */ };
+enum { MAX_STEPS = 60, MEET = 2 /* starts that led to a minimum which is taken for the lowest */ };
 static const double TOLERANCE = 1e-4; /* of the objective */
 static const double DAMPED = 1e-2;    /* more damping than this is much */
 static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
@@ -29,19 +29,22 @@ static int propose(spx_rv_search *f, double *y, int *converged)
     if (!(f->at.f < HUGE_VAL) || f->steps == MAX_STEPS)
         return 0;
     f->gain = spx_rv_box_step(c->nfree, f->at.grad, f->at.hess, f->lambda, dlo, dhi, d);
-    /* A step that is damped promises little wherever it is. */
+    memcpy(y, f->x, sizeof f->x);
+    for (size_t k = 0; k < c->nfree; k++) {
+        size_t q = c->freeq[k];
+        y[q] = fmax(c->lo[q], fmin(c->hi[q], f->x[q] + d[k]));
+    }
+    /* A step that is damped promises little wherever it is. The last step is taken, but not looked at: where a search
+     * ends then depends on its way by 1e-3 of the errors, not 1e-2. */
     if (f->gain < TOLERANCE && (f->lambda < DAMPED || f->gain < DAMPED * TOLERANCE)) {
         *converged = 1;
+        memcpy(f->x, y, sizeof f->x);
+        f->at.f -= f->gain;
         return 0;
     }
     if (f->lambda > 1e8) { /* the step is as small as rounding errors */
         *converged = f->gain < 1e-9 * fabs(f->at.f) + 0.01;
         return 0;
-    }
-    memcpy(y, f->x, sizeof f->x);
-    for (size_t k = 0; k < c->nfree; k++) {
-        size_t q = c->freeq[k];
-        y[q] = fmax(c->lo[q], fmin(c->hi[q], f->x[q] + d[k]));
     }
     return 1;
 }
@@ -82,7 +85,7 @@ static int give_up(const spx_rv_search *f)
     const spx_rv_minimum *b = f->best;
     if (f->s == 0 || !(b->at.f < HUGE_VAL))
         return 0;
-    return met(f) || (f->steps >= LOOK_STEPS && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
+    return met(f) || (f->steps >= f->look && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
 }
 
 /* Is the best minimum at a bound of the parameter that changes spectra most? Others may then be deeper inside. At
@@ -94,6 +97,16 @@ static int at_bound(const spx_rv_search *f)
     return c->ccf.n > 0 && c->lo[q] < c->hi[q] && (f->best->x[q] <= c->lo[q] || f->best->x[q] >= c->hi[q]);
 }
 
+/* Keeps where a start led to, unless it was given up on the way; one that met the best minimum is lower there by little
+ * or nothing. */
+static void keep_end(spx_rv_search *f, int ended)
+{
+    if (!ended || !(f->at.f < HUGE_VAL) || (f->s > 0 && met(f)))
+        return;
+    memcpy(f->end[f->nend].x, f->x, sizeof f->x);
+    f->end[f->nend++].f = f->at.f;
+}
+
 int spx_rv_search_next(spx_rv_search *f, double *y)
 {
     while (f->s < f->nstart) {
@@ -102,8 +115,10 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             memcpy(y, f->start[f->s].x, sizeof f->x);
             return 1;
         }
-        if (propose(f, y, &converged) && !give_up(f))
+        const int ended = !propose(f, y, &converged);
+        if (!ended && !give_up(f))
             return 1;
+        keep_end(f, ended);
         if (f->s > 0 && met(f))
             f->met++;
         else if (f->at.f < f->best->at.f)
@@ -125,10 +140,16 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
 }
 
 void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
-                         spx_rv_minimum *out)
+                         size_t look, spx_rv_minimum *out)
 {
-    *f = (spx_rv_search){
-        .c = c, .start = start, .nstart = nstart, .nsure = nsure, .fresh = 1, .lambda = 1e-4, .best = out};
+    *f = (spx_rv_search){.c = c,
+                         .start = start,
+                         .nstart = nstart,
+                         .nsure = nsure,
+                         .look = look,
+                         .fresh = 1,
+                         .lambda = 1e-4,
+                         .best = out};
     out->at.f = HUGE_VAL;
     out->converged = 0;
     memcpy(out->x, start[0].x, sizeof out->x);
