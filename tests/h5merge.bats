@@ -173,6 +173,33 @@ values() {
     h5check one.h5 two.h5
 }
 
+@test "words and units of wavelengths are obeyed, or refused" {
+    local edit
+    from b
+    for edit in 'medium nonsense' 'frame nonsense' 'units banana'; do
+        cp "$BATS_FILE_TMPDIR/r.h5" .
+        # shellcheck disable=SC2086
+        h5edit r.h5 attr /frame/wavelength $edit
+        fails_with 3 "*r.h5:/frame/wavelength: *'${edit#* }'*should be*" h5merge r.h5 b.h5 -o x.h5
+        fails_with 3 "*r.h5:/frame/wavelength: *'${edit#* }'*should be*" h5merge b.h5 r.h5 -o x.h5
+        fails_with 3 "*r.h5:/frame/wavelength: *'${edit#* }'*should be*" h5merge r.h5 -o x.h5
+    done
+    cp "$BATS_FILE_TMPDIR/r.h5" .
+    h5edit r.h5 attr-number /frame/wavelength medium 5
+    fails_with 3 '*r.h5:/frame/wavelength*medium*' h5merge r.h5 b.h5 -o x.h5
+    # nm, words in capitals, one that is absent
+    from r r-low r-high
+    h5edit r.h5 scale /frame/wavelength 0.1 attr /frame/wavelength units nm attr /frame/wavelength medium VACUUM \
+        delete-attr /frame/wavelength frame
+    h5merge -q r.h5 b.h5 -o nm.h5
+    h5check nm.h5
+    h5merge -q "$BATS_FILE_TMPDIR/r.h5" b.h5 -o right.h5
+    cmp <(values nm.h5 /spectra/r/wavelength) <(values right.h5 /spectra/r/wavelength)
+    h5edit r-high.h5 attr /frame/wavelength medium Vacuum
+    h5merge -q r-high.h5 r-low.h5 -o whole.h5
+    h5check whole.h5
+}
+
 @test "what does not fit together is refused, with file and dataset" {
     from b r r-low r-high z
     specx-extract -q "$BATS_FILE_TMPDIR/image-r.h5" --wavelength 6400,6460,0.7 --spectra 5:8 -o step.h5

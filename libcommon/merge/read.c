@@ -11,6 +11,7 @@
 #include "h5/schema.h"
 #include "merge/internal.h"
 #include "products/cards_h5.h"
+#include "products/wavelength_h5.h"
 
 static spx_status read_arms(spx_merge_input *p, const char *block, spx_err *e)
 {
@@ -183,9 +184,15 @@ spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_i
     double *wa = NULL, *wb = NULL;
     (void)snprintf(pa, sizeof pa, "%s/wavelength", ga);
     (void)snprintf(pb, sizeof pb, "%s/wavelength", gb);
-    spx_status st = spx_h5_read_f64(a->file, pa, 1, &na, &wa, e);
+    spx_medium ma = SPX_VACUUM, mb = SPX_VACUUM;
+    int fa = 0, fb = 0;
+    spx_status st = spx_wavelength_read(a->file, pa, &na, &wa, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_read_words(a->file, pa, &ma, &fa, e);
     if (st == SPX_OK && a != b)
-        st = spx_h5_read_f64(b->file, pb, 1, &nb, &wb, e);
+        st = spx_wavelength_read(b->file, pb, &nb, &wb, e);
+    if (st == SPX_OK && a != b)
+        st = spx_wavelength_read_words(b->file, pb, &mb, &fb, e);
     if (st == SPX_OK && a != b) {
         if (na != nb)
             st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
@@ -195,7 +202,9 @@ spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_i
             if (!(fabs(wa[i] - wb[i]) <= 1e-9 * fabs(wa[i])))
                 st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
                                  "differs from %s in bin %zu (%.10g, %.10g Angstrom)", a->name, i, wb[i], wa[i]);
-        if (st == SPX_OK && (st = spx_merge_same_attr(a, b, pa, pb, "medium", e)) == SPX_OK)
+        if (st == SPX_OK && ma != mb)
+            st = spx_merge_same_attr(a, b, pa, pb, "medium", e);
+        if (st == SPX_OK && fa != fb)
             st = spx_merge_same_attr(a, b, pa, pb, "frame", e);
     }
     *nwave = na;

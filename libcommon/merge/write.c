@@ -12,6 +12,7 @@
 #include "h5/write.h"
 #include "merge/internal.h"
 #include "products/cards_h5.h"
+#include "products/wavelength_h5.h"
 
 enum { BLOCK_BYTES = 8 << 20 }; /* size of a chunk of rows */
 
@@ -211,12 +212,21 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     for (size_t i = 0; i < m->npart && st == SPX_OK && m->blocks[FRAME]; i++)
         if (strcmp(m->part[i].camera, p->camera) != 0)
             st = spx_h5_set_str(out, g->path, "camera", g->arm, e);
+    static const char *const words[] = {"units", "medium", "frame", NULL}; /* as the definition wants them */
+    spx_medium medium = SPX_VACUUM;
+    int barycentric = 0;
     if (st == SPX_OK)
-        st = spx_h5_read_f64(p->file, from, 1, &n, &w, e);
+        st = spx_wavelength_read(p->file, from, &n, &w, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_read_words(p->file, from, &medium, &barycentric, e);
     if (st == SPX_OK)
         st = spx_h5_write(out, to, H5T_NATIVE_DOUBLE, 1, &n, w, e);
     if (st == SPX_OK)
-        st = copy_attrs(p->file, from, out, to, e);
+        st = spx_h5_copy_attrs(p->file, from, out, to, words, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_medium(out, to, medium, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_frame(out, to, barycentric, e);
     spx_free(w);
     if (st == SPX_OK && m->by == SPX_MERGE_CAMERAS) {
         spx_cards own = {0};
