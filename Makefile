@@ -322,10 +322,11 @@ CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 ## lint: lint-shell, lint-format, lint-c, lint-man and lint-python
 lint: lint-shell lint-format lint-c lint-man lint-python
 
-## lint-shell: shellcheck of the scripts and the Bats files
+## lint-shell: shellcheck of the scripts and the Bats files, and what END of awk programs hides
 lint-shell:
 	shellcheck $(SH_FILES)
 	shellcheck -s bats -S warning -e SC2030,SC2031,SC2154 $(wildcard tests/*.bats tests/*/*.bats)
+	awk -f share/awk-end.awk $(SH_FILES) $(wildcard tests/*.bats tests/*/*.bats share/*.awk share/*/*.awk)
 
 ## lint-format: C files formatted as .clang-format says (`make format` does it)
 lint-format:
