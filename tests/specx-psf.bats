@@ -138,6 +138,13 @@ column() {
 @test "input that cannot be fitted" {
     local d=$BATS_FILE_TMPDIR/d
     fails_with 2 '*--start*' specx-psf -o no.h5 "$d/arc.h5"
+    # what is no PSF
+    h5copy -i "$d/arc.h5" -o image.h5 -s /image -d /image
+    fails_with 3 '*image.h5:/psf: is missing: give traces and PSF: *specx-psf makes*' \
+        specx-psf --start image.h5 -o no.h5 "$d/arc.h5"
+    echo text >text
+    fails_with 3 '*text: is no FITS file*: give traces and PSF: *specx-psf makes*' \
+        specx-psf --start text -o no.h5 "$d/arc.h5"
     echo 'Ne 9000.1' >far.txt
     fails_with 3 '*none of 1 lines*on the CCD*' specx-psf --start "$d/arc.h5" --lines far.txt -o no.h5 "$d/arc.h5"
     # traces that cannot follow are no reason to distrust all lines, but traces that cannot at all are

@@ -1,16 +1,22 @@
 #include "common/psf_file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "convert/ccd.h"
+#include "h5/object.h"
 #include "products/psf_h5.h"
+
+#define REMEDY "give traces and PSF: an HDF5 file with /psf, such as specx-psf makes, or a DESI PSF file"
 
 spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err *e)
 {
     spx_input *in;
     spx_err no_hdf5 = {0};
     spx_status st = spx_run_extra_input(s, path, &in, &no_hdf5);
+    if (st == SPX_OK && !spx_h5_exists(in->file, "/psf"))
+        return spx_fail_at(e, SPX_EINPUT, in->name, "/psf", REMEDY, "is missing");
     if (st == SPX_OK)
         return spx_psf_read(in->file, psf, e);
     if (st != SPX_EINPUT || strcmp(path, "-") == 0)
@@ -19,6 +25,8 @@ spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err
     st = spx_run_foreign_input(s, path, e);
     if (st == SPX_OK)
         st = spx_psf_read_fits(path, psf, &notes, e);
+    if (st == SPX_EINPUT && e->remedy[0] == '\0')
+        (void)snprintf(e->remedy, sizeof e->remedy, "%s", REMEDY);
     for (size_t i = 0; i < notes.n; i++)
         spx_warn("%s", notes.note[i]);
     spx_note_list_free(&notes);
