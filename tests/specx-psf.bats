@@ -110,7 +110,16 @@ column() {
     for kind in flat sky twilight; do
         fails_with 3 "*$kind.h5:/image/data: shows no lamp lines: of * are where lines should be: give exposures of arc lamps*--lamps*" \
             specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 $kind.h5
+        # nor among right ones, whichever comes first
+        fails_with 3 "*: $kind.h5:/image/data: shows no lamp lines: *" \
+            specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 "$d/arc.h5" $kind.h5
+        fails_with 3 "*: $kind.h5:/image/data: shows no lamp lines: *" \
+            specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 $kind.h5 "$d/arc.h5"
     done
+    # one that is too faint to show peaks
+    specx-sim -q "${at[@]}" --flat --lamp-level 20 -o faint.h5
+    fails_with 3 "*: faint.h5:/image/data: shows no lamp lines: *" \
+        specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 "$d/arc.h5" faint.h5
     # lines are few and faint
     arc weak --lamp-level 300
     specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o weak-psf.h5 weak.h5

@@ -550,26 +550,41 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
         *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
 }
 
-/* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place. */
+typedef struct {
+    size_t seen, placed; /* bright lines, and those of them in place */
+} lamps_of;
+
+/* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place; and one that has none
+ * in place, however few it has, beside another that certainly is an arc. */
 static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
 {
+    static const char remedy[] =
+        "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
+        "see whether the PSF to start from is of this camera, or raise {trace_degree}";
     suspect *s = spx_alloc(c->nline, sizeof *s, e);
     double *allowed = spx_alloc(c->nline, sizeof *allowed, e);
-    spx_status st = s != NULL && allowed != NULL ? SPX_OK : SPX_EIO;
+    lamps_of *lamps = spx_alloc(in->nexp, sizeof *lamps, e);
+    spx_status st = s != NULL && allowed != NULL && lamps != NULL ? SPX_OK : SPX_EIO;
+    int arc = 0;
     for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
-        size_t seen, placed;
-        count_placed(c, in, x, s, allowed, &seen, &placed);
-        if (seen >= FEWEST_PLACED && 2 * placed <= seen)
-            st = spx_fail_at(
-                e, SPX_EINPUT, in->name != NULL ? in->name[x] : NULL, "/image/data",
-                "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
-                "see whether the PSF to start from is of this camera, or raise {trace_degree}",
-                "shows no lamp lines: of %zu bright peaks near listed wavelengths only %zu are where lines "
-                "should be",
-                seen, placed);
+        count_placed(c, in, x, s, allowed, &lamps[x].seen, &lamps[x].placed);
+        arc |= lamps[x].placed >= FEWEST_PLACED && 2 * lamps[x].placed > lamps[x].seen;
+    }
+    for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
+        const char *name = in->name != NULL ? in->name[x] : NULL;
+        if (arc && lamps[x].seen == 0)
+            st = spx_fail_at(e, SPX_EINPUT, name, "/image/data", remedy,
+                             "shows no lamp lines: none is bright enough to be measured");
+        else if ((lamps[x].seen >= FEWEST_PLACED && 2 * lamps[x].placed <= lamps[x].seen) ||
+                 (arc && lamps[x].placed == 0))
+            st = spx_fail_at(e, SPX_EINPUT, name, "/image/data", remedy,
+                             "shows no lamp lines: of %zu bright peaks near listed wavelengths only %zu are where "
+                             "lines should be",
+                             lamps[x].seen, lamps[x].placed);
     }
     spx_free(s);
     spx_free(allowed);
+    spx_free(lamps);
     return st;
 }
 
