@@ -150,6 +150,18 @@ SHELL       = $(SHARE)/job.sh
 .PRECIOUS: $(foreach p,$(PRODUCTS) $(OUT)/night.html,$p $p.failed)
 export DEVICES NIGHT ONLY OUT PICTURES
 
+# Jobs of a kind of product that can be at work at one time: with fewer than -j says, each has more processors (job.sh).
+# A queue counts as one.
+wanted      := $(if $(PART),$(ONLY),$(PRODUCTS))
+count        = $(words $(filter $(OUT)/$1-%,$(wanted)))
+queues       = $(shell echo $$((($(call count,$1) + $2 - 1) / $2)))
+smaller      = $(shell echo $$(($1 < $2 ? $1 : $2)))
+$(foreach k,flat standards spectra coadd rv rvtab,$(eval $(OUT)/$k-%: export AT_ONCE := $(call count,$k)))
+$(foreach k,psf frame,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(BATCH))))
+$(eval $(OUT)/sframe-%: export AT_ONCE := $(call queues,sframe,$(call smaller,$(BATCH),$(or $(filter-out 0,$(words $(SCIENCE))),1))))
+$(eval $(OUT)/cframe-%: export AT_ONCE := $(call queues,cframe,$(call smaller,$(BATCH),$(words $(ARMS)))))
+$(foreach c,$(CAMERAS),$(eval $(OUT)/psf-$c.h5: export AT_ONCE := $(if $(PART),1,$(words $(CAMERAS)))))
+
 page        = $(if $(PAGE),$(OUT)/night.html)
 # The list of products is too long for a command.
 report      = $(file >$(OUT)/products.txt,$(PRODUCTS) $(page))$(SHARE)/status.sh $(OUT) <$(OUT)/products.txt

@@ -118,6 +118,41 @@ END
     [ ! -s calls ]
 }
 
+# threads_of KIND: how many threads its programs had, by the number of outputs, each once
+threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
+
+@test "the processors are divided among the jobs that there are, and no more than can run" {
+    fake_programs
+    empty_night b3
+    local p
+    for p in fake/*; do
+        mv "$p" "$p.real"
+        printf '#!/bin/bash\n[[ $* != *" -o "* ]] || echo "${product##*/} $OMP_NUM_THREADS" >>threads\nexec "$0.real" "$@"\n' >"$p"
+        chmod +x "$p"
+    done
+    printf '#!/bin/sh\necho 32\n' >fake/nproc
+    chmod +x fake/nproc
+    unset OMP_NUM_THREADS
+    # one camera, four exposures of two tiles
+    quick -j16 BATCH=1 >log
+    [ "$(threads_of rv)" = 16 ]     # 2
+    [ "$(threads_of coadd)" = 16 ]
+    [ "$(threads_of spectra)" = 8 ] # 4
+    [ "$(threads_of flat)" = 32 ]   # 1
+    [ "$(threads_of sframe)" = 8 ]
+    rm -r out threads
+    quick -j16 BATCH=3 DEVICES='cuda:0 cuda:1 cuda:2' >log
+    [ "$(threads_of frame)" = 16 ]  # 5, in 2 queues
+    [ "$(threads_of spectra)" = 8 ]
+    rm -r out threads
+    quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' SKY='--device cpu' >log
+    [ "$(threads_of sframe)" = 16 ] # two devices
+    rm -r out threads
+    # without devices none is waited for
+    quick -j2 BATCH=1 SKY='--device cpu' >log
+    [ "$(threads_of sframe)" = 16 ]
+}
+
 @test "settings come from the command line and night.mk, not from the environment, as tcsh's GROUP" {
     fake_programs
     empty_night b3

@@ -24,7 +24,7 @@
 #
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
-# among the jobs; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
+# among the jobs, and AT_ONCE, how many of the kind there are, if that is less; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
 set -uo pipefail
 script=${*: -1}
 case ${1%.failed} in
@@ -172,6 +172,8 @@ settled() {
 
 # ---- the commands ----
 
+# shellcheck disable=SC2016
+on_device='--device $DEVICE'
 # A device is a lock that the kernel releases with the process, however that ends. Each is tried for a moment in turn.
 take_device() {
     local i list
@@ -189,7 +191,11 @@ take_device() {
 }
 
 if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; then
-    threads=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / BASH_REMATCH[1]))
+    jobs=${BASH_REMATCH[1]}
+    [ "${AT_ONCE:-0}" -eq 0 ] || [ "$AT_ONCE" -ge "$jobs" ] || jobs=$AT_ONCE
+    read -ra list <<<"${DEVICES:-}"
+    [[ $script != *"$on_device"* ]] || [ ${#list[@]} -ge "$jobs" ] || jobs=${#list[@]}
+    threads=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / jobs))
     export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 fi
 
@@ -252,7 +258,7 @@ make_one() {
     run=$command
     [ -z "$fd" ] || run=${command#"$begin"}
     while :; do
-        if [[ $command == *--device* ]]; then
+        if [[ $command == *"$on_device"* ]]; then
             take_device || exit
         fi
         rm -f "$product.failed" "$messages"
@@ -311,7 +317,7 @@ literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
 make_queue() {
     local program=$1 i word fd begin last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
     shift
-    if [[ $program == *--device* ]]; then
+    if [[ $program == *"$on_device"* ]]; then
         take_device || exit
     fi
     for i; do
