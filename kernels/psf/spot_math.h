@@ -8,8 +8,9 @@
  *   gauss-hermite2   S [r2 < GHNSIG^2] + sum_ij GH2-i-j g_i(x; GHSIGX2) g_j(y; GHSIGY2) + T, where, at the centre of a
  *                    pixel dx, dy from the trace, r2 = (dx/GHSIGX)^2 + (dy/GHSIGY)^2, and
  *                    T = TAILAMP R2/(TAILCORE^2 + R2)^(1 + TAILINDE/2), R2 = (dx TAILXSCA)^2 + (dy TAILYSCA)^2
- * (specex's, as its files describe them; those have 2 HSIZE pixels, spots here 2 HSIZE + 1 around the trace). Negative
- * pixels are clipped to 0, then all are divided by the sum.
+ * (specex's, as its files describe them; those have 2 HSIZE pixels, spots here 2 HSIZE + 1 around the trace). A
+ * gauss-hermite whose TAILAMP is not 0 has T, too. Negative pixels are clipped to 0, then all are divided by the sum.
+ * Light of the tail beyond the spot: psf/tail.h.
  *
  * TILT, of any type: row r of the spot has its centre at X + TILT (r - Y), with r the centre of the row. */
 #ifndef SPX_SPOT_MATH_H
@@ -142,7 +143,7 @@ SPX_HD void spx_spot_add_tail(const spx_psf *p, size_t fibre, const spx_spot *at
 {
     const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
     double t[SPX_PSF_NTAIL];
-    if (p->type != SPX_PSF_GAUSS_HERMITE2 || p->tail[SPX_TAIL_AMP] < 0)
+    if (p->tail[SPX_TAIL_AMP] < 0)
         return;
     for (int k = 0; k < SPX_PSF_NTAIL; k++)
         t[k] = spx_psf_param_value(p, fibre, p->tail[k], basis);
@@ -260,6 +261,19 @@ SPX_HD spx_spot_status spx_psf_spot_pixels(const spx_psf *p, size_t fibre, doubl
     return st == SPX_SPOT_OK ? spx_spot_normalise((size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p), spot, &scale) : st;
 }
 
+/* 1 over the sum of the pixels of the spot of (fibre, lambda) before they are divided by it; work and spot as of
+ * spx_psf_spot(). */
+SPX_HD spx_spot_status spx_psf_spot_scale(const spx_psf *p, size_t fibre, double lambda, double *work, double *spot,
+                                          double *scale)
+{
+    const spx_spot_parts w = spx_spot_divide_work(p, work);
+    spx_spot at;
+    spx_spot_status st = spx_psf_spot_place(p, fibre, lambda, &at);
+    if (st == SPX_SPOT_OK)
+        st = spx_spot_raw(p, fibre, lambda, &at, &w, spot);
+    return st == SPX_SPOT_OK ? spx_spot_normalise((size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p), spot, scale) : st;
+}
+
 /* Computes the spot of (fibre, lambda): its place in *at and its pixels in spot[ny][nx], none negative, sum 1. `work`:
  * spx_psf_spot_work() doubles. Anything but SPX_SPOT_OK: all pixels are 0 (never NaN). fibre < p->nspec. */
 SPX_HD spx_spot_status spx_psf_spot(const spx_psf *p, size_t fibre, double lambda, double *work, double *spot,
@@ -349,7 +363,7 @@ SPX_HD spx_spot_status spx_psf_spot_factors(const spx_psf *p, size_t fibre, doub
                                             double *gx, double *gy, double *c, spx_spot *at)
 {
     spx_spot_core core;
-    if (p->type != SPX_PSF_GAUSS_HERMITE || p->tilt >= 0)
+    if (!spx_psf_plain_spots(p))
         return SPX_SPOT_DENSE;
     const spx_spot_status st = spx_psf_spot_place(p, fibre, lambda, at);
     if (st != SPX_SPOT_OK)

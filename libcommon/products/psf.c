@@ -45,7 +45,10 @@ spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, c
 {
     if (!spx_psf_plain_spots(psf) && (can & SPX_PSF_SPOTS) == 0)
         return spx_fail_remedy(e, SPX_EINPUT, remedy, "psf: spots of this kind (%s) are nothing that %s can take",
-                               psf->type == SPX_PSF_GAUSS_HERMITE2 ? "gauss-hermite2" : "with TILT", what);
+                               psf->type == SPX_PSF_GAUSS_HERMITE2 ? "gauss-hermite2"
+                               : psf->tilt >= 0                    ? "with TILT"
+                                                                   : "with a tail, TAILAMP",
+                               what);
     if (psf->wave_range == NULL || (can & SPX_PSF_RANGES) != 0)
         return SPX_OK;
     return spx_fail_remedy(e, SPX_EINPUT, remedy,

@@ -70,10 +70,11 @@ typedef struct {
     int sigx, sigy;
     int *gh;
     int tilt; /* TILT: the slit's image leans, row r of a spot lies at X + TILT (r - Y); -1: it does not */
-    /* Of SPX_PSF_GAUSS_HERMITE2: GHSIGX2, GHSIGY2, GH2-i-j as gh, GHNSIG, the tail; else -1 and NULL. */
+    /* Of SPX_PSF_GAUSS_HERMITE2: GHSIGX2, GHSIGY2, GH2-i-j as gh, GHNSIG; else -1 and NULL. */
     int sigx2, sigy2;
     int *gh2;
     int nsig;
+    /* The tail's parameters; -1: absent. SPX_PSF_GAUSS_HERMITE has none where TAILAMP is 0 everywhere. */
     int tail[SPX_PSF_NTAIL];
 } spx_psf;
 
@@ -82,8 +83,14 @@ void spx_psf_free(spx_psf *psf);
 /* 1 when spots are plain Gauss-Hermite series: separable (spx_psf_spot_factors()). */
 static inline int spx_psf_plain_spots(const spx_psf *psf)
 {
-    return psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0;
+    return psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0 && psf->tail[SPX_TAIL_AMP] < 0;
 }
+
+/* 1 when spots have a tail that is not 0. */
+int spx_psf_has_tail(const spx_psf *psf);
+
+/* Takes the tail out of an indexed PSF: its spots end with their cores. */
+void spx_psf_drop_tail(spx_psf *psf);
 
 /* Gives the traces ranges of their own: range[nspec][2], Angstrom, which *psf then owns (NULL: none). Sets the series'
  * wmin and wmax to the lowest and highest of all. */
@@ -92,7 +99,7 @@ void spx_psf_set_wave_range(spx_psf *psf, double *range);
 /* What a program can take beside version 1 of the block, for spx_psf_require(). */
 enum {
     SPX_PSF_RANGES = 1, /* ranges of single traces */
-    SPX_PSF_SPOTS = 2   /* spots that are no plain Gauss-Hermite series: another type, TILT */
+    SPX_PSF_SPOTS = 2   /* spots that are no plain Gauss-Hermite series: another type, TILT, a tail */
 };
 
 /* Refuses a PSF that needs more than `can` (SPX_PSF_RANGES ...), SPX_EINPUT; `what` takes it, such as "the fit of

@@ -44,6 +44,22 @@ static spx_status find_coefficients(const spx_psf *psf, const char *prefix, int 
     return SPX_OK;
 }
 
+int spx_psf_has_tail(const spx_psf *psf)
+{
+    const int row = psf->tail[SPX_TAIL_AMP];
+    const size_t n = psf->nspec * psf->ndeg;
+    for (size_t k = 0; row >= 0 && k < n; k++)
+        if (psf->coeff[(size_t)row * n + k] != 0.0)
+            return 1;
+    return 0;
+}
+
+void spx_psf_drop_tail(spx_psf *psf)
+{
+    for (int k = 0; k < SPX_PSF_NTAIL; k++)
+        psf->tail[k] = -1;
+}
+
 /* Rows of what only some kinds of spot have. */
 static spx_status find_more(spx_psf *psf, spx_err *e)
 {
@@ -54,7 +70,12 @@ static spx_status find_more(spx_psf *psf, spx_err *e)
     psf->sigy2 = two ? row_of(psf, "GHSIGY2") : -1;
     psf->nsig = two ? row_of(psf, "GHNSIG") : -1;
     for (int k = 0; k < SPX_PSF_NTAIL; k++)
-        psf->tail[k] = two ? row_of(psf, tail[k]) : -1;
+        psf->tail[k] = row_of(psf, tail[k]);
+    if (!two && !spx_psf_has_tail(psf))
+        spx_psf_drop_tail(psf);
+    for (int k = 1; k < SPX_PSF_NTAIL && psf->tail[SPX_TAIL_AMP] >= 0; k++)
+        if (psf->tail[k] < 0)
+            return spx_fail(e, SPX_EINPUT, "psf: a parameter TAILAMP, but no %s", tail[k]);
     if (!two)
         return SPX_OK;
     if (!degrees_usable(psf->ghdegx2, psf->ghdegy2))
@@ -62,9 +83,6 @@ static spx_status find_more(spx_psf *psf, spx_err *e)
                         psf->ghdegx2, psf->ghdegy2, MAX_GHDEG);
     if (psf->sigx2 < 0 || psf->sigy2 < 0 || psf->nsig < 0)
         return spx_fail(e, SPX_EINPUT, "psf: no parameter GHSIGX2, GHSIGY2 or GHNSIG: not a GAUSS-HERMITE2 PSF");
-    for (int k = 1; k < SPX_PSF_NTAIL && psf->tail[SPX_TAIL_AMP] >= 0; k++)
-        if (psf->tail[k] < 0)
-            return spx_fail(e, SPX_EINPUT, "psf: a parameter TAILAMP, but no %s", tail[k]);
     return find_coefficients(psf, "GH2", psf->ghdegx2, psf->ghdegy2, &psf->gh2, e);
 }
 

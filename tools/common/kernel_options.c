@@ -42,6 +42,7 @@ const spx_err_option spx_kernel_options[] = {
     {"snr", "--snr"},
     {"spectra", "--spectra"},
     {"sub_bundles", "--sub-bundles"},
+    {"tail", "--tail"},
     {"tellurics", "--tellurics"},
     {"terms", "--terms"},
     {"stars", "--stars"},

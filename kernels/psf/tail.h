@@ -1,0 +1,65 @@
+/* Provides images of tails: of the light that spots have beyond their pixels, or of all light around cores.
+ *
+ * A core whose pixels sum up to c has in pixel (x, y), for each electron of the core, the tail
+ *     (TAILAMP/c) R2/(TAILCORE^2 + R2)^(1 + TAILINDE/2),  R2 = (dx TAILXSCA)^2 + (dy TAILYSCA)^2,
+ * dx, dy from the trace centre to the centre of the pixel, on all of the CCD; light beyond its edges is lost. Spots
+ * have the tail within their own pixels (psf/spot_math.h): what they have not is the tail beyond them. TAILAMP may
+ * depend on fibre and wavelength; the others must be the same in a camera. Tails do not lean (TILT).
+ *
+ * Method: T = T (1 - S) + T S with a smooth step S of the distance. The first part is short: within 6
+ * pixels it is tabulated for places within a pixel; farther out it is light on the nearest pixel with its moments about
+ * it (Taylor series of the kernel), convolved by FFTs of tiles. The second is smooth: light and
+ * result on a grid of SPX_TAIL_CELL pixels, with cubics in between, and one FFT. */
+#ifndef SPX_PSF_TAIL_H
+#define SPX_PSF_TAIL_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "products/psf.h"
+
+/* Pixels of a cell of the coarse grid; distance at which the smooth part begins at least, which it does not within a
+ * spot; distance in which it rises to all of T. */
+enum { SPX_TAIL_CELL = 4, SPX_TAIL_INNER = 4, SPX_TAIL_STEP = 28 };
+
+typedef struct spx_tail spx_tail;
+
+/* What all tails of a camera share. */
+typedef struct {
+    double core, xscale, yscale, index; /* TAILCORE (pixel), TAILXSCA, TAILYSCA, TAILINDE */
+} spx_tail_shape;
+
+/* That of a PSF with a tail (spx_psf_has_tail()). SPX_EINPUT: TAILCORE, TAILXSCA, TAILYSCA or TAILINDE depend on fibre
+ * or wavelength by more than 1e-6 of themselves, or make no tail that falls: TAILCORE below 0, a scale or TAILINDE not
+ * above 0. */
+spx_status spx_tail_shape_of(const spx_psf *psf, spx_tail_shape *shape, spx_err *e) SPX_NODISCARD;
+
+/* T of amplitude 1 at dx, dy pixels from the trace centre. */
+double spx_tail_value(const spx_tail_shape *shape, double dx, double dy);
+
+/* Makes what the far tail of images [ny][nx] needs, for wavelengths wmin to wmax, Angstrom, of a PSF with a tail, which
+ * has to stay. order: of the Taylor series, 1 or 2. beyond: 1: the tail beyond the spots' pixels, of light that is
+ * counted within them; 0: all of the tail, of light that is counted within cores alone. Free with spx_tail_free(), also
+ * after an error. Errors as of spx_tail_shape_of(); SPX_EIO: memory. */
+spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int order, int beyond,
+                         spx_tail **tail, spx_err *e) SPX_NODISCARD;
+void spx_tail_free(spx_tail *t);
+
+/* Light within the pixels of a spot with its tail, over that of its core alone. */
+double spx_tail_within(const spx_tail *t, size_t fibre, double lambda);
+
+/* Takes away all light. */
+void spx_tail_clear(spx_tail *t);
+
+/* Adds light at a place: electrons within the pixels of a spot whose central pixel is (column, row) and whose trace
+ * centre lies dx, dy from its middle. Light whose central pixel is more than a spot's size beyond the CCD is lost. From
+ * one thread. */
+void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
+                  double electrons);
+
+/* The tails of the light that was added since spx_tail_clear(), which has to follow, electrons, into image[ny][nx];
+ * order of the Taylor series: at most that of spx_tail_make(). The result does not depend on the number of threads (0:
+ * OpenMP's default). */
+spx_status spx_tail_image(spx_tail *t, int order, int nthreads, float *image, spx_err *e) SPX_NODISCARD;
+
+#endif
