@@ -44,8 +44,8 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "arm", 'a', NULL, o.arm, "Built-in camera",
                .choices = SPX_CHOICES({"b", 'b'}, {"r", 'r'}, {"z", 'z'})),
     SPX_OPTION(STRING, "camera", 0, "KEY=VALUE,...", o.camera,
-               "Differences from the built-in camera: pitch and gap of fibres, dispersion, width of spots, mirrored, "
-               "falling; specx-sim(1), Camera"),
+               "Differences from the built-in camera: pitch and gap of fibres, dispersion, width and tail of spots, "
+               "mirrored, falling; specx-sim(1), Camera"),
     SPX_OPTION(STRING, "bundles", 0, "NxM|N,N...", o.bundles,
                "M bundles of N fibres, or fibres of each bundle, of the built-in camera", .absent = "25 each"),
     SPX_OPTION(INT, "petal", 0, "N", o.petal,

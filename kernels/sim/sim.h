@@ -168,11 +168,12 @@ spx_status spx_sim_psf(char arm, size_t nspec, double wmin, double wmax, spx_psf
 typedef struct {
     size_t nbundle; /* bundles and the fibres of each, in order; 0: of 25 */
     const size_t *bundle;
-    double pitch, gap; /* from fibre to fibre and across a gap, pixels: 7.3 and 20 */
-    double dispersion; /* Angstrom a row; 0: the arm's */
-    double width;      /* factor on the widths of spots */
-    double mirrored;   /* 1: fibre 0 is at the right */
-    double falling;    /* 1: wavelengths fall with the row */
+    double pitch, gap;                  /* from fibre to fibre and across a gap, pixels: 7.3 and 20 */
+    double dispersion;                  /* Angstrom a row; 0: the arm's */
+    double width;                       /* factor on the widths of spots */
+    double tail, tail_index, tail_core; /* TAILAMP, TAILINDE, TAILCORE of the spots: none, 2, 1 */
+    double mirrored;                    /* 1: fibre 0 is at the right */
+    double falling;                     /* 1: wavelengths fall with the row */
 } spx_sim_camera;
 
 /* That of spx_sim_psf(). */
@@ -187,7 +188,8 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax);
 
 /* Image of spectra: image[ny][nx] += sum over fibres s and samples k of electrons(s,k) * spot(fiber[s], wavelength[k]),
  * electrons(s,k) = flux[s][k] (per Angstrom) * width of sample k (half the distance between its neighbours).
- * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. Light outside the CCD is dropped. Threads work on fixed bands of
+ * fiber[nspec]: rows of the PSF; NULL: 0..nspec-1. Light outside the CCD is dropped; that of a
+ * tail beyond the spots is drawn (psf/tail.h). Threads work on fixed bands of
  * rows, and each pixel is summed in the order of fibre, wavelength: the result does not depend on the number of
  * threads. Progress counts rows. psf must be indexed (spx_psf_index). SPX_EINPUT: fibre not in the PSF, wavelengths
  * that do not increase, flux that is not finite, a spot that the PSF cannot give. */

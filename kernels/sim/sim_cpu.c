@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "psf/spot_math.h"
+#include "psf/tail.h"
 #include "sim/sim.h"
 #include "sim/sim_math.h"
 #include "sim/sim_mixture.h"
@@ -122,6 +123,37 @@ static spx_status check(const spx_psf *psf, size_t nspec, const int32_t *fiber, 
     return SPX_OK;
 }
 
+/* Adds the light that tails have beyond the spots. */
+static spx_status add_far_tails(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,
+                                const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
+                                spx_err *e)
+{
+    spx_tail *tail;
+    float *far = spx_alloc2(ny, nx, sizeof *far, e);
+    spx_status st = spx_tail_make(psf, ny, nx, wavelength[0], wavelength[nwave - 1], 2, 1, &tail, e);
+    if (far == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        spx_tail_clear(tail);
+    for (size_t s = 0; s < nspec && st == SPX_OK; s++)
+        for (size_t k = 0; k < nwave; k++) {
+            const size_t f = fiber != NULL ? (size_t)fiber[s] : s;
+            spx_spot at;
+            if (is_lit(psf, f, wavelength[k], flux[s * nwave + k]) &&
+                spx_psf_spot_place(psf, f, wavelength[k], &at) == SPX_SPOT_OK)
+                spx_tail_add(tail, f, wavelength[k], at.xc + psf->hsizex, at.yc + psf->hsizey, at.dx, at.dy,
+                             flux[s * nwave + k] *
+                                 (spx_sim_edge(nwave, wavelength, k + 1) - spx_sim_edge(nwave, wavelength, k)));
+        }
+    if (st == SPX_OK)
+        st = spx_tail_image(tail, 2, 0, far, e);
+    for (size_t k = 0; k < ny * nx && st == SPX_OK; k++)
+        image[k] += (double)far[k];
+    spx_tail_free(tail);
+    spx_free(far);
+    return st;
+}
+
 spx_status spx_sim_project(const spx_psf *psf, size_t nspec, const int32_t *fiber, size_t nwave,
                            const double *wavelength, const double *flux, size_t ny, size_t nx, double *image,
                            spx_progress *progress, spx_err *e)
@@ -186,6 +218,8 @@ spx_status spx_sim_project_family(const spx_psf *psf, spx_sim_family family, siz
                           fiber != NULL ? (size_t)fiber[failed[b].spectrum] : failed[b].spectrum,
                           wavelength[failed[b].sample], spot_error(failed[b].spot));
     }
+    if (st == SPX_OK && family == SPX_SIM_GAUSS_HERMITE && spx_psf_has_tail(psf))
+        st = add_far_tails(psf, nspec, fiber, nwave, wavelength, flux, ny, nx, image, e);
 done:
     spx_free(chunk);
     spx_free(bad);

@@ -34,7 +34,7 @@ int spx_sim_arm_range(char arm, double *wmin, double *wmax)
 
 spx_sim_camera spx_sim_camera_defaults(void)
 {
-    return (spx_sim_camera){.pitch = 7.3, .gap = 20.0, .width = 1.0};
+    return (spx_sim_camera){.pitch = 7.3, .gap = 20.0, .width = 1.0, .tail_index = 2.0, .tail_core = 1.0};
 }
 
 /* Bundle of a fibre. */
@@ -107,7 +107,6 @@ static void turn(size_t npix, spx_psf_series *s, size_t nspec)
  * axis, wobble: an irregularity of its own. Those that are not set stay 0. */
 static void spot(int p, double s, double wobble, double c[NDEG])
 {
-    static const double tail[NTAIL] = {0, 1, 1, 1, 2};
     const int order = 10 * ((p - 2) % (GHDEG + 1)) + (p - 2) / (GHDEG + 1);
     if (p == 0) {
         c[0] = 1.03 + 0.04 * s * s + 0.012 * wobble;
@@ -117,8 +116,6 @@ static void spot(int p, double s, double wobble, double c[NDEG])
         c[0] = 1.10 + 0.03 * s * s - 0.010 * wobble;
         c[1] = 0.05 + 0.02 * s;
         c[2] = 0.03;
-    } else if (p >= 2 + NGH) {
-        c[0] = tail[p - 2 - NGH];
     } else if (order == 0) {
         c[0] = 1.0;
     } else if (order == 20) {
@@ -162,6 +159,10 @@ static void make_spots(const spx_sim_camera *o, spx_psf *psf)
         for (size_t i = 0; i < psf->nspec; i++)
             spot(p, off_axis(o, i, psf->nspec), sin(0.9 * (double)i), psf->coeff + ((size_t)p * psf->nspec + i) * NDEG);
     }
+    const double tail[NTAIL] = {o->tail, o->tail_core, 1, 1, o->tail_index};
+    for (size_t p = 2 + NGH; p < NPAR; p++)
+        for (size_t i = 0; i < psf->nspec; i++)
+            psf->coeff[(p * psf->nspec + i) * NDEG] = tail[p - 2 - NGH];
     for (size_t k = 0; k < 2 * psf->nspec * NDEG; k++) /* GHSIGX and GHSIGY come first */
         psf->coeff[k] *= o->width;
 }

@@ -242,9 +242,15 @@ spx_status spx_sim_args_camera(const spx_sim_args *o, spx_sim_camera *c, size_t 
     if (o->psf != NULL && (o->camera != NULL || o->bundles != NULL))
         return spx_fail(e, SPX_EUSAGE, "--psf and %s contradict each other",
                         o->camera != NULL ? "--camera" : "--bundles");
-    const spx_sim_key key[] = {
-        {"pitch", &c->pitch, 2, 1000}, {"gap", &c->gap, 2, 10000},       {"dispersion", &c->dispersion, 0.01, 100},
-        {"width", &c->width, 0.3, 8},  {"mirrored", &c->mirrored, 0, 1}, {"falling", &c->falling, 0, 1}};
+    const spx_sim_key key[] = {{"pitch", &c->pitch, 2, 1000},
+                               {"gap", &c->gap, 2, 10000},
+                               {"dispersion", &c->dispersion, 0.01, 100},
+                               {"width", &c->width, 0.3, 8},
+                               {"mirrored", &c->mirrored, 0, 1},
+                               {"falling", &c->falling, 0, 1},
+                               {"tail", &c->tail, 0, 1},
+                               {"tail-index", &c->tail_index, 0.5, 10},
+                               {"tail-core", &c->tail_core, 0, 100}};
     spx_status st =
         o->camera != NULL ? spx_sim_args_keys(o->camera, "--camera", sizeof key / sizeof *key, key, e) : SPX_OK;
     if (st == SPX_OK && o->bundles != NULL) {
