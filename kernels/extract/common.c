@@ -70,6 +70,9 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
     if (spx_extract_screens(o) && o->method != SPX_METHOD_TRACE)
         return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace",
                                "patches neither reject cosmic-ray hits nor make a variance");
+    if (spx_extract_corrects_tail(psf, o) && o->method != SPX_METHOD_TRACE)
+        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace, or {tail} near or none",
+                               "the PSF has a tail, and patches do not take it off the image");
     if (!isfinite(o->psf_error * o->psf_error))
         return spx_fail(e, SPX_EUSAGE, "{psf_error} %g: must not be so large", o->psf_error);
     return SPX_OK;
@@ -272,7 +275,8 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
 void spx_extract_job_free(spx_extract_job *job)
 {
     spx_free(job->weight);
-    job->weight = NULL;
+    spx_free(job->far);
+    job->weight = job->far = NULL;
 }
 
 /* Rows that one thread adds up at a time: the sum in a pixel has the same order whatever the number of threads. */
@@ -327,6 +331,8 @@ spx_status spx_extract_model(const spx_extract_job *job, spx_frame *out, spx_err
         long y0 = band * MODEL_ROWS, y1 = y0 + MODEL_ROWS < (long)ccd_ny ? y0 + MODEL_ROWS : (long)ccd_ny;
         memset(sum, 0, nsum * sizeof *sum);
         model_rows(job, out, corner, y0, y1, sum, work, spot);
+        for (size_t k = 0; job->far && k < (size_t)(y1 - y0) * ccd_nx; k++)
+            sum[k] += (double)job->far[(size_t)y0 * ccd_nx + k];
         for (size_t k = 0; k < (size_t)(y1 - y0) * ccd_nx; k++) {
             float v = (float)sum[k];
             out->model[(size_t)y0 * ccd_nx + k] = isfinite(v) ? v : 0.0f;

@@ -12,6 +12,7 @@ typedef struct {
     size_t nwave;
     double psf_error;
     float *weight; /* [ny][nx] ivar, 0 where a pixel must not be used: never NaN, infinite or negative; owned */
+    float *far;    /* [ny][nx] light of tails, which the model has, too; NULL: none; owned */
 } spx_extract_job;
 
 /* Distance of two bins: dw as it is after being added to wmin once. That is the rounding of NumPy's arange(), so that
@@ -32,6 +33,12 @@ static inline double spx_extract_lambda(const spx_extract_options *o, long k)
 static inline int spx_extract_screens(const spx_extract_options *o)
 {
     return o->reject > 0.0 || o->variance == SPX_VARIANCE_MODEL;
+}
+
+/* Whether light of tails is taken off the image. */
+static inline int spx_extract_corrects_tail(const spx_psf *psf, const spx_extract_options *o)
+{
+    return o->tail_corrections > 0 && spx_psf_has_tail(psf);
 }
 
 /* SPX_EUSAGE when the options make no sense for this PSF. */

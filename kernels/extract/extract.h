@@ -52,6 +52,9 @@ typedef struct {
      * are left out; 0: none is looked for. */
     double reject;
     spx_variance variance;
+    /* Of the trace method, where the PSF has a tail: how often its light is taken off the image; 2 leave less than
+     * 0.005 of it. 0: spots have it within their pixels, and what is beyond them stays. */
+    int tail_corrections;
     int want_model; /* fill the model image */
     int nthreads;   /* 0: OpenMP's default; the result does not depend on it */
     /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
@@ -72,6 +75,7 @@ typedef enum {
     SPX_EXTRACT_SCHUR,     /* information of each fibre without its neighbours */
     SPX_EXTRACT_FIT,       /* spots again: model and chi^2 */
     SPX_EXTRACT_ROOT,      /* square root: flux, ivar, resolution */
+    SPX_EXTRACT_TAIL,      /* light of tails */
     SPX_EXTRACT_END,       /* masks, units, model image */
     SPX_EXTRACT_STEPS
 } spx_extract_step_id;
@@ -92,6 +96,9 @@ typedef struct {
     double tolerance;     /* that was reached by the CPU (trace method): more than was asked for where bins are so
                            * much narrower than the PSF that little more than rounding is left; else 0 or that */
     size_t nbin_cosmic;   /* bins in the output that are COSMIC */
+    /* Electrons of tails on the CCD, and of the cores of all fibres; the last correction's change of the first,
+     * relative. 0 without corrections. */
+    double tail_light, core_light, tail_change;
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
     spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */
     double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */

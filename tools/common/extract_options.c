@@ -8,6 +8,9 @@
 /* Tolerance of spots whose wings reach many fibres. */
 #define WIDE_TOLERANCE 1e-4
 
+/* Corrections for light of tails. The first leaves some 0.06 of it, the second less than 0.005. */
+enum { TAIL_CORRECTIONS = 2 };
+
 static spx_extract_options defaults(spx_extract_method method)
 {
     return method == SPX_METHOD_TRACE ? spx_extract_trace_defaults() : spx_extract_defaults();
@@ -64,6 +67,7 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     eo->regularize = o->regularize;
     eo->reject = o->reject;
     eo->variance = o->variance;
+    eo->tail_corrections = o->tail == SPX_TAIL_ALL ? TAIL_CORRECTIONS : 0;
     eo->want_model = o->model;
     eo->max_device_mem = o->max_device_mem;
     eo->nthreads = nthreads;

@@ -5,11 +5,15 @@
 #include "app/opt.h"
 #include "extract/extract.h"
 
+/* The tail of the PSF: on the whole image, in the spots alone, nowhere. */
+typedef enum { SPX_TAIL_ALL = 0, SPX_TAIL_NEAR, SPX_TAIL_NONE } spx_tail_use;
+
 /* Values of specx-extract's option table; its help says what they are. */
 typedef struct {
     const char *wavelength, *spectra, *psf_error, *site;
     spx_extract_method method;
     spx_variance variance;
+    spx_tail_use tail;
     int bytes; /* of a number of the output */
     long bundle_size, sub_bundles, wave_step, wave_pad;
     double pix_pad_frac, regularize, tolerance, reject;

@@ -1,0 +1,309 @@
+/* Provides the extraction with a PSF that has a tail (psf/tail.h). Spots are cores alone: with wings of thousands of
+ * pixels in the equations, 25 fibres at tolerance 1e-8 took fifty times as long. Light of tails is taken off the image:
+ *
+ *   1. all bundles are solved as far as the flux f, of all fibres of the PSF, whichever are wanted: their light reaches
+ *      the others
+ *   2. image - tail(f) takes the place of the image, and f is solved for again; M and its factors stay, so this is a
+ *      right-hand side and a few steps of conjugate gradients. As often as the options say: f_n = f_0 - K f_(n-1), and
+ *      the error falls to the share k of the light that a tail leaves under its fibre, 0.06 or so. Where K f is k f the
+ *      limit is f_0 - K f_0/(1 + k): the second correction begins there (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all
+ *      bins, and what is left is what K f differs from that
+ *   3. wanted bundles are extracted from there; flux is given as electrons within the spots with their tails, as
+ *      without corrections
+ *
+ * With rejection of hits or the variance of a model, one correction comes before these, then all starts again with the
+ * new weights. Memory: the equations of all bundles stay until 3. */
+#include "psf/tail.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "extract/trace/trace.h"
+
+/* Share of its spot on pixels in use below which a bin's flux is taken from those before and behind it. */
+#define LEAST_SEEN 0.5
+
+/* Tolerance of fluxes that are not the result, of all bins of a bundle together, in their errors. */
+#define ROUGH 0.01
+
+typedef struct {
+    const spx_trace_plan *p; /* of all fibres */
+    size_t nbundle, first, nwanted;
+    spx_trace_bundle *list;   /* [nbundle] */
+    spx_trace_bundle *b;      /* [nbundle] with their equations */
+    spx_trace_workspace *r;   /* [nbundle] */
+    spx_trace_tally *tallies; /* [nbundle] */
+    int *any, *solved;        /* [nbundle] */
+    double **begin;           /* [nbundle][nbin][nl] f_0 */
+    spx_tail *tail;
+    float *far; /* [ny][nx] */
+} scene;
+
+/* Image without tails, in a bundle's window. */
+static void correct_window(const scene *s, const spx_image *im, spx_trace_bundle *b)
+{
+    const long x0 = b->wx0 > 0 ? b->wx0 : 0,
+               x1 = b->wx0 + (long)b->wnx < (long)im->nx ? b->wx0 + (long)b->wnx : (long)im->nx;
+    for (long y = b->y0; y < b->y1; y++)
+        for (long x = x0; x < x1; x++) {
+            const size_t from = (size_t)y * im->nx + (size_t)x,
+                         to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
+            if (b->weight[to] > 0.0f)
+                b->data[to] = im->data[from] - s->far[from];
+        }
+}
+
+/* Adds the light of fibre f of a bundle: bins that are hardly seen lie on the line between those beside them; those
+ * before the first and behind the last have none. Returns its sum. */
+static double add_fibre(const scene *s, const spx_trace_bundle *b, size_t f)
+{
+    const spx_psf *psf = s->p->job->psf;
+    const size_t n = s->p->nbin;
+    double all = 0.0;
+    size_t last = n;
+    for (size_t k = 0; k < n; k++) {
+        if (b->state[k * b->nf + f] != SPX_TRACE_SPOT || !(b->seen[k * b->nl + f] >= LEAST_SEEN))
+            continue;
+        const double here = b->x[k * b->nl + f], before = last < n ? b->x[last * b->nl + f] : here;
+        for (size_t j = last < n ? last + 1 : k; j <= k; j++) {
+            const spx_bin_geometry *at = &b->at[j * b->nf + f];
+            if (b->state[j * b->nf + f] != SPX_TRACE_SPOT)
+                continue;
+            const double light = j == k ? here : before + (here - before) * (double)(j - last) / (double)(k - last);
+            spx_tail_add(s->tail, b->fibre0 + f, spx_extract_lambda(s->p->job->o, (long)j - (long)s->p->pad),
+                         at->xc + psf->hsizex, at->yc + psf->hsizey, at->dx, at->dy, light);
+            all += light;
+        }
+        last = k;
+    }
+    return all;
+}
+
+/* Keeps f_0 of a bundle. */
+static spx_status keep(scene *s, size_t i)
+{
+    const size_t n = s->p->nbin * s->b[i].nl;
+    if (!s->begin[i] && !(s->begin[i] = spx_alloc_unset(n, 1, sizeof **s->begin, NULL)))
+        return SPX_EIO;
+    memcpy(s->begin[i], s->b[i].x, n * sizeof **s->begin);
+    return SPX_OK;
+}
+
+/* From f_0 and f_1 to where the corrections lead. */
+static void extrapolate(scene *s)
+{
+    double change = 0.0, all = 0.0;
+    for (size_t i = 0; i < s->nbundle; i++)
+        for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
+            for (size_t k = 0; k < s->p->nbin; k++) {
+                const size_t j = k * s->b[i].nl + f;
+                if (s->b[i].state[k * s->b[i].nf + f] != SPX_TRACE_SPOT || !(s->b[i].seen[j] >= LEAST_SEEN))
+                    continue;
+                change += (s->begin[i][j] - s->b[i].x[j]) * s->begin[i][j];
+                all += s->begin[i][j] * s->begin[i][j];
+            }
+    const double share = all > 0.0 ? fmin(fmax(change / all, 0.0), 0.5) : 0.0;
+    for (size_t i = 0; i < s->nbundle; i++)
+        for (size_t j = 0; j < s->p->nbin * s->b[i].nl && s->any[i] && s->solved[i]; j++)
+            s->b[i].x[j] = s->begin[i][j] + (s->b[i].x[j] - s->begin[i][j]) / (1.0 + share);
+}
+
+/* Solves all bundles for the flux, and corrects the image for their tails. */
+static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract_counts *counts, spx_err *e)
+{
+    const spx_image *im = s->p->job->image;
+    const size_t npix = im->ny * im->nx;
+    spx_trace_plan rough = *s->p;
+    int failed = 0;
+    rough.tolerance = fmax(rough.tolerance, ROUGH);
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
+    for (size_t i = 0; i < s->nbundle; i++)
+        failed |= spx_trace_copy_bundle(&s->list[i], &s->b[i]) != SPX_OK ||
+                  spx_trace_deconvolve(&rough, &s->b[i], &s->r[i], &s->tallies[i], &s->any[i], &s->solved[i], NULL) !=
+                      SPX_OK ||
+                  keep(s, i) != SPX_OK;
+    for (int c = 0; c < corrections && !failed; c++) {
+        const double begin = spx_thread_seconds();
+        const int last = c + 1 == corrections;
+        double light = 0.0, far = 0.0;
+        if (c == 1)
+            extrapolate(s);
+        spx_tail_clear(s->tail);
+        for (size_t i = 0; i < s->nbundle; i++)
+            for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
+                light += add_fibre(s, &s->b[i], f);
+        spx_status st = spx_tail_image(s->tail, 1, nthreads, s->far, e);
+        if (st != SPX_OK)
+            return st;
+        for (size_t k = 0; k < npix; k++)
+            far += (double)s->far[k];
+        counts->tail_change = far != 0.0 ? fabs(far - counts->tail_light) / fabs(far) : 0.0;
+        counts->tail_light = far;
+        counts->core_light = light;
+        counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
+        for (size_t i = 0; i < s->nbundle; i++)
+            if (s->any[i] && s->solved[i]) {
+                correct_window(s, im, &s->b[i]);
+                failed |= spx_trace_solve_again(last ? s->p : &rough, &s->b[i], &s->r[i], &s->tallies[i], &s->solved[i],
+                                                NULL) != SPX_OK;
+            }
+    }
+    return failed ? spx_mem_fail(e) : SPX_OK;
+}
+
+/* Releases a bundle's equations. */
+static void release(scene *s, size_t i)
+{
+    spx_trace_workspace_free(&s->r[i]);
+    memset(&s->r[i], 0, sizeof s->r[i]);
+    spx_trace_free_copy(&s->b[i]);
+}
+
+static spx_status end_wanted(scene *s, const spx_trace_plan *wanted, int nthreads, spx_frame *out,
+                             spx_extract_counts *counts, spx_err *e)
+{
+    int failed = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
+    for (size_t i = s->first; i < s->first + s->nwanted; i++) {
+        failed |= spx_trace_end_bundle(wanted, &s->b[i], &s->r[i], s->any[i], s->solved[i], out, &s->tallies[i],
+                                       NULL) != SPX_OK;
+        release(s, i);
+        spx_progress_step(wanted->job->o->progress, s->b[i].nf);
+    }
+    for (size_t i = 0; i < s->nbundle; i++)
+        spx_trace_count(&s->tallies[i], i >= s->first && i < s->first + s->nwanted, counts);
+    return failed ? spx_mem_fail(e) : SPX_OK;
+}
+
+/* Hits and variance, from an image that has been corrected once; weights of *job are changed. */
+static spx_status screen(scene *s, const spx_trace_plan *wanted, spx_extract_job *job, int nthreads, spx_frame *out,
+                         spx_extract_counts *counts, spx_err *e)
+{
+    const spx_image *im = job->image;
+    const size_t npix = im->ny * im->nx;
+    spx_status st = solve_all(s, 1, nthreads, counts, e);
+    for (size_t i = 0; i < s->nbundle; i++) {
+        release(s, i);
+        s->tallies[i].failed = s->tallies[i].regularised = s->tallies[i].nospot = 0; /* counted when solved again */
+    }
+    if (st != SPX_OK)
+        return st;
+    spx_image corrected = *im;
+    double *light = spx_alloc_unset(npix, 1, sizeof *light, e);
+    int *chosen = spx_alloc(s->nwanted, sizeof *chosen, e);
+    corrected.data = spx_alloc_unset(npix, 1, sizeof *corrected.data, e);
+    st = light && chosen && corrected.data ? SPX_OK : SPX_EIO;
+    for (size_t k = 0; k < npix && st == SPX_OK; k++) {
+        corrected.data[k] = im->data[k] - s->far[k];
+        light[k] = (double)s->far[k];
+    }
+    if (st == SPX_OK) {
+        spx_trace_plan plan = *wanted;
+        plan.job = job;
+        job->image = &corrected;
+        st = spx_trace_screen_bundles(&plan, s->nwanted, s->list + s->first, NULL, light, job, 0, chosen, out, counts,
+                                      e);
+        job->image = im;
+    }
+    spx_free(light);
+    spx_free(chosen);
+    spx_free(corrected.data);
+    return st;
+}
+
+/* full: the PSF with its tail; job has it without. */
+static spx_status extract_all(spx_extract_job *job, const spx_psf *full, spx_tail **tail, spx_frame *out,
+                              spx_extract_counts *counts, spx_err *e)
+{
+    const spx_psf *psf = job->psf;
+    const int nthreads = spx_extract_threads(job->o);
+    spx_extract_options all = *job->o;
+    all.first = 0;
+    all.nspec = psf->nspec;
+    spx_extract_job whole = *job;
+    whole.o = &all;
+    spx_trace_plan plan = {0}, wanted;
+    scene s = {.p = &plan,
+               .nbundle = spx_extract_nbundle(psf, &all),
+               .first = spx_extract_bundle_of(psf, job->o, job->o->first),
+               .nwanted = spx_extract_nbundle(psf, job->o)};
+    const double begin = spx_thread_seconds();
+    spx_status st = spx_trace_plan_make(&whole, &plan, e);
+    if (st == SPX_OK &&
+        !((s.list = spx_alloc(s.nbundle, sizeof *s.list, e)) && (s.b = spx_alloc(s.nbundle, sizeof *s.b, e)) &&
+          (s.r = spx_alloc(s.nbundle, sizeof *s.r, e)) && (s.tallies = spx_alloc(s.nbundle, sizeof *s.tallies, e)) &&
+          (s.begin = spx_alloc(s.nbundle, sizeof *s.begin, e)) &&
+          (s.any = spx_alloc2(2, s.nbundle, sizeof *s.any, e)) &&
+          (s.far = spx_alloc2(job->image->ny, job->image->nx, sizeof *s.far, e))))
+        st = SPX_EIO;
+    if (st == SPX_OK) {
+        s.solved = s.any + s.nbundle;
+        st = spx_trace_bundles_make(&plan, s.nbundle, s.list, nthreads, e);
+    }
+    counts->seconds[SPX_EXTRACT_PLAN] = spx_thread_seconds() - begin;
+    if (st == SPX_OK)
+        st = spx_tail_make(full, job->image->ny, job->image->nx, spx_extract_lambda(job->o, -(long)plan.pad),
+                           spx_extract_lambda(job->o, (long)(job->nwave + plan.pad)), 1, 0, tail, e);
+    s.tail = *tail;
+    wanted = plan;
+    wanted.job = job;
+    counts->npatch = job->o->nspec;
+    counts->fallback = (spx_fallback){.unit = "bundles", .total = s.nwanted};
+    if (st == SPX_OK && spx_extract_screens(job->o))
+        st = screen(&s, &wanted, job, nthreads, out, counts, e);
+    if (st == SPX_OK)
+        st = solve_all(&s, job->o->tail_corrections, nthreads, counts, e);
+    if (st == SPX_OK)
+        st = end_wanted(&s, &wanted, nthreads, out, counts, e);
+    for (size_t i = 0; i < s.nbundle && s.b && s.r && s.list; i++) {
+        release(&s, i);
+        spx_trace_bundle_free(&s.list[i]);
+        if (s.begin)
+            spx_free(s.begin[i]);
+    }
+    job->far = s.far;
+    spx_trace_plan_free(&plan);
+    spx_free(s.list);
+    spx_free(s.b);
+    spx_free(s.r);
+    spx_free(s.tallies);
+    spx_free(s.any);
+    spx_free(s.begin);
+    return st;
+}
+
+/* Flux and ivar of cores as those of spots with their tails. */
+static void count_tails(const spx_extract_job *job, const spx_tail *tail, spx_frame *out)
+{
+    for (size_t f = 0; f < out->nspec; f++)
+        for (size_t k = 0; k < job->nwave; k++) {
+            const double more = spx_tail_within(tail, job->o->first + f, out->arm.wavelength[k]);
+            out->arm.flux[f * job->nwave + k] *= more;
+            out->arm.ivar[f * job->nwave + k] /= more * more;
+        }
+}
+
+spx_status spx_trace_extract_with_tail(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                       spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    spx_psf bare = *psf;
+    spx_extract_job job;
+    spx_tail *tail = NULL;
+    spx_psf_drop_tail(&bare);
+    spx_status st = spx_extract_begin(image, &bare, o, &job, out, counts, e);
+    if (st == SPX_OK)
+        st = extract_all(&job, psf, &tail, out, counts, e);
+    const double begin = spx_thread_seconds();
+    if (st == SPX_OK)
+        st = spx_extract_end(&job, out, counts, e);
+    if (st == SPX_OK)
+        count_tails(&job, tail, out);
+    counts->seconds[SPX_EXTRACT_END] = spx_thread_seconds() - begin;
+    spx_tail_free(tail);
+    spx_extract_job_free(&job);
+    return st;
+}
