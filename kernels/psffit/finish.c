@@ -542,6 +542,73 @@ static void put_model(const spx_pf_bundle *b, spx_psffit *fit)
             }
 }
 
+/* ---- error of the PSF ---- */
+
+/* Sub-pixel phases of a spot in x and in y; pixels of a spot above this part of its peak are stacked. */
+enum { PHASES = 4 };
+#define CORE 0.1
+
+static size_t phase_of(double at)
+{
+    const int k = (int)(PHASES * (at - floor(at + 0.5) + 0.5));
+    return (size_t)(k < PHASES ? k : PHASES - 1);
+}
+
+double spx_pf_psf_error(double misfit, const double of[2])
+{
+    /* below its noise a misfit cannot be told from none */
+    return of[1] > 0 ? sqrt(fmax(misfit, sqrt(2 * of[0])) / of[1]) : 0;
+}
+
+/* Adds the residuals of a spot to the cells of its phase, cell[PHASES][PHASES][npix][3]: sums of f r / V, f^2 / V and
+ * f^2 S / V, of the pixels of its core in which it has most of the light. */
+static void stack_spot(const spx_pf_bundle *b, size_t x, size_t s, double *cell)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)(p->nx * p->ny);
+    const spx_pf_pixels *px = &b->px[x];
+    const spx_pf_at *at = &b->now.at[s];
+    const double *spot = b->now.spot + s * npix, f = b->now.flux[s];
+    double peak = 0;
+    for (size_t k = 0; k < npix; k++)
+        peak = fmax(peak, spot[k]);
+    cell += (phase_of(at->y) * PHASES + phase_of(at->x)) * npix * 3;
+    for (int r = at->y0; r < at->y1; r++)
+        for (int c = at->x0; c < at->x1; c++) {
+            const size_t k = (size_t)(r * p->nx + c), q = (size_t)((at->yc + r) * (long)b->width + at->xc + c);
+            const double m = px->ground[q] + b->now.light[x * p->height * b->width + q];
+            if (!(px->root[q] > 0) || spot[k] < CORE * peak || 2 * f * spot[k] < m)
+                continue;
+            const double w = f / spx_pf_variance(b, x, q, 0);
+            cell[3 * k] += w * (px->data[q] - m);
+            cell[3 * k + 1] += w * f;
+            cell[3 * k + 2] += w * f * spot[k];
+        }
+}
+
+/* Stacks the residuals of all spots with S/N above BRIGHT. A pattern that repeats from spot to spot is the PSF's, noise
+ * is not. */
+static spx_status put_psf_error(const spx_pf_bundle *b, const double *variance, spx_psffit_bundle *to, spx_err *e)
+{
+    const size_t npix = (size_t)(b->p->nx * b->p->ny), ncell = PHASES * PHASES * npix;
+    double *cell = spx_alloc2(ncell, 3, sizeof *cell, e);
+    if (cell == NULL)
+        return SPX_EIO;
+    for (size_t s = 0; s < b->nspot; s++)
+        if (variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]))
+            stack_spot(b, s / (b->nl * b->nf), s, cell);
+    to->misfit = to->of[0] = to->of[1] = 0;
+    for (size_t k = 0; k < ncell; k++)
+        if (cell[3 * k + 1] > 0) {
+            to->misfit += cell[3 * k] * cell[3 * k] / cell[3 * k + 1] - 1;
+            to->of[0]++;
+            to->of[1] += cell[3 * k + 2] * cell[3 * k + 2] / cell[3 * k + 1];
+        }
+    to->psf_error = spx_pf_psf_error(to->misfit, to->of);
+    spx_free(cell);
+    return SPX_OK;
+}
+
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
                          spx_psffit *fit, spx_err *e)
 {
@@ -586,6 +653,8 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
             for (size_t k = 0; k < p->height * b->width; k++)
                 to->nreject += b->px[x].rejected[k];
         to->alive = (int32_t)alive;
+        if (st == SPX_OK)
+            st = put_psf_error(b, variance, to, e);
     }
     for (size_t k = 0; k < p->nshift && ok && st == SPX_OK; k++) {
         shift[2 * k] = b->now.theta[b->shift0 + k];

@@ -298,6 +298,8 @@ spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, sp
  * those of exposures and their variances, [nshift][2]. SPX_EIO: memory. */
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
                          spx_psffit *fit, spx_err *e);
+/* Error of the PSF from a bundle's sums, or those of all bundles: a fraction, 0: not measured. */
+double spx_pf_psf_error(double misfit, const double of[2]);
 /* A bundle that was not fitted: traces of the PSF that shifts are against, moved by dx, dy pixels, shape of the start.
  */
 spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,

@@ -753,7 +753,7 @@ static void drop_dark(camera *c)
     }
 }
 
-/* Flags, ranges and bundles of traces, from the fit's table. */
+/* Flags, ranges and bundles of traces, and the error of the PSF, from the fit's tables. */
 static spx_status finish_psf(const camera *c, spx_err *e)
 {
     spx_psf *p = c->psf;
@@ -766,6 +766,15 @@ static spx_status finish_psf(const camera *c, spx_err *e)
         p->bundle = spx_alloc(p->nspec, sizeof *p->bundle, e);
     if (p->status == NULL || p->valid_range == NULL || p->bundle == NULL)
         return SPX_EIO;
+    double misfit = 0, of[2] = {0, 0};
+    for (size_t k = 0; k < f->nbundle; k++)
+        if (f->bundle[k].fitted) {
+            misfit += f->bundle[k].misfit;
+            of[0] += f->bundle[k].of[0];
+            of[1] += f->bundle[k].of[1];
+        }
+    if (of[1] > 0)
+        p->psferr = spx_pf_psf_error(misfit, of);
     for (size_t i = 0; i < p->nspec; i++) {
         p->status[i] = (uint16_t)f->fibre[i].status;
         p->bundle[i] = f->fibre[i].bundle;

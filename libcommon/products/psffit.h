@@ -37,6 +37,8 @@ typedef struct {
     double chi2; /* a pixel */
     int64_t npix, nreject;
     double seconds;
+    double psf_error;     /* of its spots, a fraction of the light in a pixel; 0: not measured */
+    double misfit, of[2]; /* (residual / error)^2 of stacked spots, less their number; that; (light / error)^2 */
 } spx_psffit_bundle;
 
 typedef struct {

@@ -66,11 +66,14 @@ static spx_status write_tables(hid_t file, const spx_psffit *f, spx_err *e)
                            COLUMN(spx_psffit_row, "SN", sn, f64, "1"),
                            COLUMN(spx_psffit_row, "DELTA", delta, f64, "Angstrom"),
                            COLUMN(spx_psffit_row, "DELTA_ERR", delta_error, f64, "Angstrom")};
-    const column bundle[] = {
-        COLUMN(spx_psffit_bundle, "FIRST", fibre0, i32, "1"),  COLUMN(spx_psffit_bundle, "NFIBRE", nfibre, i32, "1"),
-        COLUMN(spx_psffit_bundle, "FITTED", fitted, i32, "1"), COLUMN(spx_psffit_bundle, "CHI2", chi2, f64, "1"),
-        COLUMN(spx_psffit_bundle, "NPIX", npix, i64, "1"),     COLUMN(spx_psffit_bundle, "NREJECT", nreject, i64, "1"),
-        COLUMN(spx_psffit_bundle, "NITER", niter, i32, "1")};
+    const column bundle[] = {COLUMN(spx_psffit_bundle, "FIRST", fibre0, i32, "1"),
+                             COLUMN(spx_psffit_bundle, "NFIBRE", nfibre, i32, "1"),
+                             COLUMN(spx_psffit_bundle, "FITTED", fitted, i32, "1"),
+                             COLUMN(spx_psffit_bundle, "CHI2", chi2, f64, "1"),
+                             COLUMN(spx_psffit_bundle, "NPIX", npix, i64, "1"),
+                             COLUMN(spx_psffit_bundle, "NREJECT", nreject, i64, "1"),
+                             COLUMN(spx_psffit_bundle, "NITER", niter, i32, "1"),
+                             COLUMN(spx_psffit_bundle, "PSFERR", psf_error, f64, "1")};
     spx_status st = write_table(file, "/psffit/fibre", f->nspec, sizeof *f->fibre, f->fibre,
                                 sizeof fibre / sizeof *fibre, fibre, e);
     if (st == SPX_OK)

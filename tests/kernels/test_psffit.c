@@ -733,6 +733,32 @@ static void test_fixed(void)
     scene_free(&s);
 }
 
+/* The error of the PSF is what spots are wrong by, whether the truth is of the family that is fitted or not. Above a
+ * tenth of the peak the rms of a Gaussian spot is 0.46 of the peak. */
+static void test_psf_error(void)
+{
+    for (int deg = 4; deg <= 6; deg += 2) {
+        psffit_request r = small;
+        psffit_scene s;
+        spx_psf psf = {0};
+        spx_psffit fit = {0};
+        r.deg = deg;
+        r.nline = 40;
+        CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+        const spx_psffit_options o = small_options();
+        if (fit_scene(&s, &o, &psf, &fit)) {
+            const double is = scene_score(&s, &psf, &fit, 0).core / 0.46;
+            CHECK(deg == 4 ? psf.psferr > 0.5 * is && psf.psferr < 2 * is && psf.psferr < 0.005
+                           : fabs(psf.psferr - is) < 0.25 * is && psf.psferr > 0.01,
+                  "degree %d: psferr %g, is %g", deg, psf.psferr, is);
+            CHECK(psf.psferr == fit.bundle[0].psf_error, "camera %g, bundle %g", psf.psferr, fit.bundle[0].psf_error);
+        }
+        spx_psf_free(&psf);
+        spx_psffit_free(&fit);
+        scene_free(&s);
+    }
+}
+
 static spx_status status_of(const psffit_scene *s, size_t nline, spx_psffit_options o)
 {
     spx_psf psf = {0};
@@ -786,6 +812,7 @@ int main(void)
     test_truth();
     test_threads();
     test_fixed();
+    test_psf_error();
     test_refused();
     return failures != 0;
 }
