@@ -134,6 +134,27 @@ static spx_status curvatures(spx_rv_group *g, size_t n, spx_err *e)
     return SPX_OK;
 }
 
+/* Objective of the stars g->again[n], n <= together, at their minima: the last step there was not looked at (smooth.c).
+ */
+static spx_status look_at_minima(spx_rv_group *g, size_t n, spx_err *e)
+{
+    spx_rv_request *r = &g->ask;
+    spx_status st = spx_rv_need_velocities(g, n, e);
+    r->n = 0;
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        r->first[k] = k;
+        r->v[k] = g->again[k]->min.x[0];
+        spx_rv_ask(r, g->again[k], g->again[k]->min.x);
+    }
+    r->first[r->n] = r->n;
+    if (st == SPX_OK)
+        st = spx_rv_ask_values(g, e);
+    for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+        if (r->f[k] < HUGE_VAL)
+            g->again[k]->min.at.f = r->f[k];
+    return st;
+}
+
 /* Errors of v of the stars g->again[n], n <= together; where the scan meets a lower point, the minimum is sought again
  * from there. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e)
@@ -141,7 +162,8 @@ spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx
     const spx_rv_ctx *c = g->c;
     spx_status st = SPX_OK;
     for (int refit = 0; n > 0 && st == SPX_OK; refit++) {
-        if ((st = curvatures(g, n, e)) != SPX_OK)
+        if ((st = curvatures(g, n, e)) != SPX_OK ||
+            (c->interpolator != SPX_INTERPOLATE_GRID && (st = look_at_minima(g, n, e)) != SPX_OK))
             return st;
         for (size_t k = 0; k < n; k++) {
             spx_rv_star *s = g->again[k];
