@@ -217,15 +217,31 @@ static void sample(size_t n, const double *place, double shift, double dshift, s
 static void sample_one(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t)
 {
-    for (size_t i = 0; i < n; i++) {
-        double w[4], d[4];
-        size_t k = spx_rv_spline_weights(place[i] + shift, nt, w, d);
-        t[i] = w[0] * y[k] + w[1] * y[k + 1] + w[2] * m[k] + w[3] * m[k + 1];
+    const double last = (double)(nt - 1);
+    for (size_t i0 = 0; i0 < n; i0 += BLOCK) { /* weights as spx_rv_spline_weights() has them, in vectors */
+        const size_t most = n - i0 < BLOCK ? n - i0 : BLOCK;
+        double *o = t + i0;
+        int32_t k[BLOCK];
+        double b[BLOCK];
+        for (size_t i = 0; i < most; i++) {
+            double at = place[i0 + i] + shift;
+            at = at > 0 ? at : 0;
+            at = at < last ? at : last;
+            k[i] = (int32_t)at;
+            k[i] = k[i] < (int32_t)nt - 2 ? k[i] : (int32_t)nt - 2;
+            b[i] = at - (double)k[i];
+        }
+        for (size_t i = 0; i < most; i++) {
+            const double right = b[i], left = 1 - right;
+            o[i] = left * y[k[i]] + right * y[k[i] + 1] + left * (left * left - 1) * m[k[i]] +
+                   right * (right * right - 1) * m[k[i] + 1];
+        }
     }
 }
 
 /* ---- sums over pixels ---- */
 
+enum { WIDEST = 6 }; /* functions of a span whose sums have registers */
 enum { TX = 4, TY = 3, MAX_X = (SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT + TX) / TX };
 enum { MAX_Y = (SPX_RVFIT_MAX_POLY + 1 + TY) / TY };
 
@@ -304,6 +320,70 @@ static inline void clear_rows(double (*x)[BLOCK], size_t w, size_t n, size_t m)
         memset(x[w], 0, m * sizeof(double));
 }
 
+#if SPX_VL == 8
+/* Sums of a span of w functions, with as many registers as they take: those of S'S by rows, then S'D. */
+ALWAYS_INLINE void span_sums(size_t w, const spx_rv_basis *basis, const spx_rv_span *p, const double *t,
+                             const double *ie, const double *flux, double *out)
+{
+    const double *value = basis->value + p->first * basis->stride;
+    vec sum[WIDEST * (WIDEST + 1) / 2], data[WIDEST], s[WIDEST];
+    for (size_t k = 0; k < w * (w + 1) / 2; k++)
+        sum[k] = every(0);
+    for (size_t k = 0; k < w; k++)
+        data[k] = every(0);
+    for (size_t i = p->begin; i < p->end; i += SPX_VL) {
+        const vec e = load(ie + i), te = load(t + i) * e, d = load(flux + i) * e;
+        for (size_t k = 0; k < w; k++) {
+            s[k] = load(value + k * basis->stride + i) * te;
+            data[k] += s[k] * d;
+            for (size_t l = 0; l <= k; l++)
+                sum[k * (k + 1) / 2 + l] += s[k] * s[l];
+        }
+    }
+    for (size_t k = 0; k < w * (w + 1) / 2; k++)
+        out[k] = sum_lanes(sum[k]);
+    for (size_t k = 0; k < w; k++)
+        out[w * (w + 1) / 2 + k] = sum_lanes(data[k]);
+}
+
+/* Adds a span of few functions to S'S and S'D; 0: they are too many. */
+static int narrow_span(const spx_rv_basis *basis, const spx_rv_span *p, const double *t, const double *ie,
+                       const double *flux, double *gram, double *right)
+{
+    const size_t np = basis->n, w = p->n;
+    double sum[WIDEST * (WIDEST + 1) / 2 + WIDEST];
+#define FUNCTIONS(N)                                                                                                   \
+    case N:                                                                                                            \
+        span_sums(N, basis, p, t, ie, flux, sum);                                                                      \
+        break
+    switch (w) {
+        FUNCTIONS(1);
+        FUNCTIONS(2);
+        FUNCTIONS(3);
+        FUNCTIONS(4);
+        FUNCTIONS(5);
+        FUNCTIONS(6);
+    default:
+        return 0;
+    }
+#undef FUNCTIONS
+    for (size_t k = 0; k < w; k++) {
+        for (size_t l = k > basis->band ? k - basis->band : 0; l <= k; l++)
+            gram[(k - l) * np + p->first + l] += sum[k * (k + 1) / 2 + l];
+        right[p->first + k] += sum[w * (w + 1) / 2 + k];
+    }
+    return 1;
+}
+#else
+/* Without 32 registers the sums go through the cache. */
+static int narrow_span(const spx_rv_basis *basis, const spx_rv_span *p, const double *t, const double *ie,
+                       const double *flux, double *gram, double *right)
+{
+    (void)basis, (void)p, (void)t, (void)ie, (void)flux, (void)gram, (void)right;
+    return 0;
+}
+#endif
+
 /* S'S by diagonals, and S'D. */
 static void normal(const spx_rv_basis *basis, const double *t, const double *ie, const double *flux, double *gram,
                    double *right)
@@ -315,9 +395,12 @@ static void normal(const spx_rv_basis *basis, const double *t, const double *ie,
     memset(right, 0, np * sizeof *right);
     for (size_t j = 0; j < basis->nspan; j++) {
         const spx_rv_span *p = &basis->span[j];
+        if (narrow_span(basis, p, t, ie, flux, gram, right))
+            continue;
         const double *value = basis->value + p->first * basis->stride;
-        const size_t w = p->n, nx = (w + 1 + TX - 1) / TX;
-        memset(sum, 0, nx * sizeof sum[0]);
+        const size_t w = p->n, nx = (w + 1 + TX - 1) / TX, ny = (w + TY - 1) / TY;
+        for (size_t a = 0; a < nx; a++)
+            memset(sum[a], 0, ny * sizeof sum[0][0]);
         for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
             const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
             for (size_t i = 0; i < m; i += SPX_VL) {
@@ -383,13 +466,15 @@ static void curvature(const spx_rv_basis *basis, size_t nf, const double *invers
     const size_t np = basis->n, n = basis->stride, common = (1 + nf + TX - 1) / TX, ny = (nf + TY - 1) / TY;
     double x[(MAX_X + 1) * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK];
     vec sum[MAX_X + 1][MAX_Y][TX * TY];
-    memset(sum, 0, common * sizeof sum[0]);
+    for (size_t a = 0; a < common; a++)
+        memset(sum[a], 0, ny * sizeof sum[0][0]);
     memset(out, 0, np * nf * sizeof *out);
     for (size_t j = 0; j < basis->nspan; j++) {
         const spx_rv_span *p = &basis->span[j];
         const double *value = basis->value + p->first * n;
         const size_t w = p->n, nx = common + (w + TX - 1) / TX;
-        memset(sum[common], 0, (nx - common) * sizeof sum[0]);
+        for (size_t a = common; a < nx; a++)
+            memset(sum[a], 0, ny * sizeof sum[0][0]);
         for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
             const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
             for (size_t i = 0; i < m; i += SPX_VL) {

@@ -9,8 +9,9 @@
 enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, OTHER_ROUNDS = 8 };
 static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where errors are wide */
 static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
-/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-6 with these. */
-static const double PROFILE_HALF = 7, PROFILE_STEPS = 1.5;
+/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-5 with these. */
+static const double PROFILE_HALF = 6, PROFILE_STEPS = 1.2;
+static const double PROFILE_BEYOND = 7; /* errors from which on other velocities are looked for */
 /* Spread, in steps of the velocities, below which a single one has nearly all weight: it measures the step, no error.
  * (A Gaussian whose sigma is a third of the step has 0.15.) */
 static const double UNRESOLVED = 0.2;
@@ -248,9 +249,14 @@ static void take_scan(spx_rv_profile *p, const double *f)
     const spx_rv_ctx *c = p->w->ctx;
     const double least = c->scan.n > 2 ? scan_at_minimum(p, f) : p->f0;
     for (size_t i = 0; i < c->scan.n; i++)
-        if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_HALF * p->sigma)
+        if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_BEYOND * p->sigma)
             p->far = p->far || f[i] < least + SCAN_DEPTH;
     add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
+    if (p->nother > 0) {
+        const double most = p->other[0].f + fmax(2 * SCAN_DEPTH, 0.2 * (p->other[0].f - least));
+        while (p->other[p->nother - 1].f > most)
+            p->nother--;
+    }
     begin_others(p, FINE * c->scan.step);
 }
 
@@ -279,7 +285,7 @@ void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
         p->hi = fmin(p->hi, p->x[0] + width);
     } else {
         int round = p->round;
-        done = !p->unresolved && p->err < 1.2 * before && p->err > 0.7 * before;
+        done = !p->unresolved && p->err < 1.2 * before && p->err > 0.85 * before;
         narrow(p);
         p->round = round;
     }
