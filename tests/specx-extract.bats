@@ -451,6 +451,7 @@ grid=6410,6470,0.8
     run --separate-stderr specx-extract --device cuda --skip-existing -w $grid -m -o 'x-%s.h5' a.h5 b.h5 c.h5
     [ "$status" -eq 0 ]
     [ "$stderr" = 'specx-extract: 3 of 3 frames exist already: kept' ]
+    # shellcheck disable=SC2012
     ls -l --full-time x-* | diff before -
     # the images behind kept ones have their PSF all the same, and their number on a pipe
     mkdir out
@@ -669,6 +670,7 @@ Angstrom: its series are extrapolated there"* ]]
     run ! grep 'narrower' stderr
     timeout 60 specx-extract --wavelength 8250,8330,0.5 -o narrow.h5 image.h5 2>stderr
     grep -q 'warning: bins of 0.5 Angstrom are much narrower than the PSF: flux is exact to [0-9e-]* of its error' stderr
+    grep -q 'warning: bins of 0.5 Angstrom are 0.[5-7][0-9] of the PSF.s sigma along the traces, 0.[0-9]* Angstrom: ' stderr
     h5table -p narrow.h5 | grep -q 'tolerance_reached'
     [ "$(h5table -p wide.h5 | grep -c 'tolerance_reached')" -eq 0 ]
     h5check -q narrow.h5

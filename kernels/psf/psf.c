@@ -26,6 +26,20 @@ void spx_psf_range(const spx_psf *psf, double *lo, double *hi)
     *hi = fmin(psf->wmax, fmin(psf->x.wmax, psf->y.wmax));
 }
 
+double spx_psf_sigma_along(const spx_psf *psf, size_t fibre)
+{
+    double lo, hi;
+    spx_psf_range(psf, &lo, &hi);
+    const double middle = 0.5 * (lo + hi), h = 0.5; /* Angstrom */
+    const double slope =
+        fabs(spx_psf_series_value(&psf->y, fibre, middle + h) - spx_psf_series_value(&psf->y, fibre, middle - h)) /
+        (2 * h);
+    if (psf->sigy < 0 || !(slope > 0))
+        return 0;
+    const double *c = psf->coeff + ((size_t)psf->sigy * psf->nspec + fibre) * psf->ndeg;
+    return spx_legendre_sum(psf->ndeg, c, spx_psf_param_u(psf, fibre, middle)) / slope;
+}
+
 void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi)
 {
     const double *range = psf->valid_range != NULL ? psf->valid_range : psf->wave_range;

@@ -26,6 +26,10 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
  * ends and in the middle of spx_psf_range(). 0 for a single fibre. */
 double spx_psf_coinciding(const spx_psf *psf);
 
+/* Sigma of the first core of the spots along the trace of a fibre, Angstrom, at the middle of spx_psf_range(). 0: the
+ * PSF has no such parameter, or the trace no slope. */
+double spx_psf_sigma_along(const spx_psf *psf, size_t fibre);
+
 /* PSF as a function of barycentric wavelengths: for fibre k, *to at lambda equals `from` at lambda / factor[k], with
  * factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched and shifted argument is one
  * of the same degree; so every method and device extracts each fibre on a grid of its own. The ranges (wmin, wmax) stay

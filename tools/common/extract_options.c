@@ -43,6 +43,23 @@ static void find_bundles(const spx_psf *psf, spx_extract_options *eo)
         eo->bundle_size = size;
 }
 
+/* Bins narrower than this part of the PSF's sigma along the traces take several times as long. */
+#define NARROW 0.8
+
+/* Says once, before the work, that bins are too narrow to be quick. */
+static void tell_narrow(const spx_psf *psf, const spx_extract_options *eo)
+{
+    static int told; /* options are read on one thread */
+    const double sigma = spx_psf_sigma_along(psf, eo->first + eo->nspec / 2);
+    if (told || eo->method != SPX_METHOD_TRACE || !(eo->dw > 0 && eo->dw < NARROW * sigma))
+        return;
+    told = 1;
+    spx_warn(
+        "bins of %g Angstrom are %.2f of the PSF's sigma along the traces, %.3g Angstrom: that takes many times as "
+        "long and as much memory, and tells nothing new: give bins of %.3g or more",
+        eo->dw, eo->dw / sigma, sigma, sigma);
+}
+
 spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
                                     spx_extract_options *eo, spx_err *e)
 {
@@ -94,6 +111,7 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
         eo->wmin = w[0];
         eo->wmax = w[1];
         eo->dw = w[2];
+        tell_narrow(psf, eo);
     }
     return st;
 }
