@@ -252,7 +252,7 @@ static void take_scan(spx_rv_profile *p, const double *f)
         if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_BEYOND * p->sigma)
             p->far = p->far || f[i] < least + SCAN_DEPTH;
     add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
-    if (p->nother > 0) {
+    if (p->nother > 0) { /* those that are far above the lowest, by the scan, are neither it nor have any weight */
         const double most = p->other[0].f + fmax(2 * SCAN_DEPTH, 0.2 * (p->other[0].f - least));
         while (p->other[p->nother - 1].f > most)
             p->nother--;
