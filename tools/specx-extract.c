@@ -50,6 +50,11 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "variance", 0, NULL, o.variance,
                "Variance of the pixels: the image's, or read noise and photons of the smoothed model",
                .choices = SPX_CHOICES({"data", SPX_VARIANCE_DATA}, {"model", SPX_VARIANCE_MODEL})),
+    SPX_OPTION(
+        CHOICE, "tail", 0, NULL, o.tail,
+        "Tail of the PSF, where it has one: taken off the image; within the spots alone, and light beyond stays; "
+        "or not at all",
+        .choices = SPX_CHOICES({"psf", SPX_TAIL_ALL}, {"near", SPX_TAIL_NEAR}, {"none", SPX_TAIL_NONE})),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
@@ -94,7 +99,8 @@ static const spx_opt options[] = {
 /* One exposure on its way through the program. */
 typedef struct {
     spx_queue_item x;
-    const spx_psf *psf; /* the exposure's, or `stretched` */
+    const spx_psf *psf; /* the exposure's, or one of the next two */
+    spx_psf bare;       /* with --tail none: without its tail; shares its arrays */
     spx_psf stretched;  /* with --barycentric: on barycentric wavelengths */
     double *factor;     /* of the PSF's fibres, with --barycentric; else NULL */
     spx_extract_options o;
@@ -144,6 +150,16 @@ static spx_status to_barycentre(job *j, spx_err *e)
     return SPX_OK;
 }
 
+/* With --tail none: the PSF without its tail in place of the PSF. */
+static void leave_tail_out(job *j)
+{
+    if (o.tail != SPX_TAIL_NONE || !spx_psf_has_tail(j->psf))
+        return;
+    j->bare = *j->psf;
+    spx_psf_drop_tail(&j->bare);
+    j->psf = &j->bare;
+}
+
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
 
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
@@ -152,6 +168,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     j->psf = x->psf;
     spx_status st = spx_plausible_pair(&x->image, j->psf, w->allowed, x->label, e);
+    leave_tail_out(j);
     if (st == SPX_OK)
         st = to_barycentre(j, e);
     if (st == SPX_OK)

@@ -1,5 +1,6 @@
 #include "common/extract_options.h"
 
+#include "base/log.h"
 #include "base/parse.h"
 #include "psf/psf.h"
 

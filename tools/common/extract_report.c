@@ -13,6 +13,10 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
     if (eo->reject > 0)
         spx_detail("%s%zu pixels rejected as hit by cosmic rays, %zu bins with bit COSMIC", label, c->npix_rejected,
                    c->nbin_cosmic);
+    if (c->core_light > 0)
+        spx_detail("%stails have %.2f%% of the light of the cores; the last correction has changed that by %.2g%% of "
+                   "itself",
+                   label, 100 * c->tail_light / c->core_light, 100 * c->tail_change);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
     if (c->nbin_outside > 0)
@@ -46,6 +50,8 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
         st = spx_run_record(s, "tolerance_used", e, "%g", eo->tolerance);
     if (st == SPX_OK && c->tolerance > eo->tolerance)
         st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
+    if (st == SPX_OK && c->core_light > 0)
+        st = spx_run_record(s, "tail_light", e, "%.4g", c->tail_light / c->core_light);
     if (st == SPX_OK && c->nbin_outside > 0)
         st = spx_run_record(s, "bins_outside", e, "%zu", c->nbin_outside);
     if (st == SPX_OK && eo->reject > 0)
@@ -71,7 +77,7 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
 void spx_extract_record_seconds(spx_run *s, const char *label, double seconds, const spx_extract_counts *c)
 {
     static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve", "screen",
-                                                        "marginal", "fit",  "root",      "end"};
+                                                        "marginal", "fit",  "root",      "tail",  "end"};
     spx_run_seconds(s, "extract", seconds);
     if (c->device_seconds > 0)
         spx_run_seconds(s, "extract.device", c->device_seconds);
