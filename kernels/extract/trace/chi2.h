@@ -13,7 +13,7 @@ ALWAYS_INLINE void add_model(const spx_trace_plan *p, const spx_trace_bundle *b,
 {
     size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
     for (int y = 0; y < p->ny; y++, pixel += b->wnx)
-        for (size_t x = 0; x < p->nxp; x += SPX_VL)
+        for (size_t x = 0; x < (size_t)p->nx; x += SPX_VL)
             store(model + pixel + x, load(model + pixel + x) + every(flux) * load(spot + (size_t)y * p->nxp + x));
 }
 
@@ -53,7 +53,7 @@ ALWAYS_INLINE double gather_chi2(const spx_trace_plan *p, const spx_trace_bundle
     vec sum = every(0.0);
     size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
     for (int y = 0; y < p->ny; y++, pixel += b->wnx)
-        for (size_t x = 0; x < p->nxp; x += SPX_VL)
+        for (size_t x = 0; x < (size_t)p->nx; x += SPX_VL)
             sum += load(spot + (size_t)y * p->nxp + x) * load(chi2 + pixel + x);
     return sum_lanes(sum);
 }

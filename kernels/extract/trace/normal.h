@@ -54,8 +54,9 @@ ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle
 {
     vec sum_value = every(0.0), sum_weight = every(0.0), sum_seen = every(0.0);
     size_t pixel = (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
-    for (int y = 0; y < p->ny; y++, pixel += b->wnx)
-        for (size_t x = 0; x < p->nxp; x += SPX_VL) {
+    const size_t columns = (size_t)spot_vectors(p) * SPX_VL;
+    for (int y = 0; y < p->ny; y++, pixel += b->wnx) {
+        for (size_t x = 0; x < columns; x += SPX_VL) {
             vec s = load(spot + (size_t)y * p->nxp + x), ivar = load_float(b->weight + pixel + x);
             vec ws = s * ivar;
             store(weighted + (size_t)y * p->nxp + x, ws);
@@ -63,6 +64,9 @@ ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle
             sum_value += ws * load_float(b->data + pixel + x);
             sum_seen += (vec)((ivec)s & (ivar > every(0.0)));
         }
+        for (size_t x = columns; x < p->nxp; x += SPX_VL)
+            store(weighted + (size_t)y * p->nxp + x, every(0.0));
+    }
     *value = sum_lanes(sum_value);
     *weight = sum_lanes(sum_weight);
     *seen = sum_lanes(sum_seen);

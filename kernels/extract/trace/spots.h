@@ -28,9 +28,11 @@ typedef struct {
 
 /* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
  * to rounding; its derivatives into *motion_of unless that is NULL. Returns 0, and a spot of zeros, where the PSF has
- * none. work: p->spot_work doubles, and p->motion_work more where those are wanted. */
+ * none. nxv vectors hold the columns of a row, which is p->nxp = `row` long. work: p->spot_work doubles, and
+ * p->motion_work more where those are wanted. */
 ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
-                               double *work, double *spot, const spot_motion *motion_of, int nxv, int degx, int degy)
+                               double *work, double *spot, const spot_motion *motion_of, int nxv, size_t row, int degx,
+                               int degy)
 {
     const size_t ndeg = p->job->psf->ndeg, ne = edge_row(p), nxp = (size_t)nxv * SPX_VL, nyp = p->nyp;
     const int nx = p->nx, ny = p->ny, deg = (degx > degy ? degx : degy) + (motion_of ? 1 : 0);
@@ -112,7 +114,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             raw += s;
             s = positive_or_0(s);
             sum += s;
-            store(spot + (size_t)y * nxp + (size_t)v * SPX_VL, s);
+            store(spot + (size_t)y * row + (size_t)v * SPX_VL, s);
         }
     const double total = sum_lanes(sum), check = sum_lanes(raw);
     const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
@@ -121,7 +123,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     vec moved = every(0.0), wider = every(0.0);
     for (int y = 0; motion_of && y < ny; y++)
         for (int v = 0; v < nxv; v++) {
-            const size_t to = (size_t)y * nxp + (size_t)v * SPX_VL;
+            const size_t to = (size_t)y * row + (size_t)v * SPX_VL;
             vec m = every(0.0), w = every(0.0);
             for (int i = 0; i <= degx; i++) {
                 const vec a = every(across[(size_t)i * nyp + (size_t)y]);
@@ -138,12 +140,22 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
         }
     const double more = motion_of ? sum_lanes(moved) * scale : 0.0,
                  more_wide = motion_of ? sum_lanes(wider) * scale : 0.0;
-    for (size_t i = 0; i < (size_t)ny * nxp; i += SPX_VL) {
-        const vec s = load(spot + i) * every(scale);
-        store(spot + i, s);
-        if (motion_of) { /* of the spot over its sum */
-            store(motion_of->dx + i, load(motion_of->dx + i) * every(scale) - s * every(more));
-            store(motion_of->dwidth + i, load(motion_of->dwidth + i) * every(scale) - s * every(more_wide));
+    for (int y = 0; y < ny; y++) {
+        size_t i = (size_t)y * row;
+        for (const size_t end = i + nxp; i < end; i += SPX_VL) {
+            const vec s = load(spot + i) * every(scale);
+            store(spot + i, s);
+            if (motion_of) { /* of the spot over its sum */
+                store(motion_of->dx + i, load(motion_of->dx + i) * every(scale) - s * every(more));
+                store(motion_of->dwidth + i, load(motion_of->dwidth + i) * every(scale) - s * every(more_wide));
+            }
+        }
+        for (const size_t end = (size_t)(y + 1) * row; i < end; i += SPX_VL) {
+            store(spot + i, every(0.0));
+            if (motion_of) {
+                store(motion_of->dx + i, every(0.0));
+                store(motion_of->dwidth + i, every(0.0));
+            }
         }
     }
     return 1;
@@ -202,17 +214,28 @@ static int make_dense_moving_spot(const spx_trace_plan *p, size_t fibre, size_t 
     return 1;
 }
 
+/* Vectors that hold the columns of a spot: those behind are zeros. */
+ALWAYS_INLINE int spot_vectors(const spx_trace_plan *p)
+{
+    return (p->nx + SPX_VL - 1) / SPX_VL;
+}
+
+/* DESI's spots have loops of constant length. */
+ALWAYS_INLINE int is_usual(const spx_trace_plan *p)
+{
+    return p->nxp == 24 && spot_vectors(p) == 16 / SPX_VL && p->degx == 6 && p->degy == 6;
+}
+
 static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
                      double *spot)
 {
-    const int nxv = (int)(p->nxp / SPX_VL);
     int ok;
     if (p->dense)
         ok = make_dense_spot(p, fibre, k, at, work, spot);
-    else if (p->nxp == 24 && p->degx == 6 && p->degy == 6) /* DESI's: loops of constant length */
-        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, 24 / SPX_VL, 6, 6);
+    else if (is_usual(p))
+        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, 16 / SPX_VL, 24, 6, 6);
     else
-        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, nxv, p->degx, p->degy);
+        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, spot_vectors(p), p->nxp, p->degx, p->degy);
     if (!ok)
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
     return ok;
@@ -222,9 +245,13 @@ static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_
 static int make_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
                             double *spot, const spot_motion *d)
 {
-    const int nxv = (int)(p->nxp / SPX_VL);
-    const int ok = p->dense ? make_dense_moving_spot(p, fibre, k, work, spot, d)
-                            : make_spot_of(p, fibre, k, at, work, spot, d, nxv, p->degx, p->degy);
+    int ok;
+    if (p->dense)
+        ok = make_dense_moving_spot(p, fibre, k, work, spot, d);
+    else if (is_usual(p))
+        ok = make_spot_of(p, fibre, k, at, work, spot, d, 16 / SPX_VL, 24, 6, 6);
+    else
+        ok = make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), p->nxp, p->degx, p->degy);
     if (!ok) {
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
         memset(d->dx, 0, (size_t)p->ny * p->nxp * sizeof *spot);
