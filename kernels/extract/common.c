@@ -147,7 +147,7 @@ spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *c
         int masked = (im->mask && im->mask[k] != 0) || !(im->ivar[k] > 0.0f);
         npix_bad += (size_t)bad;
         npix_masked += (size_t)(masked && !bad);
-        job->weight[k] = bad || masked ? 0.0f : im->ivar[k];
+        job->weight[k] = spx_extract_pixel_weight(im, k);
     }
     counts->npix = npix;
     counts->npix_bad = npix_bad;

@@ -2,6 +2,8 @@
 #ifndef SPX_EXTRACT_COMMON_H
 #define SPX_EXTRACT_COMMON_H
 
+#include <math.h>
+
 #include "extract/extract.h"
 
 /* Inputs after their check. */
@@ -11,7 +13,7 @@ typedef struct {
     const spx_extract_options *o;
     size_t nwave;
     double psf_error;
-    float *weight; /* [ny][nx] ivar, 0 where a pixel must not be used: never NaN, infinite or negative; owned */
+    float *weight; /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: not made yet; owned */
     float *far;    /* [ny][nx] light of tails, which the model has, too; NULL: none; owned */
 } spx_extract_job;
 
@@ -27,6 +29,13 @@ static inline double spx_extract_step(const spx_extract_options *o)
 static inline double spx_extract_lambda(const spx_extract_options *o, long k)
 {
     return o->wmin + (double)k * spx_extract_step(o);
+}
+
+/* ivar of a pixel that may be used; 0: it may not. Never NaN, infinite or negative. */
+static inline float spx_extract_pixel_weight(const spx_image *im, size_t k)
+{
+    const int good = isfinite(im->data[k]) && isfinite(im->ivar[k]) && im->ivar[k] > 0.0f;
+    return good && (im->mask == NULL || im->mask[k] == 0) ? im->ivar[k] : 0.0f;
 }
 
 /* Whether bundles are looked through before they are extracted. */

@@ -52,10 +52,12 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
     return end - first;
 }
 
-/* Pixels that the spots of a bundle may touch. */
+/* Pixels that the spots of a bundle may touch, with weights of their own where those of the whole image are not made.
+ */
 static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
+    const float *all = p->job->weight;
     double *memory =
         spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny, b->wnx, e); /* a double is as large as two floats */
     if (!memory)
@@ -67,8 +69,9 @@ static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
     for (long y = b->y0; y < b->y1; y++)
         for (long x = x0; x < x1; x++) {
             size_t from = (size_t)y * im->nx + (size_t)x, to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
-            b->weight[to] = p->job->weight[from];
-            b->data[to] = p->job->weight[from] > 0.0f ? im->data[from] : 0.0f;
+            const float weight = all != NULL ? all[from] : spx_extract_pixel_weight(im, from);
+            b->weight[to] = weight;
+            b->data[to] = weight > 0.0f ? im->data[from] : 0.0f;
         }
     return SPX_OK;
 }

@@ -149,24 +149,16 @@ static void window_free(spx_motion_window *w, size_t nbundle)
 }
 
 /* Bundles of windows on the CPU: all, or those of chosen[nwindow][nbundle]. */
-static spx_status measure_on_cpu(const spx_image *image, size_t nwindow, spx_motion_window *w, size_t nbundle,
-                                 int nthreads, const unsigned char *chosen, spx_motion_row *row, spx_motion_fit *fit,
-                                 spx_err *e)
+static spx_status measure_on_cpu(size_t nwindow, const spx_motion_window *w, size_t nbundle, int nthreads,
+                                 const unsigned char *chosen, spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
     const size_t njob = nwindow * nbundle;
-    spx_extract_counts counts = {0};
-    spx_extract_options some = {.nthreads = nthreads};
-    spx_extract_job pixels = {.image = image, .o = &some};
     spx_status st = spx_blas_open(e);
-    if (st == SPX_OK)
-        st = spx_extract_pixel_weights(&pixels, &counts, e);
     spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
     spx_err *errors = spx_alloc(njob, sizeof *errors, e);
     if (!workspaces || !errors)
         st = SPX_EIO;
     if (st == SPX_OK) {
-        for (size_t i = 0; i < nwindow; i++)
-            w[i].job.weight = pixels.weight;
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads)
         for (size_t job = 0; job < njob; job++)
             if (chosen == NULL || chosen[job]) {
@@ -182,7 +174,6 @@ static spx_status measure_on_cpu(const spx_image *image, size_t nwindow, spx_mot
         spx_trace_workspace_free(&workspaces[t]);
     spx_free(workspaces);
     spx_free(errors);
-    spx_extract_job_free(&pixels);
     return st;
 }
 
@@ -222,8 +213,8 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
     if (left->on_cpu > 0 && left->reason == NULL)
         left->reason = "those whose equations a device cannot solve as they are";
     if (st == SPX_OK && (g == NULL || left->on_cpu > 0))
-        st = measure_on_cpu(image, o->nwindow, w, nbundle, o->nthreads > 0 ? o->nthreads : omp_get_max_threads(),
-                            chosen, row, fit, e);
+        st = measure_on_cpu(o->nwindow, w, nbundle, o->nthreads > 0 ? o->nthreads : omp_get_max_threads(), chosen, row,
+                            fit, e);
     for (size_t job = 0; job < o->nwindow * nbundle && st == SPX_OK; job++) {
         const spx_trace_bundle *b = &w[job / nbundle].list[job % nbundle];
         clean(psf, &w[job / nbundle].o, b->fibre0, b->nf, row + job / nbundle * ns + b->fibre0);
