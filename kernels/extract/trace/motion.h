@@ -9,8 +9,8 @@
 
 #include "extract/motion_math.h"
 #include "extract/trace/band.h"
-#include "extract/trace/cg.h"
 #include "extract/trace/chi2.h"
+#include "extract/trace/motion_columns.h"
 #include "extract/trace/spots.h"
 
 /* Images J_q of one fibre, q = dx, e: [2][height][stride] over the rows that are used; W J alike. */
@@ -29,39 +29,76 @@ ALWAYS_INLINE void add_to_strip(const spx_trace_plan *p, const spx_bin_geometry 
         if (row < y0 || row >= y1)
             continue;
         double *line = to + (size_t)(row - y0) * s->stride + (size_t)(at->xc - s->x0);
-        for (size_t x = 0; x < p->nxp; x += SPX_VL)
+        for (size_t x = 0; x < (size_t)p->nx; x += SPX_VL)
             store(line + x, load(line + x) + every(scale) * load(spot + (size_t)y * p->nxp + x));
     }
 }
 
-/* Sum over pixels of a spot times a strip. */
-ALWAYS_INLINE double spot_times_strip(const spx_trace_plan *p, const spx_bin_geometry *at, const double *spot,
-                                      const strip *s, long y0, long y1, const double *image)
+/* Sums over pixels of a spot times two strips that lie like s. */
+ALWAYS_INLINE void spot_times_strips(const spx_trace_plan *p, const spx_bin_geometry *at, const double *spot,
+                                     const strip *s, long y0, long y1, const double *const image[2], double out[2])
 {
     const long off = at->xc - s->x0, columns = off < 0 ? p->nx + off : p->nx;
+    out[0] = out[1] = 0;
     if (columns <= 0 || off >= (long)s->nx)
-        return 0;
+        return;
     const long first = at->yc < y0 ? y0 : at->yc, last = at->yc + p->ny < y1 ? at->yc + p->ny : y1;
-    const double *a = spot + (off < 0 ? -off : 0), *i = image + (off > 0 ? off : 0);
-    vec sum = every(0.0);
-    for (long y = first; y < last; y++)
-        for (long x = 0; x < columns; x += SPX_VL)
-            sum += load(a + (size_t)(y - at->yc) * p->nxp + x) * load(i + (size_t)(y - y0) * s->stride + x);
-    return sum_lanes(sum);
+    const double *a = spot + (off < 0 ? -off : 0);
+    const size_t right = off > 0 ? (size_t)off : 0;
+    vec sum[2] = {every(0.0), every(0.0)};
+    for (long y = first; y < last; y++) {
+        const double *line = a + (size_t)(y - at->yc) * p->nxp;
+        const size_t i = (size_t)(y - y0) * s->stride + right;
+        for (long x = 0; x < columns; x += SPX_VL) {
+            const vec pixels = load(line + x);
+            sum[0] += pixels * load(image[0] + i + x);
+            sum[1] += pixels * load(image[1] + i + x);
+        }
+    }
+    out[0] = sum_lanes(sum[0]);
+    out[1] = sum_lanes(sum[1]);
 }
 
-/* Sum of a product of two strips where they meet. */
+/* Sum of a product of two strips where they meet: beyond, one of them is 0. */
 static double strip_times_strip(size_t height, const strip *s, const double *a, const strip *t, const double *c)
 {
     const long from = s->x0 > t->x0 ? s->x0 : t->x0;
     const long end_s = s->x0 + (long)s->nx, end_t = t->x0 + (long)t->nx, to = end_s < end_t ? end_s : end_t;
-    double sum = 0;
+    vec even = every(0.0), odd = every(0.0);
     for (size_t y = 0; y < height && to > from; y++) {
         const double *ay = a + y * s->stride + (from - s->x0), *cy = c + y * t->stride + (from - t->x0);
-        for (long x = 0; x < to - from; x++)
-            sum += ay[x] * cy[x];
+        for (long x = 0; x < to - from; x += 2 * SPX_VL) {
+            even += load(ay + x) * load(cy + x);
+            odd += load(ay + x + SPX_VL) * load(cy + x + SPX_VL);
+        }
     }
-    return sum;
+    return sum_lanes(even + odd);
+}
+
+/* Largest squares of elements of M between fibres df apart, relative to their diagonals. */
+static double largest_coupling(const spx_trace_plan *p, const spx_trace_bundle *b, int df, double strongest)
+{
+    const size_t nl = b->nl;
+    const vec weak = every(SPX_MOTION_WEAK * strongest);
+    vec largest = every(0.0);
+    for (size_t k = 0; k < p->nbin; k++)
+        for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
+            const long other = (long)k + dk;
+            if (other < 0 || other >= (long)p->nbin)
+                continue;
+            const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
+            const double *own = b->m + k * b->nelem * nl, *its = b->m + (size_t)other * b->nelem * nl + df;
+            for (size_t f = 0; f + (size_t)df < b->nf; f += SPX_VL) { /* lanes beyond hold 0 */
+                const vec e = load(m + f), mine = load(own + f), of_other = load(its + f);
+                const ivec strong = (mine > weak) & (of_other > weak);
+                largest =
+                    vmax(largest, choose(strong, e * e / choose(strong, mine * of_other, every(1.0)), every(0.0)));
+            }
+        }
+    double most = 0;
+    for (size_t i = 0; i < SPX_VL; i++)
+        most = fmax(most, largest[i]);
+    return most;
 }
 
 static spx_motion_range find_coupling(const spx_trace_plan *p, const spx_trace_bundle *b)
@@ -72,57 +109,56 @@ static spx_motion_range find_coupling(const spx_trace_plan *p, const spx_trace_b
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < nf; f++)
             strongest = fmax(strongest, b->singular[f] ? 0 : b->m[k * b->nelem * nl + f]);
-    for (int df = 1; df <= b->reach; df++) {
-        double largest = 0;
-        for (size_t k = 0; k < p->nbin; k++)
-            for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
-                const long other = (long)k + dk;
-                if (other < 0 || other >= (long)p->nbin)
-                    continue;
-                const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
-                const double *own = b->m + k * b->nelem * nl, *its = b->m + (size_t)other * b->nelem * nl + df;
-                for (size_t f = 0; f + (size_t)df < nf; f++)
-                    largest = spx_motion_coupling(m[f], own[f], its[f], strongest, largest);
-            }
-        spx_motion_range_add(&range, df, sqrt(largest), b->hi[df] - b->lo[df] + 1, &sum);
-    }
+    for (int df = 1; df <= b->reach; df++)
+        spx_motion_range_add(&range, df, sqrt(largest_coupling(p, b, df, strongest)), b->hi[df] - b->lo[df] + 1, &sum);
     spx_motion_range_end(&range, (int)nf, sum);
     return range;
 }
 
 /* Memory of a call. */
 typedef struct {
-    double *spots, *spot_work, *model, *variance, *light, *work, *dx, *dwidth, *strips, *v, *z;
+    double *spots, *spot_work, *model, *variance, *light, *work, *dx, *dwidth, *strips, *v, *z, *sums;
     unsigned char *touched;
 } motion_memory;
 
 static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
-                               const spx_motion_range *c, size_t widest, size_t height, motion_memory *m, spx_err *e)
+                               const spx_motion_range *c, size_t stride, size_t height, motion_memory *m, spx_err *e)
 {
     const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1;
-    const size_t vectors = 2 * b->nf * around * p->nbin;
+    const size_t vectors = 2 * around * p->nbin * b->nl + SPX_TRACE_LANES; /* a vector may reach beyond */
     const size_t ring = (size_t)(b->hi[0] + 1) * (size_t)(b->hi[0] + 1) * SPX_TRACE_LANES;
     m->spots = spx_trace_workspace_get(r, SPX_BUFFER_RING, p->nbin * b->nf, npix, e);
     m->spot_work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work + p->motion_work + 2 * npix, 1, e);
     /* the model, and a byte a pixel */
     m->model = spx_trace_workspace_get(r, SPX_BUFFER_MODEL, 2 * b->wny, b->wnx, e);
-    const size_t size = p->nbin * (3 * b->nl + 1) + 4 * (p->nbin + 1) + ring + 2 * vectors;
-    m->variance =
-        spx_trace_workspace_get(r, SPX_BUFFER_MOTION, size + 4 * b->nf * height * (widest + 2 * p->nxp), 1, e);
+    const size_t size = p->nbin * (b->nl + 1) + 4 * (p->nbin + 1) + ring + 2 * vectors + b->nl;
+    m->variance = spx_trace_workspace_get(r, SPX_BUFFER_MOTION, size + 4 * b->nf * height * stride, 1, e);
     if (!m->spots || !m->spot_work || !m->model || !m->variance)
         return SPX_EIO;
     m->dx = m->spot_work + p->spot_work + p->motion_work;
     m->dwidth = m->dx + npix;
     m->touched = (unsigned char *)(m->model + b->wny * b->wnx);
-    m->light = m->variance + 3 * p->nbin * b->nl; /* behind the variance: a right-hand side and its solution */
+    m->light = m->variance + p->nbin * b->nl;
     m->work = m->light + p->nbin;
     m->v = m->work + 4 * (p->nbin + 1) + ring;
     m->z = m->v + vectors;
-    m->strips = m->z + vectors;
+    m->sums = m->z + vectors;
+    m->strips = m->sums + b->nl;
     memset(m->model, 0, 2 * b->wny * b->wnx * sizeof *m->model);
     memset(m->v, 0, 2 * vectors * sizeof *m->v);
-    memset(m->strips, 0, 4 * b->nf * height * (widest + 2 * p->nxp) * sizeof *m->strips);
+    memset(m->strips, 0, 4 * b->nf * height * stride * sizeof *m->strips);
     return SPX_OK;
+}
+
+/* Marks the pixels of a spot, but for rows that the bin before it, where there is one, has marked. */
+static void mark_spot(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at,
+                      const spx_bin_geometry *before, unsigned char *touched)
+{
+    unsigned char *mark = touched + (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
+    const long moved = before != NULL && before->xc == at->xc ? at->yc - before->yc : p->ny;
+    for (long y = 0; y < p->ny; y++)
+        if (y < -moved || y >= p->ny - moved)
+            memset(mark + (size_t)y * b->wnx, 1, (size_t)p->nx);
 }
 
 /* Spots of all bins, the model, and J of all fibres. */
@@ -143,9 +179,7 @@ static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, stri
             double *spot = m->spots + (k * nf + f) * npix;
             make_moving_spot(p, b->fibre0 + f, k, at, m->spot_work, spot, &d);
             add_model(p, b, at, spot, b->x[k * b->nl + f], m->model);
-            unsigned char *mark = m->touched + (size_t)(at->yc - b->wy0) * b->wnx + (size_t)(at->xc - b->wx0);
-            for (int y = 0; y < p->ny; y++)
-                memset(mark + (size_t)y * b->wnx, 1, (size_t)p->nx);
+            mark_spot(p, b, at, k > 0 && b->state[(k - 1) * nf + f] == SPX_TRACE_SPOT ? at - nf : NULL, m->touched);
             const double here = m->light[k] * m->light[k] * b->m[k * b->nelem * b->nl + f];
             if (!(here > 0))
                 continue;
@@ -173,16 +207,19 @@ static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_mot
             }
         }
     for (size_t f = 0; f < b->nf; f++)
-        for (size_t q = 0; q < 2; q++)
+        for (size_t q = 0; q < 2; q++) {
+            vec gradient = every(0.0);
             for (size_t y = 0; y < height; y++) {
                 const size_t tile = (y + (size_t)(b->y0 - b->wy0)) * b->wnx + (size_t)(s[f].x0 - b->wx0);
                 const double *j = s[f].j + (q * height + y) * s[f].stride;
                 double *wj = s[f].wj + (q * height + y) * s[f].stride;
                 for (size_t x = 0; x < s[f].nx; x++)
                     wj[x] = (double)b->weight[tile + x] * j[x];
-                for (size_t x = 0; x < s[f].nx; x++)
-                    out[f].gradient[q] += wj[x] * m->model[tile + x];
+                for (size_t x = 0; x < s[f].nx; x += SPX_VL)
+                    gradient += load(wj + x) * load(m->model + tile + x);
             }
+            out[f].gradient[q] = sum_lanes(gradient);
+        }
     for (size_t f = 0; f < b->nf; f++) {
         const size_t part = height * s[f].stride;
         out[f].fisher[0] = strip_times_strip(height, &s[f], s[f].wj, &s[f], s[f].j);
@@ -194,7 +231,7 @@ static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_mot
     }
 }
 
-/* v = A^T W J_q of fibre f on the fibres around it, [2][nf][2 range.z + 1][nbin]. */
+/* v = A^T W J_q of fibre f on the fibres around it, as solve_columns() takes it. */
 static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const strip *s, const spx_motion_range *c,
                    motion_memory *m)
 {
@@ -206,51 +243,27 @@ static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const str
                 const spx_bin_geometry *at = &b->at[k * nf + g];
                 if (b->state[k * nf + g] != SPX_TRACE_SPOT || b->singular[g] || !(b->w[k * b->nl + g] > 0))
                     continue;
+                double sum[2];
+                spot_times_strips(p, at, m->spots + (k * nf + g) * npix, &s[f], b->y0, b->y1,
+                                  (const double *[2]){s[f].wj, s[f].wj + height * s[f].stride}, sum);
                 for (size_t q = 0; q < 2; q++)
-                    m->v[((q * nf + f) * around + g + (size_t)c->z - f) * p->nbin + k] = spot_times_strip(
-                        p, at, m->spots + (k * nf + g) * npix, &s[f], b->y0, b->y1, s[f].wj + q * height * s[f].stride);
+                    m->v[((q * around + g + (size_t)c->z - f) * p->nbin + k) * b->nl + f] = sum[q];
             }
 }
 
-/* z = M^-1 v. Fibres whose solutions do not reach each other are solved for at once. */
-static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_motion_range *c,
-                                spx_trace_workspace *r, motion_memory *m, spx_err *e)
+/* v of q times z of s, sums over the fibres that both have; of each fibre f with fibre f + next: sum[nl]. */
+static void project(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_motion_range *c,
+                    const motion_memory *m, size_t q, size_t s, size_t next, double *sum)
 {
-    const size_t nf = b->nf, nl = b->nl, reach = (size_t)c->z, around = 2 * reach + 1, apart = (size_t)c->apart;
-    double *side = m->variance + p->nbin * nl, *solution = side + p->nbin * nl;
-    spx_status st = SPX_OK;
-    for (size_t q = 0; q < 2; q++)
-        for (size_t group = 0; group < apart && group < nf && st == SPX_OK; group++) {
-            memset(side, 0, p->nbin * nl * sizeof *side);
-            for (size_t f = group; f < nf; f += apart)
-                for (size_t i = 0; i < around; i++)
-                    for (size_t k = 0; k < p->nbin && f + i >= reach && f + i - reach < nf; k++)
-                        side[k * nl + f + i - reach] = m->v[((q * nf + f) * around + i) * p->nbin + k];
-            int solved;
-            st = solve_to(p, b, side, 0, SPX_MOTION_RELATIVE, r, solution, &solved, e);
-            for (size_t f = group; f < nf && st == SPX_OK; f += apart)
-                for (size_t i = 0; i < around; i++)
-                    for (size_t k = 0; k < p->nbin && f + i >= reach && f + i - reach < nf; k++)
-                        m->z[((q * nf + f) * around + i) * p->nbin + k] = solution[k * nl + f + i - reach];
+    const size_t nl = b->nl, reach = (size_t)c->z, around = 2 * reach + 1;
+    memset(sum, 0, nl * sizeof *sum);
+    for (size_t d = next; d < around; d++)
+        for (size_t k = 0; k < p->nbin; k++) {
+            const double *v = m->v + ((q * around + d) * p->nbin + k) * nl;
+            const double *z = m->z + ((s * around + d - next) * p->nbin + k) * nl + next;
+            for (size_t f = 0; f < nl; f += SPX_VL)
+                store(sum + f, load(sum + f) + load(v + f) * load(z + f));
         }
-    return st;
-}
-
-/* v of (q, f) times z of (s, g): sum over the fibres that both have. */
-static double project(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_motion_range *c,
-                      const motion_memory *m, size_t q, size_t f, size_t s, size_t g)
-{
-    const size_t nf = b->nf, reach = (size_t)c->z, around = 2 * reach + 1;
-    double sum = 0;
-    for (size_t h = 0; h < nf; h++) {
-        if (h + reach < f || h > f + reach || h + reach < g || h > g + reach)
-            continue;
-        const double *v = m->v + ((q * nf + f) * around + h + reach - f) * p->nbin;
-        const double *z = m->z + ((s * nf + g) * around + h + reach - g) * p->nbin;
-        for (size_t k = 0; k < p->nbin; k++)
-            sum += v[k] * z[k];
-    }
-    return sum;
 }
 
 static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
@@ -271,30 +284,32 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
                 right = b->at[k * nf + f].xc > right ? b->at[k * nf + f].xc : right;
             }
         s[f].x0 = left <= right ? left : b->wx0;
-        s[f].nx = left <= right ? (size_t)(right - left) + p->nxp : p->nxp;
+        s[f].nx = (left <= right ? (size_t)(right - left) : 0) + (size_t)spot_vectors(p) * SPX_VL;
         widest = s[f].nx > widest ? s[f].nx : widest;
     }
+    /* two vectors of zeros behind; rows are not apart by a power of two, in which few lines of the cache are theirs */
+    const size_t stride = (((widest + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES + 2) | 1) * SPX_TRACE_LANES;
     const spx_motion_range range = find_coupling(p, b);
-    if (motion_alloc(p, b, r, &range, widest, height, &m, e) != SPX_OK)
+    if (motion_alloc(p, b, r, &range, stride, height, &m, e) != SPX_OK)
         return SPX_EIO;
     for (size_t f = 0; f < nf; f++) {
-        s[f].stride = widest + 2 * p->nxp;
+        s[f].stride = stride;
         s[f].j = m.strips + 4 * f * height * s[f].stride;
         s[f].wj = s[f].j + 2 * height * s[f].stride;
     }
     make_images(p, b, s, &m, out);
     weigh(b, s, &m, out, fit);
     couple(p, b, s, &range, &m);
-    spx_status st = solve_columns(p, b, &range, r, &m, e);
-    for (size_t f = 0; f < nf && st == SPX_OK; f++) {
-        out[f].fisher[0] -= project(p, b, &range, &m, 0, f, 0, f);
-        out[f].fisher[1] -= project(p, b, &range, &m, 0, f, 1, f);
-        out[f].fisher[2] -= project(p, b, &range, &m, 1, f, 1, f);
-        for (size_t q = 0; f + 1 < nf && q < 4; q++)
-            out[f].next[q] -= project(p, b, &range, &m, q / 2, f, q % 2, f + 1);
+    const spx_status st = solve_columns(p, b, range.v, range.z, m.v, r, m.z, e);
+    for (size_t i = 0; i < 7 && st == SPX_OK; i++) { /* F: 00, 01, 11; with the next fibre: 00, 01, 10, 11 */
+        const size_t q = i < 3 ? i / 2 : (i - 3) / 2, with = i < 3 ? (i + 1) / 2 : (i - 3) % 2, next = i >= 3;
+        project(p, b, &range, &m, q, with, next, m.sums);
+        for (size_t f = 0; f + next < nf; f++)
+            *(next ? &out[f].next[i - 3] : &out[f].fisher[i]) -= m.sums[f];
+    }
+    for (size_t f = 0; f < nf; f++)
         for (size_t k = 0; k < p->nbin; k++)
             fit->nflux += b->w[k * b->nl + f] > 0;
-    }
     return st;
 }
 
