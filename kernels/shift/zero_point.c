@@ -85,6 +85,18 @@ typedef struct {
 } strip;
 
 typedef struct {
+    double *at;
+    size_t n;
+} array;
+
+/* Columns of a strip, and memory that stays from strip to strip. */
+typedef struct {
+    column *c; /* [nc] strengths of lines, splines, places of groups, kappa */
+    size_t n;  /* that there is memory for */
+    array work, rest, weighted;
+} columns;
+
+typedef struct {
     const spx_image *image;
     const spx_psf *psf;
     const spx_shift_common *in;
@@ -106,6 +118,7 @@ typedef struct {
     size_t size;
     double *found; /* [nc] solution */
     double chi2[PARTS], npix[PARTS];
+    columns memory[PARTS];
 } work;
 
 /* ---- spots ---- */
@@ -519,11 +532,28 @@ static void add_column(const strip *s, const column *x, double c, double *to)
         to[x->first * s->ncol + k] += c * x->value[k];
 }
 
-/* Columns of a strip, and their memory. */
-typedef struct {
-    column *c; /* [nc] strengths of lines, splines, places of groups, kappa */
-    double *work, *rest;
-} columns;
+/* Doubles: n of them, with anything in them. */
+static spx_status need(array *a, size_t n, spx_err *e)
+{
+    if (n <= a->n && a->at != NULL)
+        return SPX_OK;
+    spx_free(a->at);
+    a->n = 0;
+    a->at = spx_alloc_unset(n + 1, 1, sizeof *a->at, e);
+    a->n = a->at != NULL ? n : 0;
+    return a->at != NULL ? SPX_OK : SPX_EIO;
+}
+
+static spx_status need_columns(columns *k, size_t n, spx_err *e)
+{
+    if (n <= k->n)
+        return SPX_OK;
+    spx_free(k->c);
+    k->n = 0;
+    k->c = spx_alloc(n, sizeof *k->c, e);
+    k->n = k->c != NULL ? n : 0;
+    return k->c != NULL ? SPX_OK : SPX_EIO;
+}
 
 /* Images of the lines in a strip, unless they are still those of this zero point. */
 static spx_status make_lines(const work *w, strip *s, double *memory, spx_err *e)
@@ -598,9 +628,10 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
             break;
         for (size_t i = w->nl; i < w->nl + w->nb + w->ng; i++)
             size += k->c[i].n;
-        double *at = k->rest = spx_alloc2(size + 1, s->ncol, sizeof *k->rest, e);
-        if (at == NULL)
+        if (need(&k->rest, size * s->ncol, e) != SPX_OK)
             return SPX_EIO;
+        double *at = k->rest.at;
+        memset(at, 0, size * s->ncol * sizeof *at);
         for (size_t i = w->nl; i < w->nl + w->nb + w->ng; i++) {
             k->c[i].value = at;
             at += k->c[i].n * s->ncol;
@@ -619,23 +650,24 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
 static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err *e)
 {
     const size_t npix = s->nrow * s->ncol, nc = w->nc;
-    columns k = {.c = spx_alloc(nc, sizeof *k.c, e), .work = spx_alloc(spot_work(w->psf), sizeof *k.work, e)};
-    spx_status st = k.c && k.work ? SPX_OK : SPX_EIO;
-    double *wx = spx_alloc(npix + 1, sizeof *wx, e);
-    if (wx == NULL)
-        st = SPX_EIO;
+    columns *k = &w->memory[part];
+    spx_status st = need_columns(k, nc, e);
     if (st == SPX_OK)
-        st = make_lines(w, s, k.work, e);
+        st = need(&k->work, spot_work(w->psf), e);
+    if (st == SPX_OK)
+        st = need(&k->weighted, npix, e);
+    if (st == SPX_OK)
+        st = make_lines(w, s, k->work.at, e);
     if (st == SPX_OK && w->nl > 0)
-        memcpy(k.c, s->line, w->nl * sizeof *k.c);
+        memcpy(k->c, s->line, w->nl * sizeof *k->c);
     if (st == SPX_OK)
-        st = make_rest(w, s, &k, e);
+        st = make_rest(w, s, k, e);
     if (st == SPX_OK) {
-        double *g = w->g + part * w->size, *right = w->right + part * nc;
+        double *g = w->g + part * w->size, *wx = k->weighted.at, *right = w->right + part * nc;
         const column all = {0, s->nrow, s->rest};
         memcpy(s->rest, s->data, npix * sizeof *s->rest);
         for (size_t i = 0; i < w->nl + w->nb; i++)
-            add_column(s, &k.c[i], -w->strength[i], s->rest);
+            add_column(s, &k->c[i], -w->strength[i], s->rest);
         for (size_t i = 0; i < npix; i++) {
             const double model = s->data[i] - s->rest[i], r2 = s->rest[i] * s->rest[i] * s->w[i];
             if (reject && r2 > REJECT * REJECT * (1 + WRONG * WRONG * model * model * s->w[i]))
@@ -644,18 +676,14 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
             w->npix[part] += s->w[i] > 0;
         }
         for (size_t i = 0; i < nc; i++) {
-            const column *x = &k.c[w->column[i]];
+            const column *x = &k->c[w->column[i]];
             for (size_t p = 0; p < x->n * s->ncol; p++)
                 wx[p] = s->w[x->first * s->ncol + p] * x->value[p];
             right[i] += product(s, x, wx, &all);
             for (size_t j = w->shape.first[i]; j <= i; j++)
-                g[w->shape.row[i] + j] += product(s, x, wx, &k.c[w->column[j]]);
+                g[w->shape.row[i] + j] += product(s, x, wx, &k->c[w->column[j]]);
         }
     }
-    spx_free(k.c);
-    spx_free(k.work);
-    spx_free(k.rest);
-    spx_free(wx);
     return st;
 }
 
@@ -980,6 +1008,12 @@ spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, cons
     }
     for (size_t i = 0; w.strips != NULL && i < in->nfibre; i++)
         free_strip(&w.strips[i]);
+    for (size_t part = 0; part < PARTS; part++) {
+        spx_free(w.memory[part].c);
+        spx_free(w.memory[part].work.at);
+        spx_free(w.memory[part].rest.at);
+        spx_free(w.memory[part].weighted.at);
+    }
     spx_free(w.strips);
     spx_free(w.strength);
     spx_free(w.line);
