@@ -155,7 +155,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .wave_step = 50,
                                    .wave_pad = 40,
                                    .pix_pad_frac = 0.9,
-                                   .tolerance = 1e-5}; /* moves no shift by more than 1e-5 of its error */
+                                   .tolerance = 1e-3}; /* moves no shift by more than 1e-3 of its error */
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);
