@@ -687,10 +687,11 @@ Angstrom: its series are extrapolated there"* ]]
     [[ $(h5table --provenance frame.h5) == *'tolerance_used=0.0001'* ]]
     # 1155 clean bins: 5 errors of mean and scatter
     frame_truth --mean 0.15 --sd 0.1 --corr 0.15 frame.h5 truth.h5
-    # a single patch
-    specx-extract -q --method patch --wave-step 141 --wave-pad 30 --sub-bundles 1 --wavelength 6510,6790,2 \
+    # a single patch, which takes no tails off the image
+    specx-extract -q --tail near --wavelength 6510,6790,2 --spectra 0:11 -o near.h5 image.h5
+    specx-extract -q --tail near --method patch --wave-step 141 --wave-pad 30 --sub-bundles 1 --wavelength 6510,6790,2 \
         --spectra 0:11 -o patch.h5 image.h5
-    paste <(h5dump -y -w 1 -m %.9g -d /frame/flux frame.h5 | grep -E '^ *[0-9-]') \
+    paste <(h5dump -y -w 1 -m %.9g -d /frame/flux near.h5 | grep -E '^ *[0-9-]') \
         <(h5dump -y -w 1 -m %.9g -d /frame/flux patch.h5 | grep -E '^ *[0-9-]') \
         <(h5dump -y -w 1 -m %.9g -d /frame/ivar patch.h5 | grep -E '^ *[0-9-]') |
         awk '{ d = ($1 - $2) * ($1 - $2) * $3; if (d > 1e-6) bad++ } END { exit bad > 0 || NR != 1551 }'
