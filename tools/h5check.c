@@ -117,7 +117,7 @@ static void check_and_send(spx_run *s, const char *name, int fd)
     for (size_t n = 0; n < sizeof v;) {
         const ssize_t sent = write(fd, p + n, sizeof v - n);
         if (sent < 0 && errno != EINTR)
-            _exit(SPX_EIO);
+            _exit(SPX_EBUG);
         n += sent > 0 ? (size_t)sent : 0;
     }
     _exit(0);
@@ -163,6 +163,8 @@ static verdict check_apart(spx_run *s, const char *name)
     } else if (WIFSIGNALED(status) && is_crash(WTERMSIG(status)))
         v.st = spx_fail_at(&v.err, SPX_EINPUT, shown, NULL, "copy it again, or make it again",
                            "is damaged: HDF5 crashed while it was read (%s)", strsignal(WTERMSIG(status)));
+    else if (!sent && WIFEXITED(status) && WEXITSTATUS(status) == SPX_EIO)
+        v = (verdict){.st = SPX_EIO}; /* spx_end_now() has said why */
     else if (!sent || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         v.st =
             spx_fail_at(&v.err, SPX_EIO, shown, NULL, NULL, "could not be checked: the process that did was stopped");
@@ -178,7 +180,7 @@ static spx_status run(spx_run *s, spx_err *e)
     for (size_t i = 0; i < s->ninput || i == 0; i++) {
         const verdict v = check_apart(s, s->ninput > 0 ? s->input[i] : "-");
         if (v.st != SPX_OK) {
-            if (worst > SPX_ENO)
+            if (worst > SPX_ENO && spx_err_text(e)[0] != '\0')
                 spx_error("%s", spx_err_text(e));
             *e = v.err;
             worst = v.st;

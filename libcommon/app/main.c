@@ -766,6 +766,8 @@ static __attribute__((noinline)) spx_status run_program(const spx_program *progr
     }
     if ((st == SPX_OK || st == SPX_ENO) && (fflush(stdout) != 0 || ferror(stdout)))
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
+    if (st == SPX_OK) /* of a queue, too */
+        spx_ending_success();
 
     end_product(&priv.first);
     spx_hook_close(&priv.hook);
