@@ -18,6 +18,11 @@ limit() {
                 rm -rf out
                 continue
             fi
+            # libgomp is initialized before main(), and ends the program; later that has status 4 (base/ending.h)
+            if [ "$status" -eq 1 ] && grep -q '^libgomp: Out of memory' stderr && ! grep -q "^${c%% *}: " stderr; then
+                rm -rf out
+                continue
+            fi
             judge "$c" "$1=$value"
         done
     done
