@@ -213,6 +213,31 @@ alloc_fails() {
     OMP_STACKSIZE=16K prlimit --stack=100000:8388608 rvs-fit -q -j 3 --templates "$d/templates.h5" "$d/spectra.h5" -o rv.h5
 }
 
+# Where the address space is full the stack cannot grow: a function with a large frame crashed, with 89.6 MB.
+@test "the address space is limited: status 4 and a message at each size" {
+    need_program prlimit
+    [ -z "${ASAN_OPTIONS-}${UBSAN_OPTIONS-}" ] || skip "sanitizers take the address space"
+    local as ended=0 st
+    local d=$BATS_FILE_TMPDIR/data
+    for ((as = 60000000; as < 130000000; as += 400000)); do
+        st=0
+        OMP_NUM_THREADS=2 prlimit --as=$as rvs-fit -q -j 1 -t "$d/templates.h5" "$d/spectra.h5" >/dev/null 2>err || st=$?
+        case $st in
+        0 | 127) ;; # 127: before main()
+        1) grep -q '^libgomp: Out of memory' err ;;
+        4)
+            grep -qE '^rvs-fit: .*(memory|failed to map)' err
+            ended=$((ended + 1))
+            ;;
+        *)
+            echo "$as: status $st: $(<err)"
+            false
+            ;;
+        esac
+    done
+    [ $ended -gt 0 ]
+}
+
 @test "plug-ins are not looked for in the current folder" {
     local there=$PWD
     mkdir -p lib/specpipe here

@@ -21,7 +21,7 @@ enum {
 };
 
 static const char *name = "specpipe";
-static volatile sig_atomic_t succeeded, expected;
+static volatile sig_atomic_t succeeded, expected, growing;
 
 /* One line, `program: text`, by system calls alone. */
 static void say(const char *text)
@@ -70,6 +70,8 @@ static void on_signal(int sig)
 /* The signal is blocked until the handler returns: a fault then happens again at its place, with the default action. */
 static void on_crash(int sig)
 {
+    if (growing)
+        spx_end_now("no memory for the stack: is the address space limited (ulimit -v)?");
     say("crashed; unfinished output was removed. Is an input file damaged (h5dump FILE)? If not, please report this");
     on_signal(sig);
 }
@@ -191,6 +193,16 @@ static void need_stack(void)
         spx_end_now("the stack is limited to less than 1 MiB: allow more (ulimit -s 8192)");
 }
 
+/* Makes the stack as large as it has to be: the kernel lets it grow when it is used, and where the address space is
+ * full by then, the program crashes. */
+__attribute__((noinline)) static void grow_stack(void)
+{
+    volatile char room[LEAST_STACK];
+    const long page = sysconf(_SC_PAGESIZE);
+    for (size_t i = sizeof room; i > 0; i -= i < (size_t)page ? i : (size_t)page)
+        room[i - 1] = 0;
+}
+
 void spx_ending_guard(const char *program)
 {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU}, ignored[] = {SIGPIPE, SIGXFSZ};
@@ -204,6 +216,9 @@ void spx_ending_guard(const char *program)
 #endif
     handle(ignored, sizeof ignored / sizeof *ignored, SIG_IGN, 0);
     need_stack();
+    growing = 1;
+    grow_stack();
+    growing = 0;
 #ifdef __GLIBC__
     (void)on_exit(on_exit_of, NULL);
 #endif

@@ -680,8 +680,8 @@ spx_status engine_models(void *state, size_t n, spx_rv_spectra *const *w, const 
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
-    return {e,           threads,       together,    engine_load,  engine_correlate,
-            engine_eval, engine_values, engine_scan, engine_models};
+    return {e,           threads,       together,    engine_load,   engine_correlate,
+            engine_eval, engine_values, engine_scan, engine_models, 0};
 }
 
 } // namespace rv
