@@ -352,7 +352,11 @@ model() {
     fake_programs
     cat >fake/h5table <<'END'
 #!/usr/bin/env bash
-printf '1. fits2h5\n    seconds  read.device 5\n2. specx-extract\n    seconds  read 1 extract.device 0.25\n             more.device 0.5\n'
+case $3 in
+*frame*) printf '1. fits2h5\n    seconds  read.device 5\n2. specx-extract\n    device   cuda:0 (a GPU)\n    seconds  read 1 extract.device 0.25\n             more.device 0.5\n' ;;
+*/rv-*) printf '1. rvs-fit\n    device   cuda:0 (a GPU)\n    seconds  read 1 fit 0.5 write 2\n' ;;
+*) printf '1. specx-extract\n    device   cuda:0 (a GPU)\n    seconds  extract.device 9\n2. specx-shift\n    device   cpu\n    seconds  fit 3\n' ;;
+esac
 END
     # a night of two exposures of one petal, which is simulated already
     local c e d=bench/night/preproc/1
@@ -376,6 +380,9 @@ END
         'rvtab group star' 'sframe petal frame' 'spectra petal petal' 'standards petal petal' | xargs)" ]
     # an image of 160 bytes and its PSF; seconds of the device of the last record
     [ "$(awk -F '\t' '$1 == "frame" && $2 == "petal" { print $6, $7 * 1e6 }' bench/times)" = "0.75 $((160 + $(stat -c %s bench/night/redux/1/psf-r0-00000003.h5)))" ]
+    # the step that computes, where a program notes no seconds of the device: 0.5 s of 8 stars; nothing on the CPU
+    [ "$(awk -F '\t' '$1 == "rv" { print $6 }' bench/times)" = 0.0625 ]
+    [ "$(awk -F '\t' '$1 == "psf" { print $6 }' bench/times | xargs)" = '0 0' ]
     grep -q '^processors .* s measured .* s model' table
     # a stage that fails ends it
     echo 'flat-r0.h5 3' >bench/night/bad
