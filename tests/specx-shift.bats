@@ -60,6 +60,7 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     mkdir out
     echo kept >out/a.h5
     run -4 --separate-stderr specx-shift --no-width --windows 2 -o out/ a.h5 b.h5
+    # shellcheck disable=SC2154 # of run
     [[ $stderr == *"out/a.h5: exists already: give --skip-existing"* ]]
     [ "$(cat out/a.h5)" = kept ]
     h5check out/b.h5
@@ -207,6 +208,18 @@ pulls() {
     pulls again.h5 dx 0 0 0.5
     pulls again.h5 width_x 0 0 0.5
     specx-extract -q -w 5500,5600,2 -o blue.h5 out.h5
+}
+
+@test "tails of two bundles do not make spots wider" {
+    specx-sim -q --arm z --fibers 50 --bundles 2x25 --sky-fibers 15 --snr 20:60 --cosmics 0 --bad-columns 0 \
+        --wavelength 8300,8600 --shift 0.06,0.05,0.01,0.01 --camera tail=0.007,tail-index=2.2 --format hdf5 -o image.h5
+    specx-shift -q -w 8310,8590,0.8 -o out.h5 image.h5
+    pulls out.h5 dx 0.06 0.5 1.2
+    pulls out.h5 width_x 0.01 0.5 1.4 # with tails on the image 6.8
+    specx-shift -q -j 1 -w 8310,8590,0.8 -o one.h5 image.h5
+    specx-shift -q -j 2 -w 8310,8590,0.8 -o two.h5 image.h5
+    h5diff one.h5 two.h5 /shift
+    h5diff one.h5 two.h5 /psf
 }
 
 @test "spots that lean" {

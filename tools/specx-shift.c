@@ -172,9 +172,10 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.psf_bundles = j->extract.psf_bundles;
     if (st == SPX_OK && j->has_frame) {
         const spx_arm *a = &j->frame.arm;
-        j->o.wmin = a->wavelength[0];
-        j->o.wmax = a->wavelength[a->nwave - 1];
+        j->extract.wmin = j->o.wmin = a->wavelength[0];
+        j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
         j->o.dw = (j->o.wmax - j->o.wmin) / (double)(a->nwave > 1 ? a->nwave - 1 : 1);
+        j->extract.dw = j->o.dw;
         if (a->barycentric)
             st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "extract it without --barycentric",
                              "is on barycentric wavelengths, on which no trace lies");
@@ -190,7 +191,11 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky};
     (void)worker;
     const double begin = spx_seconds();
-    const spx_status st = spx_shift_traces(&g, &x->image, &j->frame, &w->lines, &j->o, &j->psf, &j->shift, e);
+    /* tails of other fibres would make spots wider; what spots have within their pixels stays */
+    spx_status st = spx_extract_take_tails(&x->image, &j->psf, &j->extract, e);
+    j->extract.tail_corrections = 0;
+    if (st == SPX_OK)
+        st = spx_shift_traces(&g, &x->image, &j->frame, &w->lines, &j->o, &j->psf, &j->shift, e);
     spx_image_drop_pixels(&x->image);
     j->seconds = spx_seconds() - begin;
     return st;

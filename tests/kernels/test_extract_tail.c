@@ -142,6 +142,35 @@ int main(void)
     CHECK(same(&f, 2, &again), "three fibres alone, the bright one not among them");
     spx_frame_free(&again);
 
+    /* taken off before: spots with what they have within their pixels are left, whatever the number of threads */
+    spx_err e = {0};
+    spx_image taken = {0}, alone = {0};
+    expose(&p, &taken);
+    expose(&p, &alone);
+    o = options(2);
+    CHECK(spx_extract_take_tails(&taken, &p, &o, &e) == SPX_OK, "%s", spx_err_text(&e));
+    o.nthreads = 1;
+    CHECK(spx_extract_take_tails(&alone, &p, &o, &e) == SPX_OK, "%s", spx_err_text(&e));
+    const size_t bytes = image.ny * image.nx * sizeof *image.data;
+    CHECK(memcmp(taken.data, alone.data, bytes) == 0, "tails taken off with one thread and two");
+    o = options(0);
+    o.tolerance = 1e-4;
+    again = extract(&taken, &p, &o, &counts);
+    CHECK(worst_bias(&again) < 0.1 && fabs(bias(&again, BRIGHT)) < 0.1,
+          "tails taken off: bias %g sigma beside the star, %g of the star itself", worst_bias(&again),
+          bias(&again, BRIGHT));
+    spx_frame_free(&again);
+    memcpy(taken.data, image.data, bytes);
+    CHECK(spx_extract_take_tails(&taken, &p, &o, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
+          "no corrections, and tails are taken off");
+    spx_psf bare = p;
+    spx_psf_drop_tail(&bare);
+    o = options(2);
+    CHECK(spx_extract_take_tails(&taken, &bare, &o, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
+          "no tails, and something is taken off");
+    spx_image_free(&taken);
+    spx_image_free(&alone);
+
     /* tails are no hits, although they are brighter than the threshold */
     o = options(2);
     o.reject = 5;
@@ -165,7 +194,6 @@ int main(void)
     spx_frame_free(&near);
 
     o.method = SPX_METHOD_PATCH;
-    spx_err e = {0};
     again = (spx_frame){0};
     CHECK(spx_extract_patch_cpu(&image, &p, &o, &again, &counts, &e) == SPX_EUSAGE && strstr(spx_err_text(&e), "tail"),
           "patches: %s", spx_err_text(&e));

@@ -12,7 +12,9 @@
  *      without corrections
  *
  * With rejection of hits or the variance of a model, one correction comes before these, then all starts again with the
- * new weights. Memory: the equations of all bundles stay until 3. */
+ * new weights. Memory: the equations of all bundles stay until 3.
+ *
+ * For windows of other programs, steps 1 and 2, and then the tails beyond the spots are taken off the image itself. */
 #include "psf/tail.h"
 
 #include <math.h>
@@ -30,7 +32,10 @@
 #define ROUGH 0.01
 
 typedef struct {
-    const spx_trace_plan *p; /* of all fibres */
+    spx_extract_options all; /* fibres */
+    spx_extract_job whole;
+    spx_trace_plan plan;
+    const spx_trace_plan *p; /* that */
     size_t nbundle, first, nwanted;
     spx_trace_bundle *list;   /* [nbundle] */
     spx_trace_bundle *b;      /* [nbundle] with their equations */
@@ -39,6 +44,7 @@ typedef struct {
     int *any, *solved;        /* [nbundle] */
     double **begin;           /* [nbundle][nbin][nl] f_0 */
     spx_tail *tail;
+    int beyond; /* the tail is that beyond spots, of light within them */
     float *far; /* [ny][nx] */
 } scene;
 
@@ -72,14 +78,26 @@ static double add_fibre(const scene *s, const spx_trace_bundle *b, size_t f)
             const spx_bin_geometry *at = &b->at[j * b->nf + f];
             if (b->state[j * b->nf + f] != SPX_TRACE_SPOT)
                 continue;
+            const double lambda = spx_extract_lambda(s->p->job->o, (long)j - (long)s->p->pad);
             const double light = j == k ? here : before + (here - before) * (double)(j - last) / (double)(k - last);
-            spx_tail_add(s->tail, b->fibre0 + f, spx_extract_lambda(s->p->job->o, (long)j - (long)s->p->pad),
-                         at->xc + psf->hsizex, at->yc + psf->hsizey, at->dx, at->dy, light);
+            spx_tail_add(s->tail, b->fibre0 + f, lambda, at->xc + psf->hsizex, at->yc + psf->hsizey, at->dx, at->dy,
+                         s->beyond ? light * spx_tail_within(s->tail, b->fibre0 + f, lambda) : light);
             all += light;
         }
         last = k;
     }
     return all;
+}
+
+/* The image of tails of the fluxes as they are. *light: their sum. */
+static spx_status draw_tails(scene *s, int nthreads, double *light, spx_err *e)
+{
+    *light = 0.0;
+    spx_tail_clear(s->tail);
+    for (size_t i = 0; i < s->nbundle; i++)
+        for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
+            *light += add_fibre(s, &s->b[i], f);
+    return spx_tail_image(s->tail, 1, nthreads, s->far, e);
 }
 
 /* Keeps f_0 of a bundle. */
@@ -128,14 +146,10 @@ static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract
     for (int c = 0; c < corrections && !failed; c++) {
         const double begin = spx_thread_seconds();
         const int last = c + 1 == corrections;
-        double light = 0.0, far = 0.0;
+        double light, far = 0.0;
         if (c == 1)
             extrapolate(s);
-        spx_tail_clear(s->tail);
-        for (size_t i = 0; i < s->nbundle; i++)
-            for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
-                light += add_fibre(s, &s->b[i], f);
-        spx_status st = spx_tail_image(s->tail, 1, nthreads, s->far, e);
+        spx_status st = draw_tails(s, nthreads, &light, e);
         if (st != SPX_OK)
             return st;
         for (size_t k = 0; k < npix; k++)
@@ -215,65 +229,81 @@ static spx_status screen(scene *s, const spx_trace_plan *wanted, spx_extract_job
     return st;
 }
 
-/* full: the PSF with its tail; job has it without. */
-static spx_status extract_all(spx_extract_job *job, const spx_psf *full, spx_tail **tail, spx_frame *out,
-                              spx_extract_counts *counts, spx_err *e)
+/* Tail of the scene in place of what it has. full: the PSF with its tail. */
+static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *e)
+{
+    const spx_extract_job *job = &s->whole;
+    spx_tail_free(s->tail);
+    s->tail = NULL;
+    s->beyond = beyond;
+    return spx_tail_make(full, job->image->ny, job->image->nx, spx_extract_lambda(job->o, -(long)s->plan.pad),
+                         spx_extract_lambda(job->o, (long)(job->nwave + s->plan.pad)), 1, beyond, &s->tail, e);
+}
+
+/* Plan, bundles and tail of a job, whose PSF is `full` without its tail. *s has to stay where it is; free_scene() also
+ * after an error. */
+static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, scene *s, spx_extract_counts *counts,
+                             spx_err *e)
 {
     const spx_psf *psf = job->psf;
-    const int nthreads = spx_extract_threads(job->o);
-    spx_extract_options all = *job->o;
-    all.first = 0;
-    all.nspec = psf->nspec;
-    spx_extract_job whole = *job;
-    whole.o = &all;
-    spx_trace_plan plan = {0}, wanted;
-    scene s = {.p = &plan,
-               .nbundle = spx_extract_nbundle(psf, &all),
-               .first = spx_extract_bundle_of(psf, job->o, job->o->first),
-               .nwanted = spx_extract_nbundle(psf, job->o)};
     const double begin = spx_thread_seconds();
-    spx_status st = spx_trace_plan_make(&whole, &plan, e);
+    *s = (scene){.all = *job->o, .whole = *job, .p = &s->plan};
+    s->all.first = 0;
+    s->all.nspec = psf->nspec;
+    s->whole.o = &s->all;
+    s->nbundle = spx_extract_nbundle(psf, &s->all);
+    s->first = spx_extract_bundle_of(psf, job->o, job->o->first);
+    s->nwanted = spx_extract_nbundle(psf, job->o);
+    spx_status st = spx_trace_plan_make(&s->whole, &s->plan, e);
     if (st == SPX_OK &&
-        !((s.list = spx_alloc(s.nbundle, sizeof *s.list, e)) && (s.b = spx_alloc(s.nbundle, sizeof *s.b, e)) &&
-          (s.r = spx_alloc(s.nbundle, sizeof *s.r, e)) && (s.tallies = spx_alloc(s.nbundle, sizeof *s.tallies, e)) &&
-          (s.begin = spx_alloc(s.nbundle, sizeof *s.begin, e)) &&
-          (s.any = spx_alloc2(2, s.nbundle, sizeof *s.any, e)) &&
-          (s.far = spx_alloc2(job->image->ny, job->image->nx, sizeof *s.far, e))))
+        !((s->list = spx_alloc(s->nbundle, sizeof *s->list, e)) && (s->b = spx_alloc(s->nbundle, sizeof *s->b, e)) &&
+          (s->r = spx_alloc(s->nbundle, sizeof *s->r, e)) &&
+          (s->tallies = spx_alloc(s->nbundle, sizeof *s->tallies, e)) &&
+          (s->begin = spx_alloc(s->nbundle, sizeof *s->begin, e)) &&
+          (s->any = spx_alloc2(2, s->nbundle, sizeof *s->any, e)) &&
+          (s->far = spx_alloc2(job->image->ny, job->image->nx, sizeof *s->far, e))))
         st = SPX_EIO;
     if (st == SPX_OK) {
-        s.solved = s.any + s.nbundle;
-        st = spx_trace_bundles_make(&plan, s.nbundle, s.list, nthreads, e);
+        s->solved = s->any + s->nbundle;
+        st = spx_trace_bundles_make(&s->plan, s->nbundle, s->list, spx_extract_threads(job->o), e);
     }
     counts->seconds[SPX_EXTRACT_PLAN] = spx_thread_seconds() - begin;
-    if (st == SPX_OK)
-        st = spx_tail_make(full, job->image->ny, job->image->nx, spx_extract_lambda(job->o, -(long)plan.pad),
-                           spx_extract_lambda(job->o, (long)(job->nwave + plan.pad)), 1, 0, tail, e);
-    s.tail = *tail;
-    wanted = plan;
+    return st == SPX_OK ? make_tail(s, full, 0, e) : st;
+}
+
+static void free_scene(scene *s)
+{
+    for (size_t i = 0; i < s->nbundle && s->b && s->r && s->list; i++) {
+        release(s, i);
+        spx_trace_bundle_free(&s->list[i]);
+        if (s->begin)
+            spx_free(s->begin[i]);
+    }
+    spx_trace_plan_free(&s->plan);
+    spx_tail_free(s->tail);
+    spx_free(s->list);
+    spx_free(s->b);
+    spx_free(s->r);
+    spx_free(s->tallies);
+    spx_free(s->any);
+    spx_free(s->begin);
+    spx_free(s->far);
+}
+
+/* From a scene to the frame; weights of *job are changed. */
+static spx_status extract_all(scene *s, spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    const int nthreads = spx_extract_threads(job->o);
+    spx_trace_plan wanted = s->plan;
+    spx_status st = SPX_OK;
     wanted.job = job;
     counts->npatch = job->o->nspec;
-    counts->fallback = (spx_fallback){.unit = "bundles", .total = s.nwanted};
-    if (st == SPX_OK && spx_extract_screens(job->o))
-        st = screen(&s, &wanted, job, nthreads, out, counts, e);
+    counts->fallback = (spx_fallback){.unit = "bundles", .total = s->nwanted};
+    if (spx_extract_screens(job->o))
+        st = screen(s, &wanted, job, nthreads, out, counts, e);
     if (st == SPX_OK)
-        st = solve_all(&s, job->o->tail_corrections, nthreads, counts, e);
-    if (st == SPX_OK)
-        st = end_wanted(&s, &wanted, nthreads, out, counts, e);
-    for (size_t i = 0; i < s.nbundle && s.b && s.r && s.list; i++) {
-        release(&s, i);
-        spx_trace_bundle_free(&s.list[i]);
-        if (s.begin)
-            spx_free(s.begin[i]);
-    }
-    job->far = s.far;
-    spx_trace_plan_free(&plan);
-    spx_free(s.list);
-    spx_free(s.b);
-    spx_free(s.r);
-    spx_free(s.tallies);
-    spx_free(s.any);
-    spx_free(s.begin);
-    return st;
+        st = solve_all(s, job->o->tail_corrections, nthreads, counts, e);
+    return st == SPX_OK ? end_wanted(s, &wanted, nthreads, out, counts, e) : st;
 }
 
 /* Flux and ivar of cores as those of spots with their tails. */
@@ -292,18 +322,49 @@ spx_status spx_trace_extract_with_tail(const spx_image *image, const spx_psf *ps
 {
     spx_psf bare = *psf;
     spx_extract_job job;
-    spx_tail *tail = NULL;
+    scene s = {0};
     spx_psf_drop_tail(&bare);
     spx_status st = spx_extract_begin(image, &bare, o, &job, out, counts, e);
     if (st == SPX_OK)
-        st = extract_all(&job, psf, &tail, out, counts, e);
+        st = make_scene(&job, psf, &s, counts, e);
+    if (st == SPX_OK)
+        st = extract_all(&s, &job, out, counts, e);
     const double begin = spx_thread_seconds();
+    job.far = s.far;
+    s.far = NULL;
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);
     if (st == SPX_OK)
-        count_tails(&job, tail, out);
+        count_tails(&job, s.tail, out);
     counts->seconds[SPX_EXTRACT_END] = spx_thread_seconds() - begin;
-    spx_tail_free(tail);
+    free_scene(&s);
+    spx_extract_job_free(&job);
+    return st;
+}
+
+spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_err *e)
+{
+    spx_psf bare = *psf;
+    spx_extract_job job;
+    spx_extract_counts counts;
+    scene s = {0};
+    double light;
+    const int nthreads = spx_extract_threads(o);
+    if (!spx_extract_corrects_tail(psf, o))
+        return SPX_OK;
+    spx_psf_drop_tail(&bare);
+    spx_status st = spx_extract_check_input(image, &bare, o, &job, &counts, e);
+    if (st == SPX_OK)
+        st = make_scene(&job, psf, &s, &counts, e);
+    if (st == SPX_OK)
+        st = solve_all(&s, o->tail_corrections, nthreads, &counts, e);
+    if (st == SPX_OK)
+        st = make_tail(&s, psf, 1, e);
+    if (st == SPX_OK)
+        st = draw_tails(&s, nthreads, &light, e);
+    for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
+        image->data[k] -= s.far[k];
+    free_scene(&s);
     spx_extract_job_free(&job);
     return st;
 }
