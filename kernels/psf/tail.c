@@ -68,6 +68,7 @@ struct spx_tail {
 
 static spx_status constant_of(const spx_psf *psf, int which, double *value, spx_err *e)
 {
+    static const char remedy[] = "give {tail} near, and light beyond the spots stays";
     const char *name = psf->param[psf->tail[which]];
     const double *c = psf->coeff + (size_t)psf->tail[which] * psf->nspec * psf->ndeg;
     *value = c[0];
@@ -75,10 +76,15 @@ static spx_status constant_of(const spx_psf *psf, int which, double *value, spx_
         for (size_t k = 0; k < psf->ndeg; k++) {
             const double v = c[f * psf->ndeg + k];
             if (!(fabs(v - (k == 0 ? *value : 0.0)) <= SAME * fabs(*value)))
-                return spx_fail_remedy(
-                    e, SPX_EINPUT, "give {tail} near, and light beyond the spots stays",
-                    "psf: %s is %g for fibre %zu%s, and %g for fibre 0: a camera's tails must have one", name, v, f,
-                    k == 0 ? "" : " along the wavelengths", *value);
+                return k == 0
+                           ? spx_fail_remedy(e, SPX_EINPUT, remedy,
+                                             "psf: %s is %g for fibre %zu, and %g for fibre 0: a camera's tails must "
+                                             "have one",
+                                             name, v, f, *value)
+                           : spx_fail_remedy(e, SPX_EINPUT, remedy,
+                                             "psf: %s of fibre %zu changes along the wavelengths: a camera's tails "
+                                             "must have one",
+                                             name, f);
         }
     return SPX_OK;
 }
