@@ -27,8 +27,8 @@ spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_
         return spx_fail(e, SPX_EBUG, "no schema is called %s", type);
     spx_status st = SPX_OK;
     if (!spx_h5_exists(loc, path))
-        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, NULL, "is missing: this program needs a %s block",
-                           type);
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path, NULL,
+                           "is missing: this program needs the block %s", type);
     if (!spx_h5_has_attr(loc, path, "type"))
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(loc), path,
                            "h5check lists all that is, and specpipe-schema(5) has an example of how to write a file",
