@@ -14,7 +14,7 @@ limit() {
             turn || continue
             disturbed "$c" prlimit "--$1=$value"
             if { [ "$status" -ge 126 ] && [ "$status" -le 139 ]; } &&
-                { [ ! -s stderr ] || grep -q 'loading shared libraries\|failed to execute\|exec' stderr; }; then
+                { [ ! -s stderr ] || grep -q 'loading shared libraries\|cannot allocate TLS\|failed to execute\|exec' stderr; }; then
                 rm -rf out
                 continue
             fi
