@@ -126,6 +126,7 @@ kinds=(
     'flux kind cframe.h5' 'fit - rv.h5 spectra.h5' 'ccf kind ccf.h5' 'corner kind rv.h5 truth-r0.h5' 'stars - rv.h5'
     'truth - rv.h5 truth-r0.h5' 'templates - templates.h5' 'matrix - stack.h5' 'matrix - burgers.h5'
     'matrix - library.h5' 'svd - svd.h5' 'night kind sframe.h5 cframe.h5 frame-b0.h5' 'repeats kind rv.h5 ccf.h5'
+    'compare kind frame-r0.h5 model.h5' 'compare kind spectra.h5 frame-z0.h5'
 )
 
 @test "every kind of picture is drawn, and chosen by what the files hold" {
@@ -245,6 +246,89 @@ kinds=(
     specplot --script -k repeats "$d/rv.h5" "$d/ccf.h5" >b.gp
     block p0 b.gp | awk '{ n++; bad += $2 != 0 } END { print n, bad; exit !(n == wanted && n > 0 && bad == 0) }' wanted="$n" -
     fails_with 1 '*twice*' specplot --script -k repeats "$d/rv.h5"
+}
+
+# median, 1.4826 MAD and number of the first column
+spread() {
+    sort -g | awk '{ v[NR] = $1 } END { for (i = 1; i <= NR; i++) print v[i], NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }' |
+        awk '{ print ($1 > $2 ? $1 - $2 : $2 - $1), $2 }' | sort -g |
+        awk '{ v[NR] = $1 } END { printf "%.9g\n%.9g\n%d\n", $2, 1.4826 * (NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2), NR }'
+}
+
+# row NAME TABLE: median, scatter and number of bins of a quantity
+row() { awk -F '\t' -v name="$1" '$2 == name { printf "%s\n%s\n%s\n", $4, $6, $3 }' "$2"; }
+
+@test "compare: medians, scatters and masked bins are those of the two files" {
+    local d=$BATS_FILE_TMPDIR/data k
+    # the same light with other noise, longer exposure, other errors; some bins masked in one, some in the other
+    specx-sim -q --arm r --fibers 8 --sky-fibers 2 --no-sky --wavelength 6400,6600 --teff 5200:5800 --logg 3.7:4.3 --alpha 0 \
+        --feh -0.8:-0.2 --vsini 0:10 --snr 40:60 --noise-seed 7 --ivar data -o other.h5
+    specx-extract -q -w 6400,6600,0.8 -o b.h5 other.h5
+    h5edit b.h5 scale /frame/flux 1.02 scale /frame/ivar 0.9 scale /frame/resolution 1.03 \
+        range /frame/mask 10 40 1 range /frame/ivar 300 305 0
+    cp "$d/frame-r0.h5" a.h5
+    h5edit a.h5 range /frame/mask 30 60 4
+    specplot -k compare --table a.h5 b.h5 >table
+    cat table
+    for k in flux ivar mask; do
+        values a.h5 /frame/$k >a.$k
+        values b.h5 /frame/$k >b.$k
+    done
+    # difference, S/N, ratio of ivar, and which file lacks the bin
+    paste -d ' ' a.flux b.flux a.ivar b.ivar a.mask b.mask | awk '
+        { a = $3 > 0 && $5 == 0; b = $4 > 0 && $6 == 0
+          if (a && b) printf "%.9g %.9g %.9g\n", ($1 - $2) * sqrt($3), ($1 + $2) / 2 * sqrt($3), $3 / $4 - 1
+          lacks[a + 2 * b]++ }
+        END { print lacks[0] + 0, lacks[2] + 0, lacks[1] + 0 >"lacks" }' >bins
+    for k in flux flux_below_1 flux_1_to_3 flux_30_to_100 ivar; do
+        awk -v k=$k 'BEGIN { lo = k == "flux_1_to_3" ? 1 : k == "flux_30_to_100" ? 30 : -1e9; hi = k == "flux_below_1" ? 1 : k == "flux_1_to_3" ? 3 : k == "flux_30_to_100" ? 100 : 1e9 }
+            $2 >= lo && $2 < hi { print k == "ivar" ? $3 : $1 }' bins | spread >expected
+        row $k table >measured
+        echo $k
+        near 2e-4 expected measured
+    done
+    diff <(for k in both first second; do row masked_$k table | tail -n 1; done | tr '\n' ' ') <(tr '\n' ' ' <lacks)
+    read -r k _ <lacks
+    [ "$k" -gt 5 ]
+    # independent noise of the same S/N: the flux is 2 % higher
+    awk -F '\t' '$2 == "flux" { exit !($6 > 1.2 && $6 < 1.6 && $4 < 0) }' table
+    # errors are those of a normal distribution
+    awk -F '\t' '$2 == "flux" { n = sqrt($3); exit !(($5 / ($6 / n) - 1.2533) ^ 2 < 1e-4 && ($7 / ($6 / n) - 1.1664) ^ 2 < 1e-4) }' table
+    # a column of R sums to 1: half of the 3 %
+    awk -F '\t' '$2 == "resolution" { exit !($4 > 0.0145 && $4 < 0.0155) }' table
+    # one bin beside it: half of R is elsewhere
+    cp a.h5 c.h5
+    h5edit c.h5 scale /frame/resolution 0
+    specplot -k compare --table a.h5 c.h5 | awk -F '\t' '$2 == "resolution" { exit !($4 > 0.495 && $4 < 0.505) }'
+    # a file and itself
+    specplot -k compare --table a.h5 a.h5 | awk -F '\t' '$2 == "flux" { exit !($3 > 1900 && $4 == 0 && $6 == 0 && $8 == 0) }'
+}
+
+@test "compare: rows by target, bins by wavelength, also barycentric ones of DESI" {
+    local d=$BATS_FILE_TMPDIR/data
+    # three fibres and part of the wavelengths: what both have
+    specx-extract -q -s 2:5 -w 6480,6560,0.8 -o part.h5 "$d/image-r0.h5"
+    specplot -k compare --table part.h5 "$d/frame-r0.h5" | awk -F '\t' '$2 == "flux" { exit !($3 == 303 && $6 < 1e-3 && $8 < 0.2) }'
+    # a grid on the ground, and its barycentric wavelengths
+    specx-extract -q -w 6400.64006,6559.35594,0.80008 -o ours.h5 "$d/image-r0.h5"
+    cp ours.h5 theirs.h5
+    h5edit theirs.h5 scale /frame/wavelength 0.9999 attr /frame/wavelength frame barycentric \
+        strings /frame/header "$(printf '%-80s' 'HELIOCOR=               0.9999')"
+    specplot -k compare --table ours.h5 theirs.h5 | awk -F '\t' '$2 == "flux" { exit !($3 > 1500 && $6 == 0) }'
+    specplot -k compare --table theirs.h5 ours.h5 | awk -F '\t' '$2 == "flux" { exit !($3 > 1500 && $6 == 0) }'
+    # other bins: the message has those that are needed
+    fails_with 3 '*has other bins than theirs.h5: extract with --wavelength 6400.64*,0.8000*' \
+        specplot -k compare --table "$d/frame-r0.h5" theirs.h5
+    specx-extract -q -w "$(specplot -k compare --table "$d/frame-r0.h5" theirs.h5 2>&1 | sed 's/.*--wavelength //')" \
+        -o again.h5 "$d/image-r0.h5"
+    specplot -k compare --table again.h5 theirs.h5 | awk -F '\t' '$2 == "flux" { exit !($3 > 1500 && $6 < 1e-3) }'
+    fails_with 3 '*frame-b0.h5 and *frame-r0.h5 have no arm in common*' specplot -k compare --table "$d/frame-b0.h5" "$d/frame-r0.h5"
+    fails_with 2 '*two files with spectra, not 1*' specplot -k compare --table ours.h5 "$d/image-r0.h5"
+    cp ours.h5 unit.h5
+    h5edit unit.h5 attr /frame/flux units 'electron'
+    fails_with 3 "*flux of arm r is in*'electron'*" specplot -k compare --table ours.h5 unit.h5
+    fails_with 3 '*frame-r0.h5 and *lamp-r0-1.h5 have no target in common*' \
+        specplot -k compare --table "$d/frame-r0.h5" "$d/lamp-r0-1.h5"
 }
 
 @test "the first failure is one line: status and remedy" {

@@ -33,7 +33,8 @@ enum {
     SVD,
     MATRIX,
     NIGHT,
-    REPEATS
+    REPEATS,
+    COMPARE
 };
 
 static const struct {
@@ -65,6 +66,7 @@ static const struct {
     {CCF, NULL, NULL, NULL, 0, 900, 640, spx_picture_ccf},
     {NIGHT, NULL, NULL, NULL, 0, 900, 760, spx_picture_night},
     {REPEATS, NULL, NULL, NULL, 0, 900, 400, spx_picture_repeats},
+    {COMPARE, NULL, NULL, NULL, 0, 900, 900, spx_picture_compare},
 };
 enum { NKIND = sizeof kinds / sizeof *kinds };
 
@@ -79,7 +81,8 @@ static const spx_opt_choice words[] = {
     {"auto", AUTO},     {"image", IMAGE},         {"frame", FRAME}, {"spectrum", SPECTRUM}, {"shift", SHIFT},
     {"shifts", SHIFTS}, {"flat", FLAT},           {"sky", SKY},     {"flux", FLUX},         {"fit", FIT},
     {"ccf", CCF},       {"corner", CORNER},       {"stars", STARS}, {"truth", TRUTH},       {"repeats", REPEATS},
-    {"night", NIGHT},   {"templates", TEMPLATES}, {"svd", SVD},     {"matrix", MATRIX},     {NULL, 0}};
+    {"night", NIGHT},   {"templates", TEMPLATES}, {"svd", SVD},     {"matrix", MATRIX},     {"compare", COMPARE},
+    {NULL, 0}};
 
 static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "kind", 'k', "KIND", o.kind,
@@ -99,7 +102,7 @@ static const spx_opt options[] = {
                .choices = SPX_CHOICES({"png", SPX_PLOT_PNG}, {"svg", SPX_PLOT_SVG}, {"pdf", SPX_PLOT_PDF}),
                .absent = "the output's suffix; png"),
     SPX_OPTION(FLAG, "table", 0, NULL, o.table,
-               "With --kind night: print the numbers of each frame instead, with tabs between"),
+               "With --kind night or compare: print the numbers instead, with tabs between"),
     SPX_OPTION(FLAG, "script", 0, NULL, o.script,
                "Print the gnuplot program with its data instead of running it. gnuplot is not needed then"),
     {0}};
@@ -170,7 +173,9 @@ static spx_status draw(spx_run *s, spx_picture *p, spx_plot_format format, spx_e
     p->width = o.size != NULL ? size[0] : kinds[kind].width;
     p->height = o.size != NULL ? size[1] : kinds[kind].height;
     spx_run_step(s, "data");
-    if (o.table) {
+    if (o.table && kinds[kind].word == COMPARE) {
+        spx_picture_compare_table(p);
+    } else if (o.table) {
         spx_picture_night_table(p);
     } else {
         p->st = spx_plot_start(&p->script, format, p->width, p->height, o.zoom, e);
@@ -196,8 +201,8 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_status st = SPX_OK;
     if (o.spectrum_given && o.targetid != NULL)
         return spx_fail(e, SPX_EUSAGE, "--spectrum and --targetid exclude each other");
-    if (o.table && o.kind != NIGHT)
-        return spx_fail(e, SPX_EUSAGE, "--table goes with --kind night only");
+    if (o.table && o.kind != NIGHT && o.kind != COMPARE)
+        return spx_fail(e, SPX_EUSAGE, "--table goes with --kind night and compare only");
     /* these take any number of files */
     const int many = o.kind == NIGHT || o.kind == REPEATS, text = o.script || o.table;
     args.name = s->input;

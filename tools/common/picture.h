@@ -147,6 +147,9 @@ void spx_picture_ccf(spx_picture *p); /* cross-correlation and chi2(v) of one st
 /* Frames of a night, exposure by exposure, and the same numbers as text: a line a frame, tabs between. */
 void spx_picture_night(spx_picture *p);
 void spx_picture_night_table(spx_picture *p);
+/* Two extractions of the same light, bin by bin, and the same numbers as text. */
+void spx_picture_compare(spx_picture *p);
+void spx_picture_compare_table(spx_picture *p);
 void spx_picture_repeats(spx_picture *p); /* velocities of stars that several files have */
 /* Any matrix: snapshots of a simulation, stacks, spectra of a library. */
 void spx_picture_matrix_of(spx_picture *p);

@@ -6,27 +6,11 @@
 
 #include "base/mem.h"
 #include "base/parse.h"
-#include "common/picture.h"
+#include "common/picture_shown.h"
 #include "h5/object.h"
 #include "products/spectra_h5.h"
 
-enum { LEFT = 90, RIGHT = 18, BAR = 100, TOP = 30, BOTTOM = 50, GAP = 12, MAX_SOURCE = 16 };
-
-/* Arm of one of the inputs: values that are masked or without information are NaN. */
-typedef struct {
-    const spx_arm *arm;
-    size_t source, first, n; /* input, and the bins that are shown */
-    const double *wave;
-    double *flux, *sigma; /* [nspec][n] */
-} shown_arm;
-
-typedef struct {
-    size_t nsource, narm;
-    spx_spectra source[MAX_SOURCE];
-    spx_input *in[MAX_SOURCE];
-    int64_t *target[MAX_SOURCE]; /* [nspec]; NULL: it has none */
-    shown_arm arm[SPX_MAX_ARM];
-} shown;
+enum { LEFT = 90, RIGHT = 18, BAR = 100, TOP = 30, BOTTOM = 50, GAP = 12 };
 
 /* Colour of an arm: blue, red and infrared ones as they are usually drawn, others in turn. */
 static const char *colour_of(const char *name, size_t k)
@@ -38,7 +22,7 @@ static const char *colour_of(const char *name, size_t k)
                                     : turn[k % 4];
 }
 
-static void unload(shown *d)
+void spx_shown_free(spx_shown *d)
 {
     for (size_t i = 0; i < d->nsource; i++) {
         spx_spectra_free(&d->source[i]);
@@ -47,13 +31,13 @@ static void unload(shown *d)
 }
 
 /* Range of wavelengths that is shown. */
-static void load_arm(spx_picture *p, shown *d, size_t source, const spx_arm *a)
+static void load_arm(spx_picture *p, spx_shown *d, size_t source, const spx_arm *a)
 {
-    shown_arm *s = &d->arm[d->narm];
+    spx_shown_arm *s = &d->arm[d->narm];
     const size_t nspec = d->source[source].nspec;
     const double *limit = p->args->wave;
     const int all = limit[0] == limit[1];
-    *s = (shown_arm){.arm = a, .source = source};
+    *s = (spx_shown_arm){.arm = a, .source = source};
     for (size_t j = 0; j < a->nwave; j++)
         if (all || (a->wavelength[j] >= limit[0] && a->wavelength[j] <= limit[1])) {
             if (s->n == 0)
@@ -75,20 +59,19 @@ static void load_arm(spx_picture *p, shown *d, size_t source, const spx_arm *a)
         }
 }
 
-/* Reads the frames and spectra of all inputs. */
-static void load(spx_picture *p, shown *d)
+void spx_shown_load(spx_picture *p, spx_shown *d, int with_resolution)
 {
-    *d = (shown){0};
+    *d = (spx_shown){0};
     for (size_t i = 0; i < p->args->n && p->st == SPX_OK; i++) {
         spx_input *in = p->args->in[i];
         if (!spx_h5_exists(in->file, "/frame") && !spx_h5_exists(in->file, "/spectra"))
             continue;
-        if (d->nsource == MAX_SOURCE) {
-            spx_picture_fail(p, SPX_EUSAGE, "at most %d files with spectra", MAX_SOURCE);
+        if (d->nsource == SPX_MAX_SHOWN) {
+            spx_picture_fail(p, SPX_EUSAGE, "at most %d files with spectra", SPX_MAX_SHOWN);
             return;
         }
         spx_spectra *s = &d->source[d->nsource];
-        p->st = spx_spectra_read(in->file, 0, s, p->e);
+        p->st = spx_spectra_read(in->file, with_resolution, s, p->e);
         if (p->st == SPX_OK)
             p->st = spx_table_find_i64(s->fibermap, "TARGETID", &d->target[d->nsource], p->e);
         d->in[d->nsource++] = in;
@@ -102,8 +85,7 @@ static void load(spx_picture *p, shown *d)
                          p->args->wave[0], p->args->wave[1]);
 }
 
-/* Row of source `k` that shows the star in row `row` of the first one; SPX_NO_ROW: none. */
-static size_t row_in(const shown *d, size_t k, size_t row)
+size_t spx_shown_row(const spx_shown *d, size_t k, size_t row)
 {
     if (k == 0)
         return row;
@@ -129,11 +111,11 @@ static int by_snr(const void *a, const void *b)
 }
 
 /* Median of flux over error in a row of the first source. */
-static double snr_of(const shown *d, size_t row)
+static double snr_of(const spx_shown *d, size_t row)
 {
     double best = 0;
     for (size_t a = 0; a < d->narm; a++) {
-        const shown_arm *s = &d->arm[a];
+        const spx_shown_arm *s = &d->arm[a];
         if (s->source != 0)
             continue;
         double *v = spx_alloc(s->n, sizeof *v, NULL), lo, hi;
@@ -146,9 +128,7 @@ static double snr_of(const shown *d, size_t row)
     return best;
 }
 
-/* The row that was asked for, else that of the median signal-to-noise ratio among those `usable` (NULL: all), which are
- * not the sky's. */
-static size_t choose_row(spx_picture *p, const shown *d, const unsigned char *usable)
+size_t spx_shown_choose(spx_picture *p, const spx_shown *d, const unsigned char *usable)
 {
     const spx_spectra *s = &d->source[0];
     if (p->args->target != NULL) {
@@ -192,8 +172,7 @@ static size_t choose_row(spx_picture *p, const shown *d, const unsigned char *us
     return row;
 }
 
-/* "spectrum 12, target 39627...". */
-static void name_of(const shown *d, size_t row, size_t size, char *name)
+void spx_shown_name(const spx_shown *d, size_t row, size_t size, char *name)
 {
     if (d->target[0] != NULL)
         (void)snprintf(name, size, "spectrum %zu, target %lld", row, (long long)d->target[0][row]);
@@ -201,8 +180,7 @@ static void name_of(const shown *d, size_t row, size_t size, char *name)
         (void)snprintf(name, size, "spectrum %zu", row);
 }
 
-/* Name of a file without its folder. */
-static const char *base_name(const char *path)
+const char *spx_shown_file(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
@@ -212,10 +190,10 @@ static const char *base_name(const char *path)
 
 /* Data block $s<k> of an arm's spectrum: wavelength, flux, flux - sigma, flux + sigma, model (NaN: none), and whether
  * the bin is masked (1, else NaN). Returns 0 where the arm lacks it. */
-static int spectrum_block(spx_picture *p, const shown *d, size_t k, size_t row, const double *model)
+static int spectrum_block(spx_picture *p, const spx_shown *d, size_t k, size_t row, const double *model)
 {
-    const shown_arm *s = &d->arm[k];
-    const size_t r = row_in(d, s->source, row);
+    const spx_shown_arm *s = &d->arm[k];
+    const size_t r = spx_shown_row(d, s->source, row);
     double *lo = spx_picture_alloc(p, s->n), *hi = spx_picture_alloc(p, s->n), *bad = spx_picture_alloc(p, s->n);
     double *none = spx_picture_alloc(p, s->n);
     char name[32];
@@ -234,8 +212,7 @@ static int spectrum_block(spx_picture *p, const shown *d, size_t k, size_t row, 
     return 1;
 }
 
-/* Range of an axis of fluxes: without the outermost 0.2 %, and with 0. */
-static void flux_range(const double *v, size_t n, double *lo, double *hi)
+void spx_shown_range(const double *v, size_t n, double *lo, double *hi)
 {
     (void)spx_picture_quantiles(v, n, 0.004, 0.996, lo, hi);
     const double span = fmax(*hi, 0) - fmin(*lo, 0);
@@ -261,7 +238,7 @@ static const char *flux_label(const char *unit)
     return strncmp(unit, "electron", 8) == 0 ? "electrons" : "flux";
 }
 
-static void label_flux(spx_picture *p, const char *unit)
+void spx_shown_label(spx_picture *p, const char *unit)
 {
     if (strcmp(unit, "electron/Angstrom") == 0)
         spx_picture_label(p, "y", "electrons / Å", "");
@@ -274,7 +251,7 @@ static void label_flux(spx_picture *p, const char *unit)
 /* ---- a frame ---- */
 
 /* Ends of all arms, and whether one of the inputs holds the sky that was subtracted. */
-static void ends_of(const shown *d, double *lo, double *hi)
+static void ends_of(const spx_shown *d, double *lo, double *hi)
 {
     *lo = INFINITY;
     *hi = -INFINITY;
@@ -285,7 +262,7 @@ static void ends_of(const shown *d, double *lo, double *hi)
 }
 
 /* Image of all spectra of the first source (of all sources with as many rows), on one axis of wavelengths. */
-static void plot_image(spx_picture *p, const shown *d, double w0, double w1, double top, double bottom, size_t row)
+static void plot_image(spx_picture *p, const spx_shown *d, double w0, double w1, double top, double bottom, size_t row)
 {
     const size_t nspec = d->source[0].nspec;
     const double right = p->width - BAR, pixels = right - LEFT;
@@ -293,7 +270,7 @@ static void plot_image(spx_picture *p, const shown *d, double w0, double w1, dou
     double lo = 0, hi = 1, soft = 0, l, h;
     int used[SPX_MAX_ARM] = {0};
     for (size_t a = 0; a < d->narm && p->st == SPX_OK; a++) {
-        const shown_arm *s = &d->arm[a];
+        const spx_shown_arm *s = &d->arm[a];
         char name[32];
         if (d->source[s->source].nspec != nspec)
             continue;
@@ -343,17 +320,17 @@ static void plot_image(spx_picture *p, const shown *d, double w0, double w1, dou
 }
 
 /* Sky that was subtracted from the spectra, by arm; $k<a>. Returns the number of arms that have it. */
-static size_t sky_blocks(spx_picture *p, const shown *d, size_t row, unsigned char *has, double *lo, double *hi)
+static size_t sky_blocks(spx_picture *p, const spx_shown *d, size_t row, unsigned char *has, double *lo, double *hi)
 {
     size_t n = 0;
     double *all = NULL;
     *lo = INFINITY;
     *hi = 0;
     for (size_t a = 0; a < d->narm && p->st == SPX_OK; a++) {
-        const shown_arm *s = &d->arm[a];
+        const spx_shown_arm *s = &d->arm[a];
         spx_input *in = d->in[s->source];
         size_t nspec = d->source[s->source].nspec, nwave = s->arm->nwave;
-        const size_t r = row_in(d, s->source, row);
+        const size_t r = spx_shown_row(d, s->source, row);
         char name[32];
         has[a] = 0;
         if (!spx_h5_exists(in->file, "/sky/model") || d->source[s->source].narm != 1 || r == SPX_NO_ROW)
@@ -376,7 +353,7 @@ static size_t sky_blocks(spx_picture *p, const shown *d, size_t row, unsigned ch
 
 void spx_picture_frame(spx_picture *p)
 {
-    shown *d = spx_alloc(1, sizeof *d, p->e);
+    spx_shown *d = spx_alloc(1, sizeof *d, p->e);
     double w0, w1, lo = 0, hi = 0, l, h, sky_lo, sky_hi;
     unsigned char has_sky[SPX_MAX_ARM] = {0};
     char name[80];
@@ -384,8 +361,8 @@ void spx_picture_frame(spx_picture *p)
         p->st = SPX_EIO;
         return;
     }
-    load(p, d);
-    const size_t row = p->st == SPX_OK ? choose_row(p, d, NULL) : 0;
+    spx_shown_load(p, d, 0);
+    const size_t row = p->st == SPX_OK ? spx_shown_choose(p, d, NULL) : 0;
     if (p->st == SPX_OK) {
         ends_of(d, &w0, &w1);
         const size_t nsky = sky_blocks(p, d, row, has_sky, &sky_lo, &sky_hi);
@@ -393,22 +370,23 @@ void spx_picture_frame(spx_picture *p)
         const double middle = TOP + 0.5 * (p->height - TOP - BOTTOM - sky_height), right = p->width - BAR;
         const double lower = p->height - BOTTOM - sky_height;
         spx_picture_add(p, "set multiplot\n");
-        name_of(d, row, sizeof name, name);
-        spx_picture_title(p, LEFT, "%s: %zu spectra; below, %s", base_name(d->in[0]->name), d->source[0].nspec, name);
+        spx_shown_name(d, row, sizeof name, name);
+        spx_picture_title(p, LEFT, "%s: %zu spectra; below, %s", spx_shown_file(d->in[0]->name), d->source[0].nspec,
+                          name);
         plot_image(p, d, w0, w1, TOP, middle - GAP, row);
         spx_picture_untitled(p);
         for (size_t a = 0; a < d->narm; a++) {
-            const shown_arm *s = &d->arm[a];
-            const size_t r = row_in(d, s->source, row);
+            const spx_shown_arm *s = &d->arm[a];
+            const size_t r = spx_shown_row(d, s->source, row);
             if (r == SPX_NO_ROW)
                 continue;
-            flux_range(s->flux + r * s->n, s->n, &l, &h);
+            spx_shown_range(s->flux + r * s->n, s->n, &l, &h);
             lo = fmin(lo, l);
             hi = fmax(hi, h);
         }
         spx_picture_panel(p, LEFT, right, middle, lower - (nsky > 0 ? GAP : 0));
         spx_picture_range(p, "y", lo, hi);
-        label_flux(p, d->arm[0].arm->unit);
+        spx_shown_label(p, d->arm[0].arm->unit);
         if (nsky == 0)
             spx_picture_add(p, "set format x '%%g'\nset xlabel 'wavelength (Å)'\n");
         if (nsky == 0 && strncmp(d->arm[0].arm->unit, "electron", 8) == 0)
@@ -444,7 +422,7 @@ void spx_picture_frame(spx_picture *p)
         }
         spx_picture_add(p, "unset multiplot\n");
     }
-    unload(d);
+    spx_shown_free(d);
     spx_free(d);
 }
 
@@ -452,7 +430,7 @@ void spx_picture_frame(spx_picture *p)
 
 /* Row of the models of exposures that shows spectrum `row` of a source: stars that were fitted jointly have one for
  * each. Of those of the target, the first whose columns agree with the spectrum's; SPX_NO_ROW: none. */
-static size_t exposure_of(spx_picture *p, spx_input *fit, const shown *d, size_t source, size_t row)
+static size_t exposure_of(spx_picture *p, spx_input *fit, const spx_shown *d, size_t source, size_t row)
 {
     static const char *const same[] = {"TARGETID", "EXPID", "NIGHT", "BARYCENTRIC_VELOCITY"};
     enum { NSAME = sizeof same / sizeof *same };
@@ -478,11 +456,12 @@ static size_t exposure_of(spx_picture *p, spx_input *fit, const shown *d, size_t
 }
 
 /* Model of a star in one arm, on the bins of the data. */
-static double *model_of(spx_picture *p, spx_input *fit, const shown *d, const shown_arm *s, size_t row, size_t star)
+static double *model_of(spx_picture *p, spx_input *fit, const spx_shown *d, const spx_shown_arm *s, size_t row,
+                        size_t star)
 {
     char path[80];
     size_t nwave = 0, n = 0;
-    const size_t mine = row_in(d, s->source, row);
+    const size_t mine = spx_shown_row(d, s->source, row);
     (void)snprintf(path, sizeof path, "/rvfit/%s/wavelength", s->arm->name);
     if (!spx_h5_exists(fit->file, path) || mine == SPX_NO_ROW)
         return NULL;
@@ -505,18 +484,18 @@ static double *model_of(spx_picture *p, spx_input *fit, const shown *d, const sh
 
 /* Panels of one spectrum, an arm each, with its model where there is one. v: velocity of the star, km/s; NaN: not
  * known. */
-static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const *model, double v)
+static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *const *model, double v)
 {
     size_t n = 0, k = 0;
     int fitted = 0;
     for (size_t a = 0; a < d->narm; a++) {
-        n += row_in(d, d->arm[a].source, row) != SPX_NO_ROW;
+        n += spx_shown_row(d, d->arm[a].source, row) != SPX_NO_ROW;
         fitted |= model != NULL && model[a] != NULL;
     }
     const double each = (p->height - TOP - BOTTOM + 26) / (double)(n > 0 ? n : 1), right = p->width - RIGHT;
     for (size_t a = 0; a < d->narm; a++) {
-        const shown_arm *s = &d->arm[a];
-        const size_t r = row_in(d, s->source, row);
+        const spx_shown_arm *s = &d->arm[a];
+        const size_t r = spx_shown_row(d, s->source, row);
         double lo, hi, chi2 = 0, good = 0;
         const double top = TOP + each * (double)k, bottom = top + each - 26;
         const double split = fitted ? top + 0.70 * (bottom - top) : bottom;
@@ -524,7 +503,7 @@ static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const 
         if (!spectrum_block(p, d, a, row, m))
             continue;
         double *pull = spx_picture_alloc(p, s->n);
-        flux_range(s->flux + r * s->n, s->n, &lo, &hi);
+        spx_shown_range(s->flux + r * s->n, s->n, &lo, &hi);
         for (size_t j = 0; pull != NULL && j < s->n; j++) {
             pull[j] = m != NULL ? (s->flux[r * s->n + j] - m[j]) / s->sigma[r * s->n + j] : NAN;
             if (isfinite(pull[j])) {
@@ -535,7 +514,7 @@ static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const 
         spx_picture_panel(p, LEFT, right, top, split);
         spx_picture_range(p, "x", s->wave[0], s->wave[s->n - 1]);
         spx_picture_range(p, "y", lo, hi);
-        label_flux(p, s->arm->unit);
+        spx_shown_label(p, s->arm->unit);
         spx_picture_add(p,
                         "set key bottom right horizontal\nset xzeroaxis lt -1 lw 0.5 lc rgb '" SPX_GREY "'\n"
                         "set ytics auto\nset format y '%%g'\nset format x '%s'\n%s\n",
@@ -581,27 +560,27 @@ static void draw_arms(spx_picture *p, const shown *d, size_t row, double *const 
 
 void spx_picture_spectrum(spx_picture *p)
 {
-    shown *d = spx_alloc(1, sizeof *d, p->e);
+    spx_shown *d = spx_alloc(1, sizeof *d, p->e);
     char name[80];
     if (d == NULL) {
         p->st = SPX_EIO;
         return;
     }
-    load(p, d);
-    const size_t row = p->st == SPX_OK ? choose_row(p, d, NULL) : 0;
+    spx_shown_load(p, d, 0);
+    const size_t row = p->st == SPX_OK ? spx_shown_choose(p, d, NULL) : 0;
     if (p->st == SPX_OK) {
-        name_of(d, row, sizeof name, name);
+        spx_shown_name(d, row, sizeof name, name);
         spx_picture_add(p, "set multiplot\n");
-        spx_picture_title(p, LEFT, "%s: %s, S/N %.1f", base_name(d->in[0]->name), name, snr_of(d, row));
+        spx_picture_title(p, LEFT, "%s: %s, S/N %.1f", spx_shown_file(d->in[0]->name), name, snr_of(d, row));
         draw_arms(p, d, row, NULL, NAN);
         spx_picture_add(p, "unset multiplot\n");
     }
-    unload(d);
+    spx_shown_free(d);
     spx_free(d);
 }
 
 /* Row of the fit's table for each row of the first source, +1; 0: not fitted. NULL after a failure. */
-static double *stars_of(spx_picture *p, const shown *d, const spx_table *t)
+static double *stars_of(spx_picture *p, const spx_shown *d, const spx_table *t)
 {
     double *star = spx_picture_alloc(p, d->source[0].nspec);
     int64_t *id = NULL;
@@ -622,7 +601,7 @@ static double *stars_of(spx_picture *p, const shown *d, const spx_table *t)
 
 void spx_picture_fit(spx_picture *p)
 {
-    shown *d = spx_alloc(1, sizeof *d, p->e);
+    spx_shown *d = spx_alloc(1, sizeof *d, p->e);
     spx_table *t = NULL;
     spx_input *fit = spx_picture_need(p, "/rvfit/table", "give the product of rvs-fit with the spectra that it fitted");
     double *model[SPX_MAX_ARM] = {NULL};
@@ -633,7 +612,7 @@ void spx_picture_fit(spx_picture *p)
         spx_free(d);
         return;
     }
-    load(p, d);
+    spx_shown_load(p, d, 0);
     if (p->st == SPX_OK)
         p->st = spx_table_read(fit->file, "/rvfit/table", &t, p->e);
     const double *star = p->st == SPX_OK ? stars_of(p, d, t) : NULL;
@@ -644,14 +623,14 @@ void spx_picture_fit(spx_picture *p)
         unsigned char *usable = spx_alloc(d->source[0].nspec, 1, p->e);
         for (size_t i = 0; usable != NULL && i < d->source[0].nspec; i++)
             usable[i] = star[i] > 0 && isfinite(v[(size_t)star[i] - 1]);
-        const size_t row = usable != NULL ? choose_row(p, d, usable) : 0;
+        const size_t row = usable != NULL ? spx_shown_choose(p, d, usable) : 0;
         spx_free(usable);
         if (p->st == SPX_OK && star[row] == 0)
             spx_picture_fail(p, SPX_EINPUT, "%s: spectrum %zu was not fitted", fit->name, row);
         const size_t k = p->st == SPX_OK ? (size_t)star[row] - 1 : 0;
         for (size_t a = 0; a < d->narm && p->st == SPX_OK; a++)
             model[a] = model_of(p, fit, d, &d->arm[a], row, k);
-        name_of(d, row, sizeof name, name);
+        spx_shown_name(d, row, sizeof name, name);
         spx_picture_add(p, "set multiplot\n");
         const double *teff = spx_picture_column(p, t, "TEFF"), *logg = spx_picture_column(p, t, "LOGG");
         const double *feh = spx_picture_column(p, t, "FEH");
@@ -665,6 +644,6 @@ void spx_picture_fit(spx_picture *p)
         spx_picture_add(p, "unset multiplot\n");
     }
     spx_table_free(t);
-    unload(d);
+    spx_shown_free(d);
     spx_free(d);
 }
