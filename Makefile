@@ -25,7 +25,7 @@ override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 # CUDA is found by itself when nvcc is there; `make NVCC=` builds without.
 NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 NVCCFLAGS ?= $(if $(DEBUG),-G -O0,-O3 -lineinfo)
-CU_ARCH   = $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_90,code=compute_90
+CU_ARCH  ?= $(foreach a,80 90,-gencode arch=compute_$a,code=sm_$a) -gencode arch=compute_90,code=compute_90
 
 PKG_CONFIG ?= pkg-config
 # Debian's HDF5 calls its pkg-config file hdf5-serial or hdf5, by release.
@@ -109,7 +109,7 @@ all: $(BIN) $(MAN) $(HOOK) $(PLUGIN)
 programs: $(BIN)
 
 # Changing the flags rebuilds everything.
-FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC) $(NVCCFLAGS)
+FLAGS = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(ALL_LIBS) $(NVCC) $(NVCCFLAGS) $(CU_ARCH)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
