@@ -279,8 +279,8 @@ $(BUILD)/man/%.7: man/%.7.in $(BUILD)/bin/specpipe-info share/man.awk CHANGELOG.
 
 ## html: the documentation as a site, in build/html (manual, tutorial with pictures, methods; needs mandoc and cmark-gfm)
 .PHONY: html
-html: programs $(MAN)
-	@PATH="$(abspath $(BUILD))/bin:$$PATH" share/html/site.sh $(BUILD)/html $(BUILD)/man
+html: programs $(MAN) $(BUILD)/tests/helpers/h5edit
+	@PATH="$(abspath $(BUILD))/bin:$(abspath $(BUILD))/tests/helpers:$$PATH" share/html/site.sh $(BUILD)/html $(BUILD)/man
 
 # ---- checks ----
 

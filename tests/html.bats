@@ -53,6 +53,7 @@ setup() {
     grep -q '<table>' index.html
     [ -z "$(grep -l 'raw HTML omitted' ./*.html)" ]
     need_program gnuplot
+    grep -q '<figure><img src="pictures/desi.png"' specpipe-desi.7.html
     [ "$(grep -c '^<!-- picture ' "$SPX_ROOT/README.md")" -eq "$(grep -c '<figure><img src="pictures/' tutorial.html)" ]
 }
 

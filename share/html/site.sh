@@ -2,8 +2,9 @@
 # site.sh FOLDER MAN: the documentation as a site in FOLDER, of the manual pages in MAN, README.md, CONTRIBUTING.md and
 # CHANGELOG.md: their text, and no other. Run in the root of the repository, with the programs on the PATH.
 #
-# The tutorial's pictures come from its own commands, which are run; without gnuplot it has none. Needs mandoc and
-# cmark-gfm.
+# Pictures come from the commands of the tutorial and of specpipe-desi(7), which are run; without gnuplot there are none. The
+# latter takes DESI's files where $SPX_DESI has them, else a simulated exposure (tests/desi.sh, which needs the tests' h5edit).
+# Needs mandoc and cmark-gfm.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
@@ -54,9 +55,19 @@ if command -v gnuplot >/dev/null; then
     sed -n 's/^<!-- picture \([^ ]*\) .*/\1/p' README.md | while read -r p; do
         cp "$work/tutorial/$p" "$new/pictures/"
     done
+    mkdir "$work/desi"
+    awk -f share/examples.awk man/specpipe-desi.7.in | sed -n 's/^\$ //p' >"$work/commands"
+    (cd "$work/desi" && bash "$root/tests/desi.sh" desi && bash -euo pipefail "$work/commands") >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        echo "site.sh: the commands of specpipe-desi(7) failed" >&2
+        exit 1
+    }
+    cp "$work/desi/compare.png" "$new/pictures/desi.png"
 else
     echo "site.sh: the tutorial has no pictures: gnuplot is not installed" >&2
 fi
+light='a simulated exposure in place of the survey'"'"'s files'
+[ -z "${SPX_DESI:-}" ] || light='DESI'"'"'s exposure'
 
 # ---- manual pages ----
 
@@ -69,7 +80,14 @@ for p in "${pages[@]}"; do
     {
         head "${p%.*}(${p##*.})"
         (cd "$new" && mandoc -Thtml -O fragment,toc,'man=%N.%S.html;https://manpages.debian.org/%N.%S' "$man/$p") |
-            sed 's/<math class="eqn">/<math display="block">/; s/<h1 class="Sh">TABLE OF CONTENTS/<h1 class="Sh">CONTENTS/'
+            sed 's/<math class="eqn">/<math display="block">/; s/<h1 class="Sh">TABLE OF CONTENTS/<h1 class="Sh">CONTENTS/' |
+            if [ "$p" = specpipe-desi.7 ] && [ -e "$new/pictures/desi.png" ]; then
+                # below the command that makes it
+                awk -v figure="<figure><img src=\"pictures/desi.png\" alt=\"$light\"><figcaption>Two extractions of $light, and their differences</figcaption></figure>" '
+                    { print } /-o compare.png/ { drawn = 1 } drawn && /<\/pre>/ { print figure; drawn = 0 }'
+            else
+                cat
+            fi
         foot
     } >"$work/page"
     mv "$work/page" "$new/$p.html"
