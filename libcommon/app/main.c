@@ -309,8 +309,13 @@ static spx_status make_output(spx_run *s, const char *target, const char *produc
         (st = spx_h5_set_str(file, "/", "schema_version", "1.0", e)) != SPX_OK ||
         (st = spx_h5_set_str(file, "/", "creator", "specpipe " SPX_VERSION, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < p->nin && st == SPX_OK; i++)
-        st = spx_provenance_copy(p->in[i].in->file, file, e);
+    hid_t *from = spx_alloc(p->nin, sizeof *from, e);
+    if (from == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < p->nin; i++)
+        from[i] = p->in[i].in->file;
+    st = spx_provenance_copy(p->nin, from, file, e);
+    spx_free(from);
     return st;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -32,13 +33,18 @@ size_t spx_provenance_count(hid_t file)
     return n;
 }
 
-/* Lines of record i, MAX_LINE characters each, padded with NUL; HDF5 removes the blanks that pad them in the file. */
-static spx_status read_record(hid_t file, size_t i, size_t *n, char **lines, spx_err *e)
+/* n lines of `width` characters each, padded with NUL; HDF5 removes the blanks that pad them in the file. */
+typedef struct {
+    size_t n, width;
+    char *lines;
+} record;
+
+static spx_status read_record(hid_t file, size_t i, record *r, spx_err *e)
 {
     char path[64];
     record_path(i, path, sizeof path);
-    *n = 0;
-    return spx_h5_read_strings(file, path, MAX_LINE, n, lines, e);
+    memset(r, 0, sizeof *r);
+    return spx_h5_read_lines(file, path, MAX_LINE, &r->width, &r->n, &r->lines, e);
 }
 
 static spx_status write_record(hid_t file, size_t i, size_t width, size_t n, const char *lines, spx_err *e)
@@ -49,19 +55,18 @@ static spx_status write_record(hid_t file, size_t i, size_t width, size_t n, con
 }
 
 /* Value of a line `field: value` of a record; of several, joined by line breaks. 0: there is none. */
-static int find_field(size_t n, const char *lines, const char *field, char *out, size_t size)
+static int find_field(const record *r, const char *field, char *out, size_t size)
 {
     size_t used = 0, len = strlen(field);
     int found = 0;
     out[0] = '\0';
-    for (size_t k = 0; k < n && used < size; k++) {
-        const char *line = lines + k * MAX_LINE;
-        if (strncmp(line, field, len) != 0 || line[len] != ':')
+    for (size_t k = 0; k < r->n && used < size; k++) {
+        const char *line = r->lines + k * r->width, *end = line + strnlen(line, r->width);
+        if ((size_t)(end - line) <= len || strncmp(line, field, len) != 0 || line[len] != ':')
             continue;
         const char *value = line + len + 1;
-        value += *value == ' ';
-        size_t m = strnlen(value, (size_t)MAX_LINE - (size_t)(value - line));
-        used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)m, value);
+        value += value < end && *value == ' ';
+        used += (size_t)snprintf(out + used, size - used, "%s%.*s", found ? "\n" : "", (int)(end - value), value);
         found = 1;
     }
     return found;
@@ -69,12 +74,11 @@ static int find_field(size_t n, const char *lines, const char *field, char *out,
 
 spx_status spx_provenance_read(hid_t file, size_t i, const char *field, char *out, size_t size, int *has, spx_err *e)
 {
-    size_t n;
-    char *lines = NULL;
+    record r;
     out[0] = '\0';
-    const spx_status st = read_record(file, i, &n, &lines, e);
-    *has = st == SPX_OK && find_field(n, lines, field, out, size);
-    spx_free(lines);
+    const spx_status st = read_record(file, i, &r, e);
+    *has = st == SPX_OK && find_field(&r, field, out, size);
+    spx_free(r.lines);
     return st;
 }
 
@@ -87,64 +91,144 @@ int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, siz
     return has;
 }
 
-/* Finds a record with exactly these lines among the first nto of `to`. */
-static spx_status has_record(hid_t to, size_t nto, size_t n, const char *lines, int *has, spx_err *e)
-{
-    *has = 0;
-    for (size_t i = 0; i < nto && !*has; i++) {
-        size_t m;
-        char *have = NULL;
-        spx_status st = read_record(to, i, &m, &have, e);
-        if (st != SPX_OK)
-            return st;
-        *has = m == n && memcmp(have, lines, n * MAX_LINE) == 0;
-        spx_free(have);
-    }
-    return SPX_OK;
-}
-
-/* Has record i, these lines, all that it needs? */
-static spx_status check_record(hid_t file, size_t i, size_t n, const char *lines, spx_err *e)
+/* Has record i all lines that it needs? */
+static spx_status check_record(hid_t file, size_t i, const record *r, spx_err *e)
 {
     char path[64], value[8];
     record_path(i, path, sizeof path);
     for (const char *const *name = spx_provenance_required; *name != NULL; name++)
-        if (!find_field(n, lines, *name, value, sizeof value))
+        if (!find_field(r, *name, value, sizeof value))
             return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "check the file with h5check",
                                "has no line '%s: ...'", *name);
     return SPX_OK;
 }
 
-spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e)
+/* ---- copying ---- */
+
+/* Records of a product by their hashes: products of many exposures have thousands, which are not read again for each
+ * other. Open addressing; a place that is 0 is free. */
+typedef struct {
+    size_t nplace, n;
+    struct {
+        uint64_t hash;
+        size_t record; /* its number + 1 */
+    } * place;
+} record_set;
+
+static uint64_t hash_of(const record *r)
 {
-    size_t n = spx_provenance_count(from), nto = spx_provenance_count(to);
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        size_t nline;
-        char *lines = NULL;
-        int has = 0;
-        st = read_record(from, i, &nline, &lines, e);
-        if (st == SPX_OK)
-            st = check_record(from, i, nline, lines, e);
-        if (st == SPX_OK && (st = has_record(to, nto, nline, lines, &has, e)) == SPX_OK && !has) {
-            size_t width = 1;
-            for (size_t k = 0; k < nline; k++) {
-                size_t m = strnlen(lines + k * MAX_LINE, MAX_LINE);
-                width = m > width ? m : width;
-            }
-            char *packed = spx_alloc2(nline, width, 1, e);
-            if (packed == NULL)
-                st = SPX_EIO;
-            for (size_t k = 0; k < nline && packed != NULL; k++) {
-                memset(packed + k * width, ' ', width);
-                memcpy(packed + k * width, lines + k * MAX_LINE, strnlen(lines + k * MAX_LINE, width));
-            }
-            if (st == SPX_OK)
-                st = write_record(to, nto++, width, nline, packed, e);
-            spx_free(packed);
-        }
-        spx_free(lines);
+    uint64_t h = SPX_FNV1A;
+    for (size_t k = 0; k < r->n; k++) {
+        const char *line = r->lines + k * r->width;
+        h = spx_fnv1a(spx_fnv1a(h, line, strnlen(line, r->width)), "\n", 1);
     }
+    return h;
+}
+
+static int same_lines(const record *a, const record *b)
+{
+    int same = a->n == b->n;
+    for (size_t k = 0; k < a->n && same; k++) {
+        const char *x = a->lines + k * a->width, *y = b->lines + k * b->width;
+        const size_t n = strnlen(x, a->width);
+        same = n == strnlen(y, b->width) && memcmp(x, y, n) == 0;
+    }
+    return same;
+}
+
+/* Enters record `number`, which is not there, where there is place. */
+static void enter(record_set *s, uint64_t hash, size_t number)
+{
+    size_t k = hash % s->nplace;
+    while (s->place[k].record != 0)
+        k = (k + 1) % s->nplace;
+    s->place[k].hash = hash;
+    s->place[k].record = number + 1;
+    s->n++;
+}
+
+static spx_status grow_set(record_set *s, spx_err *e)
+{
+    record_set more = {.nplace = 2 * s->nplace + 61};
+    if (2 * s->n < s->nplace)
+        return SPX_OK;
+    if ((more.place = spx_alloc(more.nplace, sizeof *more.place, e)) == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < s->nplace; k++)
+        if (s->place[k].record != 0)
+            enter(&more, s->place[k].hash, s->place[k].record - 1);
+    spx_free(s->place);
+    *s = more;
+    return SPX_OK;
+}
+
+/* Is a record with exactly these lines in `to`? One with its hash is compared line by line. */
+static spx_status has_record(const record_set *s, hid_t to, uint64_t hash, const record *r, int *has, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    *has = 0;
+    for (size_t k = s->nplace > 0 ? hash % s->nplace : 0;
+         s->nplace > 0 && s->place[k].record != 0 && !*has && st == SPX_OK; k = (k + 1) % s->nplace) {
+        record have;
+        if (s->place[k].hash != hash)
+            continue;
+        st = read_record(to, s->place[k].record - 1, &have, e);
+        *has = st == SPX_OK && same_lines(&have, r);
+        spx_free(have.lines);
+    }
+    return st;
+}
+
+static spx_status copy_record(const record *r, hid_t to, size_t number, spx_err *e)
+{
+    size_t width = 1;
+    for (size_t k = 0; k < r->n; k++) {
+        const size_t m = strnlen(r->lines + k * r->width, r->width);
+        width = m > width ? m : width;
+    }
+    char *packed = spx_alloc2(r->n, width, 1, e);
+    if (packed == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < r->n; k++) {
+        const char *line = r->lines + k * r->width;
+        memset(packed + k * width, ' ', width);
+        memcpy(packed + k * width, line, strnlen(line, r->width));
+    }
+    const spx_status st = write_record(to, number, width, r->n, packed, e);
+    spx_free(packed);
+    return st;
+}
+
+/* Adds the record to `to` and its set, if it is not there. */
+static spx_status add_record(record_set *s, const record *r, hid_t to, spx_err *e)
+{
+    const uint64_t hash = hash_of(r);
+    int has = 0;
+    spx_status st = has_record(s, to, hash, r, &has, e);
+    if (st != SPX_OK || has)
+        return st;
+    if ((st = grow_set(s, e)) == SPX_OK && (st = copy_record(r, to, s->n, e)) == SPX_OK)
+        enter(s, hash, s->n);
+    return st;
+}
+
+spx_status spx_provenance_copy(size_t nfrom, const hid_t *from, hid_t to, spx_err *e)
+{
+    record_set set = {0};
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < nfrom && st == SPX_OK; k++) {
+        const size_t n = spx_provenance_count(from[k]);
+        for (size_t i = 0; i < n && st == SPX_OK; i++) {
+            record r;
+            st = read_record(from[k], i, &r, e);
+            if (st == SPX_OK)
+                st = check_record(from[k], i, &r, e);
+            if (st == SPX_OK)
+                st = add_record(&set, &r, to, e);
+            spx_free(r.lines);
+        }
+    }
+    spx_free(set.place);
     return st;
 }
 

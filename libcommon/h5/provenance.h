@@ -24,9 +24,9 @@ typedef struct {
 /* Lines that each record has; NULL ends them. */
 extern const char *const spx_provenance_required[];
 
-/* Appends all records of `from` to those of `to`; records that `to` has already (the same run, through another branch
- * of the pipeline) are left out. SPX_EINPUT: one lacks a line that each has. */
-spx_status spx_provenance_copy(hid_t from, hid_t to, spx_err *e);
+/* Copies all records of the n files `from` to `to`, which has none, in their order; one that is there already (the same
+ * run, through another branch of the pipeline) is left out. SPX_EINPUT: one lacks a line that each has. */
+spx_status spx_provenance_copy(size_t n, const hid_t *from, hid_t to, spx_err *e);
 spx_status spx_provenance_append(hid_t file, const spx_provenance *p, spx_err *e);
 
 /* Prints all records as text, a paragraph each, in lines of less than 80 columns where words allow it, or as JSON: an

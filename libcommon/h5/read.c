@@ -180,7 +180,8 @@ spx_status spx_h5_read_rows(hid_t loc, const char *path, hid_t mem, size_t first
     return st;
 }
 
-spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e)
+/* Blocks of *width characters; 0: as long as they are in the file, which is at most `most`. */
+static spx_status read_text(hid_t loc, const char *path, size_t most, size_t *width, size_t *n, char **out, spx_err *e)
 {
     hid_t d = spx_h5_open(loc, path, e);
     if (d < 0)
@@ -190,11 +191,13 @@ spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t 
     size_t have = H5Tget_size(ftype);
     (void)H5Tclose(ftype);
     (void)H5Dclose(d);
-    if (!fixed || have > size)
+    if (!fixed || have > most)
         return spx_h5_fail_at(loc, path, SPX_EINPUT,
                               fixed ? "holds longer text than expected" : "is not fixed-length text", e);
+    if (*width == 0)
+        *width = have;
     hid_t mem = H5Tcopy(H5T_C_S1);
-    (void)H5Tset_size(mem, size);
+    (void)H5Tset_size(mem, *width);
     (void)H5Tset_strpad(mem, H5T_STR_NULLPAD);
     void *p = NULL;
     *n = 0;
@@ -202,4 +205,15 @@ spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t 
     (void)H5Tclose(mem);
     *out = p;
     return st;
+}
+
+spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e)
+{
+    return read_text(loc, path, size, &size, n, out, e);
+}
+
+spx_status spx_h5_read_lines(hid_t loc, const char *path, size_t most, size_t *width, size_t *n, char **out, spx_err *e)
+{
+    *width = 0;
+    return read_text(loc, path, most, width, n, out, e);
 }

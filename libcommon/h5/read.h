@@ -35,5 +35,8 @@ spx_status spx_h5_get(hid_t d, hid_t memtype, hid_t memspace, hid_t filespace, v
 /* Reads a 1-D dataset of fixed strings as n blocks of `size` characters, NUL-padded (longer text is refused), such as
  * header cards with size 80. */
 spx_status spx_h5_read_strings(hid_t loc, const char *path, size_t size, size_t *n, char **out, spx_err *e);
+/* The same as n blocks of *width characters, the length that they have in the file; above `most` they are refused. */
+spx_status spx_h5_read_lines(hid_t loc, const char *path, size_t most, size_t *width, size_t *n, char **out,
+                             spx_err *e);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "check_on.h"
 #include "h5/provenance.h"
+#include "h5/write.h"
 
 static hid_t in_memory(void)
 {
@@ -184,10 +185,46 @@ static void records(void)
     const spx_provenance p = {.program = "test", .version = "1", .command_line = "test"};
     CHECK(spx_provenance_append(from, &p, &e) == SPX_OK);
     spx_mem_limit(1);
-    CHECK(spx_provenance_copy(from, to, &e) == SPX_EIO);
+    CHECK(spx_provenance_copy(1, &from, to, &e) == SPX_EIO);
     spx_err_clear(&e);
     spx_mem_limit(0);
-    CHECK(spx_provenance_copy(from, to, &e) == SPX_OK && spx_provenance_count(to) == 1);
+    CHECK(spx_provenance_copy(1, &from, to, &e) == SPX_OK && spx_provenance_count(to) == 1);
+    H5Fclose(to);
+    H5Fclose(from);
+}
+
+/* Records of two branches that share their beginning, more than the first size of the set, lines of several widths. */
+static void branches(void)
+{
+    enum { SHARED = 90, OWN = 40 };
+    spx_err e = {0};
+    const hid_t from[] = {in_memory(), in_memory()}, to = in_memory();
+    char command[32], found[32], option[4] = "";
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < SHARED + OWN; i++) {
+            (void)snprintf(command, sizeof command, "test %d", i < SHARED ? i : i + OWN * b);
+            (void)snprintf(option, sizeof option, "%d", i < SHARED ? i : 0);
+            const spx_provenance p = {.program = "test", .version = "1", .command_line = command, .options = option};
+            CHECK(spx_provenance_append(from[b], &p, &e) == SPX_OK);
+        }
+    CHECK(spx_provenance_copy(2, from, to, &e) == SPX_OK && spx_provenance_count(to) == SHARED + 2 * OWN);
+    for (size_t i = 0; i < SHARED + 2 * OWN; i++) {
+        (void)snprintf(command, sizeof command, "test %zu", i);
+        CHECK(spx_provenance_field(to, i, "command_line", found, sizeof found) && strcmp(found, command) == 0);
+    }
+    H5Fclose(to);
+    H5Fclose(from[0]);
+    H5Fclose(from[1]);
+}
+
+/* A record that lacks a line stops the copy. */
+static void damaged_record(void)
+{
+    spx_err e = {0};
+    const hid_t from = in_memory(), to = in_memory();
+    H5Gclose(H5Gcreate2(from, "/provenance", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    CHECK(spx_h5_write_strings(from, "/provenance/000", 12, 2, "program: x  version: 1  ", &e) == SPX_OK);
+    CHECK(spx_provenance_copy(1, &from, to, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "command_line") != NULL);
     H5Fclose(to);
     H5Fclose(from);
 }
@@ -205,5 +242,7 @@ int main(void)
     types();
     names();
     records();
+    branches();
+    damaged_record();
     return bad;
 }

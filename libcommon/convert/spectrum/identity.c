@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "fits/cards.h"
 #include "fits/values.h"
@@ -31,9 +32,7 @@ void spx_clean_text(char *to, size_t size, const char *from)
 
 int64_t spx_text_hash(const char *text)
 {
-    uint64_t h = 14695981039346656037u;
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211u;
+    const uint64_t h = spx_fnv1a(SPX_FNV1A, text, strlen(text));
     return (int64_t)(h >> 1 ? h >> 1 : 1);
 }
 
