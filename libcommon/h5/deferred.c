@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
 #include "h5/object.h"
@@ -26,7 +27,7 @@ static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *f
     void *handle = NULL;
     int plain = dcpl >= 0 && fapl >= 0 && at < (haddr_t)1 << 48 && H5Pget_layout(dcpl) == H5D_CONTIGUOUS &&
                 H5Dget_storage_size(d) == bytes && H5Tequal(ftype, mem) > 0 && H5Fget_intent(f, &intent) >= 0 &&
-                intent == H5F_ACC_RDONLY && H5Pget_driver(fapl) == H5FD_SEC2 &&
+                intent == H5F_ACC_RDONLY && (H5Pget_driver(fapl) == H5FD_SEC2 || spx_heaps_is(fapl)) &&
                 H5Fget_vfd_handle(f, fapl, &handle) >= 0 && handle != NULL;
     if (plain)
         *fd = *(int *)handle;

@@ -19,6 +19,7 @@
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
 #include "h5/file.h"
+#include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
 
@@ -82,13 +83,26 @@ static void without_lock(hid_t fapl)
     (void)H5Pset_file_locking(fapl, 0, 1);
 }
 
-static hid_t open_file(const char *path)
+/* Opens a file or, where `image` is not NULL, its n bytes in memory. Heaps are checked unless an inventory was. */
+static hid_t open_file(const char *path, const void *image, size_t n, const spx_inventory *v)
 {
-    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
     without_lock(fapl);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
+    if (fapl >= 0 && (v != NULL || !SPX_HEAPS_NEEDED || spx_heaps_set(fapl, image, n) >= 0))
+        file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
     (void)H5Pclose(fapl);
     return file;
+}
+
+/* Opens an image in memory, which stays until the file is closed. */
+static hid_t open_image(void *image, size_t n, const spx_inventory *v)
+{
+    static unsigned count;
+    char name[64];
+    if (v != NULL || !SPX_HEAPS_NEEDED)
+        return H5LTopen_file_image(image, n, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
+    (void)snprintf(name, sizeof name, SPX_H5_IMAGE_NAME "heaps_%u", count++);
+    return open_file(name, image, n, v);
 }
 
 /* Descriptor that HDF5 reads a file through; -1: none. */
@@ -248,7 +262,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
             st = slurp_inventory(in, fd, len, e);
         if (st == SPX_OK && in->inventory != NULL)
             st = spx_inventory_check(in->inventory, t.fd, NULL, e);
-        if (st == SPX_OK && (in->file = open_file(t.path)) < 0)
+        if (st == SPX_OK && (in->file = open_file(t.path, NULL, 0, in->inventory)) < 0)
             st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
         spx_tmpfile_discard(&t);
         attach(in);
@@ -286,7 +300,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     if (st == SPX_OK && in->inventory != NULL)
         st = spx_inventory_check(in->inventory, -1, buf, e);
     if (st == SPX_OK) {
-        in->file = H5LTopen_file_image(buf, have, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
+        in->file = open_image(buf, have, in->inventory);
         if (in->file < 0)
             st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
     }
@@ -321,7 +335,7 @@ static spx_status open_regular(spx_input *in, const char *path, int fd, const st
         st = spx_inventory_check(in->inventory, fd, NULL, e);
     if (st != SPX_OK)
         return st;
-    if ((in->file = open_file(path)) < 0)
+    if ((in->file = open_file(path, NULL, 0, in->inventory)) < 0)
         return not_hdf5(head, in->size < HEADLEN ? in->size : HEADLEN, in->name, e);
     struct stat now;
     const int own = descriptor(in->file);

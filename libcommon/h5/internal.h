@@ -14,6 +14,10 @@
  * and writes at a time. */
 enum { SPX_H5_MANY_VALUES = 1 << 17, SPX_H5_PIECE = 1 << 15 };
 
+/* Names of images of files in memory begin so: H5LTopen_file_image()'s do. */
+#define SPX_H5_IMAGE_NAME "file_image_"
+/* Name of a file that HDF5 has open, as the user knows it. */
+const char *spx_h5_shown(const char *name);
 /* Absolute path of `path` below `loc`. */
 void spx_h5_absolute(hid_t loc, const char *path, char *out, size_t size);
 /* SPX error `code` with "FILE:/path: what". */

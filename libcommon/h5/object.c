@@ -31,12 +31,18 @@ static hid_t access_list(hid_t class)
     return list;
 }
 
+const char *spx_h5_shown(const char *name)
+{
+    return strncmp(name, SPX_H5_IMAGE_NAME, strlen(SPX_H5_IMAGE_NAME)) == 0 ? "standard input"
+                                                                            : spx_tmpfile_shown(name);
+}
+
 const char *spx_h5_filename(hid_t loc)
 {
     static _Thread_local char name[1024];
     if (H5Fget_name(loc, name, sizeof name) < 0)
         return "HDF5 file";
-    return strncmp(name, "file_image_", 11) == 0 ? "standard input" : spx_tmpfile_shown(name);
+    return spx_h5_shown(name);
 }
 
 /* Absolute path of `path` below `loc`. */

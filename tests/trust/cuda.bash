@@ -49,7 +49,7 @@ on_device() {
     else
         undisturbed=emulated_run
         mkdir driver && ln -s "$inject" driver/libcuda.so.1 # programs look whether there is a driver
-        under+=("LD_LIBRARY_PATH=$PWD/driver")
+        under+=("LD_LIBRARY_PATH=$PWD/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
     fi
 }
 
