@@ -28,7 +28,8 @@ typedef struct {
     size_t bundle_size;         /* fibres that are solved together */
     int psf_bundles;            /* or those that the PSF names, of any size, where it does */
     size_t every;               /* n > 1: of each bundle one window in n, bundles beginning with different ones */
-    int nthreads;               /* 0: OpenMP's default; the result does not depend on it */
+    int rough;    /* 1: F with the fluxes held, J^T W J, some per cent too large: for a step before others */
+    int nthreads; /* 0: OpenMP's default; the result does not depend on it */
 } spx_motion_options;
 
 /* One fibre in one window; all 0 where there is no light. Shifts in pixels, widths relative. */

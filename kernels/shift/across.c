@@ -528,7 +528,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         "%zu windows of %g Angstrom between %g and %g, functions of degrees %d and %d: nothing to "
                         "measure",
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
-    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, 1, o->nthreads};
+    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, 1, 0, o->nthreads};
     w->nb = spx_motion_bundles(psf, &w->motion);
     w->bundle = spx_alloc(w->ns, sizeof *w->bundle, e);
     if (w->bundle == NULL)
@@ -540,6 +540,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
         w->nw--;
     w->motion.nwindow = w->nw;
     w->motion.every = w->nb >= MANY_BUNDLES && w->nw >= EVERY ? EVERY : 1;
+    w->motion.rough = w->motion.every > 1;
     const size_t bears = 1 + psf->nspec / FIBRES_A_TERM;
     w->nl = o->degree_wave < 0 ? 4 : (size_t)o->degree_wave + 1;
     w->nl = w->nl < w->nw ? w->nl : w->nw;
@@ -823,6 +824,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             few = chi2;
         }
         w.motion.every = 1;
+        w.motion.rough = 0;
         memcpy(last, w.total, w.n * sizeof *last);
         if (chi2 > (1 + RAISED) * lowest) {
             largest = 1;

@@ -61,9 +61,10 @@ static void use_inner_rows(const spx_trace_plan *p, spx_trace_bundle *b)
 }
 
 /* One bundle in one window. */
-static spx_status measure(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_workspace *r,
+static spx_status measure(const spx_motion_window *w, const spx_trace_bundle *from, spx_trace_workspace *r,
                           spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
+    const spx_trace_plan *p = &w->plan;
     spx_trace_bundle b = *from;
     spx_trace_tally tally = {0};
     int any = 0, solved = 0;
@@ -73,7 +74,7 @@ static spx_status measure(const spx_trace_plan *p, const spx_trace_bundle *from,
     b.regularize = spx_alloc(b.nf, sizeof *b.regularize, e);
     spx_status st = b.singular && b.regularize ? spx_trace_deconvolve(p, &b, r, &tally, &any, &solved, e) : SPX_EIO;
     if (st == SPX_OK && solved)
-        st = spx_trace_kernels_best()->motion(p, &b, r, row, fit, e);
+        st = spx_trace_kernels_best()->motion(p, &b, r, w->rough, row, fit, e);
     for (size_t f = 0; f < b.nf && b.singular != NULL; f++)
         if (b.singular[f])
             row[f].fisher[0] = 0;
@@ -122,6 +123,7 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     w->o.dw = o->dw;
     w->o.wave_pad = 0;
     w->o.nthreads = o->nthreads;
+    w->rough = o->rough;
     w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o};
     spx_status st = spx_extract_check(psf, &w->o, e);
     if (st == SPX_OK) {
@@ -163,7 +165,7 @@ static spx_status measure_on_cpu(size_t nwindow, const spx_motion_window *w, siz
         for (size_t job = 0; job < njob; job++)
             if (chosen == NULL || chosen[job]) {
                 const size_t i = job / nbundle, k = job % nbundle;
-                (void)measure(&w[i].plan, &w[i].list[k], &workspaces[omp_get_thread_num()],
+                (void)measure(&w[i], &w[i].list[k], &workspaces[omp_get_thread_num()],
                               row + i * w[i].o.nspec + w[i].list[k].fibre0, &fit[job], &errors[job]);
             }
         for (size_t job = 0; job < njob && st == SPX_OK; job++)

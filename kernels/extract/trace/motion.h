@@ -266,8 +266,8 @@ static void project(const spx_trace_plan *p, const spx_trace_bundle *b, const sp
         }
 }
 
-static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
-                         spx_motion_fit *fit, spx_err *e)
+static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int rough,
+                         spx_motion_row *out, spx_motion_fit *fit, spx_err *e)
 {
     const size_t nf = b->nf, height = (size_t)(b->y1 - b->y0);
     strip s[256];
@@ -289,7 +289,7 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
     }
     /* two vectors of zeros behind; rows are not apart by a power of two, in which few lines of the cache are theirs */
     const size_t stride = (((widest + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES + 2) | 1) * SPX_TRACE_LANES;
-    const spx_motion_range range = find_coupling(p, b);
+    const spx_motion_range range = rough ? (spx_motion_range){0, 1, 1} : find_coupling(p, b);
     if (motion_alloc(p, b, r, &range, stride, height, &m, e) != SPX_OK)
         return SPX_EIO;
     for (size_t f = 0; f < nf; f++) {
@@ -299,9 +299,12 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
     }
     make_images(p, b, s, &m, out);
     weigh(b, s, &m, out, fit);
-    couple(p, b, s, &range, &m);
-    const spx_status st = solve_columns(p, b, range.v, range.z, m.v, r, m.z, e);
-    for (size_t i = 0; i < 7 && st == SPX_OK; i++) { /* F: 00, 01, 11; with the next fibre: 00, 01, 10, 11 */
+    spx_status st = SPX_OK;
+    if (!rough) {
+        couple(p, b, s, &range, &m);
+        st = solve_columns(p, b, range.v, range.z, m.v, r, m.z, e);
+    }
+    for (size_t i = 0; i < 7 && st == SPX_OK && !rough; i++) { /* F: 00, 01, 11; with the next fibre: 00, 01, 10, 11 */
         const size_t q = i < 3 ? i / 2 : (i - 3) / 2, with = i < 3 ? (i + 1) / 2 : (i - 3) % 2, next = i >= 3;
         project(p, b, &range, &m, q, with, next, m.sums);
         for (size_t f = 0; f + next < nf; f++)

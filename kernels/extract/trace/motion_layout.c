@@ -78,6 +78,7 @@ spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, si
     g->ccd_nx = (int)p->job->image->nx;
     g->half = (int)(p->job->o->wave_step + 2 * p->pad);
     g->tolerance = p->tolerance;
+    g->rough = w[0].rough;
     for (size_t i = 0; i < nwindow; i++) {
         long first = LONG_MAX, end = LONG_MIN;
         for (size_t k = 0; k < nbundle; k++) {

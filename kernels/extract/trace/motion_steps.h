@@ -66,6 +66,7 @@ typedef struct {
     int reach, z, m, nelem, half; /* overlaps as of spx_trace_bundle; z = reach + 1, m = hi[0] */
     int group;                    /* fibres of an item of the equations */
     int height, width, tile;      /* of a strip; columns of a job */
+    int rough;                    /* F stays J^T W J: no couple, columns, project */
     double tolerance;             /* of the flux */
     size_t npixel;                /* of the rows of all windows */
     int *lo, *hi, *first;         /* [reach + 1] */
@@ -794,7 +795,7 @@ SPX_HD void spx_motion_couple(const spx_motion_view *g, const spx_team *t, size_
 {
     const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl, size = spx_motion_strip_size(g);
     const spx_motion_job *here = &g->job[job];
-    if (!spx_motion_goes_on(g, job, f))
+    if (g->rough || !spx_motion_goes_on(g, job, f))
         return;
     const int around = 2 * g->z + 1, n = here->n, reach = g->result[job].range.v;
     const double *wj = g->wj + item * 2 * size;
@@ -832,7 +833,7 @@ SPX_HD void spx_motion_columns(const spx_motion_view *g, const spx_team *t, size
 {
     const size_t job = item / SPX_MOTION_SLOTS, slot = item % SPX_MOTION_SLOTS;
     const spx_motion_job *here = &g->job[job];
-    if (!spx_motion_goes_on(g, job, 0))
+    if (g->rough || !spx_motion_goes_on(g, job, 0))
         return;
     const spx_motion_range range = g->result[job].range;
     const int nl = g->nl, n = here->n, nf = here->nf, around = 2 * g->z + 1;
@@ -870,7 +871,7 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
 {
     const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl;
     const spx_motion_job *here = &g->job[job];
-    if (!spx_motion_goes_on(g, job, f))
+    if (g->rough || !spx_motion_goes_on(g, job, f))
         return;
     const int around = 2 * g->z + 1, reach = g->result[job].range.z, n = here->n;
     spx_motion_row *out = &g->row[item];

@@ -338,8 +338,8 @@ struct spx_trace_kernels {
     spx_status (*leverage)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *window,
                            spx_err *e);
     /* Motion of the traces of a bundle that was solved: rows of *out that belong to its fibres and this window. */
-    spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_motion_row *out,
-                         spx_motion_fit *fit, spx_err *e);
+    spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int rough,
+                         spx_motion_row *out, spx_motion_fit *fit, spx_err *e);
 };
 
 /* The best of those below for this processor. */

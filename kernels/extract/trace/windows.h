@@ -12,6 +12,7 @@ typedef struct {
     spx_extract_job job; /* without weights */
     spx_trace_plan plan;
     spx_trace_bundle *list; /* [nbundle] */
+    int rough;              /* as in spx_motion_options */
 } spx_motion_window;
 
 struct spx_motion_layout;
