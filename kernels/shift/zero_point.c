@@ -228,19 +228,24 @@ static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, do
 }
 
 /* Light of a spectrum that is 1 in the row of the CCD that the trace's middle crosses at lambda, as fractions over the
- * columns of the spot there, profile[nx]: rows of spots of all wavelengths, one beside the other, have sums like those
- * of one spot's columns. 0: there is no spot. memory: of make_spot(). */
-static int make_profile(const spx_psf *p, size_t fibre, double lambda, double *memory, double *profile, spx_spot *at)
+ * 2 half + 1 columns in the middle of the spot there, half <= hsizex, from *first on: rows of spots of all
+ * wavelengths, one beside the other, have sums like those of one spot's columns. 0: there is no spot. memory: of
+ * make_spot(). */
+static int make_profile(const spx_psf *p, size_t fibre, double lambda, int half, double *memory, double *profile,
+                        long *first)
 {
-    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p), n = 2 * half + 1;
     double *spot = memory, *basis = memory + nx * ny, *gx = basis + spx_psf_spot_work(p), sum = 0;
     spx_spot_core core;
-    memset(profile, 0, (size_t)nx * sizeof *profile);
+    spx_spot place, *at = &place;
+    memset(profile, 0, (size_t)n * sizeof *profile);
     if (!spx_psf_plain_spots(p)) {
         if (spx_psf_spot(p, fibre, lambda, basis, spot, at) != SPX_SPOT_OK)
             return 0;
-        for (int k = 0; k < nx * ny; k++)
-            profile[k % nx] += spot[k];
+        *first = at->xc + p->hsizex - half;
+        for (int y = 0; y < ny; y++)
+            for (int x = 0; x < n; x++)
+                profile[x] += spot[y * nx + p->hsizex - half + x];
         return 1;
     }
     if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
@@ -248,16 +253,18 @@ static int make_profile(const spx_psf *p, size_t fibre, double lambda, double *m
     spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), basis);
     if (!spx_spot_core_find(p, fibre, 0, basis, &core))
         return 0;
-    spx_gauss_hermite(core.degx, nx, at->dx, core.sigx, gx);
-    for (int i = 0; i <= core.degx; i++) /* functions along the trace of a higher order than 0 have no sum */
-        for (int x = 0; x < nx && p->gh[i] >= 0; x++)
-            profile[x] += spx_psf_param_value(p, fibre, p->gh[i], basis) * gx[i * nx + x];
-    for (int x = 0; x < nx; x++) {
-        profile[x] = fmax(profile[x], 0);
-        sum += profile[x];
+    *first = at->xc + p->hsizex - half;
+    double *all = gx + (core.degx + 1) * n; /* integrals over all columns: one pixel, in units of nx */
+    spx_gauss_hermite(core.degx, n, at->dx, core.sigx, gx);
+    spx_gauss_hermite(core.degx, 1, at->dx / nx, core.sigx / nx, all);
+    for (int i = 0; i <= core.degx; i++) { /* functions along the trace of a higher order than 0 have no sum */
+        const double c = p->gh[i] >= 0 ? spx_psf_param_value(p, fibre, p->gh[i], basis) : 0;
+        sum += c * all[i];
+        for (int x = 0; x < n; x++)
+            profile[x] += c * gx[i * n + x];
     }
-    for (int x = 0; x < nx; x++)
-        profile[x] /= sum;
+    for (int x = 0; x < n; x++)
+        profile[x] = fmax(profile[x], 0) / sum;
     return sum > 0 && isfinite(sum);
 }
 
@@ -355,7 +362,7 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     s->lambda = spx_alloc(s->nrow, sizeof *s->lambda, e);
     s->data = spx_alloc2(4, npix, sizeof *s->data, e);
     double *memory = spx_alloc(spot_work(psf), sizeof *memory, e);
-    double *profile = spx_alloc((size_t)spx_psf_nx(psf), sizeof *profile, e);
+    double *profile = spx_alloc(s->ncol, sizeof *profile, e);
     if (!profile || !s->xc || !s->lambda || !s->data || !memory) {
         spx_free(profile);
         spx_free(memory);
@@ -384,13 +391,13 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     }
     /* of a spectrum that is 1: as many Angstrom as a row has */
     for (size_t row = 0; row < s->nrow; row++) {
-        spx_spot at;
         const double rows = fabs(slope_of(&psf->y, f, s->lambda[row]));
-        if (!make_profile(psf, f, s->lambda[row], memory, profile, &at) || !(rows > 0))
+        long from;
+        if (!(rows > 0) || !make_profile(psf, f, s->lambda[row], (int)reach, memory, profile, &from))
             continue;
         for (size_t c = 0; c < s->ncol; c++) {
-            const long x = s->xc[row] + (long)c - at.xc;
-            s->unit[row * s->ncol + c] = x >= 0 && x < spx_psf_nx(psf) ? profile[x] / rows : 0;
+            const long x = s->xc[row] + (long)c - from;
+            s->unit[row * s->ncol + c] = x >= 0 && x < (long)s->ncol ? profile[x] / rows : 0;
         }
     }
     if (left - reach - 0.5 < NEIGHBOUR * sigma)

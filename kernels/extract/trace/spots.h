@@ -220,10 +220,18 @@ ALWAYS_INLINE int spot_vectors(const spx_trace_plan *p)
     return (p->nx + SPX_VL - 1) / SPX_VL;
 }
 
-/* DESI's spots have loops of constant length. */
-ALWAYS_INLINE int is_usual(const spx_trace_plan *p)
+/* make_spot_of() with loops of constant length for spots of the usual size and degree: DESI's have 6, those of
+ * specx-sim 4. */
+ALWAYS_INLINE int make_usual_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
+                                  double *work, double *spot, const spot_motion *d)
 {
-    return p->nxp == 24 && spot_vectors(p) == 16 / SPX_VL && p->degx == 6 && p->degy == 6;
+    enum { VECTORS = 16 / SPX_VL, ROW = 24 };
+    const int degree = p->nxp == ROW && spot_vectors(p) == VECTORS && p->degx == p->degy ? p->degx : 0;
+    if (degree == 6)
+        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 6, 6);
+    if (degree == 4)
+        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 4, 4);
+    return make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), p->nxp, p->degx, p->degy);
 }
 
 static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,
@@ -232,10 +240,8 @@ static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_
     int ok;
     if (p->dense)
         ok = make_dense_spot(p, fibre, k, at, work, spot);
-    else if (is_usual(p))
-        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, 16 / SPX_VL, 24, 6, 6);
     else
-        ok = make_spot_of(p, fibre, k, at, work, spot, NULL, spot_vectors(p), p->nxp, p->degx, p->degy);
+        ok = make_usual_spot(p, fibre, k, at, work, spot, NULL);
     if (!ok)
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
     return ok;
@@ -248,10 +254,8 @@ static int make_moving_spot(const spx_trace_plan *p, size_t fibre, size_t k, con
     int ok;
     if (p->dense)
         ok = make_dense_moving_spot(p, fibre, k, work, spot, d);
-    else if (is_usual(p))
-        ok = make_spot_of(p, fibre, k, at, work, spot, d, 16 / SPX_VL, 24, 6, 6);
     else
-        ok = make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), p->nxp, p->degx, p->degy);
+        ok = make_usual_spot(p, fibre, k, at, work, spot, d);
     if (!ok) {
         memset(spot, 0, (size_t)p->ny * p->nxp * sizeof *spot);
         memset(d->dx, 0, (size_t)p->ny * p->nxp * sizeof *spot);
