@@ -43,6 +43,15 @@ damage() {
     [ "$(h5table --table /sky/table --columns ROLE s.h5 | grep -c HELDOUT)" = 4 ]
 }
 
+@test "a frame without noise keeps its bins" {
+    specx-sim -q --arm r --fibers 12 --sky-fibers 5 --wavelength 6200,6500 --cosmics 0 --bad-columns 0 --no-noise -o image.h5
+    specx-extract -q -o frame.h5 image.h5
+    run specx-sky -o s.h5 frame.h5
+    [ "$status" = 0 ]
+    [[ "$output" != *"have no sky"* ]]
+    [ "$(values s.h5 /frame/mask | sort -u)" = 0 ]
+}
+
 @test "through a pipe, repeated, with any number of threads: the same" {
     local f=$BATS_FILE_TMPDIR/frame.h5
     specx-sky -q --reproducible -j 1 -o one.h5 "$f"

@@ -23,10 +23,10 @@ SPX_HD uint32_t spx_extract_bits(double fraction, int empty)
     return (empty ? (uint32_t)SPX_ALLBADPIX : 0u) | (fraction > 0.5 ? (uint32_t)SPX_SOMEBADPIX : 0u);
 }
 
-/* Medians of bins with information. */
+/* Medians of bins with information. What fits within the errors, as in images without noise, does not fit badly. */
 SPX_HD int spx_extract_fits_badly(double chi2pix, double over_fibres, double over_waves)
 {
-    return chi2pix > SPX_BAD_FIT * over_fibres && chi2pix > SPX_BAD_FIT * over_waves;
+    return chi2pix > 1.0 && chi2pix > SPX_BAD_FIT * over_fibres && chi2pix > SPX_BAD_FIT * over_waves;
 }
 
 /* Electrons per bin of width dw to electrons per Angstrom. */
