@@ -10,7 +10,9 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "convert/blocks_parts.h"
 #include "convert/products.h"
+#include "convert/psf_fits.h"
 #include "convert/raw.h"
 #include "convert/table_h5.h"
 #include "fits/values.h"
@@ -18,8 +20,6 @@
 #include "num/wave.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
-#include "products/psf_h5.h"
-#include "products/psf_index.h"
 #include "products/spectra_h5.h"
 
 const char *const spx_fits_product_names[SPX_FITS_PRODUCTS + 1] = {
@@ -29,14 +29,13 @@ enum { NODATA = 1 << 24 }; /* mask bit of DESI frames */
 
 /* ---- finding HDUs ---- */
 
-/* Index of the image HDU of this name and number of dimensions, or -1. */
-static int find_image(const spx_fits *f, const char *name, int ndim)
+int spx_fits_find_image(const spx_fits *f, const char *name, int ndim)
 {
     int i = spx_fits_find(f, name);
     return i >= 0 && spx_fits_is_image(&f->hdu[i], ndim) ? i : -1;
 }
 
-static int find_table(const spx_fits *f, const char *name)
+int spx_fits_find_table(const spx_fits *f, const char *name)
 {
     int i = spx_fits_find(f, name);
     return i >= 0 && f->hdu[i].kind == SPX_FITS_BINTABLE ? i : -1;
@@ -59,58 +58,19 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
         arm[k] = (char)tolower((unsigned char)prefix[k]);
     }
     snprintf(other, sizeof other, "%s_WAVELENGTH", prefix);
-    return find_image(f, other, 1) >= 0;
-}
-
-/* Index of the table of a PSF of the first layout of PSFVER 2, or -1: no HDUs XTRACE and YTRACE, but rows X and Y in
- * the table of parameters, whatever its name; every row has its own wavelength range. */
-static int find_psf_of_rows(const spx_fits *f)
-{
-    for (size_t i = 0; i < f->nhdu && spx_fits_find(f, "XTRACE") < 0; i++)
-        if (f->hdu[i].kind == SPX_FITS_BINTABLE && spx_fits_find_column(&f->hdu[i], "PARAM") != NULL &&
-            spx_fits_find_column(&f->hdu[i], "COEFF") != NULL && spx_fits_find_column(&f->hdu[i], "WAVEMIN") != NULL &&
-            spx_fits_find_column(&f->hdu[i], "WAVEMAX") != NULL)
-            return (int)i;
-    return -1;
-}
-
-/* Reads PSFTYPE and PSFVER from the primary header, or from that of the PSF table. */
-static int psf_type(const spx_fits *f, char type[32], double *version)
-{
-    int found = 0;
-    *version = 0.0;
-    for (size_t i = 0; i < f->nhdu && !found; i++) {
-        const spx_cards *h = &f->hdu[i].header;
-        char text[32];
-        found = spx_cards_string(h, "PSFTYPE", type, 32);
-        if (found && !spx_cards_double(h, "PSFVER", version) && spx_cards_string(h, "PSFVER", text, sizeof text))
-            *version = atof(text);
-    }
-    return found;
+    return spx_fits_find_image(f, other, 1) >= 0;
 }
 
 spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
 {
-    char type[32], arm[16], prefix[16];
-    double version;
-    note[0] = 0;
-    if (psf_type(f, type, &version)) {
-        if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||
-            (strcmp(type, "GAUSS-HERMITE2") == 0 && (version == 1.0 || version == 2.0)))
-            return SPX_FITS_AS_PSF;
-        for (char *c = type; *c; c++)
-            if (*c < 32 || *c > 126)
-                *c = '?';
-        snprintf(note, size,
-                 "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3, and "
-                 "GAUSS-HERMITE2, version 1 or 2",
-                 type, version);
-        return SPX_FITS_AS_GENERIC;
-    }
-    if (find_image(f, "IMAGE", 2) >= 0 &&
+    char arm[16], prefix[16];
+    const int psf = spx_fits_psf_recognise(f, note, size);
+    if (psf >= 0)
+        return psf ? SPX_FITS_AS_PSF : SPX_FITS_AS_GENERIC;
+    if (spx_fits_find_image(f, "IMAGE", 2) >= 0 &&
         (spx_fits_find(f, "IVAR") >= 0 || spx_fits_find(f, "MASK") >= 0 || spx_fits_find(f, "READNOISE") >= 0))
         return SPX_FITS_AS_IMAGE;
-    if (find_image(f, "FLUX", 2) >= 0 && find_image(f, "WAVELENGTH", 1) >= 0 &&
+    if (spx_fits_find_image(f, "FLUX", 2) >= 0 && spx_fits_find_image(f, "WAVELENGTH", 1) >= 0 &&
         (spx_fits_find(f, "IVAR") >= 0 || spx_fits_find(f, "RESOLUTION") >= 0 || spx_fits_find(f, "FIBERMAP") >= 0))
         return SPX_FITS_AS_FRAME;
     for (size_t i = 0; i < f->nhdu; i++)
@@ -121,7 +81,7 @@ spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
 
 /* ---- plan ---- */
 
-static void plan_hdu(const spx_fits *f, const char *hdu, spx_fits_path *view, const char *path)
+void spx_fits_plan_hdu(const spx_fits *f, const char *hdu, spx_fits_path *view, const char *path)
 {
     int i = spx_fits_find(f, hdu);
     if (i >= 0)
@@ -132,7 +92,6 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
 {
     static const char *const image[][2] = {
         {"IMAGE", "/image/data"}, {"IVAR", "/image/ivar"}, {"MASK", "/image/mask"}, {"READNOISE", "/image/readnoise"}};
-    static const char *const psf[][2] = {{"XTRACE", "/psf/xtrace"}, {"YTRACE", "/psf/ytrace"}, {"PSF", "/psf/coeff"}};
     static const char *const frame[][2] = {{"FLUX", "/frame/flux"},
                                            {"IVAR", "/frame/ivar"},
                                            {"MASK", "/frame/mask"},
@@ -146,15 +105,14 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
     switch (p) {
     case SPX_FITS_AS_IMAGE:
         for (size_t i = 0; i < sizeof image / sizeof *image; i++)
-            plan_hdu(f, image[i][0], view, image[i][1]);
+            spx_fits_plan_hdu(f, image[i][0], view, image[i][1]);
         break;
     case SPX_FITS_AS_PSF:
-        for (size_t i = 0; i < sizeof psf / sizeof *psf; i++)
-            plan_hdu(f, psf[i][0], view, psf[i][1]);
+        spx_fits_psf_plan(f, view);
         break;
     case SPX_FITS_AS_FRAME:
         for (size_t i = 0; i < sizeof frame / sizeof *frame; i++)
-            plan_hdu(f, frame[i][0], view, frame[i][1]);
+            spx_fits_plan_hdu(f, frame[i][0], view, frame[i][1]);
         break;
     case SPX_FITS_AS_SPECTRA:
         for (size_t i = 0; i < f->nhdu; i++) {
@@ -164,10 +122,10 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
             for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
                 snprintf(hdu, sizeof hdu, "%s_%s", prefix, part[k]);
                 snprintf(path, sizeof path, "/spectra/%s/%s", arm, part[k]);
-                plan_hdu(f, hdu, view, path);
+                spx_fits_plan_hdu(f, hdu, view, path);
             }
         }
-        plan_hdu(f, "EXP_FIBERMAP", view, "/exp_fibermap");
+        spx_fits_plan_hdu(f, "EXP_FIBERMAP", view, "/exp_fibermap");
         break;
     case SPX_FITS_AS_RAW:
         spx_fits_raw_plan(f, view);
@@ -176,14 +134,14 @@ void spx_fits_plan(const spx_fits *f, spx_fits_product p, spx_fits_path *view)
         return;
     }
     if (p != SPX_FITS_AS_PSF)
-        plan_hdu(f, "FIBERMAP", view, "/fibermap");
+        spx_fits_plan_hdu(f, "FIBERMAP", view, "/fibermap");
     if (p == SPX_FITS_AS_FRAME || p == SPX_FITS_AS_SPECTRA)
-        plan_hdu(f, "SCORES", view, "/scores");
+        spx_fits_plan_hdu(f, "SCORES", view, "/scores");
 }
 
 /* ---- parts ---- */
 
-static spx_status need_hdu(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
+spx_status spx_fits_need_hdu(const spx_fits *f, const char *hdu, const char *what, const char *shape, spx_err *e)
 {
     return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
                        "HDU %s is missing or is not %s: this %s is not complete (--generic keeps it as it is)", hdu,
@@ -205,7 +163,7 @@ static spx_status same_shape(const spx_fits *f, const char *name, int i, int lik
 static spx_status load_table(const spx_fits *f, const char *name, size_t nrow, spx_table **out, spx_note_list *notes,
                              spx_err *e)
 {
-    int i = find_table(f, name);
+    int i = spx_fits_find_table(f, name);
     if (i < 0)
         return SPX_OK;
     const spx_fits_hdu *h = &f->hdu[i];
@@ -242,11 +200,11 @@ static spx_status copy_cards(const spx_fits *f, int hdu, spx_cards *to, spx_err 
 static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     const char *what = "CCD image";
-    int image = find_image(f, "IMAGE", 2), ivar = spx_fits_find(f, "IVAR"), mask = spx_fits_find(f, "MASK"),
+    int image = spx_fits_find_image(f, "IMAGE", 2), ivar = spx_fits_find(f, "IVAR"), mask = spx_fits_find(f, "MASK"),
         noise = spx_fits_find(f, "READNOISE");
     spx_image im = {0};
     if (ivar < 0)
-        return need_hdu(f, "IVAR", what, "an image", e);
+        return spx_fits_need_hdu(f, "IVAR", what, "an image", e);
     spx_status st = same_shape(f, "IVAR", ivar, image, what, e);
     if (st == SPX_OK && mask >= 0)
         st = same_shape(f, "MASK", mask, image, what, e);
@@ -278,180 +236,6 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
         st = spx_image_write(file, &im, e);
     }
     spx_image_free(&im);
-    return st;
-}
-
-/* ---- PSF ---- */
-
-static spx_status need_key(const spx_fits *f, int hdu, const char *key, double *out, spx_err *e)
-{
-    if (spx_cards_double(&f->hdu[hdu].header, key, out))
-        return SPX_OK;
-    return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
-                       "keyword %s is missing: this PSF is not complete", key);
-}
-
-static spx_status need_int(const spx_fits *f, int hdu, const char *key, int *out, spx_err *e)
-{
-    double v = 0.0;
-    spx_status st = need_key(f, hdu, key, &v, e);
-    if (st == SPX_OK && (v != floor(v) || fabs(v) > 1e6))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL, "%s = %g is impossible", key,
-                         v);
-    *out = st == SPX_OK ? (int)v : 0;
-    return st;
-}
-
-static spx_status trace(spx_fits *f, const char *name, spx_psf_series *s, size_t *nspec, spx_err *e)
-{
-    int i = find_image(f, name, 2);
-    if (i < 0)
-        return need_hdu(f, name, "PSF", "an image of coefficients", e);
-    const spx_fits_hdu *h = &f->hdu[i];
-    if (*nspec > 0 && h->dims[0] != *nspec)
-        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu traces instead of %zu", name, h->dims[0],
-                           *nspec);
-    *nspec = h->dims[0];
-    s->ncoef = h->dims[1];
-    if (h->nelem == 0)
-        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", name);
-    spx_status st = need_key(f, i, "WAVEMIN", &s->wmin, e);
-    if (st == SPX_OK)
-        st = need_key(f, i, "WAVEMAX", &s->wmax, e);
-    if (st == SPX_OK)
-        st = spx_fits_f64(f, (size_t)i, &s->coef, e);
-    for (size_t k = 0; st == SPX_OK && k < h->nelem; k++)
-        if (!isfinite(s->coef[k]))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s: a coefficient is not finite", name);
-    return st;
-}
-
-/* Moves the series of row `name` out of the parameters. */
-static spx_status trace_of_row(const spx_fits *f, const char *name, spx_psf *psf, double *wmin, double *wmax,
-                               spx_psf_series *s, spx_err *e)
-{
-    const size_t n = psf->nspec * psf->ndeg;
-    size_t row = 0;
-    while (row < psf->npar && strcmp(psf->param[row], name) != 0)
-        row++;
-    if (row == psf->npar)
-        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
-                           "neither HDUs XTRACE and YTRACE nor a parameter %s: this PSF has no traces", name);
-    s->ncoef = psf->ndeg;
-    s->wmin = wmin[row];
-    s->wmax = wmax[row];
-    if ((s->coef = spx_alloc(n, sizeof *s->coef, e)) == NULL)
-        return SPX_EIO;
-    memcpy(s->coef, psf->coeff + row * n, n * sizeof *s->coef);
-    psf->npar--;
-    memmove(psf->coeff + row * n, psf->coeff + (row + 1) * n, (psf->npar - row) * n * sizeof *psf->coeff);
-    memmove(psf->param + row, psf->param + row + 1, (psf->npar - row) * sizeof *psf->param);
-    memmove(wmin + row, wmin + row + 1, (psf->npar - row) * sizeof *wmin);
-    memmove(wmax + row, wmax + row + 1, (psf->npar - row) * sizeof *wmax);
-    return SPX_OK;
-}
-
-/* Reads traces and wavelength range of a PSF whose table has a range in every row. */
-static spx_status traces_of_rows(const spx_fits *f, int table, spx_psf *psf, spx_err *e)
-{
-    double *wmin = NULL, *wmax = NULL;
-    size_t n[2] = {0, 0};
-    spx_status st = spx_fits_column_f64(f, (size_t)table, "WAVEMIN", &n[0], &wmin, e);
-    if (st == SPX_OK)
-        st = spx_fits_column_f64(f, (size_t)table, "WAVEMAX", &n[1], &wmax, e);
-    if (st == SPX_OK && (n[0] != 1 || n[1] != 1))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
-                         "WAVEMIN and WAVEMAX should be one number a row");
-    if (st == SPX_OK)
-        st = trace_of_row(f, "X", psf, wmin, wmax, &psf->x, e);
-    if (st == SPX_OK)
-        st = trace_of_row(f, "Y", psf, wmin, wmax, &psf->y, e);
-    for (size_t k = 0; st == SPX_OK && k < psf->npar; k++)
-        if (!(wmin[k] == wmin[0] && wmax[k] == wmax[0]))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
-                             "parameters %s and %s have different wavelength ranges", psf->param[0], psf->param[k]);
-    if (st == SPX_OK && psf->npar > 0) {
-        psf->wmin = wmin[0];
-        psf->wmax = wmax[0];
-    }
-    spx_free(wmin);
-    spx_free(wmax);
-    return st;
-}
-
-static spx_status psf_block(spx_fits *f, hid_t file, spx_err *e)
-{
-    const int rows = find_psf_of_rows(f), table = rows < 0 ? find_table(f, "PSF") : rows;
-    spx_psf psf = {0};
-    char *param = NULL;
-    size_t n = 0;
-    double v;
-    if (table < 0)
-        return need_hdu(f, "PSF", "PSF", "a table of parameters", e);
-    const spx_fits_hdu *h = &f->hdu[table];
-    int fibre[2] = {0, 0};
-    spx_status st;
-    if (rows < 0) {
-        if ((st = trace(f, "XTRACE", &psf.x, &psf.nspec, e)) == SPX_OK)
-            st = trace(f, "YTRACE", &psf.y, &psf.nspec, e);
-    } else if ((st = need_int(f, table, "FIBERMIN", &fibre[0], e)) == SPX_OK &&
-               (st = need_int(f, table, "FIBERMAX", &fibre[1], e)) == SPX_OK) {
-        if (fibre[1] < fibre[0])
-            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "FIBERMAX is below FIBERMIN: this PSF has no fibres");
-        else
-            psf.nspec = (size_t)(fibre[1] - fibre[0]) + 1;
-    }
-    if (st == SPX_OK)
-        st = spx_fits_column_str(f, (size_t)table, "PARAM", sizeof *psf.param, &param, e);
-    if (st == SPX_OK)
-        st = spx_fits_column_f64(f, (size_t)table, "COEFF", &n, &psf.coeff, e);
-    if (st == SPX_OK && (n == 0 || n % psf.nspec != 0))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
-                         "COEFF has %zu values a parameter, which is not a multiple of %zu spectra", n, psf.nspec);
-    if (st == SPX_OK) {
-        psf.npar = h->nrow;
-        psf.ndeg = n / psf.nspec;
-        psf.param = (spx_psf_param *)param;
-        param = NULL;
-        for (size_t k = 0; st == SPX_OK && k < psf.npar * n; k++)
-            if (!isfinite(psf.coeff[k]))
-                st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
-                                 "parameter %s: a coefficient is not finite", psf.param[k / n]);
-    }
-    if (st == SPX_OK && rows >= 0)
-        st = traces_of_rows(f, table, &psf, e);
-    else if (st == SPX_OK && (st = need_key(f, table, "WAVEMIN", &psf.wmin, e)) == SPX_OK)
-        st = need_key(f, table, "WAVEMAX", &psf.wmax, e);
-    if (st != SPX_OK || (st = need_int(f, table, "GHDEGX", &psf.ghdegx, e)) != SPX_OK ||
-        (st = need_int(f, table, "GHDEGY", &psf.ghdegy, e)) != SPX_OK ||
-        (st = need_int(f, table, "HSIZEX", &psf.hsizex, e)) != SPX_OK ||
-        (st = need_int(f, table, "HSIZEY", &psf.hsizey, e)) != SPX_OK)
-        goto done;
-    char type[32];
-    if (psf_type(f, type, &v) && strcmp(type, "GAUSS-HERMITE2") == 0) {
-        psf.type = SPX_PSF_GAUSS_HERMITE2;
-        if ((st = need_int(f, table, "GHDEGX2", &psf.ghdegx2, e)) != SPX_OK ||
-            (st = need_int(f, table, "GHDEGY2", &psf.ghdegy2, e)) != SPX_OK)
-            goto done;
-    }
-    psf.psferr = spx_cards_double(&h->header, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
-    if (spx_cards_double(&h->header, "NPIX_X", &v) && v > 0.0 && v < 1e6)
-        psf.npix_x = (size_t)v;
-    if (spx_cards_double(&h->header, "NPIX_Y", &v) && v > 0.0 && v < 1e6)
-        psf.npix_y = (size_t)v;
-    spx_fits_camera(&h->header, psf.camera);
-    if (!psf.camera[0])
-        spx_fits_camera(&f->hdu[0].header, psf.camera);
-    if ((st = copy_cards(f, table, &psf.header, e)) != SPX_OK)
-        goto done;
-    if ((st = spx_psf_index(&psf, e)) != SPX_OK) {
-        spx_err_at(e, f->name, NULL);
-        goto done;
-    }
-    st = spx_psf_write(file, &psf, e);
-done:
-    spx_free(param);
-    spx_psf_free(&psf);
     return st;
 }
 
@@ -530,7 +314,7 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     }
     const spx_fits_hdu *flux = &f->hdu[hdu[1]];
     if (hdu[2] < 0)
-        return need_hdu(f, name[2], what, "an image", e);
+        return spx_fits_need_hdu(f, name[2], what, "an image", e);
     spx_status st = same_shape(f, name[2], hdu[2], hdu[1], what, e);
     if (st == SPX_OK && hdu[3] >= 0)
         st = same_shape(f, name[3], hdu[3], hdu[1], what, e);
@@ -702,7 +486,7 @@ spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_note
     case SPX_FITS_AS_IMAGE:
         return image_block(f, file, notes, e);
     case SPX_FITS_AS_PSF:
-        return psf_block(f, file, e);
+        return spx_fits_psf_block(f, file, e);
     case SPX_FITS_AS_FRAME:
         return frame_block(f, file, notes, e);
     case SPX_FITS_AS_SPECTRA:
