@@ -180,6 +180,19 @@ same_table() {
     for_each back
 }
 
+@test "golden grid of spots: the FITS file, and spots that simulate and extract" {
+    grid() {
+        [ -e "${d}psf-grid.h5" ] || return 0
+        h52fits -q -o grid.fits "${d}psf-grid.h5"
+        fits2h5 -q grid.fits -o again.h5
+        h5diff again.h5 "${d}psf-grid.h5" /psf/spots
+        specx-sim -q --no-sky --sky-fibers 0 --psf "${d}psf-grid.h5" --format hdf5 -o image.h5
+        specx-extract -q -w 5168,5182,0.8 image.h5 -o frame.h5
+        h5check frame.h5
+    }
+    for_each grid
+}
+
 @test "golden frame, spectra and velocities: FITS files of their kind" {
     written() {
         local as

@@ -171,6 +171,20 @@ static spx_status transform_ranges(const double *factor, spx_psf *psf, spx_err *
     return SPX_OK;
 }
 
+/* The grid of spots stays at the detector's wavelengths. */
+static spx_status transform_grid(const double *factor, spx_psf *psf, spx_err *e)
+{
+    spx_psf_grid *g = &psf->grid;
+    if (psf->type != SPX_PSF_SPOTGRID)
+        return SPX_OK;
+    const int first = g->stretched == NULL;
+    if (first && (g->stretched = spx_alloc(psf->nspec, sizeof *g->stretched, e)) == NULL)
+        return SPX_EIO;
+    for (size_t f = 0; f < psf->nspec; f++)
+        g->stretched[f] = (first ? 1.0 : g->stretched[f]) * factor[f];
+    return SPX_OK;
+}
+
 spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e)
 {
     spx_status st = spx_psf_copy(from, to, e);
@@ -182,6 +196,8 @@ spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_
         st = transform_all(to, to->npar, to->ndeg, to->wmin, to->wmax, factor, to->coeff, e);
     if (st == SPX_OK)
         st = transform_ranges(factor, to, e);
+    if (st == SPX_OK)
+        st = transform_grid(factor, to, e);
     if (st != SPX_OK)
         spx_psf_free(to);
     return st;

@@ -12,6 +12,12 @@
  * gauss-hermite whose TAILAMP is not 0 has T, too. Negative pixels are clipped to 0, then all are divided by the sum.
  * Light of the tail beyond the spot: psf/tail.h.
  *
+ *   spotgrid         S = sum of the over-sampled spots s_n at the four corners of (place on the slit, lambda), with the
+ *                    weights of bilinear interpolation (beyond the grid they go on for one interval), each with its
+ *                    place on the trace and stretched by GHSIGX/sigmax, GHSIGY/sigmay; light is even within a
+ * sub-pixel, so a pixel has the differences of F_n(x, y), the light of s_n below and left of an edge, which is linear
+ * in x and y within a sub-pixel. Derivatives are exact, and have steps
+ *
  * TILT, of any type: row r of the spot has its centre at X + TILT (r - Y), with r the centre of the row. */
 #ifndef SPX_SPOT_MATH_H
 #define SPX_SPOT_MATH_H
@@ -180,6 +186,116 @@ SPX_HD void spx_spot_add_tail(const spx_psf *p, size_t fibre, const spx_spot *at
         }
 }
 
+/* Interval of x in `at`, which increases; *part: of it that x has passed, 0 to 1, and at most one interval beyond. */
+SPX_HD size_t spx_grid_interval(size_t n, const double *at, double x, double *part)
+{
+    size_t low = 0, high = n - 1;
+    *part = 0.0;
+    if (n < 2)
+        return 0;
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        if (x < at[middle])
+            high = middle;
+        else
+            low = middle;
+    }
+    *part = fmin(fmax((x - at[low]) / (at[high] - at[low]), -1.0), 2.0);
+    return low;
+}
+
+/* Sub-pixel in which an edge lies, of n, and how far within it; *inside: 0 beyond the array. */
+SPX_HD size_t spx_grid_edge(size_t n, double t, double *part, int *inside)
+{
+    *inside = t > 0.0 && t < (double)n;
+    if (!*inside) {
+        *part = t > 0.0 ? 1.0 : 0.0;
+        return t > 0.0 ? n - 1 : 0;
+    }
+    const size_t i = (size_t)t;
+    *part = t - (double)i;
+    return i;
+}
+
+/* Light of one array left of the edge at tx between its edges at t[0] and t[1] in y, or its derivative: by_x: by tx;
+ * else by t[1] times by[1] and t[0] times by[0]. */
+SPX_HD double spx_grid_light(const spx_psf_grid *g, const double *sum, double tx, const double *t, int by_x,
+                             const double *by)
+{
+    const size_t row = g->mx + 1;
+    double fx, out = 0.0;
+    int in;
+    const size_t i = spx_grid_edge(g->mx, tx, &fx, &in);
+    if (by_x && !in)
+        return 0.0;
+    for (int k = 0; k < 2; k++) {
+        double fy;
+        const size_t j = spx_grid_edge(g->my, t[k], &fy, &in);
+        const double *p = sum + j * row + i;
+        double low = by_x ? p[1] - p[0] : p[0] + fx * (p[1] - p[0]);
+        const double high = by_x ? p[row + 1] - p[row] : p[row] + fx * (p[row + 1] - p[row]);
+        if (by != NULL)
+            low = in ? by[k] * (high - low) : 0.0;
+        else
+            low += fy * (high - low);
+        out += k == 1 ? low : -low;
+    }
+    return out;
+}
+
+/* Adds the spot of a grid, or its derivative by `what` where `diff`, to spot[ny][nx]; returns 0 where it has no size.
+ * line[nx + 1]. */
+SPX_HD int spx_spot_add_grid(const spx_psf *p, size_t fibre, double lambda, const spx_spot *at, const double *basis,
+                             int diff, int what, double *line, double *spot)
+{
+    const spx_psf_grid *g = &p->grid;
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    const double qx = spx_psf_param_value(p, fibre, p->sigx, basis) / g->sigma_x,
+                 qy = spx_psf_param_value(p, fibre, p->sigy, basis) / g->sigma_y,
+                 tilt = spx_psf_param_value(p, fibre, p->tilt, basis);
+    if (!(qx > 0.0 && qy > 0.0 && qx < SPX_SPOT_FAR && qy < SPX_SPOT_FAR))
+        return 0;
+    const int by_x = diff && (what == SPX_SPOT_X || what == p->sigx || what == p->tilt),
+              by_y = diff && (what == SPX_SPOT_Y || what == p->sigy), tilted = what == SPX_SPOT_Y && tilt != 0.0;
+    if (diff && !by_x && !by_y)
+        return 1;
+    double part[2];
+    const size_t corner =
+        spx_grid_interval(g->npos, g->pos, g->fibre_pos[fibre], &part[0]) * g->nwave +
+        spx_grid_interval(g->nwave, g->wave, g->stretched != NULL ? lambda / g->stretched[fibre] : lambda, &part[1]);
+    const double rx = g->oversample / qx, ry = g->oversample / qy; /* sub-pixels a pixel */
+    for (int n = 0; n < 4; n++) {
+        const double weight = (n & 2 ? part[0] : 1.0 - part[0]) * (n & 1 ? part[1] : 1.0 - part[1]);
+        if (weight == 0.0)
+            continue;
+        const size_t node = corner + (n & 2 ? g->nwave : 0) + (n & 1 ? 1 : 0);
+        const double *sum = g->sum + node * (g->my + 1) * (g->mx + 1), *centre = g->centre + 2 * node;
+        for (int y = 0; y < ny; y++) {
+            const double r = spx_spot_row(p, at, y);
+            const double t[2] = {centre[0] + (r - 0.5) * ry, centre[0] + (r + 0.5) * ry};
+            /* the edges' motion: dt/dY, dt/dGHSIGY */
+            const double by[2] = {what == SPX_SPOT_Y ? -ry : -(r - 0.5) * ry / (qy * g->sigma_y),
+                                  what == SPX_SPOT_Y ? -ry : -(r + 0.5) * ry / (qy * g->sigma_y)};
+            for (int x = 0; x <= nx; x++) {
+                const double d = (double)(x - p->hsizex) - 0.5 - at->dx - tilt * r, tx = centre[1] + d * rx;
+                line[x] = 0.0;
+                if (by_x || (diff && tilted)) {
+                    const double move = what == p->sigx      ? -d * rx / (qx * g->sigma_x)
+                                        : what == p->tilt    ? -r * rx
+                                        : what == SPX_SPOT_Y ? tilt * rx
+                                                             : -rx;
+                    line[x] += move * spx_grid_light(g, sum, tx, t, 1, NULL);
+                }
+                if (!diff || by_y)
+                    line[x] += spx_grid_light(g, sum, tx, t, 0, diff ? by : NULL);
+            }
+            for (int x = 0; x < nx; x++)
+                spot[(size_t)y * (size_t)nx + (size_t)x] += weight * (line[x + 1] - line[x]);
+        }
+    }
+    return 1;
+}
+
 /* Parts of a workspace. */
 typedef struct {
     double *basis, *gx, *gy, *across, *m, *line;
@@ -211,6 +327,8 @@ SPX_HD spx_spot_status spx_spot_raw(const spx_psf *p, size_t fibre, double lambd
     for (size_t k = 0; k < npix; k++)
         spot[k] = 0.0;
     spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), w->basis);
+    if (p->type == SPX_PSF_SPOTGRID)
+        return spx_spot_add_grid(p, fibre, lambda, at, w->basis, 0, 0, w->gx, spot) ? SPX_SPOT_OK : SPX_SPOT_SIGMA;
     for (int which = 0; which < spx_spot_ncore(p); which++) {
         if (!spx_spot_core_find(p, fibre, which, w->basis, &c)) {
             for (size_t k = 0; k < npix; k++)
@@ -343,6 +461,12 @@ SPX_HD spx_spot_status spx_psf_spot_diff(const spx_psf *p, size_t fibre, double 
     for (size_t k = 0; k < nwhat && st == SPX_SPOT_OK; k++) {
         double *to = d + k * npix;
         spx_spot_core c;
+        if (p->type == SPX_PSF_SPOTGRID) {
+            (void)spx_spot_add_grid(p, fibre, lambda, at, w.basis, 1, what[k], w.gx, to);
+            for (size_t i = 0; i < npix; i++)
+                to[i] = spot[i] > 0.0 ? to[i] * scale : 0.0;
+            continue;
+        }
         for (int which = 0; which < spx_spot_ncore(p); which++) {
             (void)spx_spot_core_find(p, fibre, which, w.basis, &c);
             if (spx_spot_core_diff(p, fibre, &c, what[k], w.basis, w.m))

@@ -1,11 +1,13 @@
 /* Writes images and PSFs as DESI FITS files, and reads such PSFs (convert/ccd.h). */
 #include "convert/ccd.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
 #include "convert/blocks.h"
+#include "convert/psf_kinds.h"
 #include "convert/table_h5.h"
 #include "fits/checksum.h"
 #include "fits/open.h"
@@ -51,6 +53,17 @@ static spx_status trace(spx_fits_out *o, const char *name, const spx_psf_series 
         st = spx_fits_out_image(o, name, -64, 2, dims, s->coef, &h, e);
     spx_cards_free(&h);
     return st;
+}
+
+/* The same of a file that has no keywords of its own in every HDU; adds to *h. */
+static spx_status series(spx_fits_out *o, const char *name, const spx_psf_series *s, size_t nspec, spx_cards *h,
+                         spx_err *e)
+{
+    const size_t dims[2] = {nspec, s->ncoef};
+    spx_status st = spx_cards_set_double(h, "WAVEMIN", s->wmin, "[Angstrom] Legendre argument -1", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(h, "WAVEMAX", s->wmax, "[Angstrom] Legendre argument +1", e);
+    return st == SPX_OK ? spx_fits_out_image(o, name, -64, 2, dims, s->coef, h, e) : st;
 }
 
 static spx_table *parameters(const spx_psf *p, spx_err *e)
@@ -181,6 +194,68 @@ static spx_status write_two_cores(spx_fits_out *o, const spx_psf *p, spx_err *e)
     return st;
 }
 
+/* SPX_EINPUT where specter would make other spots of the grid. */
+static spx_status check_grid(const spx_psf *p, spx_err *e)
+{
+    const spx_psf_grid *g = &p->grid;
+    const double x = spx_fits_specter_place(g->mx, g->oversample), y = spx_fits_specter_place(g->my, g->oversample);
+    const size_t n = p->nspec * p->ndeg;
+    const char *what = NULL;
+    for (size_t i = 0; i < g->npos * g->nwave; i++)
+        if (!(fabs(g->centre[2 * i] - y - 0.5) < 1e-6 && fabs(g->centre[2 * i + 1] - x - 0.5) < 1e-6))
+            what = "spots lie elsewhere than in the middle of their arrays";
+    for (size_t i = 0; i < n; i++)
+        if (fabs(p->coeff[(size_t)p->sigx * n + i] - (i % p->ndeg == 0 ? g->sigma_x : 0)) > 1e-9 * g->sigma_x ||
+            fabs(p->coeff[(size_t)p->sigy * n + i] - (i % p->ndeg == 0 ? g->sigma_y : 0)) > 1e-9 * g->sigma_y)
+            what = "spots are stretched (GHSIGX, GHSIGY)";
+    if (what == NULL)
+        return SPX_OK;
+    return spx_fail_remedy(e, SPX_EINPUT, "keep the HDF5 file", "psf: %s, which a SPOTGRID file cannot say", what);
+}
+
+/* Writes a grid of spots as specter reads it. */
+static spx_status write_grid(spx_fits_out *o, const spx_psf *p, spx_err *e)
+{
+    const spx_psf_grid *g = &p->grid;
+    const size_t dims[4] = {g->npos, g->nwave, g->my, g->mx};
+    spx_cards h = {0};
+    double ccd, sub;
+    spx_status st = check_grid(p, e);
+    if (st == SPX_OK)
+        st = spx_cards_copy(&h, &p->header, e);
+    if (st == SPX_OK && !(spx_cards_double(&h, "CCDPIXSZ", &ccd) && spx_cards_double(&h, "PIXSIZE", &sub) &&
+                          floor(ccd / sub) == g->oversample)) { /* specter cuts the ratio off */
+        st = spx_cards_set_double(&h, "CCDPIXSZ", 1, "size of a pixel", e);
+        if (st == SPX_OK)
+            st = spx_cards_set_double(&h, "PIXSIZE", (1 - 1e-9) / g->oversample, "size of a sub-pixel of spots", e);
+    }
+    if (st == SPX_OK)
+        st = spx_cards_set_string(&h, "PSFTYPE", "SPOTGRID", "grid of over-sampled spots", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(&h, "NPIX_X", (long)p->npix_x, "columns of the CCD", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(&h, "NPIX_Y", (long)p->npix_y, "rows of the CCD", e);
+    if (st == SPX_OK)
+        st = spx_cards_set_int(&h, "NSPEC", (long)p->nspec, "traces", e);
+    if (st == SPX_OK && p->camera[0] != '\0')
+        st = spx_cards_set_string(&h, "CAMERA", p->camera, NULL, e);
+    if (st == SPX_OK)
+        st = spx_cards_set_double(&h, "PSFERR", p->psferr, "fractional error of the model", e);
+    if (st == SPX_OK)
+        st = series(o, "XCOEFF", &p->x, p->nspec, &h, e);
+    spx_cards_free(&h);
+    if (st == SPX_OK)
+        st = series(o, "YCOEFF", &p->y, p->nspec, &h, e);
+    spx_cards_free(&h);
+    if (st == SPX_OK)
+        st = spx_fits_out_image(o, "SPOTS", -32, 4, dims, g->spot, NULL, e);
+    if (st == SPX_OK)
+        st = spx_fits_out_image(o, "FIBERPOS", -64, 1, &p->nspec, g->fibre_pos, NULL, e);
+    if (st == SPX_OK)
+        st = spx_fits_out_image(o, "SPOTPOS", -64, 1, &dims[0], g->pos, NULL, e);
+    return st == SPX_OK ? spx_fits_out_image(o, "SPOTWAVE", -64, 1, &dims[1], g->wave, NULL, e) : st;
+}
+
 spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
 {
     spx_cards h = {0};
@@ -189,6 +264,8 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
         spx_psf_require(p, p->tilt < 0 ? SPX_PSF_SPOTS : 0, "a PSF file of DESI or BOSS", "keep the HDF5 file", e);
     if (st == SPX_OK && p->type == SPX_PSF_GAUSS_HERMITE2)
         return write_two_cores(o, p, e);
+    if (st == SPX_OK && p->type == SPX_PSF_SPOTGRID)
+        return write_grid(o, p, e);
     if (st == SPX_OK)
         st = trace(o, "XTRACE", &p->x, p->nspec, e);
     if (st == SPX_OK)

@@ -10,7 +10,7 @@
 /* Writes HDUs IMAGE, IVAR, MASK (int32), READNOISE and FIBERMAP, as desispec's preproc files. */
 spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e);
 /* Writes HDUs XTRACE, YTRACE and PSF, PSFTYPE GAUSS-HERMITE, PSFVER 3; of two cores, one table, PSFTYPE GAUSS-HERMITE2,
- * PSFVER 2. SPX_EINPUT for what neither can hold. */
+ * PSFVER 2; grids of spots as specter's, PSFTYPE SPOTGRID (convert/psf_kinds.h). SPX_EINPUT for what none can hold. */
 spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *psf, spx_err *e);
 /* Reads a PSF directly from such a FITS file; indexed (spx_psf_index()). SPX_EINPUT: not FITS, or no PSF
  * of a known kind. A file that disagrees with its CHECKSUM or DATASUM is noted. */

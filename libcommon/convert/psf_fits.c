@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "convert/blocks.h"
 #include "convert/blocks_parts.h"
+#include "convert/psf_kinds.h"
 #include "fits/values.h"
 #include "products/psf_h5.h"
 #include "products/psf_index.h"
@@ -48,21 +49,24 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
     if (!psf_type(f, type, &version))
         return -1;
     if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||
-        (strcmp(type, "GAUSS-HERMITE2") == 0 && (version == 1.0 || version == 2.0)))
+        (strcmp(type, "GAUSS-HERMITE2") == 0 && (version == 1.0 || version == 2.0)) || strcmp(type, "SPOTGRID") == 0)
         return 1;
     for (char *c = type; *c; c++)
         if (*c < 32 || *c > 126)
             *c = '?';
     snprintf(note, size,
-             "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3, and "
-             "GAUSS-HERMITE2, version 1 or 2",
+             "holds a PSF of type %s, version %g; the extraction uses GAUSS-HERMITE, version 2 or 3, GAUSS-HERMITE2, "
+             "version 1 or 2, and SPOTGRID",
              type, version);
     return 0;
 }
 
 void spx_fits_psf_plan(const spx_fits *f, spx_fits_path *view)
 {
-    static const char *const psf[][2] = {{"XTRACE", "/psf/xtrace"}, {"YTRACE", "/psf/ytrace"}, {"PSF", "/psf/coeff"}};
+    static const char *const psf[][2] = {
+        {"XTRACE", "/psf/xtrace"},      {"YTRACE", "/psf/ytrace"},    {"PSF", "/psf/coeff"},
+        {"XCOEFF", "/psf/xtrace"},      {"YCOEFF", "/psf/ytrace"},    {"SPOTS", "/psf/spots"},
+        {"FIBERPOS", "/psf/fibre_pos"}, {"SPOTPOS", "/psf/spot_pos"}, {"SPOTWAVE", "/psf/spot_wave"}};
     for (size_t i = 0; i < sizeof psf / sizeof *psf; i++)
         spx_fits_plan_hdu(f, psf[i][0], view, psf[i][1]);
 }
@@ -224,11 +228,14 @@ done:
     return st;
 }
 
-spx_status spx_fits_psf_block(spx_fits *f, hid_t file, spx_err *e)
+spx_status spx_fits_psf_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_psf psf = {0};
+    char type[32] = "";
     double v;
-    spx_status st = read_gauss_hermite(f, &psf, e);
+    (void)psf_type(f, type, &v);
+    spx_status st =
+        strcmp(type, "SPOTGRID") == 0 ? spx_fits_read_spotgrid(f, &psf, notes, e) : read_gauss_hermite(f, &psf, e);
     const spx_cards *h = &psf.header;
     psf.psferr = spx_cards_double(h, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
     if (spx_cards_double(h, "NPIX_X", &v) && v > 0.0 && v < 1e6)

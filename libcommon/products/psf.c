@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "products/psf_grid.h"
 
 void spx_psf_free(spx_psf *psf)
 {
@@ -22,8 +23,15 @@ void spx_psf_free(spx_psf *psf)
     spx_free(psf->bundle);
     spx_free(psf->fibre);
     spx_free(psf->order);
+    spx_psf_grid_free(&psf->grid);
     spx_cards_free(&psf->header);
     memset(psf, 0, sizeof *psf);
+}
+
+const char *spx_psf_type_name(spx_psf_type type)
+{
+    static const char *const name[] = {"gauss-hermite", "gauss-hermite2", "spotgrid"};
+    return name[type];
 }
 
 void spx_psf_set_wave_range(spx_psf *psf, double *range)
@@ -45,9 +53,9 @@ spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, c
 {
     if (!spx_psf_plain_spots(psf) && (can & SPX_PSF_SPOTS) == 0)
         return spx_fail_remedy(e, SPX_EINPUT, remedy, "psf: spots of this kind (%s) are nothing that %s can take",
-                               psf->type == SPX_PSF_GAUSS_HERMITE2 ? "gauss-hermite2"
-                               : psf->tilt >= 0                    ? "with TILT"
-                                                                   : "with a tail, TAILAMP",
+                               psf->type != SPX_PSF_GAUSS_HERMITE ? spx_psf_type_name(psf->type)
+                               : psf->tilt >= 0                   ? "with TILT"
+                                                                  : "with a tail, TAILAMP",
                                what);
     if (psf->wave_range == NULL || (can & SPX_PSF_RANGES) != 0)
         return SPX_OK;
@@ -56,35 +64,24 @@ spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, c
                            what);
 }
 
-/* Copy of n values, NULL and SPX_EIO without memory. */
-static spx_status copy(const void *from, size_t n, size_t size, void *to, spx_err *e)
-{
-    void *more = spx_alloc(n, size, e);
-    memcpy(to, &more, sizeof more);
-    if (more == NULL)
-        return SPX_EIO;
-    memcpy(more, from, n * size);
-    return SPX_OK;
-}
-
 /* Copies what single traces have. */
 static spx_status copy_traces(const spx_psf *from, spx_psf *to, spx_err *e)
 {
     const size_t n = from->nspec;
     spx_status st = SPX_OK;
     if (from->wave_range != NULL)
-        st = copy(from->wave_range, 2 * n, sizeof *from->wave_range, &to->wave_range, e);
+        st = spx_psf_copy_array(from->wave_range, 2 * n, sizeof *from->wave_range, &to->wave_range, e);
     to->x.range = to->y.range = to->wave_range;
     if (st == SPX_OK && from->valid_range != NULL)
-        st = copy(from->valid_range, 2 * n, sizeof *from->valid_range, &to->valid_range, e);
+        st = spx_psf_copy_array(from->valid_range, 2 * n, sizeof *from->valid_range, &to->valid_range, e);
     if (st == SPX_OK && from->status != NULL)
-        st = copy(from->status, n, sizeof *from->status, &to->status, e);
+        st = spx_psf_copy_array(from->status, n, sizeof *from->status, &to->status, e);
     if (st == SPX_OK && from->bundle != NULL)
-        st = copy(from->bundle, n, sizeof *from->bundle, &to->bundle, e);
+        st = spx_psf_copy_array(from->bundle, n, sizeof *from->bundle, &to->bundle, e);
     if (st == SPX_OK && from->fibre != NULL)
-        st = copy(from->fibre, n, sizeof *from->fibre, &to->fibre, e);
+        st = spx_psf_copy_array(from->fibre, n, sizeof *from->fibre, &to->fibre, e);
     if (st == SPX_OK && from->order != NULL)
-        st = copy(from->order, n, sizeof *from->order, &to->order, e);
+        st = spx_psf_copy_array(from->order, n, sizeof *from->order, &to->order, e);
     return st;
 }
 
@@ -99,21 +96,26 @@ spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
     to->status = NULL;
     to->bundle = to->order = NULL;
     to->fibre = NULL;
+    to->grid = (spx_psf_grid){0};
     spx_status st = spx_cards_copy(&to->header, &from->header, e);
     if (st == SPX_OK)
         st = copy_traces(from, to, e);
     if (st == SPX_OK)
-        st = copy(from->x.coef, from->nspec * from->x.ncoef, sizeof *from->x.coef, &to->x.coef, e);
+        st = spx_psf_copy_array(from->x.coef, from->nspec * from->x.ncoef, sizeof *from->x.coef, &to->x.coef, e);
     if (st == SPX_OK)
-        st = copy(from->y.coef, from->nspec * from->y.ncoef, sizeof *from->y.coef, &to->y.coef, e);
+        st = spx_psf_copy_array(from->y.coef, from->nspec * from->y.ncoef, sizeof *from->y.coef, &to->y.coef, e);
     if (st == SPX_OK)
-        st = copy(from->coeff, from->npar * from->nspec * from->ndeg, sizeof *from->coeff, &to->coeff, e);
+        st = spx_psf_copy_array(from->coeff, from->npar * from->nspec * from->ndeg, sizeof *from->coeff, &to->coeff, e);
     if (st == SPX_OK)
-        st = copy(from->param, from->npar, sizeof *from->param, &to->param, e);
+        st = spx_psf_copy_array(from->param, from->npar, sizeof *from->param, &to->param, e);
     if (st == SPX_OK && from->gh != NULL)
-        st = copy(from->gh, (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1), sizeof *from->gh, &to->gh, e);
+        st = spx_psf_copy_array(from->gh, (size_t)(from->ghdegx + 1) * (size_t)(from->ghdegy + 1), sizeof *from->gh,
+                                &to->gh, e);
     if (st == SPX_OK && from->gh2 != NULL)
-        st = copy(from->gh2, (size_t)(from->ghdegx2 + 1) * (size_t)(from->ghdegy2 + 1), sizeof *from->gh2, &to->gh2, e);
+        st = spx_psf_copy_array(from->gh2, (size_t)(from->ghdegx2 + 1) * (size_t)(from->ghdegy2 + 1), sizeof *from->gh2,
+                                &to->gh2, e);
+    if (st == SPX_OK && from->type == SPX_PSF_SPOTGRID)
+        st = spx_psf_grid_copy(&from->grid, from->nspec, &to->grid, e);
     if (st != SPX_OK)
         spx_psf_free(to);
     return st;

@@ -23,8 +23,25 @@ typedef struct {
 /* Kind of spot. */
 typedef enum {
     SPX_PSF_GAUSS_HERMITE = 0, /* DESI PSF files, PSFTYPE = GAUSS-HERMITE, PSFVER 2, 3; degree 0: a Gaussian */
-    SPX_PSF_GAUSS_HERMITE2     /* BOSS PSF files of specex: the first core is cut off, a second one and a tail added */
+    SPX_PSF_GAUSS_HERMITE2,    /* BOSS PSF files of specex: the first core is cut off, a second one and a tail added */
+    SPX_PSF_SPOTGRID           /* arrays of over-sampled spots, by place on the slit and wavelength */
 } spx_psf_type;
+
+/* Over-sampled spots, of SPX_PSF_SPOTGRID. Sub-pixels are 1/oversample of a pixel wide; the first has its middle at 0.
+ */
+typedef struct {
+    size_t npos, nwave, my, mx;
+    int oversample;
+    float *spot;               /* [npos][nwave][my][mx] light of each sub-pixel, any unit */
+    double *pos, *wave;        /* [npos] places on the slit, [nwave] wavelengths (Angstrom), both increasing */
+    double *fibre_pos;         /* [nspec] place of each trace on the slit */
+    double *place_x, *place_y; /* [npos][nwave] sub-pixel of each array that lies on the trace; NULL: its centroid */
+    double sigma_x, sigma_y;   /* GHSIGX and GHSIGY at which spots are as stored, pixels; else they are stretched */
+    double *stretched;         /* [nspec] the trace's wavelengths over those of the grid; NULL: 1 */
+    /* Set by spx_psf_index(): light below and left of each edge between sub-pixels, [npos][nwave][my + 1][mx + 1], and
+     * the edge coordinates of the trace in each array, [npos][nwave][2], y first. */
+    double *sum, *centre;
+} spx_psf_grid;
 
 /* Parameters of the tail, in this order: TAILAMP, TAILCORE, TAILXSCA, TAILYSCA, TAILINDE. */
 enum { SPX_TAIL_AMP, SPX_TAIL_CORE, SPX_TAIL_XSCA, SPX_TAIL_YSCA, SPX_TAIL_INDE, SPX_PSF_NTAIL };
@@ -74,6 +91,7 @@ typedef struct {
     int sigx2, sigy2;
     int *gh2;
     int nsig;
+    spx_psf_grid grid; /* of SPX_PSF_SPOTGRID */
     /* The tail's parameters; -1: absent. SPX_PSF_GAUSS_HERMITE has none where TAILAMP is 0 everywhere. */
     int tail[SPX_PSF_NTAIL];
 } spx_psf;
@@ -85,6 +103,9 @@ static inline int spx_psf_plain_spots(const spx_psf *psf)
 {
     return psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0 && psf->tail[SPX_TAIL_AMP] < 0;
 }
+
+/* Name of a kind of spot, as in the attribute psftype: "gauss-hermite" ... */
+const char *spx_psf_type_name(spx_psf_type type);
 
 /* 1 when spots have a tail that is not 0. */
 int spx_psf_has_tail(const spx_psf *psf);

@@ -35,9 +35,6 @@ static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_p
     return st == SPX_OK ? read_range(file, path, &s->wmin, &s->wmax, e) : st;
 }
 
-/* Attribute psftype, by spx_psf_type. */
-static const char *const types[] = {"gauss-hermite", "gauss-hermite2"};
-
 /* Names of integer group attributes. */
 static const char *const numbers[] = {"ghdegx", "ghdegy", "hsizex", "hsizey", "npix_x", "npix_y"};
 
@@ -100,6 +97,61 @@ static spx_status read_traces(hid_t file, spx_psf *psf, spx_err *e)
     return st;
 }
 
+/* Reads the arrays of over-sampled spots. */
+static spx_status read_grid(hid_t file, spx_psf *psf, spx_err *e)
+{
+    spx_psf_grid *g = &psf->grid;
+    size_t dims[4] = {0, 0, 0, 0}, nspec = psf->nspec;
+    int64_t oversample = 0;
+    spx_status st = spx_h5_read_f32(file, "/psf/spots", 4, dims, &g->spot, e);
+    if (st == SPX_OK)
+        st = spx_h5_attr_i64(file, "/psf/spots", "oversample", &oversample, e);
+    if (st == SPX_OK)
+        st = spx_h5_attr_f64(file, "/psf/spots", "sigmax", &g->sigma_x, e);
+    if (st == SPX_OK)
+        st = spx_h5_attr_f64(file, "/psf/spots", "sigmay", &g->sigma_y, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_f64(file, "/psf/spot_pos", 1, &dims[0], &g->pos, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_f64(file, "/psf/spot_wave", 1, &dims[1], &g->wave, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_f64(file, "/psf/fibre_pos", 1, &nspec, &g->fibre_pos, e);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/spot_x"))
+        st = spx_h5_read_f64(file, "/psf/spot_x", 2, dims, &g->place_x, e);
+    if (st == SPX_OK && spx_h5_exists(file, "/psf/spot_y"))
+        st = spx_h5_read_f64(file, "/psf/spot_y", 2, dims, &g->place_y, e);
+    g->npos = dims[0];
+    g->nwave = dims[1];
+    g->my = dims[2];
+    g->mx = dims[3];
+    g->oversample = oversample > 0 && oversample < 1000000 ? (int)oversample : 0;
+    return st;
+}
+
+static spx_status write_grid(hid_t file, const spx_psf *psf, spx_err *e)
+{
+    const spx_psf_grid *g = &psf->grid;
+    const size_t dims[4] = {g->npos, g->nwave, g->my, g->mx};
+    spx_status st = spx_h5_write(file, "/psf/spots", H5T_NATIVE_FLOAT, 4, dims, g->spot, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_i64(file, "/psf/spots", "oversample", g->oversample, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_f64(file, "/psf/spots", "sigmax", g->sigma_x, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_f64(file, "/psf/spots", "sigmay", g->sigma_y, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_real(file, "/psf/spot_pos", 8, 1, &dims[0], g->pos, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_real(file, "/psf/spot_wave", 8, 1, &dims[1], g->wave, e);
+    if (st == SPX_OK)
+        st = spx_h5_write_real(file, "/psf/fibre_pos", 8, 1, &psf->nspec, g->fibre_pos, e);
+    if (st == SPX_OK && g->place_x != NULL)
+        st = spx_h5_write_real(file, "/psf/spot_x", 8, 2, dims, g->place_x, e);
+    if (st == SPX_OK && g->place_y != NULL)
+        st = spx_h5_write_real(file, "/psf/spot_y", 8, 2, dims, g->place_y, e);
+    return st;
+}
+
 /* Reads the kind of spot, which version 1.0 does not say. */
 static spx_status read_type(hid_t file, spx_psf *psf, spx_err *e)
 {
@@ -108,15 +160,17 @@ static spx_status read_type(hid_t file, spx_psf *psf, spx_err *e)
     if (!spx_h5_has_attr(file, "/psf", "psftype"))
         return SPX_OK;
     spx_status st = spx_h5_attr_str(file, "/psf", "psftype", type, sizeof type, e);
-    size_t k = 0;
-    while (st == SPX_OK && k < sizeof types / sizeof *types && strcmp(type, types[k]) != 0)
+    int k = SPX_PSF_GAUSS_HERMITE;
+    while (st == SPX_OK && k <= SPX_PSF_SPOTGRID && strcmp(type, spx_psf_type_name((spx_psf_type)k)) != 0)
         k++;
-    if (st == SPX_OK && k == sizeof types / sizeof *types)
+    if (st == SPX_OK && k > SPX_PSF_SPOTGRID)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", "use a newer specpipe",
                          "attribute psftype is '%s', a kind of spot that this program does not know", type);
     if (st != SPX_OK)
         return st;
     psf->type = (spx_psf_type)k;
+    if (psf->type == SPX_PSF_SPOTGRID)
+        return read_grid(file, psf, e);
     if (psf->type != SPX_PSF_GAUSS_HERMITE2)
         return SPX_OK;
     int64_t degree[2] = {0, 0};
@@ -184,7 +238,11 @@ static spx_status write_traces(hid_t file, const spx_psf *psf, spx_err *e)
     if (psf->type == SPX_PSF_GAUSS_HERMITE && !tilt && psf->wave_range == NULL && psf->valid_range == NULL &&
         psf->status == NULL && psf->bundle == NULL && psf->fibre == NULL && psf->order == NULL)
         return spx_h5_set_str(file, "/psf", "version", "1.0", e);
-    spx_status st = spx_h5_set_str(file, "/psf", "psftype", types[psf->type], e);
+    spx_status st = spx_h5_set_str(file, "/psf", "psftype", spx_psf_type_name(psf->type), e);
+    if (st == SPX_OK && psf->type == SPX_PSF_SPOTGRID)
+        st = write_grid(file, psf, e);
+    else if (st == SPX_OK) /* has nothing that is new in 2.1 */
+        st = spx_h5_set_str(file, "/psf", "version", "2.0", e);
     if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2)
         st = spx_h5_set_i64(file, "/psf", "ghdegx2", psf->ghdegx2, e);
     if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "products/psf_grid.h"
 
 /* Limits of spot size and order: a file beyond them is taken for broken. */
 enum { MAX_HSIZE = 1000, MAX_GHDEG = 99 };
@@ -76,6 +77,8 @@ static spx_status find_more(spx_psf *psf, spx_err *e)
     for (int k = 1; k < SPX_PSF_NTAIL && psf->tail[SPX_TAIL_AMP] >= 0; k++)
         if (psf->tail[k] < 0)
             return spx_fail(e, SPX_EINPUT, "psf: a parameter TAILAMP, but no %s", tail[k]);
+    if (psf->type == SPX_PSF_SPOTGRID && psf->tail[SPX_TAIL_AMP] >= 0)
+        return spx_fail(e, SPX_EINPUT, "psf: a grid of spots with a tail (TAILAMP): put the tail into the spots");
     if (!two)
         return SPX_OK;
     if (!degrees_usable(psf->ghdegx2, psf->ghdegy2))
@@ -104,5 +107,7 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
     if (psf->sigx < 0 || psf->sigy < 0)
         return spx_fail(e, SPX_EINPUT, "psf: no parameter GHSIGX or GHSIGY: not a Gauss-Hermite PSF");
     spx_status st = find_more(psf, e);
+    if (st == SPX_OK && psf->type == SPX_PSF_SPOTGRID)
+        st = spx_psf_grid_index(psf, e);
     return st == SPX_OK ? find_coefficients(psf, "GH", psf->ghdegx, psf->ghdegy, &psf->gh, e) : st;
 }

@@ -111,7 +111,11 @@ specx-psf "${plain[@]}" --start arc.h5 --trace-degree 3 --hermite-degree 2 --sha
 
 # What single traces have: ranges, bundles, flags.
 fits2h5 "${plain[@]}" small-psf.fits -o psf.h5
+cp psf.h5 small-psf.h5
 psf_edit psf.h5 orders 5160:5185,5165:5190 valid 1 5166:5184 status 1 6 bundles 1,1 number 10
+# A grid of spots.
+spot_make small-psf.h5 grid.fits over=3 size=9 npos=2 nwave=2
+fits2h5 "${plain[@]}" grid.fits -o psf-grid.h5
 
 # A raw exposure of two amplifiers, and the image of its first rows.
 specx-sim "${plain[@]}" --arm b --fibers 2 --wavelength 5165,5175 --raw amps=2,overscan=8,rows=3 -o raw.fits
@@ -126,7 +130,7 @@ h5table --csv rv-joint.h5 >rv-joint.csv
 h5table --csv truth.h5 >truth.csv
 h5check --schema=text </dev/null | sed -n 's/^block \([^ ]* [^ ]*\) .*/\1/p' >schemas
 
-products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psffit raw preproc master air tellurics)
+products=(image frame flat flattened flux-frame flux-stars flux sky shift spectra library templates templates-simplex network rv rv-joint rv-epochs zero stack burgers svd reduce insitu truth psf psf-grid psffit raw preproc master air tellurics)
 h5check "${products[@]/%/.h5}"
 mkdir -p "$folder"
 cp "${products[@]/%/.h5}" traces.h5 image.sha256 raw.layout rv.csv rv-joint.csv truth.csv schemas "$folder"

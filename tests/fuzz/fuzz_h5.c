@@ -36,6 +36,7 @@
 #include "products/templates_h5.h"
 #include "products/transmission_h5.h"
 #include "products/zeropoint_h5.h"
+#include "psf/spot_math.h"
 #include "run/catalogue_parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -184,6 +185,36 @@ static void write_raw(hid_t f)
     need(spx_raw_read(f, NULL, &r, &e) == SPX_OK, "raw cannot be read");
     spx_raw_free(&r);
     spx_cards_free(&im.header);
+}
+
+/* A PSF whose spots are a grid. */
+static void write_grid(hid_t f)
+{
+    spx_psf p = {.nspec = NSPEC, .type = SPX_PSF_SPOTGRID, .npar = 2, .ndeg = 1, .hsizex = 2, .hsizey = 2, .npix_x = 5};
+    spx_psf_grid *g = &p.grid;
+    spx_err e = {0};
+    *g = (spx_psf_grid){.npos = 2, .nwave = 2, .my = 4, .mx = 3, .oversample = 2, .sigma_x = 1, .sigma_y = 1};
+    p.x = (spx_psf_series){.ncoef = 1, .wmin = 5000, .wmax = 5010, .coef = ramp(NSPEC, 1, 0.5)};
+    p.y = (spx_psf_series){.ncoef = 1, .wmin = 5000, .wmax = 5010, .coef = ramp(NSPEC, 1, 0.5)};
+    p.wmin = 5000;
+    p.wmax = 5010;
+    p.coeff = ramp((size_t)2 * NSPEC, 1, 0);
+    p.param = spx_alloc(2, sizeof *p.param, NULL);
+    g->spot = spx_alloc(48, sizeof *g->spot, NULL);
+    need(p.param != NULL && g->spot != NULL, "memory");
+    for (int k = 0; k < 48; k++)
+        g->spot[k] = (float)(1 + k % 5);
+    g->pos = ramp(2, 0, 1);
+    g->wave = ramp(2, 5000, 8);
+    g->fibre_pos = ramp(NSPEC, 0, 0.4);
+    g->place_x = ramp(4, 1, 0);
+    g->place_y = ramp(4, 1.5, 0);
+    (void)snprintf(p.param[0], sizeof *p.param, "GHSIGX");
+    (void)snprintf(p.param[1], sizeof *p.param, "GHSIGY");
+    need(spx_psf_write(f, &p, &e) == SPX_OK, "grid");
+    spx_psf_free(&p);
+    need(spx_psf_read(f, &p, &e) == SPX_OK, "grid cannot be read");
+    spx_psf_free(&p);
 }
 
 static void write_master(hid_t f)
@@ -378,6 +409,7 @@ static void make_bases(void)
         } else if (i == 2) {
             write_raw(f);
             write_master(f);
+            write_grid(f);
         } else {
             write_spectra(f);
             write_templates(f);
@@ -506,11 +538,12 @@ static void set_values(hid_t f, const char *path, const uint8_t a[4])
 static void edit_attribute(hid_t f, const char *path, const uint8_t a[4])
 {
     static const char *const names[] = {
-        "type",         "version", "units",  "medium",    "frame",          "camera",     "lnwave0", "dlnwave",
-        "wmin",         "wmax",    "step",   "norm",      "resolution",     "wavemin",    "wavemax", "ghdegx",
-        "ghdegy",       "hsizex",  "hsizey", "npix_x",    "psferr",         "flag_masks", "CLASS",   "product",
-        "column_units", "library", "NAME",   "long_name", "DIMENSION_LIST", "psftype"};
-    static const char *const texts[] = {"", "frame", "spectra", "1.0", "9.0", "x.y", "air", "vacuum", "electron", "r0"};
+        "type",         "version", "units",  "medium",    "frame",          "camera",     "lnwave0",    "dlnwave",
+        "wmin",         "wmax",    "step",   "norm",      "resolution",     "wavemin",    "wavemax",    "ghdegx",
+        "ghdegy",       "hsizex",  "hsizey", "npix_x",    "psferr",         "flag_masks", "CLASS",      "product",
+        "column_units", "library", "NAME",   "long_name", "DIMENSION_LIST", "psftype",    "oversample", "sigmax"};
+    static const char *const texts[] = {"",    "frame",  "spectra",  "1.0", "9.0",     "x.y",
+                                        "air", "vacuum", "electron", "r0",  "spotgrid"};
     const char *name = names[a[0] % (sizeof names / sizeof *names)];
     if (H5Aexists_by_name(f, path, name, H5P_DEFAULT) > 0)
         (void)H5Adelete_by_name(f, path, name, H5P_DEFAULT);
@@ -520,7 +553,7 @@ static void edit_attribute(hid_t f, const char *path, const uint8_t a[4])
     hid_t t, s = n == 1 ? H5Screate(H5S_SCALAR) : n == 3 ? H5Screate(H5S_NULL) : H5Screate_simple(1, &n, NULL);
     double number[2] = {value_of(a[2]), value_of(a[3])};
     char text[2][8] = {"", ""};
-    const char *pointer[2] = {texts[a[2] % 10], texts[a[3] % 10]};
+    const char *pointer[2] = {texts[a[2] % 11], texts[a[3] % 11]};
     const void *value = number;
     if (a[1] % 4 == 1) {
         t = H5Tcopy(H5T_NATIVE_DOUBLE);
@@ -721,6 +754,27 @@ static void read_raw(hid_t f)
     spx_err_clear(&e);
 }
 
+/* Spots of a PSF that is accepted are none, or sum up to 1. */
+static void touch_spots(const spx_psf *p)
+{
+    enum { MOST = 20 };
+    double spot[(2 * MOST + 1) * (2 * MOST + 1)], sum = 0, *work = NULL;
+    const double lambda[] = {5001, 5009, 0, -1e300, 1e300};
+    spx_spot at;
+    if (p->hsizex > MOST || p->hsizey > MOST || p->ghdegx > MOST || p->ghdegy > MOST ||
+        (work = spx_alloc(spx_psf_spot_work(p), sizeof *work, NULL)) == NULL)
+        return;
+    for (size_t f = 0; f < p->nspec && f < 4; f++)
+        for (size_t k = 0; k < sizeof lambda / sizeof *lambda; k++) {
+            const spx_spot_status st = spx_psf_spot(p, f, lambda[k], work, spot, &at);
+            sum = 0;
+            for (int i = 0; i < spx_psf_nx(p) * spx_psf_ny(p); i++)
+                sum += spot[i];
+            need(fabs(sum - (st == SPX_SPOT_OK)) < 1e-9, "pixels of a spot");
+        }
+    spx_free(work);
+}
+
 static void read_psf(hid_t f)
 {
     spx_err e = {0};
@@ -734,6 +788,8 @@ static void read_psf(hid_t f)
         touch(p.gh, ((size_t)p.ghdegx + 1) * ((size_t)p.ghdegy + 1), sizeof *p.gh);
         if (p.sigx < 0 || (size_t)p.sigx >= p.npar || p.hsizex < 0 || p.hsizey < 0)
             abort();
+        touch(p.grid.spot, p.grid.npos * p.grid.nwave * p.grid.my * p.grid.mx, sizeof *p.grid.spot);
+        touch_spots(&p);
     }
     spx_psf_free(&p);
     spx_err_clear(&e);

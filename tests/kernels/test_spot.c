@@ -1,13 +1,15 @@
-/* Checks spots of all types (psf/spot_math.h): against a direct evaluation of their definition, against each other
- * where two types describe the same spot, and derivatives against central differences. With $SPX_SHARED, a real BOSS
- * PSF, too.
+/* Checks spots of all types (psf/spot_math.h), grids of over-sampled ones too: against a direct evaluation of their
+ * definition, against each other where two types describe the same spot, and derivatives against central differences.
+ * With $SPX_SHARED, a real BOSS PSF, too.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../helpers/spot_rays.h"
 #include "check.h"
 #include "convert/ccd.h"
+#include "products/psf_grid.h"
 #include "psf/psf.h"
 #include "psf/spot_math.h"
 #include "small_psf.h"
@@ -306,6 +308,296 @@ static void check_same(void)
     done(straight);
 }
 
+/* ---- grids of spots ---- */
+
+/* A PSF whose spots are npos x nwave arrays of so many sub-pixels a pixel, `side` pixels wide; its light is spot(node,
+ * side, over, image). */
+static spx_psf *grid_psf(size_t npos, size_t nwave, int over, int side, int centroid,
+                         void (*spot)(size_t node, int side, int over, double *image))
+{
+    static double one[400 * 400];
+    small_psf_shape shape = small_psf_default();
+    shape.ghdegx = shape.ghdegy = 0;
+    spx_psf *p = small_psf(&shape);
+    CHECK(p != NULL, "no PSF");
+    spx_psf_grid *g = &p->grid;
+    const size_t my = (size_t)(side * over), mx = my + 2, n = npos * nwave; /* not of equal sides */
+    p->type = SPX_PSF_SPOTGRID;
+    *g = (spx_psf_grid){.npos = npos, .nwave = nwave, .my = my, .mx = mx, .oversample = over};
+    g->spot = spx_alloc(n * my * mx, sizeof *g->spot, NULL);
+    g->pos = spx_alloc(npos, sizeof *g->pos, NULL);
+    g->wave = spx_alloc(nwave, sizeof *g->wave, NULL);
+    g->fibre_pos = spx_alloc(p->nspec, sizeof *g->fibre_pos, NULL);
+    if (!centroid) {
+        g->place_x = spx_alloc(n, sizeof *g->place_x, NULL);
+        g->place_y = spx_alloc(n, sizeof *g->place_y, NULL);
+    }
+    for (size_t i = 0; i < npos; i++)
+        g->pos[i] = 2.0 * (double)i - 1.3 + 0.1 * (double)(i * i);
+    for (size_t i = 0; i < nwave; i++)
+        g->wave[i] = 5003.0 + 31.0 * (double)i + 2 * (double)(i * i);
+    for (size_t f = 0; f < p->nspec; f++)
+        g->fibre_pos[f] = 2.9 - 0.83 * (double)f;
+    for (size_t k = 0; k < n; k++) {
+        spot(k, side, over, one);
+        for (size_t i = 0; i < my * my; i++)
+            g->spot[(k * my + i / my) * mx + i % my] = (float)one[i];
+        if (!centroid) {
+            g->place_x[k] = 0.5 * (double)(my - 1) + 0.31 * (double)k;
+            g->place_y[k] = 0.5 * (double)(my - 1) - 0.17 * (double)k;
+        }
+    }
+    g->sigma_x = shape.sigx; /* stretched by a few per cent, by fibre and wavelength */
+    g->sigma_y = shape.sigy;
+    spx_err e = {0};
+    CHECK(spx_psf_index(p, &e) == SPX_OK, "index: %s", spx_err_text(&e));
+    spx_psf_grid_size(g, &p->hsizex, &p->hsizey);
+    CHECK(2 * p->hsizex + 1 <= NX && 2 * p->hsizey + 1 <= NX, "half sizes %d, %d", p->hsizex, p->hsizey);
+    return p;
+}
+
+static void coma_spot(size_t node, int side, int over, double *image)
+{
+    const ray_spot s = {.coma = 0.6 + 0.1 * (double)node, .angle = 0.4 * (double)node, .disc = 0.5, .sigma = 0.35};
+    ray_image(&s, side * over, side * over, -0.5 * side, -0.5 * side, 1.0 / over, image);
+    image[0] = -2e-4; /* noise of a measured spot: pixels to be clipped */
+    for (int k = 0; k < side * side * over * over; k++)
+        image[k] *= 3 + (double)node; /* of any unit */
+}
+
+static const double gauss_x = 1.07, gauss_y = 0.86;
+
+static void gauss_spot(size_t node, int side, int over, double *image)
+{
+    static double x[400], y[400];
+    (void)node;
+    ray_cells(side * over, -0.5 * side, 1.0 / over, 0, gauss_x, x);
+    ray_cells(side * over, -0.5 * side, 1.0 / over, 0, gauss_y, y);
+    for (int k = 0; k < side * side * over * over; k++)
+        image[k] = x[k % (side * over)] * y[k / (side * over)];
+}
+
+/* Common length of the intervals from a to a + wide and from b to b + 1. */
+static long double common(long double a, long double wide, long double b)
+{
+    const long double low = a > b ? a : b, high = a + wide < b + 1 ? a + wide : b + 1;
+    return high > low ? high - low : 0;
+}
+
+/* The spot by its definition: areas that sub-pixels, which are rectangles, share with pixels. */
+static void direct_grid(const spx_psf *p, size_t fibre, double lambda, const spx_spot *at, double *spot)
+{
+    const spx_psf_grid *g = &p->grid;
+    const int nx = 2 * p->hsizex + 1, ny = 2 * p->hsizey + 1;
+    const long double x = series(p->x.ncoef, p->x.coef + fibre * p->x.ncoef, p->x.wmin, p->x.wmax, lambda);
+    const long double y = series(p->y.ncoef, p->y.coef + fibre * p->y.ncoef, p->y.wmin, p->y.wmax, lambda);
+    const long double sx = named(p, "GHSIGX", fibre, lambda) / g->sigma_x / g->oversample,
+                      sy = named(p, "GHSIGY", fibre, lambda) / g->sigma_y / g->oversample,
+                      tilt = named(p, "TILT", fibre, lambda);
+    size_t i = 0, j = 0;
+    while (i + 2 < g->npos && g->fibre_pos[fibre] >= g->pos[i + 1])
+        i++;
+    while (j + 2 < g->nwave && lambda >= g->wave[j + 1])
+        j++;
+    const long double u = (g->fibre_pos[fibre] - (long double)g->pos[i]) / ((long double)g->pos[i + 1] - g->pos[i]);
+    const long double v = (lambda - (long double)g->wave[j]) / ((long double)g->wave[j + 1] - g->wave[j]);
+    static long double sum[NPIX];
+    long double all = 0;
+    memset(sum, 0, sizeof sum);
+    for (int n = 0; n < 4; n++) {
+        const size_t node = (i + (size_t)(n / 2)) * g->nwave + j + (size_t)(n % 2);
+        const float *s = g->spot + node * g->my * g->mx;
+        long double cx = 0, cy = 0, light = 0;
+        for (size_t k = 0; k < g->my * g->mx; k++) {
+            light += s[k];
+            cx += s[k] * (long double)(k % g->mx);
+            cy += s[k] * (long double)(k / g->mx);
+        }
+        cx = g->place_x != NULL ? g->place_x[node] : cx / light;
+        cy = g->place_y != NULL ? g->place_y[node] : cy / light;
+        for (size_t k = 0; k < g->my * g->mx; k++)
+            for (int r = 0; r < ny && s[k] != 0; r++) {
+                const long double down = y + ((long double)(k / g->mx) - cy - 0.5L) * sy;
+                const long double high = common(down, sy, (long double)(at->yc + r) - 0.5L) / sy;
+                const long double lean = tilt * ((long double)(at->yc + r) - y);
+                for (int c = 0; c < nx && high > 0; c++) {
+                    const long double left = x + lean + ((long double)(k % g->mx) - cx - 0.5L) * sx;
+                    sum[r * nx + c] += (n / 2 ? u : 1 - u) * (n % 2 ? v : 1 - v) * s[k] * high *
+                                       common(left, sx, (long double)(at->xc + c) - 0.5L) / sx;
+                }
+            }
+    }
+    for (int k = 0; k < nx * ny; k++)
+        all += sum[k] > 0 ? sum[k] : 0;
+    for (int k = 0; k < nx * ny; k++)
+        spot[k] = (double)(sum[k] > 0 ? sum[k] / all : 0);
+}
+
+static void check_direct_grid(const spx_psf *p, double first, double last)
+{
+    double spot[NPIX], want[NPIX], work[NWORK];
+    CHECK(spx_psf_spot_work(p) <= NWORK, "sizes");
+    for (size_t f = 0; f < p->nspec; f++)
+        for (int k = 0; k < 5; k++) {
+            const double lambda = first + (last - first) * (k + 0.37) / 5;
+            spx_spot at;
+            CHECK(spx_psf_spot(p, f, lambda, work, spot, &at) == SPX_SPOT_OK, "spot");
+            direct_grid(p, f, lambda, &at, want);
+            double worst = 0;
+            for (int i = 0; i < spx_psf_nx(p) * spx_psf_ny(p); i++)
+                worst = fmax(worst, fabs(spot[i] - want[i]));
+            CHECK(worst < 1e-13, "fibre %zu at %g: spot differs by %g", f, lambda, worst);
+        }
+}
+
+/* Largest difference of spots of two PSFs with the same traces, over the largest pixel. */
+static double differ(const spx_psf *p, const spx_psf *q)
+{
+    double a[NPIX], b[NPIX], work[NWORK], worst = 0, most = 0;
+    for (size_t f = 0; f < p->nspec; f++)
+        for (double lambda = 5004; lambda < 5080; lambda += 7.7) {
+            spx_spot at, other;
+            CHECK(spx_psf_spot(p, f, lambda, work, a, &at) == SPX_SPOT_OK &&
+                      spx_psf_spot(q, f, lambda, work, b, &other) == SPX_SPOT_OK,
+                  "spots");
+            for (int y = 0; y < spx_psf_ny(p); y++)
+                for (int x = 0; x < spx_psf_nx(p); x++) {
+                    const long i = x + at.xc - other.xc, j = y + at.yc - other.yc;
+                    const double v = a[y * spx_psf_nx(p) + x];
+                    const int in = i >= 0 && j >= 0 && i < spx_psf_nx(q) && j < spx_psf_ny(q);
+                    worst = fmax(worst, fabs(v - (in ? b[j * spx_psf_nx(q) + i] : 0)));
+                    most = fmax(most, v);
+                }
+        }
+    return worst / most;
+}
+
+/* A Gaussian as Gauss-Hermite series of degree 0, and as a grid: even light within sub-pixels of width h is a linear
+ * interpolation of its sums, off by h^2/8 times their second derivative at most, here 0.4 h^2 of the peak with both
+ * axes; so the difference falls with the square of h. */
+static void check_gauss(void)
+{
+    small_psf_shape shape = small_psf_default();
+    shape.ghdegx = shape.ghdegy = 0;
+    shape.hsizex = shape.hsizey = 8;
+    spx_psf *series_of = small_psf(&shape);
+    double apart[2];
+    for (int k = 0; k < 2; k++) {
+        const int over = k == 0 ? 7 : 21;
+        spx_psf *p = grid_psf(2, 2, over, 17, 1, gauss_spot);
+        p->grid.sigma_x = gauss_x;
+        p->grid.sigma_y = gauss_y;
+        CHECK(spx_psf_index(p, NULL) == SPX_OK, "index");
+        apart[k] = differ(series_of, p);
+        CHECK(apart[k] < 0.4 / (over * over), "%d sub-pixels: %g of the peak", over, apart[k]);
+        double sx, sy;
+        spx_psf_grid_sigma(&p->grid, 1, 1, &sx, &sy);
+        CHECK(fabs(sx / gauss_x - 1) < 0.03 / over && fabs(sy / gauss_y - 1) < 0.03 / over, "widths %g, %g", sx, sy);
+        done(p);
+    }
+    CHECK(apart[0] / apart[1] > 7 && apart[0] / apart[1] < 11, "%g and %g: not like the square of the sub-pixels",
+          apart[0], apart[1]);
+    done(series_of);
+}
+
+/* Grid of spots with coma, at one of its corners, against the light of the rays themselves. */
+static void check_rays(void)
+{
+    const int over = 15;
+    spx_psf *p = grid_psf(2, 2, over, 9, 1, coma_spot);
+    double spot[NPIX], want[NPIX], work[NWORK], worst = 0, most = 0;
+    for (size_t k = 0; k < p->npar * p->nspec * p->ndeg; k++)
+        p->coeff[k] = k % p->ndeg != 0 ? 0 : k < p->nspec * p->ndeg ? p->grid.sigma_x : p->grid.sigma_y;
+    p->grid.fibre_pos[2] = p->grid.pos[1];
+    spx_spot at;
+    CHECK(spx_psf_spot(p, 2, p->grid.wave[0], work, spot, &at) == SPX_SPOT_OK, "spot");
+    const ray_spot s = {.coma = 0.8, .angle = 0.8, .disc = 0.5, .sigma = 0.35};
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    ray_image(&s, ny, nx, -p->hsizey - 0.5 - at.dy, -p->hsizex - 0.5 - at.dx, 1, want);
+    for (int k = 0; k < nx * ny; k++) {
+        worst = fmax(worst, fabs(spot[k] - want[k]));
+        most = fmax(most, want[k]);
+    }
+    CHECK(worst < 2e-3 * most, "spot with coma differs by %g of its peak", worst / most);
+    done(p);
+}
+
+/* What cannot be a grid of spots. */
+static void check_grid_refusals(void)
+{
+    static const char *const says[] = {"oversample", "increase",   "increase", "sums up to 0", "not finite",
+                                       "sub-pixel",  "not finite", "sigmax",   "spot_x",       "TAILAMP"};
+    for (int k = 0; k < 10; k++) {
+        spx_psf *p = grid_psf(2, 3, 5, 9, 0, coma_spot);
+        spx_psf_grid *g = &p->grid;
+        const size_t size = g->my * g->mx;
+        spx_err e = {0};
+        if (k == 0)
+            g->oversample = 0;
+        else if (k == 1)
+            g->wave[2] = g->wave[1];
+        else if (k == 2)
+            g->pos[1] = NAN;
+        else if (k == 3)
+            memset(g->spot + 4 * size, 0, size * sizeof *g->spot);
+        else if (k == 4)
+            g->spot[3 * size + 7] = INFINITY;
+        else if (k == 5)
+            g->place_y[2] = 2e9;
+        else if (k == 6)
+            g->fibre_pos[1] = NAN;
+        else if (k == 7)
+            g->sigma_x = 0;
+        else if (k == 8) {
+            spx_free(g->place_x);
+            g->place_x = NULL;
+        } else {
+            add(p, "TAILAMP", 0.01, 0);
+            add(p, "TAILCORE", 1, 0);
+            add(p, "TAILXSCA", 1, 0);
+            add(p, "TAILYSCA", 1, 0);
+            add(p, "TAILINDE", 2, 0);
+        }
+        CHECK(spx_psf_index(p, &e) == SPX_EINPUT && strstr(spx_err_text(&e), says[k]) != NULL, "%d: %s", k,
+              spx_err_text(&e));
+        done(p);
+    }
+}
+
+static void check_grid(void)
+{
+    spx_psf *p = grid_psf(3, 3, 5, 9, 0, coma_spot), copy;
+    CHECK(!spx_psf_plain_spots(p), "separable?");
+    check_direct_grid(p, 5000, 5080);
+    check_derivatives(p, 5000, 5080);
+    add(p, "TILT", 0.11, 0.02);
+    CHECK(spx_psf_index(p, NULL) == SPX_OK, "index");
+    check_direct_grid(p, 5000, 5080);
+    check_derivatives(p, 5000, 5080);
+    CHECK(spx_psf_copy(p, &copy, NULL) == SPX_OK, "copy");
+    CHECK(differ(p, &copy) == 0, "a copy has other spots");
+    spx_psf_free(&copy);
+    /* spots of the detector's wavelengths, seen at those of the barycentre */
+    const double factor[7] = {1.0001, 0.9999, 1.00005, 1, 1, 1, 1};
+    double a[NPIX], b[NPIX], work[NWORK], worst = 0;
+    spx_spot at;
+    CHECK(spx_psf_to_barycentre(p, factor, &copy, NULL) == SPX_OK, "barycentre");
+    for (size_t f = 0; f < p->nspec; f++) {
+        CHECK(spx_psf_spot(p, f, 5031, work, a, &at) == SPX_SPOT_OK &&
+                  spx_psf_spot(&copy, f, 5031 * factor[f], work, b, &at) == SPX_SPOT_OK,
+              "spots");
+        for (int k = 0; k < spx_psf_nx(p) * spx_psf_ny(p); k++)
+            worst = fmax(worst, fabs(a[k] - b[k]));
+    }
+    CHECK(worst < 1e-9, "at barycentric wavelengths spots differ by %g", worst);
+    spx_psf_free(&copy);
+    done(p);
+    p = grid_psf(2, 4, 3, 11, 1, coma_spot);
+    check_direct_grid(p, 5000, 5080);
+    check_derivatives(p, 5000, 5080);
+    done(p);
+}
+
 /* What cannot be a PSF of two cores. */
 static void check_refusals(void)
 {
@@ -383,6 +675,10 @@ int main(void)
     done(p);
     check_same();
     check_refusals();
+    check_grid();
+    check_gauss();
+    check_rays();
+    check_grid_refusals();
     check_boss();
     return failures != 0;
 }

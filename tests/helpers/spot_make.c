@@ -1,0 +1,138 @@
+/* spot_make PSF FILE [NAME=VALUE...]: SPOTGRID file of specter's layout with the traces of a PSF in an HDF5 product,
+ * for tests. Spots are of spot_rays.h; names, with their values where they are not given:
+ *     over=9     sub-pixels a pixel         size=15  pixels of an array along each axis
+ *     coma=1     pixel, at the ends of the slit; half of that in its middle
+ *     turn=1     radians that the coma's direction turns by along the slit, and half along the wavelengths
+ *     disc=1.0   radius of the fibre's image, pixel, 10 % larger at the last wavelength
+ *     sigma=0.5  diffusion, pixel           npos=4 nwave=5
+ *     break=0    1: a spot without light, 2: NaN, 3: wavelengths that fall, 4: other FIBERPOS, 5: PIXSIZE, 6: no SPOTS
+ * Exit status 0, or 1 with a message. */
+#include <fitsio.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "products/psf_h5.h"
+#include "psf/psf.h"
+#include "spot_rays.h"
+
+typedef struct {
+    double over, size, coma, turn, disc, sigma, npos, nwave, broken;
+} wanted;
+
+static int read_words(int n, char **word, wanted *w)
+{
+    const struct {
+        const char *name;
+        double *to;
+    } known[] = {{"over", &w->over}, {"size", &w->size},   {"coma", &w->coma},
+                 {"turn", &w->turn}, {"disc", &w->disc},   {"sigma", &w->sigma},
+                 {"npos", &w->npos}, {"nwave", &w->nwave}, {"break", &w->broken}};
+    for (int i = 0; i < n; i++) {
+        size_t k = 0;
+        const size_t m = strcspn(word[i], "=");
+        while (k < sizeof known / sizeof *known &&
+               (strlen(known[k].name) != m || strncmp(known[k].name, word[i], m) != 0))
+            k++;
+        if (k == sizeof known / sizeof *known || word[i][m] != '=')
+            return 0;
+        *known[k].to = atof(word[i] + m + 1);
+    }
+    return 1;
+}
+
+static void image(fitsfile *f, const char *name, int type, int ndim, long *dims, const void *data, int *status)
+{
+    long n = 1;
+    for (int i = 0; i < ndim; i++)
+        n *= dims[i];
+    fits_create_img(f, type == TFLOAT ? FLOAT_IMG : DOUBLE_IMG, ndim, dims, status);
+    fits_write_key(f, TSTRING, "EXTNAME", (void *)(size_t)name, NULL, status);
+    fits_write_img(f, type, 1, n, (void *)(size_t)data, status);
+}
+
+static void traces(fitsfile *f, const char *name, const spx_psf_series *s, size_t nspec, int *status)
+{
+    long dims[2] = {(long)s->ncoef, (long)nspec};
+    double lo = s->wmin, hi = s->wmax;
+    image(f, name, TDOUBLE, 2, dims, s->coef, status);
+    fits_write_key(f, TDOUBLE, "WAVEMIN", &lo, NULL, status);
+    fits_write_key(f, TDOUBLE, "WAVEMAX", &hi, NULL, status);
+}
+
+static int write_file(const spx_psf *p, const wanted *w, const char *path)
+{
+    const size_t npos = (size_t)w->npos, nwave = (size_t)w->nwave, side = (size_t)(w->over * w->size);
+    float *spots = calloc(npos * nwave * side * side, sizeof *spots);
+    double *one = calloc(side * side, sizeof *one), *pos = calloc(npos, sizeof *pos),
+           *wave = calloc(nwave, sizeof *wave), *fibre = calloc(p->nspec, sizeof *fibre), ccd = 0.015,
+           sub = 0.015 / w->over;
+    for (size_t i = 0; i < npos; i++)
+        pos[i] = npos > 1 ? -60 + 120 * (double)i / (double)(npos - 1) : 0;
+    for (size_t j = 0; j < nwave; j++)
+        wave[j] = p->x.wmin + (p->x.wmax - p->x.wmin) * ((double)j + 0.02) / ((double)nwave - 0.96);
+    for (size_t k = 0; k < p->nspec; k++)
+        fibre[k] = p->nspec > 1 ? -58 + 116 * (double)k / (double)(p->nspec - 1) : 0;
+    for (size_t n = 0; n < npos * nwave; n++) {
+        const double s = pos[n / nwave] / 60, u = nwave > 1 ? (double)(n % nwave) / (double)(nwave - 1) : 0;
+        const ray_spot ray = {.coma = w->coma * (0.5 + 0.5 * s * s),
+                              .angle = w->turn * (s + 0.5 * u) + 0.3,
+                              .disc = w->disc * (1 + 0.1 * u),
+                              .sigma = w->sigma};
+        ray_image(&ray, (int)side, (int)side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, one);
+        for (size_t k = 0; k < side * side; k++)
+            spots[n * side * side + k] = (float)(1000 * one[k]);
+    }
+    if (w->broken == 1)
+        memset(spots + side * side, 0, side * side * sizeof *spots);
+    else if (w->broken == 2)
+        spots[side * side / 2] = NAN;
+    else if (w->broken == 3)
+        wave[nwave - 1] = wave[0];
+    long four[4] = {(long)side, (long)side, (long)nwave, (long)npos}, np = (long)npos, nw = (long)nwave,
+         nx = (long)p->npix_x, ny = (long)p->npix_y, nspec = (long)p->nspec, nf = nspec - (w->broken == 4);
+    if (w->broken == 5)
+        sub *= 0.93;
+    int status = 0;
+    fitsfile *f = NULL;
+    (void)remove(path);
+    fits_create_file(&f, path, &status);
+    traces(f, "XCOEFF", &p->x, p->nspec, &status);
+    fits_write_key(f, TSTRING, "PSFTYPE", "SPOTGRID", NULL, &status);
+    fits_write_key(f, TLONG, "NPIX_X", &nx, NULL, &status);
+    fits_write_key(f, TLONG, "NPIX_Y", &ny, NULL, &status);
+    fits_write_key(f, TLONG, "NSPEC", &nspec, NULL, &status);
+    fits_write_key(f, TSTRING, "CAMERA", (void *)(size_t)p->camera, NULL, &status);
+    fits_write_key(f, TDOUBLE, "CCDPIXSZ", &ccd, "mm", &status);
+    fits_write_key(f, TDOUBLE, "PIXSIZE", &sub, "mm", &status);
+    traces(f, "YCOEFF", &p->y, p->nspec, &status);
+    image(f, w->broken == 6 ? "STOPS" : "SPOTS", TFLOAT, 4, four, spots, &status);
+    image(f, "FIBERPOS", TDOUBLE, 1, &nf, fibre, &status);
+    image(f, "SPOTPOS", TDOUBLE, 1, &np, pos, &status);
+    image(f, "SPOTWAVE", TDOUBLE, 1, &nw, wave, &status);
+    fits_close_file(f, &status);
+    free(spots);
+    free(one);
+    free(pos);
+    free(wave);
+    free(fibre);
+    return status == 0;
+}
+
+int main(int argc, char **argv)
+{
+    spx_err e = {0};
+    spx_psf p = {0};
+    wanted w = {.over = 9, .size = 15, .coma = 1, .turn = 1, .disc = 1, .sigma = 0.5, .npos = 4, .nwave = 5};
+    int ok = argc > 2 && read_words(argc - 3, argv + 3, &w);
+    hid_t file = ok ? H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT) : H5I_INVALID_HID;
+    ok = ok && file >= 0 && spx_psf_read(file, &p, &e) == SPX_OK && write_file(&p, &w, argv[2]);
+    if (file >= 0)
+        (void)H5Fclose(file);
+    if (!ok)
+        fprintf(stderr, "spot_make: %s: %s\n", argc > 1 ? argv[1] : "no file", spx_err_text(&e));
+    spx_psf_free(&p);
+    return !ok;
+}
