@@ -415,14 +415,15 @@ static int touch(const spx_pf_bundle *b, size_t l, size_t m)
     return 0;
 }
 
-/* Cross profile of a fibre at row `row`, into g[nx], and its first column: sums along columns of its spot there, which
- * is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0 are clipped. */
-static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double *g)
+/* Cross profile of a fibre at row `row`, where it has wavelength `wave`, into g[nx], and its first column: sums along
+ * columns of its spot there, which is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0
+ * are clipped. */
+static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double wave, double *g)
 {
     const spx_pf_plan *p = b->p;
-    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], gx[(SPX_PF_MOST_HERMITE + 1) * 128], gy[sizeof gx / sizeof *gx];
-    double spot[128 * 128];
-    const double wave = spx_pf_wave_at(b, b->base, i, row), *own = b->px[x].own + 6 * i;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], gx[(SPX_PF_MOST_HERMITE + 2) * 128], gy[sizeof gx / sizeof *gx];
+    const double *own = b->px[x].own + 6 * i;
     const double t = 2 * row / (double)(p->height > 1 ? p->height - 1 : 1) - 1;
     spx_pf_place(b, b->base, i, wave, &X, &Y);
     X += own[0] + t * (own[1] + t * own[2]);
@@ -436,35 +437,72 @@ static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, d
         g[k] = 0;
     if (!(fabs(X) < SPX_SPOT_FAR && sigx > 0.05 && sigy > 0.05))
         return -(long)p->nx * 4;
-    spx_gauss_hermite(p->deg, p->nx, X - mx, sigx, gx);
-    spx_gauss_hermite(p->deg, p->ny, 0, sigy, gy);
-    spx_pf_spot(p, gx, gy, c, spot);
-    for (int k = 0; k < p->ny; k++)
-        for (int l = 0; l < p->nx; l++)
-            g[l] += spot[k * p->nx + l];
+    kernels->hermite(p->deg + 1, p->nx, X - mx, sigx, gx);
+    kernels->hermite(p->deg, p->ny, 0, sigy, gy);
+    kernels->profile(p, gx, gy, c, g);
     return (long)mx - p->hx - (long)b->x0;
+}
+
+/* Wavelengths of fibre i in rows 0, PROFILE_STEP, ...: by the slope at the row before, with one step back to the row
+ * where that is enough, as traces are close to lines. */
+typedef struct {
+    double wave, y, slope; /* 0: not known */
+} along;
+
+static double follow_trace(const spx_pf_bundle *b, size_t i, double row, along *at)
+{
+    const spx_pf_plan *p = b->p;
+    double x, y, wave = at->slope != 0 ? at->wave + (row - at->y) / at->slope : NAN;
+    for (int k = 0; k < 2 && wave > p->wmin && wave < p->wmax; k++) {
+        spx_pf_place(b, b->base, i, wave, &x, &y);
+        if (wave != at->wave)
+            at->slope = (y - at->y) / (wave - at->wave);
+        at->wave = wave;
+        at->y = y;
+        if (fabs(y - row) < 1e-3)
+            return wave;
+        wave += (row - y) / at->slope;
+    }
+    /* the first row, one beyond the range, or a trace that bends */
+    const double step = 1e-4 * (p->wmax - p->wmin);
+    double ahead;
+    at->wave = spx_pf_wave_at(b, b->base, i, row);
+    spx_pf_place(b, b->base, i, at->wave, &x, &at->y);
+    spx_pf_place(b, b->base, i, at->wave + step, &x, &ahead);
+    at->slope = (ahead - at->y) / step;
+    return at->wave;
+}
+
+/* Profile in a row between two of which one begins at column `first`, the other, g, at `at`: its pixels from `first`
+ * on, zeros around them. padded[3][wide]: zeros before and after. */
+static const double *shift_profile(size_t wide, int nx, const double *g, long first, long at, double *padded)
+{
+    const long by = at - first < (long)wide ? at - first : (long)wide;
+    memset(padded, 0, 3 * wide * sizeof *padded);
+    memcpy(padded + wide, g, (size_t)nx * sizeof *g);
+    return padded + (long)wide - by;
 }
 
 void spx_pf_profiles(spx_pf_bundle *b)
 {
     const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t wide = spx_pf_profile_width(p);
-    double below[128], above[128];
+    double below[128], above[128], padded[2][3 * SPX_PF_MOST_WIDE];
     for (size_t x = 0; x < p->nexp; x++)
         for (size_t i = 0; i < b->nf; i++) {
-            long at = profile_at(b, x, i, 0, below);
+            along place = {0};
+            long at = profile_at(b, x, i, 0, follow_trace(b, i, 0, &place), below);
             for (size_t r = 0; r < p->height; r += PROFILE_STEP) {
-                const long next = profile_at(b, x, i, (double)(r + PROFILE_STEP), above);
+                const double row = (double)(r + PROFILE_STEP);
+                const long next = profile_at(b, x, i, row, follow_trace(b, i, row, &place), above);
+                const long first = at < next ? at : next;
+                const double *lo = shift_profile(wide, p->nx, below, first, at, padded[0]);
+                const double *hi = shift_profile(wide, p->nx, above, first, next, padded[1]);
                 for (size_t k = 0; k < PROFILE_STEP && r + k < p->height; k++) {
-                    float *to = b->px[x].profile + ((r + k) * b->nf + i) * wide;
-                    const double t = (double)k / PROFILE_STEP;
-                    const long first = at < next ? at : next;
                     b->px[x].at[(r + k) * b->nf + i] = (int32_t)first;
-                    for (long l = 0; l < (long)wide; l++) {
-                        const long lo = l + first - at, hi = l + first - next;
-                        to[l] = (float)((1 - t) * (lo >= 0 && lo < p->nx ? below[lo] : 0) +
-                                        t * (hi >= 0 && hi < p->nx ? above[hi] : 0));
-                    }
+                    kernels->between(wide, lo, hi, (double)k / PROFILE_STEP,
+                                     b->px[x].profile + ((r + k) * b->nf + i) * wide);
                 }
                 at = next;
                 memcpy(below, above, sizeof below);

@@ -150,10 +150,6 @@ void spx_pf_place(const spx_pf_bundle *b, const double *theta, size_t i, double 
 /* Wavelength at which the trace of fibre i crosses a row, Angstrom; within the range of the series. */
 double spx_pf_wave_at(const spx_pf_bundle *b, const double *theta, size_t i, double row);
 
-/* Pixels S[ny][nx] of a spot with centre offset dx, dy (psf/psf_math.h), negative ones clipped; gx, gy as in the
- * state. */
-void spx_pf_spot(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *spot);
-
 /* Derivatives of a spot by X, Y, GHSIGX, GHSIGY: d[4][ny][nx], not clipped. */
 void spx_pf_derive(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double sigx, double sigy,
                    double *d);
@@ -227,6 +223,7 @@ typedef struct {
     double *product; /* N_ff^-1/2 N_fb of all groups: [fluxes of a group][columns] */
     size_t *at;      /* [ngroup + 1] where each begins */
     double *work;    /* [n][n], for the largest group */
+    size_t *column;  /* [n] those that the columns of a group are */
 } spx_pf_border;
 
 /* Fluxes of b->now and coefficients out[n] of the border together, goal being that without either. 0: no solution. */
@@ -322,6 +319,14 @@ typedef struct {
 enum { SPX_PF_SPLINE = 4, SPX_PF_PAIR = 2 * SPX_PF_SPLINE - 1 };
 
 typedef struct {
+    /* Pixel-integrated Gauss-Hermite functions, g[deg + 1][n], as spx_gauss_hermite() makes them but for rounding */
+    void (*hermite)(int deg, int n, double d, double sigma, double *g);
+    /* Pixels of a spot, negative ones clipped, spot[ny][nx]; their sums along columns, out[nx]. gx has one order more
+     * than deg, which is read, but not used. */
+    void (*spot)(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *spot);
+    void (*profile)(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *out);
+    /* out[n] = (1 - t) a + t b */
+    void (*between)(size_t n, const double *a, const double *b, double t, float *out);
     /* Derivatives of one spot, with c, gx, gy, widths and pixels as in the state, times root. one[npix], two[npix]
      * (zero before): f dS/dX, f dS/dY. Rows of `d`, [pixel][na*active]: f P_a dS/dq is added. root and d have `width`
      * and dwidth pixels a row; pixel (0,0) of the stamp is `at_root` and `at_d` of them, its part within them alone is

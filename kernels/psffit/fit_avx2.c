@@ -3,6 +3,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__)
 #define SPX_KERNELS avx2
+#define SPX_VL      4
 #include "psffit/fit_lanes.h"
 
 const spx_pf_kernels *spx_pf_kernels_avx2(void)

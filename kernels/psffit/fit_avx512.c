@@ -3,6 +3,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 #define SPX_KERNELS avx512
+#define SPX_VL      8
 #include "psffit/fit_lanes.h"
 
 const spx_pf_kernels *spx_pf_kernels_avx512(void)

@@ -1,11 +1,96 @@
 /* Provides the inner loops of the normal equations (spx_pf_kernels), compiled for each instruction set: the file that
- * includes it defines SPX_KERNELS. Loops are plain, for the compiler to vectorise. */
+ * includes it defines SPX_KERNELS, and SPX_VL (simd/simd.h). Loops are plain, for the compiler to vectorise, but for
+ * those over the few pixels of a spot. */
 #include <stddef.h>
+#include <string.h>
 
 #include "psffit/fit.h"
 #include "psffit/pixel_lanes.h"
+#include "simd/simd.h"
+#include "simd/simd_math.h"
 
 enum { SIDE = 128, LOCAL = SPX_PF_MOST_LOCAL, ORDERS = SPX_PF_MOST_HERMITE + 3 };
+
+/* As spx_gauss_hermite(), lanes of edges side by side. */
+static void lanes_hermite(int deg, int n, double d, double sigma, double *g)
+{
+    double at[ORDERS][SIDE + SPX_VL]; /* half the error function, and He_(m-1) phi, of each edge */
+    vec lane;
+    for (int k = 0; k < SPX_VL; k++)
+        lane[k] = k;
+    for (int k = 0; k <= n; k += SPX_VL) {
+        const vec e = (lane + every(k - n / 2 - 0.5 - d)) / every(sigma);
+        vec half, here, below = every(0.0);
+        half_erf(e, &half, &here);
+        here *= every(0.39894228040143267794);
+        store(at[0] + k, half);
+        for (int m = 1; m <= deg; m++) {
+            store(at[m] + k, here);
+            const vec above = e * here - every(m - 1) * below;
+            below = here;
+            here = above;
+        }
+    }
+    for (int k = 0; k < n; k++)
+        g[k] = at[0][k + 1] - at[0][k];
+    for (int m = 1; m <= deg; m++)
+#pragma omp simd
+        for (int k = 0; k < n; k++)
+            g[m * n + k] = at[m][k] - at[m][k + 1];
+}
+
+/* sum_i c_ij g_i(x) of each j, across[deg + 1][SIDE]; whole vectors, of which those beyond nx mean nothing. */
+static inline void sum_across(const spx_pf_plan *p, const double *gx, const double *c, double *across)
+{
+    const int side = p->deg + 1;
+    for (int k = 0; k < p->nx; k += SPX_VL)
+        for (int j = 0; j < side; j++) {
+            vec sum = every(0.0);
+            for (int i = 0; i < side; i++)
+                sum += every(c[i + side * j]) * load(gx + i * p->nx + k);
+            store(across + j * SIDE + k, sum);
+        }
+}
+
+/* sum_j g_j(y) across_j(x), negative pixels clipped, of a vector of pixels of a row. */
+static inline vec pixels_of(const spx_pf_plan *p, const double *gy, const double *across, int y, int k)
+{
+    vec sum = every(0.0);
+    for (int j = 0; j <= p->deg; j++)
+        sum += every(gy[j * p->ny + y]) * load(across + j * SIDE + k);
+    return positive_or_0(sum);
+}
+
+static void lanes_spot(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *spot)
+{
+    double across[(SPX_PF_MOST_HERMITE + 1) * SIDE], row[SIDE];
+    sum_across(p, gx, c, across);
+    for (int y = 0; y < p->ny; y++) {
+        for (int k = 0; k < p->nx; k += SPX_VL)
+            store(row + k, pixels_of(p, gy, across, y, k));
+        memcpy(spot + y * p->nx, row, (size_t)p->nx * sizeof *row);
+    }
+}
+
+static void lanes_profile(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *out)
+{
+    double across[(SPX_PF_MOST_HERMITE + 1) * SIDE], row[SIDE];
+    sum_across(p, gx, c, across);
+    for (int k = 0; k < p->nx; k += SPX_VL) {
+        vec sum = every(0.0);
+        for (int y = 0; y < p->ny; y++)
+            sum += pixels_of(p, gy, across, y, k);
+        store(row + k, sum);
+    }
+    memcpy(out, row, (size_t)p->nx * sizeof *row);
+}
+
+static void lanes_between(size_t n, const double *a, const double *b, double t, float *out)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        out[k] = (float)((1 - t) * a[k] + t * b[k]);
+}
 
 static void lanes_derive(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
                          const double *c, const double *spot, double flux, const double *vterm, const float *root,
@@ -164,6 +249,6 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         out[2 + q] = m[(q - 1) / side][(q - 1) % side];
 }
 
-static const spx_pf_kernels SPX_KERNELS = {lanes_derive, lanes_project,  lanes_gradient, pixels_misfit,
-                                           pixels_weigh, pixels_squares, pixels_medians, pixels_moments,
-                                           pixels_drift, pixels_ground};
+static const spx_pf_kernels SPX_KERNELS = {lanes_hermite,  lanes_spot,     lanes_profile, lanes_between, lanes_derive,
+                                           lanes_project,  lanes_gradient, pixels_misfit, pixels_weigh,  pixels_squares,
+                                           pixels_medians, pixels_moments, pixels_drift,  pixels_ground};

@@ -218,10 +218,13 @@ static void spot_by_border(const spx_pf_bundle *b, size_t x, size_t fibre, const
     }
 }
 
-/* Column of the border for column k of a group. */
-static size_t border_column(const spx_pf_bundle *b, size_t k, size_t first, size_t nk)
+/* Columns of the border for those of a group, at[nf nk + 1]. */
+static void border_columns(const spx_pf_bundle *b, size_t first, size_t nk, size_t *at)
 {
-    return k < b->nf * nk ? k / nk * b->nknot + first + k % nk : b->nf * b->nknot;
+    for (size_t i = 0; i < b->nf; i++)
+        for (size_t k = 0; k < nk; k++)
+            *at++ = i * b->nknot + first + k;
+    *at = b->nf * b->nknot;
 }
 
 int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
@@ -251,13 +254,15 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
                     f, (blasint)n);
         cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, 1, w, (blasint)m, 0, to->work,
                     (blasint)m);
+        border_columns(b, first, nk, to->column);
         for (size_t i = 0; i < m; i++) {
-            const size_t at = border_column(b, i, first, nk);
+            double *row = to->a + to->column[i] * nb;
             for (size_t j = i; j < m; j++)
-                to->a[at * nb + border_column(b, j, first, nk)] -= to->work[i * m + j];
-            for (size_t j = 0; j < n; j++)
-                to->rhs[at] -= w[j * m + i] * f[j];
+                row[to->column[j]] -= to->work[i * m + j];
         }
+        for (size_t j = 0; j < n; j++)
+            for (size_t i = 0; i < m; i++)
+                to->rhs[to->column[i]] -= w[j * m + i] * f[j];
     }
     /* the upper triangle in rows is the lower one in columns */
     if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, to->a, (lapack_int)nb) != 0 ||
@@ -274,10 +279,11 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
         const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_columns(b, x, g, &first), m = nf * nk + 1;
         double *f = s->flux + (x * b->nl + g->first) * nf;
         const double *w = to->product + to->at[k];
+        border_columns(b, first, nk, to->column);
         for (size_t j = 0; j < n; j++) {
             double sum = 0;
             for (size_t i = 0; i < m; i++)
-                sum += w[j * m + i] * out[border_column(b, i, first, nk)];
+                sum += w[j * m + i] * out[to->column[i]];
             f[j] -= sum;
         }
         cblas_dtrsm(CblasColMajor, CblasLeft, CblasLower, CblasTrans, CblasNonUnit, (blasint)n, 1, 1,

@@ -120,15 +120,6 @@ static void sum_along(const spx_pf_plan *p, const double *f, const double *acros
 
 enum { MOST_SIDE = 128, MOST_ACROSS = (SPX_PF_MOST_HERMITE + 1) * MOST_SIDE };
 
-void spx_pf_spot(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *spot)
-{
-    double across[MOST_ACROSS];
-    sum_across(p, gx, c, across);
-    sum_along(p, gy, across, 1, spot);
-    for (int k = 0; k < p->nx * p->ny; k++)
-        spot[k] = spot[k] > 0 ? spot[k] : 0;
-}
-
 /* d g_n / d sigma = (g_{n+2} + n g_n) / sigma */
 static void widen(const double *g, int deg, int n, double *out)
 {
@@ -175,6 +166,7 @@ double spx_pf_wave(const spx_pf_bundle *b, const spx_pf_state *s, const spx_pf_l
 int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
     for (size_t l = 0; l < b->nl; l++) {
         const double wave = spx_pf_wave(b, s, &b->line[l]);
@@ -216,9 +208,9 @@ int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s)
                     continue;
                 }
                 memcpy(s->c + k * (size_t)p->nc, c, (size_t)p->nc * sizeof *c);
-                spx_gauss_hermite(p->norder - 1, p->nx, at->x - mx, sigx, gx);
-                spx_gauss_hermite(p->norder - 1, p->ny, at->y - my, sigy, gy);
-                spx_pf_spot(p, gx, gy, c, s->spot + k * nx * ny);
+                kernels->hermite(p->norder - 1, p->nx, at->x - mx, sigx, gx);
+                kernels->hermite(p->norder - 1, p->ny, at->y - my, sigy, gy);
+                kernels->spot(p, gx, gy, c, s->spot + k * nx * ny);
             }
         }
     }

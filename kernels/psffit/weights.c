@@ -371,8 +371,9 @@ static spx_status border_new(const spx_pf_bundle *b, spx_pf_border *to, spx_err 
     *to = (spx_pf_border){.n = n};
     size_t most = 0;
     if ((to->a = spx_alloc2(2 * n + 1, n, sizeof *to->a, e)) == NULL ||
-        (to->at = spx_alloc(b->ngroup + 1, sizeof *to->at, e)) == NULL)
+        (to->at = spx_alloc(b->ngroup + 1 + n, sizeof *to->at, e)) == NULL)
         return SPX_EIO;
+    to->column = to->at + b->ngroup + 1;
     to->rhs = to->a + n * n;
     to->work = to->rhs + n;
     for (size_t x = 0; x < b->p->nexp; x++) {

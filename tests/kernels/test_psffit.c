@@ -23,7 +23,7 @@ static void test_derivatives(void)
             q[way] += side * h;
             spx_gauss_hermite(8, 17, q[0], q[2], gx);
             spx_gauss_hermite(8, 11, q[1], q[3], gy);
-            spx_pf_spot(&p, gx, gy, c, side > 0 ? hi : side < 0 ? lo : spot);
+            spx_pf_kernels_find()->spot(&p, gx, gy, c, side > 0 ? hi : side < 0 ? lo : spot);
             if (side == 0)
                 spx_pf_derive(&p, gx, gy, c, q[2], q[3], d[0]);
         }
@@ -34,6 +34,51 @@ static void test_derivatives(void)
             CHECK(!(lo[k] > 0 && hi[k] > 0) || fabs((hi[k] - lo[k]) / (2 * h) - d[way][k]) < 1e-7 * peak,
                   "derivative %d of pixel %d: %.10g, not %.10g", way, k, d[way][k], (hi[k] - lo[k]) / (2 * h));
     }
+}
+
+/* Loops over the pixels of a spot, of each instruction set, against plain ones. */
+static void test_spot_loops(void)
+{
+    enum { ORDERS = 10, SIDE = 33 };
+    const spx_pf_kernels *sets[] = {spx_pf_kernels_base(), spx_pf_kernels_avx2(), spx_pf_kernels_avx512()};
+    static const int half[][2] = {{8, 5}, {1, 1}, {3, 7}, {16, 2}};
+    for (size_t set = 0; set < 3; set++)
+        for (size_t size = 0; size < 4 && sets[set] != NULL; size++)
+            for (int deg = 0; deg < 8; deg += 3) {
+                const int nx = 2 * half[size][0] + 1, ny = 2 * half[size][1] + 1, side = deg + 1;
+                const spx_pf_plan p = {.deg = deg, .norder = deg + 3, .nc = side * side, .nx = nx, .ny = ny};
+                double gx[ORDERS * SIDE], gy[ORDERS * SIDE], g[ORDERS * SIDE], c[64], spot[SIDE * SIDE + 1], sum[SIDE];
+                float between[SIDE];
+                for (int k = 0; k < p.nc; k++)
+                    c[k] = k == 0 ? 1 : 0.2 * scene_random(2, (uint64_t)k, (uint32_t)size);
+                sets[set]->hermite(deg + 2, ny, 0.47, 0.6, gy);
+                sets[set]->hermite(deg + 2, nx, -0.31, 1.7, gx);
+                spx_gauss_hermite(deg + 2, nx, -0.31, 1.7, g);
+                /* the error function's 2e-15, and cancellation between edges, (1 + e^2/2) He_m of their rounding */
+                for (int k = 0; k < (deg + 3) * nx; k++)
+                    CHECK(fabs(gx[k] - g[k]) < 1e-12, "set %zu, g_%d: %.17g, not %.17g", set, k / nx, gx[k], g[k]);
+                spot[nx * ny] = -7;
+                sets[set]->spot(&p, gx, gy, c, spot);
+                sets[set]->profile(&p, gx, gy, c, sum);
+                sets[set]->between((size_t)nx, spot, sum, 0.3, between);
+                CHECK(spot[nx * ny] == -7, "set %zu: a spot ends beyond its pixels", set);
+                for (int x = 0; x < nx; x++) {
+                    double all = 0;
+                    for (int y = 0; y < ny; y++) {
+                        double s = 0;
+                        for (int j = 0; j < side; j++)
+                            for (int i = 0; i < side; i++)
+                                s += c[i + side * j] * gx[i * nx + x] * gy[j * ny + y];
+                        s = s > 0 ? s : 0;
+                        all += s;
+                        CHECK(fabs(spot[y * nx + x] - s) < 1e-13, "set %zu, pixel %d, %d: %.17g, not %.17g", set, y, x,
+                              spot[y * nx + x], s);
+                    }
+                    CHECK(fabs(sum[x] - all) < 1e-12, "set %zu, column %d: %.17g, not %.17g", set, x, sum[x], all);
+                    CHECK(fabs(between[x] - (0.7 * spot[x] + 0.3 * sum[x])) < 2e-7 * (fabs(sum[x]) + 1),
+                          "set %zu, between %d", set, x);
+                }
+            }
 }
 
 /* ---- pixels ---- */
@@ -808,6 +853,7 @@ int main(void)
         return 1;
     }
     test_derivatives();
+    test_spot_loops();
     test_normal();
     test_truth();
     test_threads();
