@@ -216,21 +216,24 @@ double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilo
 
 /* Fluxes of all spots, the light of the model, and chi squared. 0: a matrix is not positive definite. */
 int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
-/* Border of the normal equations of an exposure: continuum and constant beside the fluxes. */
+/* Normal equations of the background of an exposure beside its fluxes: B-splines of the continuum, all fibres of one
+ * after those of the one before, whose matrix is banded, and a constant. Without spots; then with their fluxes
+ * eliminated. */
 typedef struct {
-    size_t n;        /* nf nknot + 1 */
-    double *a, *rhs; /* [n][n] upper triangle, [n]: without spots; then with their fluxes eliminated */
-    double *product; /* N_ff^-1/2 N_fb of all groups: [fluxes of a group][columns] */
-    size_t *at;      /* [ngroup + 1] where each begins */
-    double *work;    /* [n][n], for the largest group */
-    size_t *column;  /* [n] those that the columns of a group are */
+    size_t n, band;       /* nf nknot; elements of a row beyond the diagonal */
+    double *a;            /* [n][band + 1] upper triangle: element (i, j) is a[i (band + 1) + j - i] */
+    double *rhs;          /* [2][n]: right-hand side, products with the constant */
+    double corner, level; /* the constant by itself, and its right-hand side */
+    double *product;      /* N_ff^-1/2 N_fb of all groups: [fluxes of a group][columns and the constant] */
+    size_t *at;           /* [ngroup + 1] where each begins */
+    double *column;       /* [n + 1] sums by the columns of a group */
 } spx_pf_border;
 
-/* Fluxes of b->now and coefficients out[n] of the border together, goal being that without either. 0: no solution. */
+/* Fluxes of b->now and coefficients of the border together, goal being that without either: out[nf][nknot], and the
+ * constant. 0: no solution. */
 int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out);
-/* Columns of the border that the rows of a group touch, *first a B-spline of each fibre: nf times the result, and the
- * constant. */
-size_t spx_pf_border_columns(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first);
+/* B-splines that the rows of a group touch, from *first on; columns: nf times the result. */
+size_t spx_pf_border_splines(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first);
 /* Light of the spots with their fluxes, and chi squared of all pixels. */
 void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s);
 /* Memory that spx_pf_normal() keeps. */

@@ -171,7 +171,7 @@ int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s)
 
 /* ---- fluxes and continuum together ---- */
 
-size_t spx_pf_border_columns(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first)
+size_t spx_pf_border_splines(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first)
 {
     long lo = (long)b->p->height - 1, hi = 0;
     double value[SPX_PF_SPLINE];
@@ -188,7 +188,7 @@ size_t spx_pf_border_columns(const spx_pf_bundle *b, size_t x, const spx_pf_grou
     return last - *first + SPX_PF_SPLINE;
 }
 
-/* Products of a spot with the continuum of the fibres around it and the constant: row[nf][nk], row[nf nk]. stamp: root
+/* Products of a spot with the continuum of the fibres around it and the constant: row[nk][nf], row[nk nf]. stamp: root
  * S of the spot. */
 static void spot_by_border(const spx_pf_bundle *b, size_t x, size_t fibre, const spx_pf_at *at, const double *stamp,
                            size_t first, size_t nk, double *row)
@@ -213,77 +213,99 @@ static void spot_by_border(const spx_pf_bundle *b, size_t x, size_t fibre, const
             for (long c = c0; c < c1; c++)
                 sum += v[c] * profile[c + off];
             for (size_t k = 0; k < SPX_PF_SPLINE; k++)
-                row[j * nk + spline - first + k] += sum * value[k];
+                row[(spline - first + k) * b->nf + j] += sum * value[k];
         }
     }
 }
 
-/* Columns of the border for those of a group, at[nf nk + 1]. */
-static void border_columns(const spx_pf_bundle *b, size_t first, size_t nk, size_t *at)
+/* Continuum and constant, from the normal equations of the border, whose constant is a column of its own: out as of
+ * spx_pf_bordered(). 0: no solution. */
+static int solve_border(const spx_pf_bundle *b, spx_pf_border *to, double *out)
 {
-    for (size_t i = 0; i < b->nf; i++)
-        for (size_t k = 0; k < nk; k++)
-            *at++ = i * b->nknot + first + k;
-    *at = b->nf * b->nknot;
+    const lapack_int n = (lapack_int)to->n, band = (lapack_int)to->band;
+    /* the upper triangle in rows is the lower one in columns */
+    if (LAPACKE_dpbtrf_work(LAPACK_COL_MAJOR, 'L', n, band, to->a, band + 1) != 0)
+        return 0;
+    double *edge = to->rhs + to->n, corner = to->corner, level = to->level;
+    memcpy(to->column, edge, to->n * sizeof *edge);
+    if (LAPACKE_dpbtrs_work(LAPACK_COL_MAJOR, 'L', n, band, 2, to->a, band + 1, to->rhs, n) != 0)
+        return 0;
+    for (size_t k = 0; k < to->n; k++) {
+        corner -= to->column[k] * edge[k];
+        level -= to->column[k] * to->rhs[k];
+    }
+    const double constant = level / corner;
+    if (!(corner > 0) || !isfinite(constant))
+        return 0;
+    int ok = 1;
+    for (size_t k = 0; k < to->n; k++) {
+        const double v = to->rhs[k] - constant * edge[k];
+        out[k % b->nf * b->nknot + k / b->nf] = v;
+        ok &= isfinite(v) != 0;
+    }
+    out[to->n] = constant;
+    return ok;
 }
 
 int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
 {
-    const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny, nf = b->nf, nb = to->n;
+    const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny, nf = b->nf;
     spx_pf_state *s = &b->now;
+    double *edge = to->rhs + to->n, *column = to->column;
     weigh_spots(b, s, x, b->stamp);
     to->at[0] = 0;
     for (size_t k = 0; k < b->ngroup; k++) {
         const spx_pf_group *g = &b->group[k];
         size_t first;
-        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_columns(b, x, g, &first), m = nf * nk + 1;
+        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_splines(b, x, g, &first), m = nk * nf;
         double *a = s->factor + x * b->nfactor + g->factor, *f = s->flux + (x * b->nl + g->first) * nf;
         double *w = to->product + to->at[k];
-        to->at[k + 1] = to->at[k] + n * m;
+        to->at[k + 1] = to->at[k] + n * (m + 1);
         group_matrix(b, s, x, g, a, f);
-        memset(w, 0, n * m * sizeof *w);
+        memset(w, 0, n * (m + 1) * sizeof *w);
         for (size_t i = 0; i < n; i++)
             spot_by_border(b, x, i % nf, &s->at[(x * b->nl + g->first) * nf + i], b->stamp + (g->first * nf + i) * npix,
-                           first, nk, w + i * m);
+                           first, nk, w + i * (m + 1));
         if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, a, (lapack_int)n) != 0)
             return 0;
-        /* by columns: (m x fluxes) L^-T */
-        cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m, (blasint)n, 1, a,
-                    (blasint)n, w, (blasint)m);
+        /* by columns: (m + 1 x fluxes) L^-T */
+        cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m + 1, (blasint)n, 1, a,
+                    (blasint)n, w, (blasint)m + 1);
         cblas_dtrsm(CblasColMajor, CblasLeft, CblasLower, CblasNoTrans, CblasNonUnit, (blasint)n, 1, 1, a, (blasint)n,
                     f, (blasint)n);
-        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, 1, w, (blasint)m, 0, to->work,
-                    (blasint)m);
-        border_columns(b, first, nk, to->column);
-        for (size_t i = 0; i < m; i++) {
-            double *row = to->a + to->column[i] * nb;
-            for (size_t j = i; j < m; j++)
-                row[to->column[j]] -= to->work[i * m + j];
+        /* a block of a band is a matrix whose rows are one element shorter than the band's */
+        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, -1, w, (blasint)m + 1, 1,
+                    to->a + first * nf * (to->band + 1), (blasint)to->band);
+        memset(column, 0, 2 * m * sizeof *column);
+        for (size_t j = 0; j < n; j++) {
+            const double *row = w + j * (m + 1), of = f[j], constant = row[m];
+            for (size_t i = 0; i < m; i++) {
+                column[i] += row[i] * of;
+                column[m + i] += row[i] * constant;
+            }
+            to->corner -= constant * constant;
+            to->level -= constant * of;
         }
-        for (size_t j = 0; j < n; j++)
-            for (size_t i = 0; i < m; i++)
-                to->rhs[to->column[i]] -= w[j * m + i] * f[j];
+        for (size_t i = 0; i < m; i++) {
+            to->rhs[first * nf + i] -= column[i];
+            edge[first * nf + i] -= column[m + i];
+        }
     }
-    /* the upper triangle in rows is the lower one in columns */
-    if (LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, to->a, (lapack_int)nb) != 0 ||
-        LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', (lapack_int)nb, 1, to->a, (lapack_int)nb, to->rhs, (lapack_int)nb) !=
-            0)
+    if (!solve_border(b, to, out))
         return 0;
-    for (size_t k = 0; k < nb; k++)
-        if (!isfinite(to->rhs[k]))
-            return 0;
-    memcpy(out, to->rhs, nb * sizeof *out);
     for (size_t k = 0; k < b->ngroup; k++) {
         const spx_pf_group *g = &b->group[k];
         size_t first;
-        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_columns(b, x, g, &first), m = nf * nk + 1;
+        const size_t n = (g->last - g->first) * nf, nk = spx_pf_border_splines(b, x, g, &first), m = nk * nf;
         double *f = s->flux + (x * b->nl + g->first) * nf;
-        const double *w = to->product + to->at[k];
-        border_columns(b, first, nk, to->column);
+        for (size_t i = 0; i < m; i++)
+            column[i] = out[i % nf * b->nknot + first + i / nf];
+        column[m] = out[to->n];
         for (size_t j = 0; j < n; j++) {
+            const double *row = to->product + to->at[k] + j * (m + 1);
             double sum = 0;
-            for (size_t i = 0; i < m; i++)
-                sum += w[j * m + i] * out[to->column[i]];
+            for (size_t i = 0; i <= m; i++)
+                sum += row[i] * column[i];
             f[j] -= sum;
         }
         cblas_dtrsm(CblasColMajor, CblasLeft, CblasLower, CblasTrans, CblasNonUnit, (blasint)n, 1, 1,

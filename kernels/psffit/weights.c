@@ -298,26 +298,28 @@ static double sum_of(const double *lane)
 static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, spx_pf_border *to)
 {
     enum { LANES = SPX_PF_LANES, N = SPX_PF_SPLINE };
-    const size_t nf = b->nf, n = to->n, nk = b->nknot;
+    const size_t nf = b->nf;
     for (size_t i = 0; i < nf; i++) {
         double one[2][N], pair[SPX_PF_PAIR];
         for (size_t l = 0; l < 2 * N; l++)
             one[l / N][l % N] = sum_of(m->one + (2 * N * i + l) * LANES);
         for (size_t k = 0; k < N; k++)
             for (size_t l = 0; l < N; l++) {
-                to->rhs[i * nk + q + k] += piece[k][l] * one[0][l];
-                to->a[(i * nk + q + k) * n + n - 1] += piece[k][l] * one[1][l];
+                to->rhs[(q + k) * nf + i] += piece[k][l] * one[0][l];
+                to->rhs[to->n + (q + k) * nf + i] += piece[k][l] * one[1][l];
             }
         for (size_t j = i; j < nf && j < i + m->band; j++) {
             for (size_t l = 0; l < SPX_PF_PAIR; l++)
                 pair[l] = sum_of(m->pair + (SPX_PF_PAIR * (i * m->band + j - i) + l) * LANES);
             for (size_t k = 0; k < N; k++)
                 for (size_t l = j == i ? k : 0; l < N; l++) {
+                    const size_t one_at = (q + k) * nf + i, other = (q + l) * nf + j;
+                    const size_t row = one_at < other ? one_at : other, column = one_at < other ? other : one_at;
                     double sum = 0;
                     for (size_t s = 0; s < N; s++)
                         for (size_t t = 0; t < N; t++)
                             sum += piece[k][s] * piece[l][t] * pair[s + t];
-                    to->a[(i * nk + q + k) * n + j * nk + q + l] += sum;
+                    to->a[row * (to->band + 1) + column - row] += sum;
                 }
         }
     }
@@ -330,7 +332,7 @@ static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *wo
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const spx_pf_pixels *px = &b->px[x];
-    const size_t nf = b->nf, n = to->n, height = b->p->height;
+    const size_t nf = b->nf, height = b->p->height;
     spx_pf_moments m = {.band = overlapping(b, px)};
     const size_t npair = SPX_PF_PAIR * m.band * nf * SPX_PF_LANES, none = 2 * SPX_PF_SPLINE * nf * SPX_PF_LANES;
     double *room = spx_alloc(npair + none, sizeof *room, e), power[SPX_PF_PAIR] = {1};
@@ -338,8 +340,8 @@ static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *wo
         return SPX_EIO;
     m.pair = room;
     m.one = room + npair;
-    memset(to->a, 0, n * n * sizeof *to->a);
-    memset(to->rhs, 0, n * sizeof *to->rhs);
+    memset(to->a, 0, to->n * (to->band + 1) * sizeof *to->a);
+    memset(to->rhs, 0, 2 * to->n * sizeof *to->rhs);
     size_t q = 0;
     for (size_t r = 0; r < height; r++) {
         double t;
@@ -352,8 +354,8 @@ static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *wo
         kernels->moments(b, px, r, power, work, &m);
     }
     end_interval(b, q, &m, to);
-    to->a[n * n - 1] = m.weight;
-    to->rhs[n - 1] = m.sum;
+    to->corner = m.weight;
+    to->level = m.sum;
     spx_free(room);
     return SPX_OK;
 }
@@ -367,24 +369,25 @@ static void border_free(spx_pf_border *k)
 
 static spx_status border_new(const spx_pf_bundle *b, spx_pf_border *to, spx_err *e)
 {
-    const size_t n = b->nf * b->nknot + 1;
-    *to = (spx_pf_border){.n = n};
+    const size_t n = b->nf * b->nknot;
+    *to = (spx_pf_border){.n = n, .band = SPX_PF_SPLINE * b->nf};
     size_t most = 0;
-    if ((to->a = spx_alloc2(2 * n + 1, n, sizeof *to->a, e)) == NULL ||
-        (to->at = spx_alloc(b->ngroup + 1 + n, sizeof *to->at, e)) == NULL)
+    if ((to->at = spx_alloc(b->ngroup + 1, sizeof *to->at, e)) == NULL)
         return SPX_EIO;
-    to->column = to->at + b->ngroup + 1;
-    to->rhs = to->a + n * n;
-    to->work = to->rhs + n;
     for (size_t x = 0; x < b->p->nexp; x++) {
         for (size_t k = 0; k < b->ngroup; k++) {
             size_t first;
             const spx_pf_group *g = &b->group[k];
-            to->at[k + 1] =
-                to->at[k] + (g->last - g->first) * b->nf * (b->nf * spx_pf_border_columns(b, x, g, &first) + 1);
+            const size_t m = b->nf * spx_pf_border_splines(b, x, g, &first);
+            to->at[k + 1] = to->at[k] + (g->last - g->first) * b->nf * (m + 1);
+            to->band = m > to->band ? m : to->band;
         }
         most = to->at[b->ngroup] > most ? to->at[b->ngroup] : most;
     }
+    if ((to->a = spx_alloc2(n, to->band + 1 + 5, sizeof *to->a, e)) == NULL)
+        return SPX_EIO;
+    to->rhs = to->a + n * (to->band + 1);
+    to->column = to->rhs + 2 * n;
     to->product = spx_alloc_unset(most + 1, 1, sizeof *to->product, e);
     return to->product != NULL ? SPX_OK : SPX_EIO;
 }
@@ -423,11 +426,12 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
         fill_ground(b, px, CHANGES, work);
         if ((st = background_matrix(b, x, rows, &border, e)) != SPX_OK)
             break;
-        double most = 0;
+        double most = border.corner;
         for (size_t k = 0; k < border.n; k++)
-            most = fmax(most, border.a[k * (border.n + 1)]);
+            most = fmax(most, border.a[k * (border.band + 1)]);
         for (size_t k = 0; k < border.n; k++)
-            border.a[k * (border.n + 1)] += 1e-9 * border.a[k * (border.n + 1)] + 1e-14 * most + 1e-30;
+            border.a[k * (border.band + 1)] += 1e-9 * border.a[k * (border.band + 1)] + 1e-14 * most + 1e-30;
+        border.corner += 1e-9 * border.corner + 1e-14 * most + 1e-30;
         *ok = spx_pf_bordered(b, x, &border, px->coef);
         if (*ok)
             fill_ground(b, px, CONTINUUM | CHANGES, work);

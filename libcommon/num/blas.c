@@ -83,6 +83,13 @@
       (int layout, char uplo, lapack_int n, lapack_int kd, lapack_int nrhs, double *ab, lapack_int ldab, double *b,    \
        lapack_int ldb),                                                                                                \
       (layout, uplo, n, kd, nrhs, ab, ldab, b, ldb))                                                                   \
+    X(lapack_int, LAPACKE_dpbtrf_work,                                                                                 \
+      (int layout, char uplo, lapack_int n, lapack_int kd, double *ab, lapack_int ldab),                               \
+      (layout, uplo, n, kd, ab, ldab))                                                                                 \
+    X(lapack_int, LAPACKE_dpbtrs_work,                                                                                 \
+      (int layout, char uplo, lapack_int n, lapack_int kd, lapack_int nrhs, const double *ab, lapack_int ldab,         \
+       double *b, lapack_int ldb),                                                                                     \
+      (layout, uplo, n, kd, nrhs, ab, ldab, b, ldb))                                                                   \
     X(lapack_int, LAPACKE_dposv,                                                                                       \
       (int layout, char uplo, lapack_int n, lapack_int nrhs, double *a, lapack_int lda, double *b, lapack_int ldb),    \
       (layout, uplo, n, nrhs, a, lda, b, ldb))                                                                         \
