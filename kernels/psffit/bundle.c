@@ -228,7 +228,7 @@ static spx_status allocate_state(const spx_pf_bundle *b, spx_pf_state *s, spx_er
     const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
     if ((s->theta = spx_alloc(b->ntheta, sizeof *s->theta, e)) == NULL ||
         (s->at = spx_alloc(b->nspot, sizeof *s->at, e)) == NULL ||
-        (s->gx = spx_alloc2(b->nspot, order * nx, sizeof *s->gx, e)) == NULL ||
+        (s->gx = spx_alloc2(b->nspot + 1, order * nx, sizeof *s->gx, e)) == NULL ||
         (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
         (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
         (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
@@ -352,8 +352,8 @@ spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nl
         st = allocate_state(b, &b->now, e);
     if (st == SPX_OK)
         st = allocate_state(b, &b->trial, e);
-    if (st == SPX_OK &&
-        (b->stamp = spx_alloc2(3 * b->nl * nf, (size_t)p->nx * (size_t)p->ny, sizeof *b->stamp, e)) == NULL)
+    if (st == SPX_OK && (b->stamp = spx_alloc2((p->nq > 0 ? SPX_PF_STAMPS : SPX_PF_BY_SIGX) * b->nl * nf,
+                                               (size_t)(p->nx * p->ny), sizeof *b->stamp, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && p->nq == 0)
         st = fix_shape(b, e);

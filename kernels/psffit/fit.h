@@ -114,7 +114,7 @@ typedef struct {
     double *prior;     /* [nf][nf]: projection off cubics along fibres */
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
-    double *stamp;            /* [3][nl*nf][ny*nx]: root S, root f dS/dX, root f dS/dY of an exposure */
+    double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
     double *information;      /* Gauss-Newton matrix of the final pass, [ntheta][ntheta]; NULL: none */
     struct spx_pf_work *work; /* of normal.c */
     double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
@@ -321,6 +321,44 @@ typedef struct {
 /* Terms of the piece of a cubic B-spline, and powers of the product of two. */
 enum { SPX_PF_SPLINE = 4, SPX_PF_PAIR = 2 * SPX_PF_SPLINE - 1 };
 
+/* Stamps of a spot, [ny][nx]: root S; root f times the derivatives of S; root f where it is not clipped, which the
+ * Gauss-Hermite functions multiply. */
+enum {
+    SPX_PF_BY_FLUX,
+    SPX_PF_BY_X,
+    SPX_PF_BY_Y,
+    SPX_PF_BY_SIGX,
+    SPX_PF_BY_SIGY,
+    SPX_PF_DENSE,
+    SPX_PF_LIT = SPX_PF_DENSE,
+    SPX_PF_STAMPS
+};
+
+/* Part of a spot from a pixel of its stamps on. */
+typedef struct {
+    const double *stamp[SPX_PF_STAMPS]; /* rows of nx pixels */
+    const double *across;               /* g_i(x) by columns, [..][pad] */
+    const double *gy;                   /* g_j(y), rows of ny */
+} spx_pf_part;
+
+/* Orders of Gauss-Hermite functions, to whole lanes. */
+static inline size_t spx_pf_pad(const spx_pf_plan *p)
+{
+    return ((size_t)p->deg / SPX_PF_LANES + 1) * SPX_PF_LANES;
+}
+
+/* Products of these of two spots, to whole blocks of lanes; those of a stamp with all derivatives of a spot. */
+static inline size_t spx_pf_pair_width(const spx_pf_plan *p)
+{
+    enum { BLOCK = 8 * SPX_PF_LANES };
+    return ((size_t)(p->deg + 1) * spx_pf_pad(p) + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static inline size_t spx_pf_projected(const spx_pf_plan *p)
+{
+    return 2 + (size_t)(p->deg + 1) * spx_pf_pad(p);
+}
+
 typedef struct {
     /* Pixel-integrated Gauss-Hermite functions, g[deg + 1][n], as spx_gauss_hermite() makes them but for rounding */
     void (*hermite)(int deg, int n, double d, double sigma, double *g);
@@ -330,16 +368,23 @@ typedef struct {
     void (*profile)(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *out);
     /* out[n] = (1 - t) a + t b */
     void (*between)(size_t n, const double *a, const double *b, double t, float *out);
-    /* Derivatives of one spot, with c, gx, gy, widths and pixels as in the state, times root. one[npix], two[npix]
-     * (zero before): f dS/dX, f dS/dY. Rows of `d`, [pixel][na*active]: f P_a dS/dq is added. root and d have `width`
-     * and dwidth pixels a row; pixel (0,0) of the stamp is `at_root` and `at_d` of them, its part within them alone is
-     * touched. */
-    void (*derive)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
-                   const double *c, const double *spot, double flux, const double *vterm, const float *root,
-                   long at_root, size_t width, double *one, double *two, double *d, long at_d, size_t dwidth);
-    /* out[3][n] = sum over the pixels [h][w] of v[3][...] times rows of d, [pixel][n]; v has stride nx */
-    void (*project)(int h, int w, size_t n, const double *const v[3], int nx, const double *d, size_t dwidth,
-                    double *out);
+    /* Derivatives of one spot, whose c, gx, gy, widths and pixels are as in the state, times root: stamps from
+     * SPX_PF_BY_X on, and g_i(x) by columns, by_column[nx][pad]; those by the widths, SPX_PF_LIT and by_column where
+     * `widths` is not 0. root has `width` pixels a row; pixel (0,0) of the stamp is `at_root` of them, its part within
+     * them alone is read. */
+    void (*derive)(const spx_pf_plan *p, int widths, const spx_pf_at *at, const double *gx, const double *gy,
+                   const double *c, const double *spot, double flux, const float *root, long at_root, size_t width,
+                   double *const stamp[SPX_PF_STAMPS], double *by_column);
+    /* Of two spots that overlap in h rows and w columns: products of their derivatives by GH-i-j and GH-i'-j', times
+     * by[t] each, added to sum[na na][side][side][pair_width], [t][j][j'][i pad + i']. */
+    void (*shapes)(const spx_pf_plan *p, int h, int w, const spx_pf_part *s, const spx_pf_part *m, const double *by,
+                   double *sum);
+    /* Products of the first n stamps of s with the derivatives of m, times by[a] each, added to out[n][na][projected]:
+     * by GHSIGX, GHSIGY, and, where `whole` is not 0, GH-i-j at 2 + j pad + i. */
+    void (*project)(const spx_pf_plan *p, int h, int w, int n, int whole, const spx_pf_part *s, const spx_pf_part *m,
+                    const double *by, double *out);
+    /* to[n][stride] += by a + back b, [n][n] */
+    void (*add_square)(size_t n, double by, const double *a, double back, const double *b, double *to, size_t stride);
     /* out[2 + active] = f sum over pixels of root rest dS/dq, q the place and the shape; rest is the bundle's as root,
      * whose pixel at_pixel is (0,0) of the stamp */
     void (*gradient)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,

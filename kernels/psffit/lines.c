@@ -35,12 +35,11 @@ static void derive(const spx_pf_bundle *b, size_t x, size_t line, size_t i, doub
     const size_t npix = (size_t)p->nx * (size_t)p->ny, s = (x * b->nl + line) * b->nf + i;
     const spx_pf_at *at = &b->now.at[s];
     const double *spot = b->now.spot + s * npix;
-    memset(one, 0, npix * sizeof *one);
-    memset(two, 0, npix * sizeof *two);
+    double *const stamp[SPX_PF_STAMPS] = {[SPX_PF_BY_X] = one, [SPX_PF_BY_Y] = two};
     spx_pf_kernels_find()->derive(p, 0, at, b->now.gx + s * (size_t)(p->norder * p->nx),
                                   b->now.gy + s * (size_t)(p->norder * p->ny), b->now.c + s * (size_t)p->nc, spot,
-                                  b->now.flux[s], b->vterm, b->px[x].root, at->yc * (long)b->width + at->xc, b->width,
-                                  one, two, NULL, 0, 0);
+                                  b->now.flux[s], b->px[x].root, at->yc * (long)b->width + at->xc, b->width, stamp,
+                                  NULL);
     const double by = slope(b, i, spx_pf_wave(b, &b->now, &b->line[line]));
     for (size_t k = 0; k < npix; k++)
         two[k] *= by;

@@ -429,20 +429,10 @@ size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free)
 
 /* ---- Gauss-Newton matrix ---- */
 
-/* Derivatives of the pixels around a line by the shape of its spots: [rows][columns][na*active]. */
-typedef struct {
-    size_t line;
-    long r0, r1, c0, c1;
-    size_t room; /* doubles */
-    double *d;
-} patch;
-
 /* Kept from call to call, as new pages have to be cleared one by one. */
 struct spx_pf_work {
-    double *w, *rest, *square;
-    size_t nw, nrest, nsquare; /* doubles */
-    patch *ring;
-    size_t nring;
+    double *w, *rest, *square, *across;
+    size_t nw, nrest, nsquare, nacross; /* doubles */
 };
 
 typedef struct {
@@ -452,9 +442,11 @@ typedef struct {
     double *h, *g;
     double *w;      /* rows of H_f,theta of a group: [fluxes][n] */
     double *rest;   /* root (data - model), [height][width] */
-    double *square; /* [ns][ns] */
-    patch *ring;
-    size_t nring;
+    double *across; /* g_i(x) of spots by columns, [nl nf][nx][pad] */
+    /* of two lines: products of the shape's derivatives, [ns][ns], and transposed; with those by GH-i-j as
+     * kernels->shapes makes them; and of the stamps of spots of one with the derivatives of the other, both ways,
+     * [2][nf][SPX_PF_DENSE][na][projected] */
+    double *square, *turned, *sums, *projected;
 } job;
 
 /* Columns that the place of a spot depends on, with the derivative of x and y by each: the fibre's coefficients, and
@@ -496,152 +488,205 @@ static void add_pair(double *h, size_t n, const chain *a, const chain *b, double
         }
 }
 
-static const double *stamp_of(const job *j, int which, size_t spot)
+static double *stamp_of(const job *j, int which, size_t spot)
 {
     const spx_pf_bundle *b = j->b;
-    return b->stamp + ((size_t)which * b->nl * b->nf + spot) * (size_t)b->p->nx * (size_t)b->p->ny;
+    return b->stamp + ((size_t)which * b->nl * b->nf + spot) * (size_t)(b->p->nx * b->p->ny);
 }
 
-/* Rectangle of pixels around the spots of a line. */
-static void find_patch(const job *j, size_t line, patch *to)
+/* Whether the shape's derivatives of a line count. */
+static int has_shape(const job *j, size_t line)
 {
-    const spx_pf_bundle *b = j->b;
-    to->line = line;
-    to->r0 = to->c0 = (long)1 << 40;
-    to->r1 = to->c1 = -1;
-    for (size_t i = 0; i < b->nf; i++) {
-        const spx_pf_at *at = &b->now.at[(j->x * b->nl + line) * b->nf + i];
-        if (at->y0 == at->y1)
-            continue;
-        to->r0 = at->yc + at->y0 < to->r0 ? at->yc + at->y0 : to->r0;
-        to->r1 = at->yc + at->y1 > to->r1 ? at->yc + at->y1 : to->r1;
-        to->c0 = at->xc + at->x0 < to->c0 ? at->xc + at->x0 : to->c0;
-        to->c1 = at->xc + at->x1 > to->c1 ? at->xc + at->x1 : to->c1;
-    }
-    if (to->r1 < 0)
-        to->r0 = to->r1 = to->c0 = to->c1 = 0;
+    return j->ns > 0 && !j->b->line[line].weak;
 }
 
-/* Stamps of the derivatives of a line's spots, and its patch. */
-static spx_status derive_line(job *j, size_t line, patch *to, spx_err *e)
+/* Stamps of the derivatives of a line's spots. */
+static void derive_line(job *j, size_t line)
 {
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
-    const size_t npix = (size_t)p->nx * (size_t)p->ny;
-    const int active = b->line[line].weak ? 0 : b->active;
-    find_patch(j, line, to);
-    if (active == 0) { /* the patch is not used */
-        to->r1 = to->r0;
-        to->c1 = to->c0;
-    }
-    const size_t wide = (size_t)(to->c1 - to->c0), need = (size_t)(to->r1 - to->r0) * wide * j->ns;
-    if (need > to->room) {
-        spx_free(to->d);
-        to->room = 0;
-        if ((to->d = spx_alloc_unset(need, 1, sizeof *to->d, e)) == NULL)
-            return SPX_EIO;
-        to->room = need;
-    }
-    if (need > 0)
-        memset(to->d, 0, need * sizeof *to->d);
-    for (size_t i = 0; i < b->nf; i++) {
-        const size_t k = line * b->nf + i, s = j->x * b->nl * b->nf + k;
+    const size_t nx = (size_t)p->nx, ny = (size_t)p->ny;
+    for (size_t k = line * b->nf; k < (line + 1) * b->nf; k++) {
+        const size_t s = j->x * b->nl * b->nf + k;
         const spx_pf_at *at = &b->now.at[s];
-        double *one = b->stamp + (b->nl * b->nf + k) * npix, *two = b->stamp + (2 * b->nl * b->nf + k) * npix;
-        const long at_pixel = at->yc * (long)b->width + at->xc,
-                   at_patch = (at->yc - to->r0) * (long)wide + at->xc - to->c0;
-        memset(one, 0, npix * sizeof *one);
-        memset(two, 0, npix * sizeof *two);
+        double *stamp[SPX_PF_STAMPS];
+        for (int q = 0; q < SPX_PF_STAMPS; q++)
+            stamp[q] = stamp_of(j, q < SPX_PF_BY_SIGX || has_shape(j, line) ? q : 0, k);
         if (at->y0 < at->y1)
-            j->k->derive(p, active, at, b->now.gx + s * (size_t)(p->norder * p->nx),
-                         b->now.gy + s * (size_t)(p->norder * p->ny), b->now.c + s * (size_t)p->nc,
-                         b->now.spot + s * npix, b->now.flux[s], b->vterm + i * (size_t)p->na, b->px[j->x].root,
-                         at_pixel, b->width, one, two, to->d, at_patch, wide);
+            j->k->derive(p, has_shape(j, line), at, b->now.gx + s * (size_t)p->norder * nx,
+                         b->now.gy + s * (size_t)p->norder * ny, b->now.c + s * (size_t)p->nc,
+                         b->now.spot + s * nx * ny, b->now.flux[s], b->px[j->x].root, at->yc * (long)b->width + at->xc,
+                         b->width, stamp, j->across + (has_shape(j, line) ? k * nx * spx_pf_pad(p) : 0));
+        else
+            for (int q = SPX_PF_BY_X; q < SPX_PF_STAMPS; q++)
+                if (q < SPX_PF_BY_SIGX || has_shape(j, line))
+                    memset(stamp[q], 0, nx * ny * sizeof(double));
     }
-    return SPX_OK;
 }
 
-/* Adds D_a' D_b of two patches to the shape's block of h. */
-static void patch_pair(job *j, const patch *a, const patch *b)
+/* ---- shape: two lines whose spots overlap ---- */
+
+static spx_pf_part part_of(const job *j, size_t spot, size_t pixel)
 {
-    const spx_pf_bundle *bundle = j->b;
-    const spx_pf_plan *p = bundle->p;
-    const size_t ns = j->ns;
-    const blasint m = (blasint)ns;
-    const double *ta = bundle->line[a->line].term, *tb = bundle->line[b->line].term;
-    if (a == b) {
-        const blasint npix = (blasint)((a->r1 - a->r0) * (a->c1 - a->c0));
-        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, m, npix, 1, a->d, m, 0, j->square, m);
-        for (size_t i = 0; i < ns; i++)
-            for (size_t k = 0; k < i; k++)
-                j->square[i * ns + k] = j->square[k * ns + i];
-    } else {
-        const long r0 = a->r0 > b->r0 ? a->r0 : b->r0, r1 = a->r1 < b->r1 ? a->r1 : b->r1;
-        const long c0 = a->c0 > b->c0 ? a->c0 : b->c0, c1 = a->c1 < b->c1 ? a->c1 : b->c1;
-        if (r1 <= r0 || c1 <= c0)
-            return;
-        memset(j->square, 0, ns * ns * sizeof *j->square);
-        for (long r = r0; r < r1; r++)
-            cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, m, (blasint)(c1 - c0), 1,
-                        a->d + (size_t)((r - a->r0) * (a->c1 - a->c0) + c0 - a->c0) * ns, m,
-                        b->d + (size_t)((r - b->r0) * (b->c1 - b->c0) + c0 - b->c0) * ns, m, 1, j->square, m);
+    const spx_pf_plan *p = j->b->p;
+    const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, s = j->x * j->b->nl * j->b->nf + spot;
+    spx_pf_part part;
+    const int shape = has_shape(j, spot / j->b->nf);
+    for (int q = 0; q < SPX_PF_STAMPS; q++)
+        part.stamp[q] = q < SPX_PF_BY_SIGX || shape ? stamp_of(j, q, spot) + pixel : NULL;
+    part.across = shape ? j->across + (spot * nx + pixel % nx) * spx_pf_pad(p) : NULL;
+    part.gy = j->b->now.gy + s * (size_t)p->norder * ny + pixel / nx;
+    return part;
+}
+
+/* Products of stamps of fibre i's spot with the shape of the other line; back: of the second line's with the first's.
+ */
+static double *projected_of(const job *j, int back, size_t i)
+{
+    const spx_pf_plan *p = j->b->p;
+    return j->projected + ((size_t)back * j->b->nf + i) * SPX_PF_DENSE * (size_t)p->na * spx_pf_projected(p);
+}
+
+/* All pairs of spots of lines l <= k. 0: none overlaps. */
+static int pairs_of_spots(job *j, size_t l, size_t k)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t nf = b->nf, reach = (size_t)b->reach, na = (size_t)p->na, side = (size_t)p->deg + 1;
+    const spx_pf_at *at = b->now.at + j->x * b->nl * nf;
+    const int whole = b->active > 2, shape_l = has_shape(j, l), shape_k = has_shape(j, k);
+    int any = 0;
+    for (size_t i = 0; i < nf; i++)
+        for (size_t m = l == k ? i : i > reach ? i - reach : 0; m <= i + reach && m < nf; m++) {
+            const size_t s = l * nf + i, t = k * nf + m;
+            const overlap o = overlap_of(p, &at[s], &at[t]);
+            if (o.h == 0)
+                continue;
+            if (!any) {
+                memset(j->sums, 0, na * na * side * side * spx_pf_pair_width(p) * sizeof *j->sums);
+                memset(projected_of(j, 0, 0), 0, (size_t)(projected_of(j, 2, 0) - j->projected) * sizeof *j->sums);
+            }
+            any = 1;
+            const spx_pf_part one = part_of(j, s, o.a), two = part_of(j, t, o.b);
+            const double *v = b->vterm + i * na, *u = b->vterm + m * na;
+            if (shape_l && shape_k && whole) {
+                double by[SPX_PF_MOST_FIBRE * SPX_PF_MOST_FIBRE];
+                for (size_t q = 0; q < na * na; q++) /* of a line with itself both orders are added in the end */
+                    by[q] = (s == t ? 0.5 : 1) * v[q / na] * u[q % na];
+                j->k->shapes(p, o.h, o.w, &one, &two, by, j->sums);
+            }
+            /* of a weak line the fluxes alone */
+            if (shape_k)
+                j->k->project(p, o.h, o.w, shape_l ? SPX_PF_DENSE : 1, whole, &one, &two, u, projected_of(j, 0, i));
+            if (shape_l && s != t)
+                j->k->project(p, o.h, o.w, shape_k ? SPX_PF_DENSE : 1, whole, &two, &one, v,
+                              projected_of(j, l != k, m));
+        }
+    return any;
+}
+
+/* Products of a stamp with the derivatives of a line's shape, as its parameters are ordered: out[ns]. */
+static void by_shape(const job *j, const double *projected, double *out)
+{
+    const spx_pf_bundle *b = j->b;
+    const size_t na = (size_t)b->p->na, active = (size_t)b->active, side = (size_t)b->p->deg + 1,
+                 pad = spx_pf_pad(b->p);
+    for (size_t a = 0; a < na; a++) {
+        const double *from = projected + a * spx_pf_projected(b->p);
+        out[a * active] = from[0];
+        out[a * active + 1] = from[1];
+        for (size_t q = 1; q + 1 < active; q++)
+            out[a * active + 1 + q] = from[2 + q / side * pad + q % side];
     }
-    for (int s = 0; s < p->nb; s++)
-        for (int t = s; t < p->nb; t++) {
-            const double by = ta[s] * tb[t], back = a == b ? 0 : tb[s] * ta[t];
-            for (size_t i = 0; i < ns; i++) {
-                double *to = j->h + (bundle->shape0 + (size_t)s * ns + i) * j->n + bundle->shape0 + (size_t)t * ns;
-                const double *from = j->square + i * ns;
-                for (size_t k = 0; k < ns; k++)
-                    to[k] += by * from[k];
-                if (back != 0)
-                    for (size_t k = 0; k < ns; k++)
-                        to[k] += back * j->square[k * ns + i];
+}
+
+/* Adds the products of the spots of line `line` with the shape of `other`: to H_f,shape, to traces by shape, and, as
+ * rows (columns where `back`), to the square of both. */
+static void spots_by_shape(job *j, size_t line, size_t other, int back, const spx_pf_group *g)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t ns = j->ns, na = (size_t)p->na, active = (size_t)b->active;
+    const double *term = b->line[other].term;
+    double out[SPX_PF_MOST_FIBRE * SPX_PF_MOST_LOCAL];
+    for (size_t i = 0; i < b->nf; i++)
+        for (int q = 0; q < (b->line[line].weak ? 1 : SPX_PF_DENSE); q++) {
+            by_shape(j, projected_of(j, back, i) + (size_t)q * na * spx_pf_projected(p), out);
+            if (q == SPX_PF_BY_FLUX) {
+                double *w = j->w + ((line - g->first) * b->nf + i) * j->n + b->shape0;
+                for (int t = 0; t < p->nb; t++)
+                    for (size_t m = 0; m < ns; m++)
+                        w[(size_t)t * ns + m] += term[t] * out[m];
+            } else if (q < SPX_PF_BY_SIGX) {
+                chain c;
+                chain_of(j, line, i, q - SPX_PF_BY_X, &c);
+                for (size_t l = 0; l < c.n; l++)
+                    for (int t = 0; t < p->nb; t++) {
+                        const double by = c.by[l] * term[t];
+                        double *h = j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns;
+                        for (size_t m = 0; m < ns; m++)
+                            h[m] += by * out[m];
+                    }
+            } else {
+                for (size_t a = 0; a < na; a++) {
+                    const size_t row = a * active + (size_t)(q - SPX_PF_BY_SIGX);
+                    const double by = b->vterm[i * na + a];
+                    for (size_t m = 0; m < ns; m++)
+                        if (!back)
+                            j->square[row * ns + m] += by * out[m];
+                        else if (m % active >= 2) /* widths by widths are in the rows */
+                            j->square[m * ns + row] += by * out[m];
+                }
             }
         }
 }
 
-/* Products of the spots of a line with the shape's derivatives in a patch: H_f,shape, and traces by shape. */
-static void spots_by_patch(job *j, size_t line, const patch *a, const spx_pf_group *g)
+/* Adds the products of GH-i-j with each other to the square. */
+static void add_sums(job *j, int same)
+{
+    const spx_pf_plan *p = j->b->p;
+    const size_t ns = j->ns, na = (size_t)p->na, active = (size_t)j->b->active, side = (size_t)p->deg + 1;
+    const size_t pad = spx_pf_pad(p), n = spx_pf_pair_width(p);
+    for (size_t t = 0; t < na * na; t++)
+        for (size_t q = 1; q + 1 < active; q++)
+            for (size_t r = 1; r + 1 < active; r++) {
+                const size_t row = t / na * active + 1 + q, column = t % na * active + 1 + r;
+                const double v = j->sums[((t * side + q / side) * side + r / side) * n + q % side * pad + r % side];
+                j->square[row * ns + column] += v;
+                if (same)
+                    j->square[column * ns + row] += v;
+            }
+}
+
+/* Two lines, l <= k, of a group: shape by shape, fluxes and traces by shape. */
+static void pair_of_lines(job *j, size_t l, size_t k, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
-    const size_t ns = j->ns;
-    double out[3 * SPX_PF_MOST_FIBRE * SPX_PF_MOST_LOCAL];
-    for (size_t i = 0; i < b->nf; i++) {
-        const size_t k = line * b->nf + i;
-        const spx_pf_at *at = &b->now.at[j->x * b->nl * b->nf + k];
-        const long r0 = at->yc + at->y0 > a->r0 ? at->yc + at->y0 : a->r0;
-        const long r1 = at->yc + at->y1 < a->r1 ? at->yc + at->y1 : a->r1;
-        const long c0 = at->xc + at->x0 > a->c0 ? at->xc + at->x0 : a->c0;
-        const long c1 = at->xc + at->x1 < a->c1 ? at->xc + at->x1 : a->c1;
-        if (at->y0 == at->y1 || r1 <= r0 || c1 <= c0)
-            continue;
-        const size_t from = (size_t)((r0 - at->yc) * p->nx + c0 - at->xc);
-        const double *v[3] = {stamp_of(j, 0, k) + from, stamp_of(j, 1, k) + from, stamp_of(j, 2, k) + from};
-        memset(out, 0, 3 * ns * sizeof *out);
-        j->k->project((int)(r1 - r0), (int)(c1 - c0), ns, v, p->nx,
-                      a->d + (size_t)((r0 - a->r0) * (a->c1 - a->c0) + c0 - a->c0) * ns, (size_t)(a->c1 - a->c0), out);
-        for (int t = 0; t < p->nb; t++) {
-            const double by = b->line[a->line].term[t];
-            double *w = j->w + (k - g->first * b->nf) * j->n + b->shape0 + (size_t)t * ns;
-            for (size_t m = 0; m < ns; m++)
-                w[m] += by * out[m];
-        }
-        for (int y = 0; y < 2; y++) {
-            chain c;
-            chain_of(j, line, i, y, &c);
-            if (b->line[line].weak)
-                continue;
-            for (size_t l = 0; l < c.n; l++)
-                for (int t = 0; t < p->nb; t++) {
-                    const double by = c.by[l] * b->line[a->line].term[t], *o = out + (size_t)(1 + y) * ns;
-                    double *h = j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns;
-                    for (size_t m = 0; m < ns; m++)
-                        h[m] += by * o[m];
-                }
-        }
-    }
+    const size_t ns = j->ns, active = (size_t)b->active;
+    const double *tl = b->line[l].term, *tk = b->line[k].term;
+    if ((!has_shape(j, l) && !has_shape(j, k)) || !pairs_of_spots(j, l, k))
+        return;
+    memset(j->square, 0, ns * ns * sizeof *j->square);
+    if (has_shape(j, k))
+        spots_by_shape(j, l, k, 0, g);
+    if (has_shape(j, l) && l != k)
+        spots_by_shape(j, k, l, 1, g);
+    if (!has_shape(j, l) || !has_shape(j, k))
+        return;
+    if (l == k) /* columns of the widths are their rows */
+        for (size_t row = 0; row < ns; row++)
+            for (size_t column = 0; row % active < 2 && column < ns; column++)
+                j->square[column * ns + row] = j->square[row * ns + column];
+    if (b->active > 2)
+        add_sums(j, l == k);
+    for (size_t row = 0; row < ns; row++)
+        for (size_t column = 0; column < ns; column++)
+            j->turned[row * ns + column] = j->square[column * ns + row];
+    for (int s = 0; s < p->nb; s++)
+        for (int t = s; t < p->nb; t++)
+            j->k->add_square(ns, tl[s] * tk[t], j->square, l == k ? 0 : tk[s] * tl[t], j->turned,
+                             j->h + (b->shape0 + (size_t)s * ns) * j->n + b->shape0 + (size_t)t * ns, j->n);
 }
 
 /* Products of pairs of spots of a group: traces by traces, and fluxes by traces. */
@@ -724,41 +769,42 @@ static void line_gradient(job *j, size_t line)
             j->g[b->shape0 + (size_t)t * j->ns + k] += b->line[line].term[t] * sum[k];
 }
 
+/* Rows that a line's spots have: of lines apart no spots overlap. */
+static void rows_of(const job *j, size_t line, long *lo, long *hi)
+{
+    const spx_pf_bundle *b = j->b;
+    *lo = (long)b->p->height;
+    *hi = 0;
+    for (size_t i = 0; i < b->nf; i++) {
+        const spx_pf_at *at = &b->now.at[(j->x * b->nl + line) * b->nf + i];
+        if (at->y0 == at->y1)
+            continue;
+        *lo = at->yc + at->y0 < *lo ? at->yc + at->y0 : *lo;
+        *hi = at->yc + at->y1 > *hi ? at->yc + at->y1 : *hi;
+    }
+}
+
 /* Adds a group: its lines, and takes off what its fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
-static spx_status add_group(job *j, const spx_pf_group *g, spx_err *e)
+static void add_group(job *j, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
     const size_t nflux = (g->last - g->first) * b->nf;
-    spx_status st = SPX_OK;
     int weak = 1;
     for (size_t l = g->first; l < g->last; l++)
         weak &= b->line[l].weak;
     if (weak)
-        return SPX_OK;
+        return;
     memset(j->w, 0, nflux * j->n * sizeof *j->w);
-    for (size_t l = g->first; l < g->last && st == SPX_OK; l++) {
-        patch *mine = &j->ring[l % j->nring];
-        st = derive_line(j, l, mine, e);
-        if (st != SPX_OK)
-            break;
-        if (j->ns == 0)
-            continue;
-        if (!b->line[l].weak) {
-            patch_pair(j, mine, mine);
-            spots_by_patch(j, l, mine, g);
-        }
-        for (size_t k = l > g->first + j->nring - 1 ? l - j->nring + 1 : g->first; k < l; k++) {
-            const patch *other = &j->ring[k % j->nring];
-            if (!b->line[l].weak && !b->line[k].weak)
-                patch_pair(j, other, mine);
-            if (!b->line[l].weak)
-                spots_by_patch(j, k, mine, g);
-            if (!b->line[k].weak)
-                spots_by_patch(j, l, other, g);
+    for (size_t l = g->first; l < g->last; l++) {
+        long lo, hi, lo2, hi2;
+        derive_line(j, l);
+        rows_of(j, l, &lo, &hi);
+        for (size_t k = g->first; k <= l && j->ns > 0; k++) {
+            rows_of(j, k, &lo2, &hi2);
+            if (lo2 < hi && lo < hi2)
+                pair_of_lines(j, k, l, g);
         }
     }
-    if (st != SPX_OK)
-        return st;
     spots_by_spots(j, g);
     const double *factor = b->now.factor + j->x * b->nfactor + g->factor;
     /* by columns: W' (n x fluxes) L^-T */
@@ -766,45 +812,16 @@ static spx_status add_group(job *j, const spx_pf_group *g, spx_err *e)
                 factor, (blasint)nflux, j->w, (blasint)j->n);
     cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)j->n, (blasint)nflux, -1, j->w, (blasint)j->n, 1, j->h,
                 (blasint)j->n);
-    return SPX_OK;
-}
-
-/* Patches that have to be kept: lines whose rows overlap, and the line itself. */
-static size_t ring_size(const spx_pf_bundle *b)
-{
-    size_t most = 1;
-    for (size_t l = 0; l < b->nl; l++) {
-        double lo = 1e30, hi = -1e30;
-        for (size_t i = 0; i < b->nf; i++) {
-            const double y = b->now.at[l * b->nf + i].y;
-            lo = fmin(lo, y);
-            hi = fmax(hi, y);
-        }
-        size_t m = l;
-        for (int near = 1; near && m + 1 < b->group[b->line[l].group].last; m += (size_t)near) {
-            double lo2 = 1e30, hi2 = -1e30;
-            for (size_t i = 0; i < b->nf; i++) {
-                const double y = b->now.at[(m + 1) * b->nf + i].y;
-                lo2 = fmin(lo2, y);
-                hi2 = fmax(hi2, y);
-            }
-            near = lo2 - hi < b->p->ny + 2 && lo - hi2 < b->p->ny + 2;
-        }
-        most = m - l + 1 > most ? m - l + 1 : most;
-    }
-    return most;
 }
 
 void spx_pf_work_free(struct spx_pf_work *w)
 {
     if (w == NULL)
         return;
-    for (size_t k = 0; k < w->nring; k++)
-        spx_free(w->ring[k].d);
-    spx_free(w->ring);
     spx_free(w->w);
     spx_free(w->rest);
     spx_free(w->square);
+    spx_free(w->across);
     spx_free(w);
 }
 
@@ -821,7 +838,7 @@ static spx_status at_least(double **old, size_t *have, size_t n, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsquare, size_t nring, spx_err *e)
+static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsquare, size_t nacross, spx_err *e)
 {
     if (b->work == NULL && (b->work = spx_alloc(1, sizeof *b->work, e)) == NULL)
         return SPX_EIO;
@@ -831,17 +848,7 @@ static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsqu
         st = at_least(&w->rest, &w->nrest, nrest, e);
     if (st == SPX_OK)
         st = at_least(&w->square, &w->nsquare, nsquare, e);
-    if (st == SPX_OK && nring > w->nring) {
-        patch *more = spx_alloc(nring, sizeof *more, e);
-        if (more == NULL)
-            return SPX_EIO;
-        if (w->nring > 0)
-            memcpy(more, w->ring, w->nring * sizeof *more);
-        spx_free(w->ring);
-        w->ring = more;
-        w->nring = nring;
-    }
-    return st;
+    return st == SPX_OK ? at_least(&w->across, &w->nacross, nacross, e) : st;
 }
 
 /* Of a free line: polynomials at its wavelength, and the traces' slopes there, pixels an Angstrom. */
@@ -897,31 +904,34 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
 spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    job j = {.b = b,
-             .k = spx_pf_kernels_find(),
-             .n = spx_pf_columns(b),
-             .ns = (size_t)(p->na * b->active),
-             .h = h,
-             .g = g,
-             .nring = ring_size(b)};
+    job j = {
+        .b = b, .k = spx_pf_kernels_find(), .n = spx_pf_columns(b), .ns = (size_t)(p->na * b->active), .h = h, .g = g};
+    const size_t na = (size_t)p->na, side = (size_t)p->deg + 1;
+    const size_t sums = na * na * side * side * spx_pf_pair_width(p);
+    const size_t projected = 2 * b->nf * SPX_PF_DENSE * na * spx_pf_projected(p);
     size_t most = 1;
     for (size_t k = 0; k < b->ngroup; k++)
         most = b->group[k].last - b->group[k].first > most ? b->group[k].last - b->group[k].first : most;
     find_all_slopes(b);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    spx_status st = reserve(b, most * b->nf * j.n, p->height * b->width, (j.ns + 1) * (j.ns + 1), j.nring, e);
+    spx_status st =
+        reserve(b, most * b->nf * j.n, p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
+                j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
         j.w = b->work->w;
         j.rest = b->work->rest;
+        j.across = b->work->across;
         j.square = b->work->square;
-        j.ring = b->work->ring;
+        j.turned = j.square + j.ns * j.ns;
+        j.sums = j.turned + j.ns * j.ns;
+        j.projected = j.sums + sums;
     }
     for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
         add_gradient(&j);
         weigh_spots(b, &b->now, j.x, b->stamp);
-        for (size_t k = 0; k < b->ngroup && st == SPX_OK; k++)
-            st = add_group(&j, &b->group[k], e);
+        for (size_t k = 0; k < b->ngroup; k++)
+            add_group(&j, &b->group[k]);
     }
     add_prior(b, b->now.theta, j.n, h, g);
     *ok = 1;
