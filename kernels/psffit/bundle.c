@@ -196,7 +196,7 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
             (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
             (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
             (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
-            (px->goal = spx_alloc(n, sizeof *px->goal, e)) == NULL ||
+            (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
             (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
             (px->rejected = spx_alloc(n, 1, e)) == NULL ||
             (px->coef = spx_alloc(spx_pf_nground(b), sizeof *px->coef, e)) == NULL ||

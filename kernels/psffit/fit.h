@@ -368,6 +368,12 @@ typedef struct {
     void (*profile)(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double *out);
     /* out[n] = (1 - t) a + t b */
     void (*between)(size_t n, const double *a, const double *b, double t, float *out);
+    /* Sum of products of h rows and w columns. Of a and b whole vectors are read, SPX_PF_LANES doubles. */
+    double (*dot)(int h, int w, const double *a, size_t astride, const double *b, size_t bstride);
+    /* Of the part of a spot within the bundle, whose pixel (0,0) is that of root and light, of rows of `width`: out =
+     * root S, rows of nx; light += f S. */
+    void (*weigh_spot)(const spx_pf_at *at, int nx, const double *spot, const float *root, size_t width, double *out);
+    void (*draw_spot)(const spx_pf_at *at, int nx, const double *spot, double flux, size_t width, double *light);
     /* Derivatives of one spot, whose c, gx, gy, widths and pixels are as in the state, times root: stamps from
      * SPX_PF_BY_X on, and g_i(x) by columns, by_column[nx][pad]; those by the widths, SPX_PF_LIT and by_column where
      * `widths` is not 0. root has `width` pixels a row; pixel (0,0) of the stamp is `at_root` of them, its part within
@@ -383,7 +389,8 @@ typedef struct {
      * by GHSIGX, GHSIGY, and, where `whole` is not 0, GH-i-j at 2 + j pad + i. */
     void (*project)(const spx_pf_plan *p, int h, int w, int n, int whole, const spx_pf_part *s, const spx_pf_part *m,
                     const double *by, double *out);
-    /* to[n][stride] += by a + back b, [n][n] */
+    /* to[n] += by from; to[n][stride] += by a + back b, [n][n] */
+    void (*add)(size_t n, double by, const double *from, double *to);
     void (*add_square)(size_t n, double by, const double *a, double back, const double *b, double *to, size_t stride);
     /* out[2 + active] = f sum over pixels of root rest dS/dq, q the place and the shape; rest is the bundle's as root,
      * whose pixel at_pixel is (0,0) of the stamp */

@@ -87,6 +87,46 @@ static void lanes_profile(const spx_pf_plan *p, const double *gx, const double *
     memcpy(out, row, (size_t)p->nx * sizeof *row);
 }
 
+static double lanes_dot(int h, int w, const double *a, size_t astride, const double *b, size_t bstride)
+{
+    vec sum = every(0.0), lane;
+    for (int k = 0; k < SPX_VL; k++)
+        lane[k] = k;
+    for (int r = 0; r < h; r++) {
+        const double *pa = a + (size_t)r * astride, *pb = b + (size_t)r * bstride;
+        int k = 0;
+        for (; k + SPX_VL <= w; k += SPX_VL)
+            sum += load(pa + k) * load(pb + k);
+        if (k < w) /* lanes beyond the overlap are of other pixels */
+            sum += choose(lane < every(w - k), load(pa + k) * load(pb + k), every(0.0));
+    }
+    return sum_lanes(sum);
+}
+
+static void lanes_weigh_spot(const spx_pf_at *at, int nx, const double *spot, const float *root, size_t width,
+                             double *out)
+{
+    for (int r = at->y0; r < at->y1; r++)
+#pragma omp simd
+        for (int c = at->x0; c < at->x1; c++)
+            out[r * nx + c] = root[r * (long)width + c] * spot[r * nx + c];
+}
+
+static void lanes_draw_spot(const spx_pf_at *at, int nx, const double *spot, double flux, size_t width, double *light)
+{
+    for (int r = at->y0; r < at->y1; r++)
+#pragma omp simd
+        for (int c = at->x0; c < at->x1; c++)
+            light[r * (long)width + c] += flux * spot[r * nx + c];
+}
+
+static void lanes_add(size_t n, double by, const double *from, double *to)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        to[k] += by * from[k];
+}
+
 static void lanes_between(size_t n, const double *a, const double *b, double t, float *out)
 {
 #pragma omp simd
@@ -201,7 +241,7 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         out[2 + q] = m[(q - 1) / side][(q - 1) % side];
 }
 
-static const spx_pf_kernels SPX_KERNELS = {lanes_hermite,  lanes_spot,     lanes_profile, lanes_between,
-                                           lanes_derive,   lanes_shapes,   lanes_project, lanes_add_square,
-                                           lanes_gradient, pixels_misfit,  pixels_weigh,  pixels_squares,
-                                           pixels_medians, pixels_moments, pixels_drift,  pixels_ground};
+static const spx_pf_kernels SPX_KERNELS = {
+    lanes_hermite, lanes_spot,     lanes_profile,  lanes_between,  lanes_dot,        lanes_weigh_spot, lanes_draw_spot,
+    lanes_derive,  lanes_shapes,   lanes_project,  lanes_add,      lanes_add_square, lanes_gradient,   pixels_misfit,
+    pixels_weigh,  pixels_squares, pixels_medians, pixels_moments, pixels_drift,     pixels_ground};

@@ -49,15 +49,10 @@ static overlap overlap_of(const spx_pf_plan *p, const spx_pf_at *a, const spx_pf
     return o;
 }
 
-static double dot(const spx_pf_plan *p, const overlap *o, const double *a, const double *b)
+static double dot(const spx_pf_kernels *kernels, const spx_pf_plan *p, const overlap *o, const double *a,
+                  const double *b)
 {
-    double sum = 0;
-    for (int r = 0; r < o->h; r++) {
-        const double *pa = a + o->a + (size_t)(r * p->nx), *pb = b + o->b + (size_t)(r * p->nx);
-        for (int k = 0; k < o->w; k++)
-            sum += pa[k] * pb[k];
-    }
-    return sum;
+    return kernels->dot(o->h, o->w, a + o->a, (size_t)p->nx, b + o->b, (size_t)p->nx);
 }
 
 /* ---- fluxes ---- */
@@ -66,17 +61,14 @@ static double dot(const spx_pf_plan *p, const overlap *o, const double *a, const
 static void weigh_spots(const spx_pf_bundle *b, const spx_pf_state *s, size_t x, double *stamp)
 {
     const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t npix = (size_t)p->nx * (size_t)p->ny, n = b->nl * b->nf;
     for (size_t k = 0; k < n; k++) {
         const spx_pf_at *at = &s->at[x * n + k];
         const double *spot = s->spot + (x * n + k) * npix;
         double *to = stamp + k * npix;
         memset(to, 0, npix * sizeof *to);
-        for (int r = at->y0; r < at->y1; r++) {
-            const float *root = b->px[x].root + (at->yc + r) * (long)b->width + at->xc;
-            for (int c = at->x0; c < at->x1; c++)
-                to[r * p->nx + c] = root[c] * spot[r * p->nx + c];
-        }
+        kernels->weigh_spot(at, p->nx, spot, b->px[x].root + at->yc * (long)b->width + at->xc, b->width, to);
     }
 }
 
@@ -87,16 +79,14 @@ static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)p->nx * (size_t)p->ny, nf = b->nf, n = (g->last - g->first) * nf;
     const spx_pf_at *at = s->at + (x * b->nl + g->first) * nf;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const double *stamp = b->stamp + g->first * nf * npix, *goal = b->px[x].goal;
     double most = 0;
     memset(a, 0, n * n * sizeof *a);
     for (size_t k = 0; k < n; k++) {
         const double *v = stamp + k * npix;
-        double sum = 0;
-        for (int r = at[k].y0; r < at[k].y1; r++)
-            for (int c = at[k].x0; c < at[k].x1; c++)
-                sum += v[r * p->nx + c] * goal[(at[k].yc + r) * (long)b->width + at[k].xc + c];
-        rhs[k] = sum;
+        rhs[k] = kernels->dot(at[k].y1 - at[k].y0, at[k].x1 - at[k].x0, v + at[k].y0 * p->nx + at[k].x0, (size_t)p->nx,
+                              goal + (at[k].yc + at[k].y0) * (long)b->width + at[k].xc + at[k].x0, b->width);
         const size_t i = k % nf;
         for (size_t l = k / nf; l < n / nf; l++)
             for (size_t j = i > (size_t)b->reach ? i - (size_t)b->reach : 0; j <= i + (size_t)b->reach && j < nf; j++) {
@@ -105,7 +95,7 @@ static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x
                     continue;
                 const overlap o = overlap_of(p, &at[k], &at[m]);
                 if (o.h > 0)
-                    a[k * n + m] = dot(p, &o, v, stamp + m * npix);
+                    a[k * n + m] = dot(kernels, p, &o, v, stamp + m * npix);
             }
         most = fmax(most, a[k * n + k]);
     }
@@ -132,12 +122,8 @@ void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
                 s->lit[x * p->height + (size_t)(s->at[k].yc + r)] = 1;
         for (size_t k = x * per; k < (x + 1) * per; k++) {
             const spx_pf_at *at = &s->at[k];
-            const double *spot = s->spot + k * npix, f = s->flux[k];
-            for (int r = at->y0; r < at->y1; r++) {
-                double *to = light + (at->yc + r) * (long)b->width + at->xc;
-                for (int c = at->x0; c < at->x1; c++)
-                    to[c] += f * spot[r * p->nx + c];
-            }
+            kernels->draw_spot(at, p->nx, s->spot + k * npix, s->flux[k], b->width,
+                               light + at->yc * (long)b->width + at->xc);
         }
         const spx_pf_pixels *px = &b->px[x];
         for (size_t r = 0; r < p->height; r++) {
@@ -615,18 +601,13 @@ static void spots_by_shape(job *j, size_t line, size_t other, int back, const sp
             if (q == SPX_PF_BY_FLUX) {
                 double *w = j->w + ((line - g->first) * b->nf + i) * j->n + b->shape0;
                 for (int t = 0; t < p->nb; t++)
-                    for (size_t m = 0; m < ns; m++)
-                        w[(size_t)t * ns + m] += term[t] * out[m];
+                    j->k->add(ns, term[t], out, w + (size_t)t * ns);
             } else if (q < SPX_PF_BY_SIGX) {
                 chain c;
                 chain_of(j, line, i, q - SPX_PF_BY_X, &c);
                 for (size_t l = 0; l < c.n; l++)
-                    for (int t = 0; t < p->nb; t++) {
-                        const double by = c.by[l] * term[t];
-                        double *h = j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns;
-                        for (size_t m = 0; m < ns; m++)
-                            h[m] += by * out[m];
-                    }
+                    for (int t = 0; t < p->nb; t++)
+                        j->k->add(ns, c.by[l] * term[t], out, j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns);
             } else {
                 for (size_t a = 0; a < na; a++) {
                     const size_t row = a * active + (size_t)(q - SPX_PF_BY_SIGX);
@@ -715,13 +696,13 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
                 }
                 for (int y = 0; y < 2; y++) {
                     if (!weak_m) {
-                        const double v = dot(p, &o, stamp_of(j, 0, k), stamp_of(j, 1 + y, m));
+                        const double v = dot(j->k, p, &o, stamp_of(j, 0, k), stamp_of(j, 1 + y, m));
                         double *w = j->w + (k - g->first * nf) * j->n;
                         for (size_t c = 0; c < cm[y].n; c++)
                             w[cm[y].at[c]] += v * cm[y].by[c];
                     }
                     if (!weak_k && m != k) {
-                        const double v = dot(p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 0, m));
+                        const double v = dot(j->k, p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 0, m));
                         double *w = j->w + (m - g->first * nf) * j->n;
                         for (size_t c = 0; c < ck[y].n; c++)
                             w[ck[y].at[c]] += v * ck[y].by[c];
@@ -731,8 +712,8 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
                     continue;
                 for (int y = 0; y < 2; y++)
                     for (int z = 0; z < 2; z++)
-                        add_pair(j->h, j->n, &ck[y], &cm[z], dot(p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 1 + z, m)),
-                                 m != k);
+                        add_pair(j->h, j->n, &ck[y], &cm[z],
+                                 dot(j->k, p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 1 + z, m)), m != k);
             }
 }
 

@@ -36,9 +36,10 @@ enum { ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define FACTOR  10.0
 /* Predicted fall of chi squared, relative, above which a fit that makes no step has not converged. */
 #define UNCONVERGED 1e-3
-/* Relative fall of chi squared, by a step and by the background, below which the background stays until the next pass.
- */
+/* Relative fall of chi squared by a step, above which another one may be that of another matrix; by the background,
+ * above which it is found again, and the part of the step's fall that it has to be at least. */
 #define STILL 1e-3
+#define SHARE 0.003
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -232,7 +233,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         run->niter++;
         if (st != SPX_OK || !ok || fall <= 0)
             break;
-        st = settle(b, epsilon, clip, 1, fall > STILL || b->calm > STILL ? FIND : KEEP, &ok, e);
+        st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
         /* a small step of an old matrix may be the matrix's fault */
         if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
             break;
