@@ -173,6 +173,21 @@ values() {
     h5check one.h5 two.h5
 }
 
+@test "wavelengths that do not increase, and masks whose bits have too few names, are refused" {
+    from b r
+    h5edit r.h5 attr /frame/mask flag_meanings 'SOMEBADPIX ALLBADPIX COSMIC'
+    fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 3 names in flag_meanings*' h5merge r.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 3 names*' h5merge b.h5 r.h5 -o x.h5
+    cp "$BATS_FILE_TMPDIR/r.h5" .
+    h5edit r.h5 delete-attr /frame/mask flag_meanings
+    fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 0 names*' h5merge r.h5 -o x.h5
+    cp "$BATS_FILE_TMPDIR/r.h5" .
+    h5edit r.h5 set /frame/wavelength 7 6000
+    fails_with 3 '*r.h5:/frame/wavelength: wavelengths do not increase at element*' h5merge r.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/wavelength: wavelengths do not increase at element*' h5merge b.h5 r.h5 -o x.h5
+    fails_with 3 '*r.h5:/frame/wavelength: wavelengths do not increase at element*' h5merge --by rows r.h5 -o x.h5
+}
+
 @test "words and units of wavelengths are obeyed, or refused" {
     local edit
     from b

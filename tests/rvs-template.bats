@@ -324,3 +324,11 @@ values() {
         run ! h5dump -H -g /templates/r/nodes none.h5
     done
 }
+
+@test "a spectrum brighter than numbers of the transforms can hold is refused by its number" {
+    cp "$BATS_FILE_TMPDIR/library.h5" .
+    h5edit library.h5 set /library/flux 1500 3e38
+    fails_with 3 '*library.h5:/library: the flux of spectrum 0 of the library varies by more*leave the spectrum out*' \
+        rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 library.h5
+    [ ! -e t.h5 ]
+}

@@ -332,3 +332,13 @@ left() {
         [ "$(values out.h5 /shift/flags | sort -u)" = 0 ]
     done
 }
+
+@test "pixels that are brighter than sums can hold are the image's fault" {
+    local k rows columns
+    cp "$BATS_FILE_TMPDIR/image.h5" .
+    read -r rows columns < <(h5dump -H -d /image/data image.h5 | sed -n 's/.*SIMPLE { ( \([0-9]*\), \([0-9]*\).*/\1 \2/p')
+    for ((k = 0; k < 1000; k++)); do printf 'set /image/data %d 1e38 ' $((k * rows / 1000 * columns + columns / 2 + k % 10)); done |
+        xargs h5edit image.h5
+    fails_with 3 '*image.h5: the smooth fit of the shifts has no solution: look for pixels*' \
+        specx-shift -q -j 2 -o x.h5 image.h5
+}

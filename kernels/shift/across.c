@@ -609,7 +609,8 @@ static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const
     for (int round = 0, again = 1; round < 4 && again && st == SPX_OK; round++) {
         sum_up(w, round == 0);
         if (!solve(w))
-            return spx_fail(e, SPX_EBUG, "the smooth fit of the shifts has no solution");
+            return spx_fail_remedy(e, SPX_EINPUT, "look for pixels without a mask that are far brighter than any star",
+                                   "the smooth fit of the shifts has no solution");
         st = reject(w, out, &again, e);
     }
     if (st == SPX_OK)

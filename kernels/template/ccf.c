@@ -109,8 +109,17 @@ spx_status spx_template_ccf(spx_setup *s, size_t nccf_row, const size_t *ccf_row
                 for (size_t k = 0; k < c->nwave; k++)
                     in[k] = square ? (double)flux[k] * (double)flux[k] : (double)flux[k];
                 fftw_execute_dft_r2c(plan, in, (fftw_complex *)out);
-                for (size_t k = 0; k < 2 * nfreq; k++)
+                int finite = 1;
+                for (size_t k = 0; k < 2 * nfreq; k++) {
                     to[k] = (float)out[k];
+                    finite &= isfinite(to[k]) != 0;
+                }
+                if (!finite) {
+#pragma omp critical(spx_template_ccf_error)
+                    st = spx_fail_remedy(e, SPX_EINPUT, "leave the spectrum out",
+                                         "the flux of spectrum %zu of the library varies by more than any light does",
+                                         ccf_row[p]);
+                }
             }
             spx_progress_step(progress, 1);
         }

@@ -181,6 +181,28 @@ spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const c
     return st;
 }
 
+void spx_h5_count_flags(hid_t loc, const char *path, long *bits, long *names)
+{
+    char words[2048];
+    spx_err err = {0};
+    hid_t a = spx_h5_has_attr(loc, path, "flag_masks")
+                  ? H5Aopen_by_name(loc, path, "flag_masks", H5P_DEFAULT, H5P_DEFAULT)
+                  : H5I_INVALID_HID;
+    hid_t s = a < 0 ? H5I_INVALID_HID : H5Aget_space(a);
+    *bits = s < 0 ? -1 : (long)H5Sget_simple_extent_npoints(s);
+    if (s >= 0)
+        (void)H5Sclose(s);
+    if (a >= 0)
+        (void)H5Aclose(a);
+    *names = -1;
+    if (!spx_h5_has_attr(loc, path, "flag_meanings") ||
+        spx_h5_attr_str(loc, path, "flag_meanings", words, sizeof words, &err) != SPX_OK)
+        return;
+    *names = 0;
+    for (const char *p = words + strspn(words, " "); *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
+        (*names)++;
+}
+
 /* ---- copies ---- */
 
 typedef struct {

@@ -309,26 +309,14 @@ static void check_table_columns(checker *c, const char *path, const spx_item *it
 /* Checks that a mask has names of its bits (CF conventions). */
 static void check_flags(checker *c, const char *path)
 {
-    char words[2048];
-    spx_err err = {0};
+    long n, have;
     if (!spx_h5_has_attr(c->file, path, "flag_masks") || !spx_h5_has_attr(c->file, path, "flag_meanings")) {
         violation(c, path, "attributes flag_masks and flag_meanings of a mask are missing");
         return;
     }
-    hid_t a = H5Aopen_by_name(c->file, path, "flag_masks", H5P_DEFAULT, H5P_DEFAULT);
-    hid_t s = a < 0 ? H5I_INVALID_HID : H5Aget_space(a);
-    hssize_t n = s < 0 ? -1 : H5Sget_simple_extent_npoints(s), have = 0;
-    if (s >= 0)
-        (void)H5Sclose(s);
-    if (a >= 0)
-        (void)H5Aclose(a);
-    if (spx_h5_attr_str(c->file, path, "flag_meanings", words, sizeof words, &err) != SPX_OK)
-        words[0] = '\0';
-    for (const char *p = words; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
-        have++;
+    spx_h5_count_flags(c->file, path, &n, &have);
     if (n != have)
-        violation(c, path, "attribute flag_masks has %lld bits, but flag_meanings names %lld", (long long)n,
-                  (long long)have);
+        violation(c, path, "attribute flag_masks has %ld bits, but flag_meanings names %ld", n, have);
 }
 
 /* Checks that a dimension with an axis in the same group (a dataset that the schema calls a scale) is attached to

@@ -133,6 +133,12 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
             static const char *const fixed[] = {"units", NULL}; /* spx_h5_create() writes the definition's */
             const spx_item *it = spx_schema_find(path);
             const int has = it != NULL && !it->raw && it->units[0] != '\0';
+            long bits, names;
+            spx_h5_count_flags(m->part[i].file, from, &bits, &names);
+            if (bits != names)
+                return spx_fail_at(e, SPX_EINPUT, m->part[i].name, from, NULL,
+                                   "has %ld bits in flag_masks, but %ld names in flag_meanings", bits < 0 ? 0 : bits,
+                                   names < 0 ? 0 : names);
             if ((st = spx_h5_copy_attrs(m->part[i].file, from, out, path, has ? fixed : NULL, e)) != SPX_OK)
                 return st;
             break;
@@ -217,6 +223,8 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     int barycentric = 0;
     if (st == SPX_OK)
         st = spx_wavelength_read(p->file, from, &n, &w, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_check(p->file, from, n, w, e);
     if (st == SPX_OK)
         st = spx_wavelength_read_words(p->file, from, &medium, &barycentric, e);
     if (st == SPX_OK)

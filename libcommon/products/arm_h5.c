@@ -18,15 +18,6 @@ static void sub(char *out, size_t size, const char *path, const char *name)
     (void)snprintf(out, size, "%s/%s", path, name);
 }
 
-static spx_status check_wavelength(hid_t file, const char *path, const spx_arm *a, spx_err *e)
-{
-    for (size_t i = 0; i < a->nwave; i++)
-        if (!(a->wavelength[i] > (i > 0 ? a->wavelength[i - 1] : 0)) || a->wavelength[i] > 1e9)
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "sort the spectrum",
-                               "wavelengths do not increase at element %zu (%g)", i, a->wavelength[i]);
-    return SPX_OK;
-}
-
 /* Checks that the file can hold a dataset whose values are read later, by rows. */
 static spx_status check_claim(hid_t file, const char *path, int ndim, const size_t *dims, spx_err *e)
 {
@@ -76,7 +67,7 @@ spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_ar
     if (st != SPX_OK)
         return st;
     a->nwave = dims[0];
-    if ((st = check_wavelength(file, p, a, e)) != SPX_OK ||
+    if ((st = spx_wavelength_check(file, p, a->nwave, a->wavelength, e)) != SPX_OK ||
         (st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric, e)) != SPX_OK)
         return st;
     dims[0] = *nspec;

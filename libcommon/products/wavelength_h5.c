@@ -64,3 +64,12 @@ spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double *
         (*wavelength)[i] *= scale;
     return st;
 }
+
+spx_status spx_wavelength_check(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(wavelength[i] > (i > 0 ? wavelength[i - 1] : 0)) || wavelength[i] > 1e9)
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "sort the spectrum",
+                               "wavelengths do not increase at element %zu (%g)", i, wavelength[i]);
+    return SPX_OK;
+}

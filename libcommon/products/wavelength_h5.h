@@ -18,4 +18,7 @@ spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycent
  * none is Angstrom. SPX_EINPUT: another unit. */
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e);
 
+/* SPX_EINPUT: wavelengths of a dataset do not increase from above 0 on. */
+spx_status spx_wavelength_check(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e);
+
 #endif
