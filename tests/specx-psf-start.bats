@@ -115,6 +115,11 @@ near() {
         specx-psf --flat "$d/flat.h5" --lamps Ar,Xe "${at[@]}" -o no.h5 "$d/arc.h5"
     fails_with 3 '*no*identification*' \
         specx-psf --flat "$d/flat.h5" --centre 6900 --dispersion 0.53 -o no.h5 "$d/arc.h5"
+    # limits that leave the right dispersion out, from which the lines of one side can be followed
+    specx-sim -q --arm r --fibers 10 --arc Ne,Ar,Kr,Hg,Cd -o wide.h5
+    specx-sim -q --arm r --fibers 10 --flat -o wideflat.h5
+    fails_with 3 '*no identification: of * peaks * are lines with *, but only * of the * in rows *: give --centre and --dispersion*' \
+        specx-psf --flat wideflat.h5 --bundles 10 --centre 6680 --dispersion 0.6 -o no.h5 wide.h5
     # a flat of another camera
     specx-sim -q --arm z --fibers 10 --wavelength 8500,9100 --flat -o z.h5
     fails_with 3 '*flat has * pixels, the arc *' specx-psf --flat z.h5 "${at[@]}" -o no.h5 "$d/arc.h5"

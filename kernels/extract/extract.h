@@ -121,9 +121,9 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
  *
  * - pixmask_fraction: fraction of a bin's spot on pixels without information; pixels off the CCD count as such.
  * - mask: SOMEBADPIX where it is above 1/2; ALLBADPIX where it is 1 to rounding: no information, flux 0, ivar 0;
- *   BAD2DFIT where chi2pix is above 1 and above 5 times both its median over the extracted fibres at that wavelength and
- *   its median over the fibre's wavelengths (medians over bins with information, so this bit depends on the fibres that are
- *   extracted together; a single fibre has nothing to compare with and never gets it).
+ *   BAD2DFIT where chi2pix is above 1 and above 5 times both its median over the extracted fibres at that wavelength
+ * and its median over the fibre's wavelengths (medians over bins with information, so this bit depends on the fibres
+ * that are extracted together; a single fibre has nothing to compare with and never gets it).
  * - chi2pix: chi^2 a pixel of the model, weighted with the bin's spot, with the error of the PSF model added to the
  *   noise; 0 where there is no information.
  *

@@ -20,6 +20,9 @@
 #define CURVE  0.033 /* q at the end of the CCD, of the half range */
 #define DIFFER 3.0   /* other hypothesis: units */
 #define RATIO  1.3   /* of lines, for a solution that is the only one */
+/* Part of the peaks that are lines in one third of the peaks by row, by that in another: a dispersion beyond the limits
+ * of the search may be followed from one end of the CCD to where no polynomial of the degree follows. */
+#define LOPSIDED 0.4
 
 /* Peaks of the search; cells of the table in a unit; places of c that are kept for one (s, q); hypotheses that are
  * polished; fewest lines; most steps of s and of c; peaks of the polish. */
@@ -31,7 +34,8 @@ enum {
     FEWEST = 10,
     MOST_S = 2000,
     MOST_C = 40000,
-    MOST_PEAKS = 400
+    MOST_PEAKS = 400,
+    LEAST_THIRD = 4 /* peaks of a third that is looked at */
 };
 
 static const struct {
@@ -327,6 +331,60 @@ static spx_cold_solution describe(const match *m, const spx_cold_wave *w, size_t
     };
 }
 
+static int by_place(const void *a, const void *b)
+{
+    const spx_cold_peak *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Whether a solution has lines in all parts of the CCD that have peaks; else the rows of the third of the peaks that
+ * has fewest, first[2], its peaks and lines. peak[npeak] will be sorted by row. SPX_EIO: memory. */
+typedef struct {
+    int whole;
+    double row[2];
+    size_t npeak, nline;
+} parts;
+
+/* Whether a solution has lines in all parts of the CCD that have peaks; sorts peak[npeak] by row. SPX_EIO: memory. */
+static spx_status look_at_parts(match *m, const spx_cold_wave *w, spx_cold_peak *peak, parts *p, spx_err *e)
+{
+    match sorted = *m;
+    double share[3] = {0};
+    size_t worst = 0, best = 0, lines[3] = {0};
+    p->whole = 1;
+    if (m->npeak < 3 * LEAST_THIRD)
+        return SPX_OK;
+    qsort(peak, m->npeak, sizeof *peak, by_place);
+    const spx_status st =
+        match_open(m->npeak, peak, m->nwave, m->wave, (size_t)(2.0 * m->half + 1.5), m->unit, &sorted, e);
+    if (st != SPX_OK) {
+        match_close(&sorted);
+        return st;
+    }
+    match_lines(&sorted, w, polish_step[NPOLISH - 1].tolerance * m->unit);
+    for (size_t t = 0; t < 3; t++) {
+        const size_t first = t * m->npeak / 3, last = (t + 1) * m->npeak / 3;
+        for (size_t k = first; k < last; k++)
+            lines[t] += sorted.line[k] >= 0;
+        share[t] = (double)lines[t] / (double)(last - first);
+        worst = share[t] < share[worst] ? t : worst;
+        best = share[t] > share[best] ? t : best;
+    }
+    match_close(&sorted);
+    /* a list may have none there */
+    const size_t first = worst * m->npeak / 3, last = (worst + 1) * m->npeak / 3;
+    const double lo = spx_cold_wavelength(w, m->middle, m->half, peak[first].at);
+    const double hi = spx_cold_wavelength(w, m->middle, m->half, peak[last - 1].at);
+    size_t listed = 0;
+    for (size_t k = 0; k < m->nwave; k++)
+        listed += m->wave[k] >= fmin(lo, hi) && m->wave[k] <= fmax(lo, hi);
+    *p = (parts){share[worst] >= LOPSIDED * share[best] || listed < 2 * lines[worst] + LEAST_THIRD,
+                 {peak[first].at, peak[last - 1].at},
+                 last - first,
+                 lines[worst]};
+    return SPX_OK;
+}
+
 /* Polishes hypotheses; the best solution and its rival. */
 static spx_status choose(match *m, size_t nbest, const hypothesis *start, spx_cold_wave *wave, spx_cold_solution *best,
                          spx_cold_solution *rival, spx_err *e)
@@ -405,6 +463,18 @@ spx_status spx_cold_identify(size_t npeak, const spx_cold_peak *peak, size_t nwa
             "no unique identification: %zu of %zu peaks are lines with %.1f to %.1f Angstrom, %zu with %.1f to "
             "%.1f",
             best->nline, npeak, best->first, best->last, rival->nline, rival->first, rival->last);
+    else if (st == SPX_OK) {
+        parts p;
+        st = look_at_parts(&m, best_wave, bright, &p, e);
+        if (st == SPX_OK && !p.whole)
+            st = spx_fail_remedy(
+                e, SPX_EINPUT,
+                "give {centre} and {dispersion} as they are, with wider limits where you do not know them, and the "
+                "{lamps} of the arc",
+                "no identification: of %zu peaks %zu are lines with %.1f to %.1f Angstrom, but only %zu of the %zu in "
+                "rows %.0f to %.0f",
+                npeak, best->nline, best->first, best->last, p.nline, p.npeak, p.row[0], p.row[1]);
+    }
     match_close(&m);
     for (int p = 0; p < CELLS; p++)
         spx_free(f.table[p]);
