@@ -1,12 +1,14 @@
 /* bench_rvfit: core-seconds a star of the velocity fit and of its steps on one core, for three arms as DESI has
  * them (7958 pixels), a library of 924 spectra and 6 quantities, beside the floor: the bytes and operations of a step
  * over what this core reads from its caches and computes in a second, measured at the start. Made by `make
- * bench-rvfit`; stars are drawn from the library itself. On other devices (DEVICES="cpu cuda"): whole batches of as
- * many stars as SPX_BENCH_STARS lists ("106 5000 50000"), beside what an H200 needs at least. */
+ * bench-rvfit`; stars are drawn from the library itself. On other devices, and on several threads of the CPU
+ * (DEVICES="cpu cuda cpu:16"): whole batches of as many stars as SPX_BENCH_STARS lists ("106 5000 50000"), on a GPU
+ * beside what an H200 needs at least. */
 #include <inttypes.h>
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../helpers/mock_library.h"
@@ -229,9 +231,10 @@ static uint64_t fingerprint(const spx_rvfit *r)
     return h;
 }
 
-/* Stars a second of a device, for batches in memory of as many stars as SPX_BENCH_STARS lists: a plan and the first
- * batch with it, then the median of as many batches as SPX_BENCH_CALLS says, one after another with that plan, as
- * rvs-fit has them. Core-seconds are those of the host, waiting for the device included. */
+/* Stars a second of a device, or of so many threads of the CPU, for batches in memory of as many stars as
+ * SPX_BENCH_STARS lists: a plan and the first batch with it, then the median of as many batches as SPX_BENCH_CALLS
+ * says, one after another with that plan, as rvs-fit has them. Core-seconds are those of the host, waiting for the
+ * device included. */
 static void on_device(const spx_templates *t, const char *device, int threads)
 {
     enum { MOST = 100 };
@@ -275,12 +278,13 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         qsort(spent, calls, sizeof *spent, spx_by_f64);
         double rate = (double)batch / spent[calls / 2];
         must(spx_rv_ctx_init(&c, &in, &o, &e) == SPX_OK, &e);
+        printf("%zu stars: plan %.3f s, first batch %.3f s; then %.3f s (%.3f to %.3f), %.0f stars a second, %.2f ms "
+               "of the host's cores a star; ",
+               batch, open, first, spent[calls / 2], spent[0], spent[calls - 1], rate, 1e3 * core / (double)batch);
         /* an H200: 60 Tflop/s and 4.3 TB/s, as measured with large products and copies */
-        printf(
-            "%zu stars: plan %.3f s, first batch %.3f s; then %.3f s (%.3f to %.3f), %.0f stars a second, %.2f ms of "
-            "the host's cores a star; floor on an H200 %.4f s; result %016" PRIx64 "\n",
-            batch, open, first, spent[calls / 2], spent[0], spent[calls - 1], rate, 1e3 * core / (double)batch,
-            batch_floor(&c, &r, 6e13, 4.3e12), fingerprint(&r));
+        if (strcmp(device, "cpu") != 0)
+            printf("floor on an H200 %.4f s; ", batch_floor(&c, &r, 6e13, 4.3e12));
+        printf("result %016" PRIx64 "\n", fingerprint(&r));
         curve_point(b.device, (double)batch, rate);
         spx_rv_ctx_free(&c);
         spx_rvfit_free(&r);
@@ -422,6 +426,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "cpu") == 0)
             on_cpu(&t);
+        else if (strncmp(argv[i], "cpu:", 4) == 0)
+            on_device(&t, "cpu", atoi(argv[i] + 4));
         else
             on_device(&t, argv[i], omp_get_max_threads());
     spx_templates_free(&t);
