@@ -10,6 +10,9 @@
 #include "num/wave.h"
 #include "rvfit/search/search.h"
 
+/* Stars of a group: two batches, so that those whose search goes on fill one. */
+enum { GROUP = 2 * SPX_RV_BATCH };
+
 static spx_status cpu_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates,
                                 spx_err *e)
 {
@@ -27,7 +30,9 @@ static spx_status cpu_eval(void *state, size_t n, spx_rv_spectra *const *w, cons
 {
     (void)state;
     (void)e;
-    spx_rv_eval_batch(n, w, x, cell, out);
+    for (size_t k = 0; k < n; k += SPX_RV_BATCH)
+        spx_rv_eval_batch(n - k < SPX_RV_BATCH ? n - k : SPX_RV_BATCH, w + k, x + k, cell != NULL ? cell + k : NULL,
+                          out + k);
     return SPX_OK;
 }
 
@@ -101,7 +106,7 @@ spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task ta
     spx_status st = spx_blas_open(e);
     if (st != SPX_OK)
         return st;
-    size_t group = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
+    size_t group = c->interpolator != SPX_INTERPOLATE_GRID ? GROUP : 1;
     size_t nstar = c->nstar, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
     threads = threads > nstar ? (nstar > 1 ? nstar : 1) : threads;
     size_t share = (nstar + threads - 1) / threads, rounds = (share + group - 1) / group;

@@ -14,21 +14,53 @@ enum {
 
 /* ---- ln T from principal components ---- */
 
+/* Components i ... i + 2 SPX_VL - 1 of all lanes, whose sums stay in registers. */
+ALWAYS_INLINE void combine_few(size_t L, size_t n, size_t nnode, const int32_t *row, const double *weight,
+                               const double *coef, size_t i, double *out)
+{
+    vec sum[SPX_RV_LANES - 1][2];
+    for (size_t l = 0; l < L; l++)
+        sum[l][0] = sum[l][1] = every(0);
+    for (size_t k = 0; k < nnode; k++) {
+        const double *c = coef + (size_t)row[k] * n + i;
+        const vec c0 = load(c), c1 = load(c + SPX_VL);
+        for (size_t l = 0; l < L; l++) {
+            sum[l][0] += weight[k * L + l] * c0;
+            sum[l][1] += weight[k * L + l] * c1;
+        }
+    }
+    for (size_t l = 0; l < L; l++) {
+        store(out + l * n + i, sum[l][0]);
+        store(out + l * n + i + SPX_VL, sum[l][1]);
+    }
+}
+
 static void combine(size_t n, size_t nnode, const int32_t *row, const double *weight, size_t nlane, const double *coef,
                     double *out)
 {
-    for (size_t l = 0; l < nlane; l++) {
-        double *o = out + l * n;
-        memset(o, 0, n * sizeof *o);
-        for (size_t k = 0; k < nnode; k++) {
-            const double *c = coef + (size_t)row[k] * n;
-            double w = weight[k * nlane + l];
-            if (w == 0)
-                continue;
-            for (size_t i = 0; i < n; i++)
-                o[i] += w * c[i];
+    size_t i = 0;
+    for (; i + 2 * SPX_VL <= n; i += 2 * SPX_VL)
+        switch (nlane) {
+#define LANES(L)                                                                                                       \
+    case L:                                                                                                            \
+        combine_few(L, n, nnode, row, weight, coef, i, out);                                                           \
+        break
+            LANES(1);
+            LANES(2);
+            LANES(3);
+            LANES(4);
+            LANES(5);
+            LANES(6);
+            LANES(7);
+#undef LANES
         }
-    }
+    for (; i < n; i++)
+        for (size_t l = 0; l < nlane; l++) {
+            double sum = 0;
+            for (size_t k = 0; k < nnode; k++)
+                sum += weight[k * nlane + l] * coef[(size_t)row[k] * n + i];
+            out[l * n + i] = sum;
+        }
 }
 
 /* One tile: the first `nd` components, which are large, in double precision; the others in single. Two vectors at a
