@@ -12,8 +12,13 @@ enum {
 };
 /* A minimum of the coarse model that is less than this above its lowest is a start of the search. */
 static const double COARSE_DEPTH = 50;
+/* Ends of the coarse model that differ by less are of one minimum. */
+static const double SAME = 1e-2;
 /* Error of a velocity by the coarse model, km/s, above which its minima are not enough. */
 static const double FAINT = 10;
+/* A minimum of the coarse model at bounds of parameters may be inside of the model's: another start is there, this
+ * fraction of their range away. */
+static const double INSIDE = 0.1;
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
 /* Steps of the searches of n stars that have begun, a point of each at a time: on the coarse model, or the model. */
@@ -41,27 +46,58 @@ static spx_status step_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, 
     }
 }
 
-/* Starts of the search of a star are where those on the coarse model led to, lowest first. They stay as they are where
- * none led anywhere, and where lines are so weak that the model may have shallow minima side by side that are one on
- * the coarse model. Returns whether they were taken. */
+/* x with those of its parameters that are at bounds moved away from these, into y; 0: none is. */
+static int from_bounds(const spx_rv_ctx *c, const double *x, double *y)
+{
+    int moved = 0;
+    memcpy(y, x, SPX_MAX_FIT * sizeof *y);
+    for (size_t q = 2; q < c->nq; q++) {
+        const double inside = INSIDE * (c->hi[q] - c->lo[q]);
+        if (!(c->lo[q] < c->hi[q]) || (x[q] > c->lo[q] && x[q] < c->hi[q]))
+            continue;
+        y[q] += x[q] <= c->lo[q] ? inside : -inside;
+        moved = 1;
+    }
+    return moved;
+}
+
+/* Where the starts on the coarse model led to, unless far above the lowest, each minimum once, in this order into
+ * to[most]; how many. */
+static size_t lowest_ends(const spx_rv_search *f, size_t most, spx_rv_start *to)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < f->nend; k++) {
+        const spx_rv_start *end = &f->end[k];
+        int again = !(end->f < f->best->at.f + COARSE_DEPTH);
+        for (size_t i = 0; i < n && !again; i++)
+            again = fabs(end->f - to[i].f) < SAME && fabs(end->x[0] - to[i].x[0]) < FAINT;
+        if (again || (n == most && !(n > 0 && end->f < to[n - 1].f)))
+            continue;
+        size_t at = n < most ? n++ : n - 1;
+        for (; at > 0 && end->f < to[at - 1].f; at--)
+            to[at] = to[at - 1];
+        to[at] = *end;
+    }
+    return n;
+}
+
+/* Starts of the search of a star are where those on the coarse model led to, lowest first. They stay, and those that
+ * were a reserve are replaced, where lines are so weak that the model may have shallow minima side by side that are one
+ * on the coarse model; all stay where none led anywhere. Returns whether the coarse model's are enough. */
 static int take_ends(spx_rv_star *s)
 {
-    spx_rv_search *f = &s->search;
-    size_t n = 0;
-    if (f->c->freeq[0] == 0 && !(f->best->at.hess[0] * FAINT * FAINT > 2))
+    const spx_rv_search *f = &s->search;
+    if (f->c->freeq[0] == 0 && !(f->best->at.hess[0] * FAINT * FAINT > 2)) {
+        const size_t n = lowest_ends(f, SPX_RV_MAX_START - s->nsure, s->start + s->nsure);
+        if (n > 0)
+            s->nstart = s->nsure += n;
         return 0;
-    for (size_t k = 0; k < f->nend; k++) {
-        if (!(f->end[k].f < f->best->at.f + COARSE_DEPTH))
-            continue;
-        const spx_rv_start end = f->end[k];
-        size_t at = n++;
-        for (; at > 0 && end.f < f->end[at - 1].f; at--)
-            f->end[at] = f->end[at - 1];
-        f->end[at] = end;
     }
+    size_t n = lowest_ends(f, SPX_RV_MAX_START, s->start);
     if (n == 0)
         return 0;
-    memcpy(s->start, f->end, n * sizeof *s->start);
+    if (n < SPX_RV_MAX_START && from_bounds(f->c, s->start[0].x, s->start[n].x))
+        n++;
     s->nstart = s->nsure = n;
     return 1;
 }

@@ -8,6 +8,8 @@
 static const double SCAN_STEP = 15;  /* km/s, at most, of the scan for a start */
 static const double MAX_BRUTE = 100; /* templates of a start by brute force */
 static const double FAST = 100;      /* km/s, vsini of the fast rotators among them */
+static const double FAINT = 15;      /* signal-to-noise ratio of a pixel, the median of the best arm, and */
+static const double VERY_FAST = 300; /* km/s, vsini of a start */
 
 /* Point of an entry of the cross-correlation set at velocity v. */
 static void entry_start(const spx_rv_ctx *c, int32_t entry, double v, spx_rv_start *out)
@@ -104,6 +106,27 @@ static spx_status scan_starts(spx_rv_group *g, size_t n, spx_err *e)
     return st;
 }
 
+/* Are lines so weak in the noise that a fast rotator's may be as likely? */
+static int is_faint(const spx_rv_spectra *w)
+{
+    double sn = 0;
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
+        sn = fmax(sn, w->piece[i].sn);
+    return sn < FAINT;
+}
+
+/* Adds the best start as a fast rotator to those that are followed in any case. */
+static void add_fast_rotator(const spx_rv_ctx *c, spx_rv_star *s)
+{
+    if (s->nstart == SPX_RV_MAX_START)
+        s->nstart--;
+    memmove(s->start + s->nsure + 1, s->start + s->nsure, (s->nstart - s->nsure) * sizeof *s->start);
+    spx_rv_start *fast = &s->start[s->nsure++];
+    *fast = s->start[0];
+    fast->x[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, VERY_FAST)));
+    s->nstart++;
+}
+
 static int is_given(const spx_rv_star *s)
 {
     return s->given && isfinite(s->given[0]);
@@ -133,6 +156,8 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
         for (; s->nstart < (size_t)p->n; s->nstart++)
             entry_start(c, p->entry[s->nstart], p->v[s->nstart], &s->start[s->nstart]);
         s->nsure = (size_t)p->nsure;
+        if (is_faint(&s->spectra))
+            add_fast_rotator(c, s);
     }
     /* Stars without a start by now are scanned, and all that are to be found by brute force. */
     for (size_t k = 0; k < n && st == SPX_OK;) {
