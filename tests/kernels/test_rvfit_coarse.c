@@ -1,11 +1,12 @@
 /* Checks the coarse model of kernel `rvfit`, on which starts are followed: its templates are the means of the model's
  * over the pixels of a coarse one; its data are weighted means; searches that begin on it end in the minima that those
- * on the model alone find, with fewer evaluations of the model; and there is none where it would be another model. */
+ * on the model alone find, with fewer evaluations of the model; there is none where it would be another model; and
+ * faint stars start as fast rotators, too. */
 #include "rv_stars.h"
 
 #include "rvfit/search/group.h"
 
-enum { NSTAR = 24, BIN = 4 };
+enum { NSTAR = 24, BIN = 4, FAINT = NSTAR /* one star more, of S/N 8 */ };
 
 static spx_spectra spectra;
 static spx_rvfit_input input;
@@ -63,6 +64,25 @@ static void templates(spx_rv_group *g)
     }
 }
 
+/* A faint star starts as a fast rotator, too, before the reserve; a bright one does not. */
+static void starts(spx_rv_group *g)
+{
+    for (size_t k = 0; k < 2; k++) {
+        spx_rv_star *s = &g->star[0];
+        size_t fast = 0, sure = 0;
+        CHECK(spx_rv_load(&s->spectra, k == 0 ? 0 : FAINT), "star %zu cannot be loaded", k);
+        NEED(spx_rv_group_starts(g, 1, &s, &need_e));
+        for (size_t i = 0; i < s->nstart; i++) {
+            const int is = spx_rv_unmap(g->c, 1, s->start[i].x[1]) > 250;
+            fast += (size_t)is;
+            sure += (size_t)(is && i < s->nsure);
+        }
+        CHECK(s->nstart > 1 && s->nsure <= s->nstart && fast == k && sure == k,
+              "%s star: %zu starts, %zu sure, of these as fast rotators %zu and %zu", k == 0 ? "bright" : "faint",
+              s->nstart, s->nsure, fast, sure);
+    }
+}
+
 /* The fit of all stars with a group, and evaluations of the model. */
 static double fit(const spx_rv_ctx *c, int coarse, spx_rvfit *out)
 {
@@ -72,8 +92,10 @@ static double fit(const spx_rv_ctx *c, int coarse, spx_rvfit *out)
     engine.coarse = coarse;
     spx_rv_group *g = spx_rv_group_new(c, &engine, SPX_RV_BATCH, &e);
     CHECK(g != NULL, "%s", spx_err_text(&e));
-    if (coarse)
+    if (coarse) {
         templates(g);
+        starts(g);
+    }
     NEED(spx_rv_result_init(c, out, &need_e));
     for (size_t k = 0; k < NSTAR; k += SPX_RV_BATCH)
         NEED(spx_rv_group_fit(g, k, NSTAR - k < SPX_RV_BATCH ? NSTAR - k : SPX_RV_BATCH, out, &need_e));
@@ -128,15 +150,15 @@ static void nowhere_else(const spx_templates *t)
 static void body(spx_templates *t)
 {
     interpolator = SPX_INTERPOLATE_CUBIC;
-    alloc_spectra(&spectra, NSTAR);
-    for (size_t i = 0; i < NSTAR; i++)
+    alloc_spectra(&spectra, NSTAR + 1);
+    for (size_t i = 0; i <= NSTAR; i++)
         draw(&spectra, i,
              &(truth){-300 + 600 * uniform(), i % 2 == 0 ? 0 : 60 * uniform(), 4600 + 1800 * uniform(),
-                      -1.8 + 1.7 * uniform(), 20 + 60 * uniform()});
+                      -1.8 + 1.7 * uniform(), i == FAINT ? 8 : 20 + 60 * uniform()});
     for (size_t a = 0; a < NARM; a++) {
         spectra.arm[a].ndiag = 1;
-        spectra.arm[a].resolution = spx_alloc2(NSTAR, NPIX, sizeof(double), NULL);
-        for (size_t i = 0; i < (size_t)NSTAR * NPIX && spectra.arm[a].resolution != NULL; i++)
+        spectra.arm[a].resolution = spx_alloc2(NSTAR + 1, NPIX, sizeof(double), NULL);
+        for (size_t i = 0; i < (size_t)(NSTAR + 1) * NPIX && spectra.arm[a].resolution != NULL; i++)
             spectra.arm[a].resolution[i] = 1;
         for (size_t i = 0; i < NSTAR; i++) /* a bad pixel counts little in its coarse one */
             spectra.arm[a].ivar[i * NPIX + 7 + i] = 0;
