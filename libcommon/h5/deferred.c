@@ -17,9 +17,7 @@
 
 /* ---- reads ---- */
 
-/* Offset in its file of a dataset whose `bytes` bytes of type `mem` are contiguous; *fd gets the file's descriptor. -1:
- * another layout or type, or a file not opened read-only through a plain descriptor. */
-static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
+int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
 {
     const haddr_t at = H5Dget_offset(d);
     hid_t dcpl = H5Dget_create_plist(d), f = H5Iget_file_id(d), fapl = f < 0 ? f : H5Fget_access_plist(f);
@@ -37,7 +35,7 @@ static off_t place_in_file(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *f
         (void)H5Fclose(f);
     if (dcpl >= 0)
         (void)H5Pclose(dcpl);
-    return plain ? (off_t)at : -1;
+    return plain ? (int64_t)at : -1;
 }
 
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
@@ -79,7 +77,7 @@ spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path
 {
     enum { LARGE = 4 << 20, PART = 1 << 20, FEW = 8 };
     int fd = -1;
-    const off_t at = bytes < LARGE || H5Tget_class(mem) == H5T_STRING ? -1 : place_in_file(d, ftype, mem, bytes, &fd);
+    const int64_t at = bytes < LARGE || H5Tget_class(mem) == H5T_STRING ? -1 : spx_h5_place(d, ftype, mem, bytes, &fd);
     const int most = omp_get_max_threads();
     *done = at >= 0;
     if (!*done)
@@ -93,7 +91,7 @@ spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path
     r->array[k].inventory = piece != 0 ? v : NULL;
     r->array[k].piece = piece != 0 ? piece : PART;
     r->array[k].fd = fd;
-    r->array[k].at = (int64_t)at;
+    r->array[k].at = at;
     r->array[k].bytes = bytes;
     r->array[k].to = out;
     return r == &now ? spx_h5_flush_reads(r, most < FEW ? most : FEW, e) : SPX_OK;

@@ -41,6 +41,9 @@ void spx_h5_attribute_close(const spx_h5_attribute *a);
 /* Creates or replaces an attribute. */
 spx_status spx_h5_put_attr(hid_t loc, const char *path, const char *name, hid_t filetype, hid_t mem, hid_t space,
                            const void *value, spx_err *e);
+/* Offset in its file of a dataset whose `bytes` bytes of type `mem` are contiguous; *fd gets the file's descriptor. -1:
+ * another layout or type, or a file not opened read-only through a plain descriptor. */
+int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd);
 /* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list `reads`, or read now by
  * several threads. *done: 0, HDF5 has to read. */
 spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "h5/gather.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/table.h"
@@ -266,44 +267,35 @@ size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double
 
 /* ---- rows ---- */
 
-/* Copy of a row: `from` of a file to `to` of the block. */
-typedef struct {
-    size_t from, to;
-} move;
-
 static int by_row(const void *a, const void *b)
 {
-    const move *x = a, *y = b;
+    const spx_h5_move *x = a, *y = b;
     return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
 }
 
 enum { ROWS_AT_ONCE = 256 }; /* most rows in the read buffer */
 
-/* Shape of a row of a dataset: `lines` times `whole` values of `size` bytes, of which nwave from `skip` on are
- * copied. */
-typedef struct {
-    size_t lines, whole, skip, nwave, size;
-} row_shape;
-
 /* Copies the wanted part of a row. */
-static void take_row(const row_shape *s, const char *from, char *to)
+static void take_row(const spx_h5_row *s, size_t size, const char *from, char *to)
 {
-    const size_t bytes = s->nwave * s->size;
+    const size_t bytes = s->count * size;
     for (size_t i = 0; i < s->lines; i++)
-        memcpy(to + i * bytes, from + (i * s->whole + s->skip) * s->size, bytes);
+        memcpy(to + i * bytes, from + (i * s->whole + s->skip) * size, bytes);
 }
 
-static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t type, const row_shape *s, size_t n,
-                            const move *m, void *out, spx_err *e)
+/* Rows m[], in the order of `from`. */
+static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t type, const spx_h5_row *s, size_t n,
+                            const spx_h5_move *m, void *out, spx_err *e)
 {
     char path[SPX_ARM_PATH + 16], *aside = NULL;
-    const size_t bytes = s->lines * s->nwave * s->size, count = s->lines * s->whole;
+    const size_t size = H5Tget_size(type), bytes = s->lines * s->count * size, count = s->lines * s->whole;
     /* limits the read buffer to the memory of the rows that are kept, or one row */
-    const size_t fit = n * s->nwave / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
-    spx_status st = SPX_OK;
+    const size_t fit = n * s->count / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
+    int done;
     (void)snprintf(path, sizeof path, "%s/%s", arm, name);
-    for (size_t i = 0, k; i < n && st == SPX_OK; i = k) {
-        int in_place = s->nwave == s->whole;
+    spx_status st = spx_h5_gather(file, path, type, s, n, m, out, &done, e);
+    for (size_t i = 0, k; i < n && !done && st == SPX_OK; i = k) {
+        int in_place = s->count == s->whole;
         for (k = i + 1; k < n && m[k].from == m[k - 1].from + 1; k++) {
             int next = m[k].to == m[k - 1].to + 1;
             if ((in_place && !next && k - i > 16) || (!(in_place && next) && k - i >= most))
@@ -314,17 +306,17 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
             st = spx_h5_read_rows(file, path, type, m[i].from, k - i, (char *)out + m[i].to * bytes, e);
             continue;
         }
-        if (aside == NULL && (aside = spx_alloc2(most, count, s->size, e)) == NULL)
+        if (aside == NULL && (aside = spx_alloc2(most, count, size, e)) == NULL)
             return SPX_EIO;
         st = spx_h5_read_rows(file, path, type, m[i].from, k - i, aside, e);
         for (size_t r = i; r < k && st == SPX_OK; r++)
-            take_row(s, aside + (r - i) * count * s->size, (char *)out + m[r].to * bytes);
+            take_row(s, size, aside + (r - i) * count * size, (char *)out + m[r].to * bytes);
     }
     spx_free(aside);
     return st;
 }
 
-static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *part, size_t n, const move *m,
+static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *part, size_t n, const spx_h5_move *m,
                             spx_spectra *out, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -333,7 +325,7 @@ static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *
         char mask[SPX_ARM_PATH + 8];
         spx_arm *a = &out->arm[part->arm[k]];
         (void)snprintf(mask, sizeof mask, "%s/mask", path);
-        row_shape shape = {1, p->whole[part->arm[k]], p->skip[part->arm[k]], a->nwave, sizeof(double)};
+        spx_h5_row shape = {1, p->whole[part->arm[k]], p->skip[part->arm[k]], a->nwave};
         st = read_rows(part->file, path, "flux", H5T_NATIVE_DOUBLE, &shape, n, m, a->flux, e);
         if (st == SPX_OK)
             st = read_rows(part->file, path, "ivar", H5T_NATIVE_DOUBLE, &shape, n, m, a->ivar, e);
@@ -341,7 +333,6 @@ static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *
         if (st == SPX_OK && a->resolution != NULL)
             st = read_rows(part->file, path, "resolution", H5T_NATIVE_DOUBLE, &shape, n, m, a->resolution, e);
         shape.lines = 1;
-        shape.size = sizeof *a->mask;
         if (st == SPX_OK && p->has_mask[part->arm[k]] && spx_h5_exists(part->file, mask))
             st = read_rows(part->file, path, "mask", H5T_NATIVE_UINT32, &shape, n, m, a->mask, e);
     }
@@ -393,7 +384,7 @@ spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const si
 {
     memset(out, 0, sizeof *out);
     out->nspec = n;
-    move *m = spx_alloc(n, sizeof *m, e);
+    spx_h5_move *m = spx_alloc(n, sizeof *m, e);
     spx_status st = m == NULL ? SPX_EIO : SPX_OK;
     for (size_t k = 0; k < p->all.narm && st == SPX_OK; k++) {
         out->narm = k + 1;
@@ -404,7 +395,7 @@ spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const si
         size_t have = 0;
         for (size_t k = 0; k < n; k++)
             if (row[k] >= part->first && row[k] - part->first < part->nspec)
-                m[have++] = (move){row[k] - part->first, k};
+                m[have++] = (spx_h5_move){row[k] - part->first, k};
         qsort(m, have, sizeof *m, by_row);
         st = read_part(p, part, have, m, out, e);
     }

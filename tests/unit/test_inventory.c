@@ -1,5 +1,5 @@
 /* Checks the inventory of HDF5 files: every flipped bit of a file is found where it is read, and not where it is not;
- * files that other programs changed, pipes, several products. */
+ * files that other programs changed, pipes, several products, rows that threads read. */
 #include "h5/inventory.h"
 
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "h5/deferred.h"
 #include "h5/failure.h"
 #include "h5/file.h"
+#include "h5/gather.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/write.h"
@@ -29,7 +30,7 @@ static spx_err e;
         memset(&e, 0, sizeof e);                                                                                       \
     } while (0)
 
-enum { ROWS = 1300, COLUMNS = 1024, FEW = 9 };
+enum { ROWS = 1300, COLUMNS = 1024, ODD = 999, FEW = 9 };
 
 static char dir[] = "/tmp/spx-inventory-XXXXXX";
 static char path[64];
@@ -355,6 +356,84 @@ static void damaged_pipe(void)
     spx_free(p);
 }
 
+/* Columns [skip, skip+count) of each of the `lines` lines in rows m[], of type `mem`, from the array with this many
+ * columns: 1 when they are right. *done: by threads. */
+static int gathered(hid_t f, size_t columns, hid_t mem, size_t lines, size_t skip, size_t count, size_t n,
+                    const spx_h5_move *m, int *done)
+{
+    const spx_h5_row row = {lines, columns / lines, skip, count};
+    const size_t wide = H5Tget_size(mem);
+    char *out = spx_alloc2(ROWS, lines * count, wide, &e);
+    const spx_status st = spx_h5_gather(f, columns == ODD ? "odd" : "large", mem, &row, n, m, out, done, &e);
+    int same = st == SPX_OK;
+    for (size_t i = 0; i < n && *done && same; i++)
+        for (size_t k = 0; k < lines * count; k++) {
+            const float want = large[m[i].from * columns + k / count * row.whole + skip + k % count];
+            const char *have = out + (m[i].to * lines * count + k) * wide;
+            double value;
+            float narrow;
+            memcpy(&value, have, wide < sizeof value ? 0 : sizeof value);
+            memcpy(&narrow, have, sizeof narrow);
+            same &= wide == sizeof value ? value == (double)want : memcmp(&narrow, &want, sizeof want) == 0;
+        }
+    spx_free(out);
+    return same;
+}
+
+/* Rows read by threads: any of them, parts of rows, in another order, twice, across pieces; a bit that has flipped is
+ * found in those that are read, and only there. */
+static void gather(void)
+{
+    static spx_h5_move all[ROWS], some[ROWS];
+    size_t n, nsome = 0;
+    int done;
+    spx_input in;
+    for (size_t k = 0; k < ROWS; k++)
+        all[k] = (spx_h5_move){k, (k + 7) % ROWS};
+    for (size_t k = 3; k < ROWS; k++)
+        if (k % 5 != 0)
+            some[nsome++] = (spx_h5_move){k - k % 3 / 2, 0}; /* some twice */
+    for (size_t k = 0; k < nsome; k++)
+        some[k].to = nsome - 1 - k;
+    spx_output *o = NULL;
+    CHECK(spx_output_open(&o, in_dir("large.h5"), 1, &e) == SPX_OK);
+    make(o, ROWS, 1);
+    CHECK(spx_h5_defer_write(NULL, spx_output_file(o), "/odd", H5T_NATIVE_FLOAT, 2, (size_t[]){ROWS, ODD}, large, &e) ==
+          SPX_OK);
+    CHECK(spx_output_commit(o, &e) == SPX_OK);
+    CHECK(spx_input_open(&in, in_dir("large.h5"), &e) == SPX_OK);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 1, 0, COLUMNS, ROWS, all, &done) && done);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_FLOAT, 1, 0, COLUMNS, nsome, some, &done) && done);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 8, 5, 100, nsome, some, &done) && done);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 8, COLUMNS / 8 - 1, 1, ROWS, all, &done) && done);
+    CHECK(gathered(in.file, ODD, H5T_NATIVE_DOUBLE, 1, 0, ODD, nsome, some, &done) && done);
+    CHECK(gathered(in.file, ODD, H5T_NATIVE_FLOAT, 3, 7, 300, nsome, some, &done) && done);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_INT32, 1, 0, COLUMNS, ROWS, all, &done) && !done);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 1, 0, COLUMNS, 3, all, &done) && !done);
+    all[ROWS - 1].from = ROWS; /* HDF5 says that there is no such row */
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 1, 0, COLUMNS, ROWS, all, &done) && !done);
+    all[ROWS - 1].from = ROWS - 1;
+    spx_input_close(&in);
+
+    unsigned char *p = read_file("large.h5", &n);
+    const float *at = NULL; /* the large array in the file: its values are all different */
+    for (size_t k = 0; k + sizeof *large * COLUMNS <= n && at == NULL; k += 8)
+        at = memcmp(p + k, large, sizeof *large * COLUMNS) == 0 ? (const float *)(const void *)(p + k) : NULL;
+    CHECK(at != NULL);
+    ((unsigned char *)p)[(const unsigned char *)(at + 1000 * COLUMNS) - p] ^= 1;
+    write_file("x.h5", p, n);
+    spx_free(p);
+    CHECK(spx_input_open(&in, in_dir("x.h5"), &e) == SPX_OK);
+    CHECK(gathered(in.file, COLUMNS, H5T_NATIVE_DOUBLE, 1, 0, COLUMNS, 900, all, &done) && done);
+    spx_err why = {0};
+    double *out = spx_alloc2(ROWS, COLUMNS, sizeof *out, &e);
+    CHECK(spx_h5_gather(in.file, "large", H5T_NATIVE_DOUBLE, &(spx_h5_row){1, COLUMNS, 0, COLUMNS}, ROWS, all, out,
+                        &done, &why) == SPX_EINPUT &&
+          strcmp(why.place, "/large") == 0);
+    spx_free(out);
+    spx_input_close(&in);
+}
+
 int main(void)
 {
     if (mkdtemp(dir) == NULL)
@@ -372,8 +451,9 @@ int main(void)
         through_pipe(of_sockets, 10 << 20); /* the large one is spilled */
     }
     damaged_pipe();
+    gather();
     spx_free(large);
-    static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5"};
+    static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5", "large.h5"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         (void)unlink(in_dir(left[i]));
     (void)rmdir(dir);
