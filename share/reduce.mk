@@ -56,6 +56,8 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
+# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU.
+ON_DEVICE  ?= psf frame standards rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and five are half the petals of an arm; processors have nothing from it.
 BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),5,1)
@@ -138,7 +140,8 @@ flat        = $(if $(FLATS),$(OUT)/flat-$(cam).h5)
 arms        = $(foreach a,$(ARMS),$(if $(filter $a$(cam),$(CAMERAS)),$(OUT)/$1-$a$(stem).h5))
 spectra     = $(patsubst %,$(OUT)/spectra-%.h5,$(call from-$(GROUP),$(stem)))
 targets     = $(if $(filter healpix,$(GROUP)),$(OUT)/inputs/$(stem))
-device      = $(if $(DEVICES),--device $$DEVICE)
+# device KIND
+device      = $(if $(filter $1,$(ON_DEVICE)),$(if $(DEVICES),--device $$DEVICE),--device cpu)
 
 # Recipes are run by job.sh, which keeps the record, finds a device, and divides the processors among the jobs.
 SHELL       = $(SHARE)/job.sh
@@ -198,14 +201,14 @@ parts:
 
 # The PSF of the night. Where there is an arc it follows its lines, twice: the first time finds most of it.
 $(foreach c,$(CAMERAS),$(OUT)/psf-$c.h5 $(OUT)/psf-$c.h5.failed): $(OUT)/psf-%: $(OUT)/inputs/$$(cam) $$(arcs)
-	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(device) --lamp |
-	    specx-shift $(COMMON) $(device) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
+	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(call device,psf) --lamp |
+	    specx-shift $(COMMON) $(call device,psf) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
 
 # Traces of an exposure.
 psf-from    = $(OUT)/inputs/$(stem) $(call made,$(OUT)/psf-$(cam).h5)
 define psf-make
 fits2h5 $(COMMON) $(image) |
-    specx-shift $(COMMON) $(device) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
+    specx-shift $(COMMON) $(call device,psf) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
 endef
 $(OUT)/psf-%: $$(psf-from)
 	$(psf-make)
@@ -214,24 +217,24 @@ $(OUT)/psf-%: $$(psf-from)
 frame-from  = $(OUT)/inputs/$(stem) $(call made,$(trace))
 define frame-make
 fits2h5 $(COMMON) $(image) |
-    specx-extract $(COMMON) $(device) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
+    specx-extract $(COMMON) $(call device,frame) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
 endef
 $(OUT)/frame-%: $$(frame-from)
 	$(frame-make)
 
 # Fibre flat of the night.
 $(OUT)/flat-%: $$(call made,$$(lamps))
-	specx-flat $(COMMON) $(device) $(FLAT) -f -o $o $$(made $(^:.failed=))
+	specx-flat $(COMMON) $(call device,flat) $(FLAT) -f -o $o $$(made $(^:.failed=))
 
 # Flat-fielded and without sky; the model of the sky is in the same file.
 sframe-from = $(call made,$(OUT)/frame-$(stem).h5 $(flat))
-sframe-make = specx-sky $(COMMON) $(device) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
+sframe-make = specx-sky $(COMMON) $(call device,sframe) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
 $(OUT)/sframe-%: $$(sframe-from)
 	$(sframe-make)
 
 # Calibrated with the standard stars of the petal.
 cframe-from = $(call made,$(OUT)/sframe-$(stem).h5 $(OUT)/standards-$(petal)-$(exp).h5)
-cframe-make = specx-flux $(COMMON) $(device) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
+cframe-make = specx-flux $(COMMON) $(call device,cframe) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
 $(OUT)/cframe-%: $$(cframe-from)
 	$(cframe-make)
 
@@ -279,8 +282,8 @@ endif
 
 # Models of the standard stars.
 $(OUT)/standards-%: $$(call made,$$(call arms,sframe)) $(CONTINUUM)
-	h5merge $(COMMON) --by cameras --allow-missing $(call arms,sframe) |
-	    rvs-fit $(COMMON) $(device) -t $(CONTINUUM) --resolution-matrix $(STANDARD) --with-template -f -o $o
+	rvs-fit $(COMMON) $(call device,standards) -t $(CONTINUUM) --resolution-matrix $(STANDARD) --with-template -f -o $o \
+	    $$(made $(call arms,sframe))
 
 $(OUT)/spectra-%: $$(call made,$$(call arms,cframe))
 	h5merge $(COMMON) --by cameras --allow-missing -f -o $o $(call arms,cframe)
@@ -288,11 +291,11 @@ $(OUT)/spectra-%: $$(call made,$$(call arms,cframe))
 # ---- products of a group ----
 
 $(OUT)/coadd-%: $$(call made,$$(spectra)) $$(targets)
-	h5merge $(COMMON) $(device) --allow-missing --coadd auto $(targets:%=--targetid-file %) -f -o $o $(spectra)
+	h5merge $(COMMON) $(call device,coadd) --allow-missing --coadd auto $(targets:%=--targetid-file %) -f -o $o $(spectra)
 
 # Exposures of a star are fitted together, each with its own resolution.
 $(OUT)/rv-%: $$(call made,$$(spectra)) $$(targets) $(TEMPLATES)
-	rvs-fit $(COMMON) $(device) -t $(TEMPLATES) $(VELOCITY) --joint target $(targets:%=--targetid-file %) -f -o $o $$(made $(spectra))
+	rvs-fit $(COMMON) $(call device,rv) -t $(TEMPLATES) $(VELOCITY) --joint target $(targets:%=--targetid-file %) -f -o $o $$(made $(spectra))
 
 $(OUT)/rvtab-%: $$(call made,$(OUT)/rv-$$(stem).h5)
 	h52fits $(COMMON) -f -o $o $(OUT)/rv-$(stem).h5

@@ -145,11 +145,17 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(threads_of frame)" = 16 ]  # 5, in 2 queues
     [ "$(threads_of spectra)" = 8 ]
     rm -r out threads
-    quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' SKY='--device cpu' >log
+    true >calls
+    quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' >log
+    [ "$(threads_of sframe)" = 8 ]
+    grep -q '^begin cpu out/sframe-b3-0008.h5' calls
+    grep -q '^begin cuda:[01] out/frame-b3-0008.h5' calls
+    rm -r out threads
+    quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' ON_DEVICE='frame sframe' SKY='--device cpu' >log
     [ "$(threads_of sframe)" = 16 ] # two devices
     rm -r out threads
     # without devices none is waited for
-    quick -j2 BATCH=1 SKY='--device cpu' >log
+    quick -j2 BATCH=1 ON_DEVICE=sframe SKY='--device cpu' >log
     [ "$(threads_of sframe)" = 16 ]
 }
 
