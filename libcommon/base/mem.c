@@ -20,7 +20,7 @@
 enum { HEAD = 64 };
 
 /* Size from which transparent huge pages are asked for: first touch costs far less with them. */
-#define MANY_BYTES ((size_t)8 << 20)
+#define MANY_BYTES ((size_t)4 << 20)
 
 typedef struct head {
     size_t total;       /* size of the block with its header, bytes */
@@ -144,6 +144,14 @@ static head *take_kept(size_t total, int *fresh)
 
 /* ---- all blocks ---- */
 
+void spx_mem_large(void *p, size_t bytes)
+{
+    /* whole pages, those at the ends too: a mapping of which a part is advised becomes two, which realloc() cannot extend */
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p / page * page;
+    if (bytes >= MANY_BYTES)
+        (void)madvise((void *)from, ((uintptr_t)p + bytes + page - 1) / page * page - from, MADV_HUGEPAGE);
+}
+
 static head *new_block(size_t total, int kept, int *fresh)
 {
     if (fault_now())
@@ -160,10 +168,7 @@ static head *new_block(size_t total, int kept, int *fresh)
     if (base == NULL)
         return NULL;
     head *h = (head *)(void *)(base + (HEAD - (uintptr_t)base % HEAD) % HEAD);
-    if (total >= MANY_BYTES) {
-        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)h + page - 1) / page * page;
-        (void)madvise((void *)from, ((uintptr_t)h + total) / page * page - from, MADV_HUGEPAGE);
-    }
+    spx_mem_large(h, total);
     *h = (head){.total = total, .base = base};
     return h;
 }

@@ -22,6 +22,8 @@ void *spx_alloc_unset(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCA
 void *spx_alloc_spill(size_t n1, size_t n2, size_t size, spx_err *e) SPX_NODISCARD;
 /* Releases the pages of such a block after a pass through part of it: a mapped file need not stay in memory. */
 void spx_mem_passed(const void *p);
+/* Memory of malloc() that will be filled: asks for huge pages where it is large, whose first touch costs far less. */
+void spx_mem_large(void *p, size_t bytes);
 
 /* Array of at least n + add elements of `size` bytes that begins with the n of `old`, which has *capacity of them:
  * `old` itself where they fit, else a new array of twice the capacity or more, zeroed behind the n, and `old` is freed.

@@ -215,6 +215,15 @@ static spx_status slurp_inventory(spx_input *in, int fd, uint64_t length, spx_er
     return spx_inventory_parse(&in->inventory, bytes, (size_t)n, length, in->name, e);
 }
 
+/* Memory of a file image, or more of it; NULL: there is none. */
+static void *more_memory(void *image, size_t size)
+{
+    void *p = spx_realloc_or_null(image, size);
+    if (p != NULL)
+        spx_mem_large(p, size);
+    return p;
+}
+
 /* Reads exactly one file image, and its inventory, from a pipe. At the end of input *end becomes 1; an error when `end`
  * is NULL. */
 static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
@@ -270,7 +279,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     }
     /* memory grows with what really arrives, so that a lying header cannot take it all */
     size_t capacity = len < ((uint64_t)64 << 20) ? (size_t)len : (size_t)64 << 20, have = sizeof head;
-    char *buf = spx_realloc_or_null(NULL, capacity);
+    char *buf = more_memory(NULL, capacity);
     if (buf == NULL) {
         spx_mem_unclaim(claimed);
         return spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
@@ -280,7 +289,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     while (st == SPX_OK && have < len) {
         if (have == capacity) {
             size_t more = capacity > len / 2 ? (size_t)len : capacity * 2;
-            char *p = spx_realloc_or_null(buf, more);
+            char *p = more_memory(buf, more);
             if (p == NULL) {
                 st = spx_fail_at(e, SPX_EIO, in->name, NULL, "give --max-mem, so that a temporary file is used",
                                  "out of memory");
@@ -479,7 +488,7 @@ static void *resize_spilt(spx_output *o, void *p, size_t size)
 /* Resizes an image in plain memory, for a run without limit: realloc() extends it in place (mremap). */
 static void *resize_plain(spx_output *o, void *p, size_t size)
 {
-    void *q = spx_realloc_or_null(p, size);
+    void *q = more_memory(p, size);
     if (q == NULL) {
         spx_fail(&no_memory, SPX_EIO, "out of memory: give --max-mem, so that a temporary file is used");
         return NULL;
