@@ -217,6 +217,7 @@ spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_
 spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t n, const spx_arm *a, int precision,
                               spx_err *e)
 {
+    enum { MANY = 1 << 17 }; /* values from which on starting threads pays */
     char p[128], inverse[80];
     row_set set[ROW_SETS];
     size_t most = 0;
@@ -232,7 +233,8 @@ spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t
         if (value == NULL)
             continue;
         sub(p, sizeof p, path, set[i].name);
-        for (size_t k = 0; k < count && !set[i].is_mask && narrow != NULL; k++)
+#pragma omp parallel for if (count > MANY)
+        for (size_t k = 0; k < (set[i].is_mask || narrow == NULL ? 0 : count); k++)
             narrow[k] = value[k] > FLT_MAX ? FLT_MAX : value[k] < -FLT_MAX ? -FLT_MAX : (float)value[k];
         if (set[i].is_mask)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_UINT32, first, n, set[i].data, e);
