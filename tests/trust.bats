@@ -51,6 +51,18 @@ without_memory() {
     done
 }
 
+@test "an input that cannot be closed is named" {
+    [ -e "$SPX_BUILD/tests/trust/inject.so" ] || skip "built with sanitizers: they have the calls already"
+    local extract=(specx-extract -q -j 1 --wavelength '6400,6410,0.8' --spectra 0:2 -f -o out.h5
+        "$BATS_FILE_TMPDIR/data/image-r0.h5") how=("LD_PRELOAD=$SPX_BUILD/tests/trust/inject.so" "SPX_INJECT_COUNT=$PWD/count")
+    env "${how[@]}" "${extract[@]}"
+    run --separate-stderr env "${how[@]}" "SPX_INJECT=close:$(sed -n 's/^close //p' count):EIO" "${extract[@]}"
+    [ "$status" -eq 4 ]
+    # shellcheck disable=SC2154
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    [[ $stderr == "specx-extract: $BATS_FILE_TMPDIR/data/image-r0.h5: closing failed: "* ]]
+}
+
 @test "h5check says once that there is no memory" {
     local total n k
     without_memory 0 h5check "$BATS_FILE_TMPDIR/data/frame-b0.h5"

@@ -11,6 +11,8 @@
 
 static spx_err pending;
 
+static const char UNNAMED[] = "HDF5 file"; /* a driver did not say which */
+
 /* Is this the name's fault, and not the machine's? */
 static int of_a_name(int number)
 {
@@ -28,11 +30,12 @@ static herr_t look(unsigned n, const H5E_error2_t *entry, void *data)
     if (found->code != SPX_OK)
         return 0;
     if (at != NULL && sscanf(at, "errno = %d", &number) == 1 && number != 0 && !of_a_name(number)) {
-        char name[1024] = "HDF5 file";
+        char name[1024];
         const char *from = strstr(text, "filename = '"), *end = from != NULL ? strchr(from + 12, '\'') : NULL;
         const char *call = strstr(text, "write") != NULL   ? "writing"
                            : strstr(text, "close") != NULL ? "closing"
                                                            : "reading";
+        (void)snprintf(name, sizeof name, "%s", UNNAMED);
         if (end != NULL && (size_t)(end - from - 12) < sizeof name)
             (void)snprintf(name, sizeof name, "%.*s", (int)(end - from - 12), from + 12);
         (void)spx_fail_at(found, SPX_EIO, spx_tmpfile_shown(name), NULL, NULL, "%s failed: %s", call, strerror(number));
@@ -76,6 +79,12 @@ void spx_h5_keep_damage(const spx_err *found)
 {
     if (pending.code == SPX_OK)
         pending = *found;
+}
+
+void spx_h5_name_failure(const char *name)
+{
+    if (pending.code != SPX_OK && strcmp(pending.file, UNNAMED) == 0)
+        (void)snprintf(pending.file, sizeof pending.file, "%s", name);
 }
 
 spx_status spx_h5_settle(spx_status st, spx_err *e)

@@ -28,6 +28,9 @@ void spx_h5_lookup_failed(hid_t loc, const char *path);
  * them. */
 void spx_h5_keep_damage(const spx_err *found);
 
+/* The file of the failure that is pending, where HDF5 did not name it. */
+void spx_h5_name_failure(const char *name);
+
 /* A status, or what is pending where that is graver: the machine's fault in place of anything but SPX_EIO, damage in
  * place of success or of "no". Then *e says so. */
 spx_status spx_h5_settle(spx_status st, spx_err *e);

@@ -18,6 +18,7 @@
 #include "base/shortage.h"
 #include "base/tmpfile.h"
 #include "h5/deferred.h"
+#include "h5/failure.h"
 #include "h5/file.h"
 #include "h5/heaps.h"
 #include "h5/internal.h"
@@ -436,8 +437,10 @@ void spx_input_close(spx_input *in)
 {
     spx_inventory_free(in->inventory);
     in->inventory = NULL;
-    if (in->file >= 0 && H5Fclose(in->file) < 0)
+    if (in->file >= 0 && H5Fclose(in->file) < 0) {
         abandoned = 1;
+        spx_h5_name_failure(in->name);
+    }
     free(in->image);
     spx_mem_unclaim(in->claimed);
     in->image = NULL;
