@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +40,14 @@ static void say(const char *text)
 
 void spx_end_now(const char *text)
 {
+    static atomic_flag begun = ATOMIC_FLAG_INIT;
+    static _Thread_local int mine;
     if (succeeded)
         _exit(SPX_OK);
+    /* memory runs out for all threads at a time: one of them says so */
+    while (atomic_flag_test_and_set(&begun) && !mine)
+        (void)pause();
+    mine = 1;
     say(text);
     spx_tmpfile_abandon();
     _exit(SPX_EIO);

@@ -82,6 +82,22 @@ static void no_thread(void)
     (void)pthread_create(&t, NULL, nothing, NULL);
 }
 
+static void *ends_it(void *data)
+{
+    spx_end_now("no memory");
+    return data;
+}
+
+/* Several threads see at the same time that there is no way on. */
+static void together(void)
+{
+    pthread_t t[8];
+    for (int k = 0; k < 8; k++)
+        CHECK(pthread_create(&t[k], NULL, ends_it, NULL) == 0);
+    for (int k = 0; k < 8; k++)
+        (void)pthread_join(t[k], NULL);
+}
+
 /* Runs f() in a child that has a temporary file; its status as of a shell, and its messages. */
 static int child(void (*f)(void), char *text, size_t size)
 {
@@ -139,6 +155,8 @@ int main(void)
     ends("abort()", aborts, 128 + SIGABRT, "prog: crashed;");
     ends("a thread that cannot be started", no_thread, SPX_EIO, "prog: cannot start a thread");
 #endif
+    for (int k = 0; k < 200; k++)
+        ends("an end that many threads come to", together, SPX_EIO, "prog: no memory");
     ends("exit() of a library", exits, SPX_EIO, "prog: a library ended the program");
     ends("exit() after success", exits_after_success, SPX_OK, "");
     CHECK(rmdir(folder) == 0);
