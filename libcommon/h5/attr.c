@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "h5/failure.h"
+#include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/object.h"
 
@@ -93,12 +94,14 @@ spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *
         return SPX_EINPUT;
     hid_t t = H5Aget_type(a);
     spx_status st = SPX_EINPUT;
+    int there = 1;
     if (H5Tget_class(t) == H5T_STRING && H5Tis_variable_str(t) > 0) {
         char *s = NULL;
         hid_t mem = H5Tcopy(H5T_C_S1);
         (void)H5Tset_size(mem, H5T_VARIABLE);
         (void)H5Tset_cset(mem, H5Tget_cset(t));
-        if (H5Aread(a, mem, &s) >= 0) {
+        there = spx_heaps_attribute(a, t, 1);
+        if (there && H5Aread(a, mem, &s) >= 0) {
             (void)snprintf(out, size, "%s", s != NULL ? s : "");
             (void)H5free_memory(s);
             st = SPX_OK;
@@ -115,7 +118,10 @@ spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *
     }
     if (st != SPX_OK) {
         char what[200];
-        (void)snprintf(what, sizeof what, "attribute '%s' is not text", name);
+        (void)snprintf(what, sizeof what,
+                       there ? "attribute '%.100s' is not text"
+                             : "attribute '%.100s' refers to a text that is not there: is the file damaged?",
+                       name);
         spx_h5_fail_at(loc, path, st, what, e);
     }
     (void)H5Tclose(t);

@@ -102,6 +102,15 @@ static herr_t heaps_query(const H5FD_t *file, unsigned long *flags)
     return 0;
 }
 
+/* HDF5 frees it. */
+static void *heaps_fapl(H5FD_t *file)
+{
+    source *from = malloc(sizeof *from);
+    if (from != NULL)
+        *from = ((const driver *)file)->from;
+    return from;
+}
+
 static haddr_t heaps_get_eoa(const H5FD_t *file, H5FD_mem_t type)
 {
     (void)type;
@@ -171,6 +180,15 @@ static int whole(const unsigned char *p, size_t n, unsigned lengths)
     return 1;
 }
 
+/* Keeps what is wrong with the file. */
+static void damaged(const driver *f, haddr_t at, const char *what)
+{
+    spx_err damage = {0};
+    (void)spx_fail_at(&damage, SPX_EINPUT, spx_h5_shown(f->name), NULL, NULL, "is damaged: %s at byte %llu", what,
+                      (unsigned long long)at);
+    spx_h5_keep_damage(&damage);
+}
+
 /* Checks the collection at `at`, of which the n bytes `p` are the first. */
 static herr_t check_heap(driver *f, haddr_t at, const unsigned char *p, size_t n)
 {
@@ -187,10 +205,7 @@ static herr_t check_heap(driver *f, haddr_t at, const unsigned char *p, size_t n
     good = good && (status < 0 || whole(p, (size_t)size, f->lengths));
     free(all);
     if (!good) {
-        spx_err damage = {0};
-        (void)spx_fail_at(&damage, SPX_EINPUT, spx_h5_shown(f->name), NULL, NULL,
-                          "is damaged: its heap of texts at byte %llu", (unsigned long long)at);
-        spx_h5_keep_damage(&damage);
+        damaged(f, at, "its heap of texts");
         return FAIL(H5E_HEAP, H5E_BADVALUE, "damaged global heap");
     }
     return status;
@@ -237,6 +252,7 @@ static const H5FD_class_t class = {
     .maxaddr = ((haddr_t)1 << 63) - 1,
     .fc_degree = H5F_CLOSE_WEAK,
     .fapl_size = sizeof(source),
+    .fapl_get = heaps_fapl,
     .open = heaps_open,
     .close = heaps_close,
     .cmp = heaps_cmp,
@@ -268,6 +284,169 @@ int spx_heaps_is(hid_t fapl)
     return registered >= 0 && H5Pget_driver(fapl) == registered;
 }
 
+/* ---- what refers to objects ---- */
+
+/* The file of an object, to read from; 0: it is not read by this driver, -1: that cannot be known. */
+static int file_of(hid_t object, driver *f, size_t *address)
+{
+    const hid_t file = H5Iget_file_id(object);
+    const hid_t fapl = file >= 0 ? H5Fget_access_plist(file) : H5I_INVALID_HID;
+    const hid_t fcpl = fapl >= 0 ? H5Fget_create_plist(file) : H5I_INVALID_HID;
+    int status = fcpl < 0 ? -1 : spx_heaps_is(fapl);
+    memset(f, 0, sizeof *f);
+    f->fd = -1;
+    if (status > 0) {
+        const source *from = H5Pget_driver_info(fapl);
+        size_t lengths = 0;
+        hsize_t before = 0, size = 0;
+        void *handle = NULL;
+        if (from == NULL || H5Pget_sizes(fcpl, address, &lengths) < 0 || H5Pget_userblock(fcpl, &before) < 0 ||
+            H5Fget_filesize(file, &size) < 0 || H5Fget_name(file, f->name, sizeof f->name) < 0 ||
+            (from->image == NULL && (H5Fget_vfd_handle(file, fapl, &handle) < 0 || handle == NULL))) {
+            status = -1;
+        } else {
+            f->from = *from;
+            f->fd = from->image == NULL ? *(int *)handle : -1;
+            f->end = from->image == NULL ? size : from->n;
+            f->eoa = before;
+            f->lengths = (unsigned)lengths;
+        }
+    }
+    if (fcpl >= 0)
+        (void)H5Pclose(fcpl);
+    if (fapl >= 0)
+        (void)H5Pclose(fapl);
+    if (file >= 0)
+        (void)H5Fclose(file);
+    return status;
+}
+
+/* Bytes of object `index` of a collection that is whole; the last one of this number, as for HDF5. -1: there is none.
+ */
+static int64_t bytes_of(const unsigned char *p, size_t n, unsigned lengths, uint64_t index)
+{
+    const size_t head = (8 + (size_t)lengths + 7) / 8 * 8;
+    int64_t found = -1;
+    for (size_t at = head; at < n && n - at >= head;) {
+        const uint64_t number = little(p + at, 2), bytes = little(p + at + 8, lengths);
+        if (number == index && number != 0)
+            found = (int64_t)bytes;
+        at += number == 0 ? (size_t)bytes : head + (size_t)(bytes + 7) / 8 * 8;
+    }
+    return found;
+}
+
+/* Do n values that refer to objects, each `width` bytes in the file, have theirs, of elements of `size` bytes? */
+static int all_there(driver *f, const unsigned char *raw, size_t n, size_t address, size_t size)
+{
+    const size_t width = 8 + address;
+    unsigned char head[16], *heap = NULL;
+    uint64_t have = 0, bytes = 0;
+    int good = 1;
+    for (size_t k = 0; k < n && good; k++) {
+        const unsigned char *p = raw + k * width;
+        const uint64_t length = little(p, 4), at = little(p + 4, (unsigned)address), index = little(p + 4 + address, 4);
+        if (at == 0) /* nothing */
+            continue;
+        if (heap == NULL || at != have) {
+            free(heap);
+            heap = NULL;
+            have = at;
+            good = at < f->end && fetch(f, at + f->eoa, sizeof head, head) >= 0 && memcmp(head, "GCOL\1", 5) == 0 &&
+                   (bytes = little(head + 8, f->lengths)) >= sizeof head && bytes <= f->end - at;
+            if (good && ((heap = malloc((size_t)bytes)) == NULL || fetch(f, at + f->eoa, (size_t)bytes, heap) < 0)) {
+                if (heap == NULL)
+                    (void)FAIL(H5E_RESOURCE, H5E_NOSPACE, "unable to allocate a heap");
+                free(heap);
+                return 0;
+            }
+            good = good && whole(heap, (size_t)bytes, f->lengths);
+        }
+        good = good && bytes_of(heap, (size_t)bytes, f->lengths, index) == (int64_t)(length * size);
+        if (!good)
+            damaged(f, at, "a value refers to what is not in the heap");
+    }
+    free(heap);
+    return good;
+}
+
+/* Conversion of what the file has of a text or sequence: as it is. */
+static herr_t as_it_is(hid_t from, hid_t to, H5T_cdata_t *how, size_t n, size_t stride, size_t background_stride,
+                       void *values, void *background, hid_t dxpl)
+{
+    (void)from, (void)to, (void)n, (void)stride, (void)background_stride, (void)values, (void)background, (void)dxpl;
+    if (how->command == H5T_CONV_INIT)
+        how->need_bkg = H5T_BKG_NO;
+    return 0;
+}
+
+/* Opaque type, which texts and sequences are read as unchanged; negative: it cannot be had. */
+static hid_t raw_type(size_t width)
+{
+    static int known;
+    const hid_t raw = H5Tcreate(H5T_OPAQUE, width), text = H5Tcopy(H5T_C_S1), sequence = H5Tvlen_create(H5T_NATIVE_INT);
+    if (!known && raw >= 0 && text >= 0 && sequence >= 0)
+        known = H5Tset_size(text, H5T_VARIABLE) >= 0 &&
+                H5Tregister(H5T_PERS_SOFT, "raw text", text, raw, as_it_is) >= 0 &&
+                H5Tregister(H5T_PERS_SOFT, "raw sequence", sequence, raw, as_it_is) >= 0;
+    if (text >= 0)
+        (void)H5Tclose(text);
+    if (sequence >= 0)
+        (void)H5Tclose(sequence);
+    if (!known && raw >= 0)
+        (void)H5Tclose(raw);
+    return known ? raw : H5I_INVALID_HID;
+}
+
+/* Bytes of an element of a sequence, 1 of a text; 0: another type. */
+static size_t element_of(hid_t type)
+{
+    if (H5Tget_class(type) == H5T_STRING)
+        return H5Tis_variable_str(type) > 0;
+    const hid_t element = H5Tget_class(type) == H5T_VLEN ? H5Tget_super(type) : H5I_INVALID_HID;
+    const size_t size = element >= 0 && H5Tdetect_class(element, H5T_VLEN) == 0 ? H5Tget_size(element) : 0;
+    if (element >= 0)
+        (void)H5Tclose(element);
+    return size;
+}
+
+static int refers(hid_t object, hid_t type, hid_t memory, hid_t space, size_t n)
+{
+    driver f;
+    size_t address = 0;
+    const size_t size = element_of(type);
+    const int here = size == 0 || n == 0 ? 0 : file_of(object, &f, &address);
+    if (here == 0)
+        return 1;
+    const hid_t raw = here > 0 ? raw_type(8 + address) : H5I_INVALID_HID;
+    unsigned char *values = raw >= 0 ? calloc(n, 8 + address) : NULL;
+    int good = 0;
+    if (values != NULL &&
+        (H5Iget_type(object) == H5I_ATTR ? H5Aread(object, raw, values)
+                                         : H5Dread(object, raw, memory, space, H5P_DEFAULT, values)) >= 0)
+        good = all_there(&f, values, n, address, size);
+    free(values);
+    if (raw >= 0)
+        (void)H5Tclose(raw);
+    return good;
+}
+
+int spx_heaps_attribute(hid_t attribute, hid_t type, size_t n)
+{
+    return refers(attribute, type, H5S_ALL, H5S_ALL, n);
+}
+
+int spx_heaps_values(hid_t dataset, hid_t type, hid_t memory, hid_t space)
+{
+    if (element_of(type) == 0)
+        return 1;
+    const hid_t all = space == H5S_ALL ? H5Dget_space(dataset) : space;
+    const hssize_t n = all >= 0 ? H5Sget_select_npoints(all) : -1;
+    if (space == H5S_ALL && all >= 0)
+        (void)H5Sclose(all);
+    return n >= 0 && refers(dataset, type, memory, space, (size_t)n);
+}
+
 #else
 
 herr_t spx_heaps_set(hid_t fapl, const void *image, size_t n)
@@ -280,6 +459,18 @@ int spx_heaps_is(hid_t fapl)
 {
     (void)fapl;
     return 0;
+}
+
+int spx_heaps_attribute(hid_t attribute, hid_t type, size_t n)
+{
+    (void)attribute, (void)type, (void)n;
+    return 1;
+}
+
+int spx_heaps_values(hid_t dataset, hid_t type, hid_t memory, hid_t space)
+{
+    (void)dataset, (void)type, (void)memory, (void)space;
+    return 1;
 }
 
 #endif

@@ -3,8 +3,9 @@
  *
  * Texts of variable length and other sequences lie in collections of a global heap (HDF5 File Format Specification,
  * III.E): a header with the collection's size, then objects, each with an index, its size and its bytes. Index 0 is
- * free space, whose size counts its header, too. All of them have to end within the collection. What refers to an
- * object, a number of a collection's object in a value, the driver does not see. */
+ * free space, whose size counts its header, too. All of them have to end within the collection. A value that refers to
+ * an object has its length, the collection's address and the object's number, which the driver does not see: whoever
+ * reads texts or sequences asks spx_heaps_attribute() or spx_heaps_values() before. */
 #ifndef SPX_H5_HEAPS_H
 #define SPX_H5_HEAPS_H
 
@@ -20,5 +21,11 @@ herr_t spx_heaps_set(hid_t fapl, const void *image, size_t n);
 
 /* 1: the list names this driver. */
 int spx_heaps_is(hid_t fapl);
+
+/* Are the texts or sequences in their heaps, and as long as it says, that an attribute refers to, n elements, or the
+ * selection `space` of a dataset? 1 also for other types, and where this driver does not read the file. 0: not, which
+ * is kept as damage (h5/failure.h). */
+int spx_heaps_attribute(hid_t attribute, hid_t type, size_t n);
+int spx_heaps_values(hid_t dataset, hid_t type, hid_t memory, hid_t space);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/tmpfile.h"
 #include "h5/failure.h"
+#include "h5/heaps.h"
 #include "h5/internal.h"
 
 static int refused_external;
@@ -173,7 +174,7 @@ int spx_h5_has_scales(hid_t d)
     if (spx_h5_attribute_open(d, "DIMENSION_LIST", &a) && H5Tget_class(a.type) == H5T_VLEN) {
         const hid_t element = H5Tget_super(a.type);
         sound = element >= 0 && H5Tequal(element, H5T_STD_REF_OBJ) > 0 && H5Sget_simple_extent_ndims(a.space) == 1 &&
-                H5Sget_simple_extent_npoints(a.space) == ndim;
+                H5Sget_simple_extent_npoints(a.space) == ndim && spx_heaps_attribute(a.id, a.type, (size_t)ndim);
         if (element >= 0)
             (void)H5Tclose(element);
     }

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "h5/deferred.h"
+#include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
 #include "h5/object.h"
@@ -24,6 +25,8 @@ static void touch(char *p, size_t bytes)
 spx_status spx_h5_get(hid_t d, hid_t mem, hid_t mspace, hid_t fspace, void *out, spx_err *e)
 {
     spx_status st = spx_inventory_verify(d, fspace, e);
+    if (st == SPX_OK && !spx_heaps_values(d, mem, mspace, fspace))
+        st = spx_h5_fail_at(d, ".", SPX_EINPUT, "refers to what is not there: is the file damaged?", e);
     if (st == SPX_OK && H5Dread(d, mem, mspace, fspace, H5P_DEFAULT, out) < 0)
         st = spx_h5_fail_at(d, ".", SPX_EINPUT,
                             "cannot be read: is the file damaged, or packed with a filter that is missing here?", e);
