@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "calib/bordered.h"
+#include "num/legendre.h"
 #include "products/psf_index.h"
 #include "psf/psf_math.h"
 #include "sim/sim_math.h"
@@ -152,7 +153,7 @@ static size_t terms(const spx_sim_motion *m, spx_sim_quantity q)
 static void expand(const spx_sim_motion *m, size_t fibre, int added, int factor, size_t from, const double *old,
                    double wmin, double wmax, size_t to, const double *x, const double *w, double *out)
 {
-    double p[64];
+    double value[64];
     for (size_t j = 0; j < to; j++) {
         const double u = spx_psf_u(m->wmin, m->wmax, wmin + 0.5 * (x[j] + 1.0) * (wmax - wmin));
         double f = spx_legendre_sum(from, old, x[j]);
@@ -160,26 +161,9 @@ static void expand(const spx_sim_motion *m, size_t fibre, int added, int factor,
             f *= 1.0 + spx_legendre_sum(TERMS, series(m, (spx_sim_quantity)factor, fibre), u);
         if (added >= 0)
             f += spx_legendre_sum(TERMS, series(m, (spx_sim_quantity)added, fibre), u);
-        spx_legendre_basis(to, x[j], p);
-        for (size_t k = 0; k < to; k++)
-            out[k] += 0.5 * (double)(2 * k + 1) * w[j] * f * p[k];
+        value[j] = f;
     }
-}
-
-/* Gauss-Legendre abscissae and weights, by Newton's method on P_n. */
-static void gauss(size_t n, double *x, double *w)
-{
-    double p[65];
-    for (size_t j = 0; j < n; j++) {
-        double at = cos(3.14159265358979323846 * ((double)j + 0.75) / ((double)n + 0.5)), slope = 1.0;
-        for (int k = 0; k < 20; k++) {
-            spx_legendre_basis(n + 1, at, p);
-            slope = (double)n * (p[n - 1] - at * p[n]) / (1.0 - at * at);
-            at -= p[n] / slope;
-        }
-        x[j] = at;
-        w[j] = 2.0 / ((1.0 - at * at) * slope * slope);
-    }
+    spx_legendre_project(to, x, w, value, to, out);
 }
 
 static spx_status move_series(const spx_sim_motion *m, spx_sim_quantity q, spx_psf_series *s, spx_err *e)
@@ -192,7 +176,7 @@ static spx_status move_series(const spx_sim_motion *m, spx_sim_quantity q, spx_p
         return spx_fail(e, SPX_EINPUT, "traces with %zu coefficients cannot be moved: at most 64", to);
     if ((coef = spx_alloc2(m->nspec, to, sizeof *coef, e)) == NULL)
         return SPX_EIO;
-    gauss(to, x, w);
+    spx_gauss_legendre(to, x, w);
     for (size_t f = 0; f < m->nspec; f++)
         expand(m, f, (int)q, -1, s->ncoef, s->coef + f * s->ncoef, s->wmin, s->wmax, to, x, w, coef + f * to);
     spx_free(s->coef);
@@ -212,7 +196,7 @@ static spx_status widen(const spx_sim_motion *m, spx_psf *p, spx_err *e)
         return spx_fail(e, SPX_EINPUT, "parameters with %zu coefficients cannot be changed: at most 64", to);
     if ((coeff = spx_alloc2(p->npar * p->nspec, to, sizeof *coeff, e)) == NULL)
         return SPX_EIO;
-    gauss(to, x, w);
+    spx_gauss_legendre(to, x, w);
     for (size_t par = 0; par < p->npar; par++)
         for (size_t f = 0; f < p->nspec; f++) {
             const double *old = p->coeff + (par * p->nspec + f) * p->ndeg;
