@@ -97,3 +97,95 @@ setup_file() {
     specx-sim -q --psf "$BATS_FILE_TMPDIR/spots.h5" --arc Ne --format hdf5 -o arc.h5
     fails_with 3 '*spotgrid*the fit of PSFs*' specx-psf --start arc.h5 arc.h5 -o no.h5
 }
+
+# sets FILE... : the PSF of trace sets in sets.h5, with its notes in notes.
+sets() {
+    fits2h5 -f "$@" -o sets.h5 2>notes
+    h5check sets.h5
+}
+
+@test "trace sets of SDSS: rows, columns and widths to 1e-4 pixel" {
+    local func
+    for func in 0 1 2; do # legendre, chebyshev, poly
+        trace_make flat flat.fits func=$func
+        trace_make arc arc.fits func=$func
+        sets flat.fits arc.fits
+        trace_make check sets sets.h5 1e-4 func=$func
+        grep -q 'Legendre series of degree .* in wavelength, to .* pixel' notes
+        [ "$(wc -l <notes)" -eq 1 ]
+    done
+    cp sets.h5 first.h5
+    cp flat.fits kept.fits
+    # either first; without EXTNAME, as older files are; all in one file
+    sets arc.fits flat.fits
+    h5diff sets.h5 first.h5 /psf/coeff
+    trace_make flat flat.fits func=2 names=0
+    trace_make arc arc.fits func=2 names=0
+    sets flat.fits arc.fits
+    h5diff sets.h5 first.h5 /psf/ytrace
+    trace_make both both.fits func=2
+    sets both.fits
+    h5diff sets.h5 first.h5 /psf/xtrace
+    [[ $(h5dump -a /psf/camera sets.h5) == *'"b1"'* ]]
+    [[ $(h5dump -a /psf/version sets.h5) == *'"1.0"'* ]]
+    # both files come back
+    h52fits --file flat.fits first.h5 | cmp - kept.fits
+    # fibres whose ranges differ have ranges of their own
+    trace_make both both.fits apart=30
+    sets both.fits
+    trace_make check sets sets.h5 1e-4 apart=30 | grep -q 'ranges of their own'
+}
+
+@test "trace sets of SDSS: drawn, and extracted without bias" {
+    trace_make both both.fits func=1
+    sets both.fits
+    psf_edit sets.h5 size 110 1200
+    specx-sim -q --psf sets.h5 --seed 5 --snr 40:60 --truth truth.h5 --format hdf5 -o sim.h5
+    specx-extract -q --variance model -w 6100,6500,0.8 sim.h5 -o frame.h5
+    frame_truth --mean 0.05 --sd 0.04 --corr 0.05 frame.h5 truth.h5
+}
+
+@test "trace sets of SDSS: rows that jump make two traces of each fibre" {
+    trace_make both both.fits jump=0.3333
+    sets both.fits
+    trace_make check sets sets.h5 1e-4 jump=0.3333 | grep -q '^24 traces, ranges of their own'
+    grep -q 'jump by 0.333 pixel between 598.5 and 600.5 (XJUMPVAL): each of 12 fibres is two traces' notes
+    [[ $(h5dump -y -d /psf/order sets.h5) == *'1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2'* ]]
+    psf_edit sets.h5 size 110 1200
+    specx-sim -q --psf sets.h5 --seed 5 --snr 40:60 --truth truth.h5 --format hdf5 -o sim.h5
+    specx-extract -q --variance model -w 6100,6500,0.8 sim.h5 -o frame.h5
+    frame_truth --mean 0.05 --sd 0.04 --corr 0.05 frame.h5 truth.h5
+}
+
+@test "detectorMap of PFS: splines as series, to 1e-4 pixel" {
+    trace_make map map.fits
+    fits2h5 map.fits -o map.h5 2>notes
+    h5check map.h5
+    trace_make check map map.h5 1e-4
+    grep -q 'has no widths of spots: Gaussians of 1.4 pixel, for specx-psf --start' notes
+    [[ $(h5dump -y -d /psf/fibre map.h5) == *'300, 303, 306'* ]]
+    h52fits map.h5 | cmp - map.fits
+}
+
+@test "trace sets and detectorMaps: what is broken is refused, with its place" {
+    local kind says=(none '*FUNC is none of legendre, chebyshev and poly*' '*DISPSET*not finite*' '*neither rises nor falls*'
+        '*TSET*12 traces, WSET*11*' '*trace 3 has a width of -0.138*' '*CENTER: knot 3*row 40*'
+        '*column of trace 0*differs by 0.329 pixel*degree 12*')
+    for kind in 1 2 3 4 5; do
+        trace_make both bad.fits break=$kind
+        fails_with 3 "${says[kind]}" fits2h5 bad.fits -o bad.h5
+    done
+    for kind in 6 7; do
+        trace_make map bad.fits break=$kind
+        fails_with 3 "${says[kind]}" fits2h5 bad.fits -o bad.h5
+    done
+    # distortions are not ignored
+    trace_make map bad.fits break=8
+    fits2h5 bad.fits -o kept.h5 2>notes
+    grep -q 'detectorMap with distortions.*kept as FITS HDUs only' notes
+    run ! h5ls kept.h5/psf
+    trace_make arc arc.fits
+    fails_with 3 '*no trace set TSET*spFlat and spArc*' fits2h5 arc.fits -o bad.h5
+    fails_with 3 '*no trace set TSET*' specx-sim --psf arc.fits -o bad.h5
+    fits2h5 -q --generic arc.fits -o generic.h5
+}

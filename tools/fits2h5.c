@@ -7,6 +7,7 @@
 #include "app/main.h"
 #include "common/fits_inputs.h"
 #include "convert/note_list.h"
+#include "convert/psf_fits.h"
 
 static struct {
     int list, exposures, air, vacuum;
@@ -143,6 +144,8 @@ static spx_status write_all(spx_run *s, spx_fits_input *it, size_t n, const spx_
             continue;
         if (it[i].product == SPX_FITS_AS_LIBRARY)
             st = spx_fits_library_single(&it[i].fits, &o.wanted.layout, file, notes, e);
+        else if (it[i].other != NULL)
+            st = spx_fits_psf_block(&it[i].fits, it[i].other, file, notes, e);
         else
             st = spx_fits_blocks(&it[i].fits, it[i].product, file, notes, e);
         if (st == SPX_OK)

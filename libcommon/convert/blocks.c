@@ -486,7 +486,7 @@ spx_status spx_fits_blocks(spx_fits *f, spx_fits_product p, hid_t file, spx_note
     case SPX_FITS_AS_IMAGE:
         return image_block(f, file, notes, e);
     case SPX_FITS_AS_PSF:
-        return spx_fits_psf_block(f, file, notes, e);
+        return spx_fits_psf_block(f, NULL, file, notes, e);
     case SPX_FITS_AS_FRAME:
         return frame_block(f, file, notes, e);
     case SPX_FITS_AS_SPECTRA:

@@ -46,8 +46,13 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
     char type[32];
     double version;
     note[0] = 0;
-    if (!psf_type(f, type, &version))
-        return -1;
+    if (!psf_type(f, type, &version)) {
+        const int map = spx_fits_detector_map(f);
+        if (map < 0)
+            snprintf(note, size,
+                     "holds a detectorMap with distortions; those of splines alone (SplinedDetectorMap) can be read");
+        return map < 0 ? 0 : map > 0 || spx_fits_trace_sets(f) != 0 ? 1 : -1;
+    }
     if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||
         (strcmp(type, "GAUSS-HERMITE2") == 0 && (version == 1.0 || version == 2.0)) || strcmp(type, "SPOTGRID") == 0)
         return 1;
@@ -228,14 +233,16 @@ done:
     return st;
 }
 
-spx_status spx_fits_psf_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
+spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_psf psf = {0};
     char type[32] = "";
     double v;
     (void)psf_type(f, type, &v);
-    spx_status st =
-        strcmp(type, "SPOTGRID") == 0 ? spx_fits_read_spotgrid(f, &psf, notes, e) : read_gauss_hermite(f, &psf, e);
+    spx_status st = strcmp(type, "SPOTGRID") == 0 ? spx_fits_read_spotgrid(f, &psf, notes, e)
+                    : type[0] != '\0'             ? read_gauss_hermite(f, &psf, e)
+                    : spx_fits_trace_sets(f) != 0 ? spx_fits_read_tsets(f, other, &psf, notes, e)
+                                                  : spx_fits_read_detector_map(f, &psf, notes, e);
     const spx_cards *h = &psf.header;
     psf.psferr = spx_cards_double(h, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
     if (spx_cards_double(h, "NPIX_X", &v) && v > 0.0 && v < 1e6)

@@ -15,8 +15,9 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size);
 /* Path of the dataset made of each HDU. */
 void spx_fits_psf_plan(const spx_fits *f, spx_fits_path *view);
 
-/* Writes the block psf. SPX_EINPUT: an HDU, column or keyword is missing, or no kernel could use the PSF. */
-spx_status spx_fits_psf_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e);
+/* Writes the block psf; other: a second file that has a part of it (trace sets), or NULL. SPX_EINPUT: an HDU, column or
+ * keyword is missing, or no kernel could use the PSF. */
+spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note_list *notes, spx_err *e);
 
 /* Value of a keyword of an HDU; SPX_EINPUT: it has none. */
 spx_status spx_fits_need_key(const spx_fits *f, int hdu, const char *key, double *out, spx_err *e);

@@ -13,6 +13,31 @@
  * not indexed; free with spx_psf_free(), also after an error. SPX_EINPUT: something is missing, or shapes disagree. */
 spx_status spx_fits_read_spotgrid(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
 
+/* Trace sets of SDSS that a file holds: tables of one row with FUNC, XMIN, XMAX and COEFF, functions of the CCD's row.
+ * By EXTNAME, or where there is none by their place in spFlat and spArc files. */
+enum {
+    SPX_TSET_X = 1,     /* TSET, XSET: columns */
+    SPX_TSET_WAVE = 2,  /* WSET: wavelengths, Angstrom or their log10 */
+    SPX_TSET_WIDTH = 4, /* WIDTHSET: sigma across the traces, pixels */
+    SPX_TSET_ALONG = 8, /* DISPSET: sigma along them, pixels */
+    SPX_TSET_ALL = 15
+};
+unsigned spx_fits_trace_sets(const spx_fits *f);
+
+/* A PSF of trace sets: Gaussian spots along traces. other: the file that has those that f lacks, or NULL. Where the
+ * rows jump (XJUMPVAL), each fibre becomes two traces, of orders 1 and 2, below the jump and above it. Errors as of
+ * spx_psf_of_rows(); SPX_EINPUT also where sets are missing or disagree in the number of traces. */
+spx_status spx_fits_read_tsets(spx_fits *f, spx_fits *other, spx_psf *psf, spx_note_list *notes,
+                               spx_err *e) SPX_NODISCARD;
+
+/* A detectorMap of PFS: 1: of splines (HDUs FIBERID, SLITOFF, CENTER, WAVELENGTH); -1: one with distortions, which
+ * cannot be read; 0: none. */
+int spx_fits_detector_map(const spx_fits *f);
+
+/* A PSF of the splines of a detectorMap. It has no widths: Gaussian spots of 1.4 pixel, noted, for specx-psf to begin
+ * with. Errors as of spx_psf_of_rows(). */
+spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
+
 /* Sub-pixel of an array of n that specter places on the trace, along one axis. */
 double spx_fits_specter_place(size_t n, int oversample);
 

@@ -1,4 +1,4 @@
-/* Reads PSFs of other programs than DESI's (convert/psf_kinds.h). */
+/* Reads grids of spots as PSFs (convert/psf_kinds.h). */
 #include "convert/psf_kinds.h"
 
 #include <math.h>
@@ -30,8 +30,6 @@ static spx_status set_widths(spx_psf *psf, double sigma_x, double sigma_y, spx_e
     }
     return SPX_OK;
 }
-
-/* ---- SPOTGRID ---- */
 
 /* Values of an image of one dimension. */
 static spx_status read_axis(spx_fits *f, const char *name, size_t n, double **out, spx_err *e)

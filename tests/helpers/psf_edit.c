@@ -6,6 +6,7 @@
  *     bundles N,N...                    sizes of the bundles, one after another
  *     tilt VALUE                        rows of spots lean by so many columns a row
  *     number FIRST                      numbers of the fibres, from FIRST, and order 40, 39 ...
+ *     size COLUMNS ROWS                 of the CCD
  * Several commands one after another. Exit status 0, or 1 with a message. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,7 +181,11 @@ int main(int argc, char **argv)
             ok = tilt(&p, strtod(argv[i++], NULL));
         else if (strcmp(what, "number") == 0 && left > 0)
             ok = number(&p, strtoul(argv[i++], NULL, 10));
-        else
+        else if (strcmp(what, "size") == 0 && left > 1) {
+            p.npix_x = strtoul(argv[i], NULL, 10);
+            p.npix_y = strtoul(argv[i + 1], NULL, 10);
+            i += 2;
+        } else
             ok = 0;
         if (!ok)
             fprintf(stderr, "psf_edit: cannot do %s\n", what);

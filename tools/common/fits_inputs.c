@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/psf_kinds.h"
 #include "convert/raw.h"
 #include "convert/spectrum/text_table.h"
 #include "fits/checksum.h"
@@ -82,10 +83,26 @@ static int fits_a_model(const spx_fits_input *it, size_t n, size_t nwave)
     return 0;
 }
 
+/* Finds for each file with a part of the trace sets of a PSF one that has the rest. */
+static void pair_trace_sets(spx_fits_input *it, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned mine = it[i].product == SPX_FITS_AS_PSF ? spx_fits_trace_sets(&it[i].fits) : 0;
+        for (size_t k = i + 1; k < n && mine != 0 && mine != SPX_TSET_ALL && it[i].other == NULL; k++) {
+            const unsigned its = it[k].product == SPX_FITS_AS_PSF ? spx_fits_trace_sets(&it[k].fits) : 0;
+            if (its == SPX_TSET_ALL || (mine | its) != SPX_TSET_ALL)
+                continue;
+            it[i].other = &it[k].fits;
+            it[k].product = SPX_FITS_AS_GENERIC;
+        }
+    }
+}
+
 spx_status spx_fits_inputs_settle(const spx_fits_wanted *o, spx_fits_input *it, size_t n, const spx_fits_input **wave,
                                   size_t *nmodel, spx_err *e)
 {
     const spx_fits_input *first = NULL;
+    pair_trace_sets(it, n);
     *wave = NULL;
     *nmodel = 0;
     for (size_t i = 0; i < n; i++)

@@ -21,7 +21,8 @@ typedef struct {
     const char *path;
     spx_fits fits; /* nhdu 0: closed */
     spx_fits_product product;
-    size_t nwave; /* MODEL, WAVELENGTH */
+    size_t nwave;    /* MODEL, WAVELENGTH */
+    spx_fits *other; /* PSF: file of another input that has the rest of it, or NULL */
     spx_fits_spectra spectra;
     char note[200];
     char *sums; /* says that its bytes disagree with CHECKSUM or DATASUM, or NULL */
@@ -30,9 +31,10 @@ typedef struct {
 /* Opens it->path and finds what it holds. A file that is no FITS file may be a text with a spectrum. */
 spx_status spx_fits_input_recognise(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e);
 
-/* Model spectra make a library when the file of their wavelengths is among the inputs; alone they are spectra, where
- * they have wavelengths of their own, or HDUs. *wave: that file, or NULL; *nmodel: model spectra of the library.
- * SPX_EUSAGE: two such files; SPX_EINPUT: none, with several model spectra. */
+/* Trace sets of two files make one PSF, of the first; the other is kept as HDUs. Model spectra make a library when the
+ * file of their wavelengths is among the inputs; alone they are spectra, where they have wavelengths of their own, or
+ * HDUs. *wave: that file, or NULL; *nmodel: model spectra of the library. SPX_EUSAGE: two such files; SPX_EINPUT: none,
+ * with several model spectra. */
 spx_status spx_fits_inputs_settle(const spx_fits_wanted *o, spx_fits_input *it, size_t n, const spx_fits_input **wave,
                                   size_t *nmodel, spx_err *e);
 

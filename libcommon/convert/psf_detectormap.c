@@ -1,0 +1,228 @@
+/* Reads detectorMaps of PFS as PSFs (convert/psf_kinds.h). */
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "convert/blocks_parts.h"
+#include "convert/psf_fits.h"
+#include "convert/psf_kinds.h"
+#include "convert/psf_traces.h"
+#include "fits/values.h"
+
+/* Sigma of the spots that a detectorMap gets, pixels: about that of PFS. */
+#define MAP_SIGMA 1.4
+
+/* Cubic splines with not-a-knot ends (de Boor, A Practical Guide to Splines, chapter IV) of all fibres: knots of fibre
+ * f are first[f] ... first[f + 1] - 1. */
+typedef struct {
+    size_t nfibre, *first;
+    double *knot, *value, *slope;
+} splines;
+
+typedef struct {
+    splines column, wave;
+    double *spatial, *spectral; /* [nfibre] offsets of the slit, pixels */
+} detector_map;
+
+static void free_splines(splines *s)
+{
+    spx_free(s->first);
+    spx_free(s->knot);
+    spx_free(s->value);
+    spx_free(s->slope);
+}
+
+/* Slopes at n knots: tridiagonal equations of a continuous second derivative. work[n]. */
+static void find_slopes(size_t n, const double *x, const double *y, double *slope, double *work)
+{
+    double *above = work, low, middle;
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = i == 0 ? 1 : i == n - 1 ? n - 2 : i;
+        const double h = x[k] - x[k - 1], next = x[k + 1] - x[k];
+        const double d = (y[k] - y[k - 1]) / h, dn = (y[k + 1] - y[k]) / next;
+        if (i == 0) {
+            low = 0;
+            middle = next;
+            above[i] = h + next;
+            slope[i] = ((h + 2 * (h + next)) * next * d + h * h * dn) / (h + next);
+        } else if (i == n - 1) {
+            low = h + next;
+            middle = h;
+            above[i] = 0;
+            slope[i] = (next * next * d + (2 * (h + next) + next) * h * dn) / (h + next);
+        } else {
+            low = next;
+            middle = 2 * (h + next);
+            above[i] = h;
+            slope[i] = 3 * (next * d + h * dn);
+        }
+        const double pivot = i > 0 ? middle - low * above[i - 1] : middle;
+        above[i] /= pivot;
+        slope[i] = (i > 0 ? slope[i] - low * slope[i - 1] : slope[i]) / pivot;
+    }
+    for (size_t i = n - 1; i-- > 0;)
+        slope[i] -= above[i] * slope[i + 1];
+}
+
+static double spline_value(const splines *s, size_t f, double at)
+{
+    size_t low = s->first[f], high = s->first[f + 1] - 1;
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        if (at < s->knot[middle])
+            high = middle;
+        else
+            low = middle;
+    }
+    const double h = s->knot[high] - s->knot[low], t = (at - s->knot[low]) / h, u = 1 - t;
+    return s->value[low] * u * u * (1 + 2 * t) + s->value[high] * t * t * (1 + 2 * u) +
+           h * t * u * (s->slope[low] * u - s->slope[high] * t);
+}
+
+static spx_status read_splines(const spx_fits *f, const char *name, size_t nfibre, splines *s, spx_err *e)
+{
+    const int hdu = spx_fits_find_table(f, name);
+    double *index = NULL, *work = NULL;
+    size_t n[3] = {0, 0, 0}, most = 0;
+    spx_status st = spx_fits_column_f64(f, (size_t)hdu, "index", &n[0], &index, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, (size_t)hdu, "knot", &n[1], &s->knot, e);
+    if (st == SPX_OK)
+        st = spx_fits_column_f64(f, (size_t)hdu, "value", &n[2], &s->value, e);
+    const size_t nrow = f->hdu[hdu].nrow;
+    s->nfibre = nfibre;
+    if (st == SPX_OK && (n[0] != 1 || n[1] != 1 || n[2] != 1))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "columns should hold one number a row");
+    if (st == SPX_OK && ((s->first = spx_alloc(nfibre + 1, sizeof *s->first, e)) == NULL ||
+                         (s->slope = spx_alloc(nrow, sizeof *s->slope, e)) == NULL ||
+                         (work = spx_alloc(nrow, sizeof *work, e)) == NULL))
+        st = SPX_EIO;
+    for (size_t i = 0, fibre = 0; i < nrow && st == SPX_OK; i++) {
+        const int same = i > 0 && index[i] == index[i - 1];
+        if (!same && i > 0)
+            fibre++;
+        if (!same && fibre < nfibre)
+            s->first[fibre] = i;
+        if (fibre >= nfibre || index[i] != (double)fibre)
+            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
+                             "row %zu is of fibre index %g: should be 0 to %zu, one after another", i, index[i],
+                             nfibre - 1);
+        else if (!isfinite(s->knot[i]) || !isfinite(s->value[i]) || (same && !(s->knot[i] > s->knot[i - 1])))
+            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
+                             "knot %g, value %g of row %zu: knots of a fibre should increase, all be finite",
+                             s->knot[i], s->value[i], i);
+        most = st == SPX_OK ? fibre + 1 : most;
+    }
+    if (st == SPX_OK && most != nfibre)
+        st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "has splines of %zu of %zu fibres", most, nfibre);
+    if (st == SPX_OK)
+        s->first[nfibre] = nrow;
+    for (size_t i = 0; i < nfibre && st == SPX_OK; i++) {
+        const size_t first = s->first[i], m = s->first[i + 1] - first;
+        if (m < 4)
+            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "fibre index %zu has %zu knots: at least 4", i, m);
+        else
+            find_slopes(m, s->knot + first, s->value + first, s->slope + first, work);
+    }
+    spx_free(index);
+    spx_free(work);
+    return st;
+}
+
+static void at_map(const void *of, size_t f, double row, double v[SPX_ROW_VALUES])
+{
+    const detector_map *m = of;
+    v[SPX_ROW_WAVELENGTH] = 10 * spline_value(&m->wave, f, row - m->spectral[f]); /* nm */
+    v[SPX_ROW_X] = spline_value(&m->column, f, row - m->spectral[f]) + m->spatial[f];
+    v[SPX_ROW_SIGMA_X] = v[SPX_ROW_SIGMA_Y] = MAP_SIGMA;
+}
+
+int spx_fits_detector_map(const spx_fits *f)
+{
+    const int centre = spx_fits_find_table(f, "CENTER"), wave = spx_fits_find_table(f, "WAVELENGTH");
+    if (centre < 0 || wave < 0 || spx_fits_find_image(f, "FIBERID", 1) < 0 ||
+        spx_fits_find_image(f, "SLITOFF", 2) < 0 || spx_fits_find_column(&f->hdu[centre], "knot") == NULL ||
+        spx_fits_find_column(&f->hdu[wave], "knot") == NULL)
+        return 0;
+    for (size_t i = 0; i < f->nhdu; i++)
+        if (strncasecmp(f->hdu[i].extname, "DISTORTION", 10) == 0 || strcasecmp(f->hdu[i].extname, "LAYERS") == 0 ||
+            strcasecmp(f->hdu[i].extname, "COEFFS") == 0)
+            return -1;
+    return 1;
+}
+
+/* Offsets of the slit, and rows of the detector that both splines of each fibre cover. */
+static spx_status read_frame_of_map(spx_fits *f, size_t n, detector_map *m, double *rows, spx_psf *psf, spx_err *e)
+{
+    const int off = spx_fits_find_image(f, "SLITOFF", 2);
+    double *all = NULL, box[4];
+    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
+    spx_status st = SPX_OK;
+    for (int k = 0; k < 4 && st == SPX_OK; k++)
+        st = spx_fits_need_key(f, 0, key[k], &box[k], e);
+    if (st == SPX_OK && !(box[0] == 0 && box[1] == 0 && box[2] > 0 && box[3] > 0 && box[2] < 1e6 && box[3] < 1e6))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "the detector is %g:%g, %g:%g: should begin with 0, 0",
+                         box[0], box[2], box[1], box[3]);
+    if (st == SPX_OK && (f->hdu[off].dims[0] < 2 || f->hdu[off].dims[1] != n))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "SLITOFF", NULL, "has %zu x %zu values for %zu fibres",
+                         f->hdu[off].dims[0], f->hdu[off].dims[1], n);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)off, &all, e);
+    if (st == SPX_OK) {
+        psf->npix_x = (size_t)box[2] + 1;
+        psf->npix_y = (size_t)box[3] + 1;
+    }
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        const splines *s[2] = {&m->column, &m->wave};
+        m->spatial[i] = all[i];
+        m->spectral[i] = all[n + i];
+        rows[2 * i] = box[1];
+        rows[2 * i + 1] = box[3];
+        for (int k = 0; k < 2; k++) {
+            rows[2 * i] = fmax(rows[2 * i], s[k]->knot[s[k]->first[i]] + m->spectral[i]);
+            rows[2 * i + 1] = fmin(rows[2 * i + 1], s[k]->knot[s[k]->first[i + 1] - 1] + m->spectral[i]);
+        }
+    }
+    spx_free(all);
+    return st;
+}
+
+spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e)
+{
+    const int id = spx_fits_find_image(f, "FIBERID", 1);
+    const size_t n = f->hdu[id].nelem;
+    detector_map m = {.spatial = NULL};
+    double *rows = NULL;
+    uint32_t *fibre = NULL;
+    if (n == 0)
+        return spx_fail_at(e, SPX_EINPUT, f->name, "FIBERID", NULL, "is empty");
+    spx_status st = spx_fits_u32(f, (size_t)id, &fibre, e);
+    if (st == SPX_OK && ((m.spatial = spx_alloc(n, sizeof *m.spatial, e)) == NULL ||
+                         (m.spectral = spx_alloc(n, sizeof *m.spectral, e)) == NULL ||
+                         (rows = spx_alloc2(n, 2, sizeof *rows, e)) == NULL))
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = read_splines(f, "CENTER", n, &m.column, e);
+    if (st == SPX_OK)
+        st = read_splines(f, "WAVELENGTH", n, &m.wave, e);
+    if (st == SPX_OK)
+        st = read_frame_of_map(f, n, &m, rows, psf, e);
+    const spx_row_traces t = {.file = f->name, .ntrace = n, .rows = rows, .of = &m, .at = at_map};
+    if (st == SPX_OK)
+        st = spx_psf_of_rows(&t, psf, notes, e);
+    if (st == SPX_OK) {
+        psf->fibre = fibre;
+        fibre = NULL;
+        st = spx_note_list_add(notes, e,
+                               "%s: a detectorMap has no widths of spots: Gaussians of %g pixel, for specx-psf --start",
+                               f->name, MAP_SIGMA);
+    }
+    free_splines(&m.column);
+    free_splines(&m.wave);
+    spx_free(m.spatial);
+    spx_free(m.spectral);
+    spx_free(rows);
+    spx_free(fibre);
+    return st == SPX_OK ? spx_cards_copy(&psf->header, &f->hdu[0].header, e) : st;
+}

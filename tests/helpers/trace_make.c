@@ -1,0 +1,277 @@
+/* trace_make: files with traces that are functions of the row, for tests, and whether /psf has these traces.
+ *     trace_make flat|arc|both FILE [NAME=VALUE...]   trace sets as SDSS has them in spFlat and spArc, or all in one
+ *     trace_make map FILE [NAME=VALUE...]             a detectorMap of PFS, of splines
+ *     trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an HDF5 product: rows, columns and widths at 300
+ *                                                     rows of each fibre differ by no more than TOLERANCE pixels
+ * Names: func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0
+ * (Angstrom that the ranges of neighbouring fibres are apart), break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that
+ * turn, 4: fewer traces in WSET, 5: width below 0, 6: knots that fall, 7: a wiggling column, 8: distortions).
+ * Exit status 0, or 1 with a message. */
+#include <fitsio.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "products/psf_h5.h"
+#include "psf/psf.h"
+#include "psf/psf_math.h"
+
+enum { NFIBRE = 12, NROW = 1200, NTERM = 4, NKNOT = 25 };
+
+typedef struct {
+    double func, jump, names, apart, broken;
+} wanted;
+
+enum { COLUMN, WAVE, WIDTH, ALONG };
+
+/* Powers of u, -1 at the first row and 1 at the last. */
+static void powers(const wanted *w, int what, int f, double c[NTERM])
+{
+    const double of[4][NTERM] = {{10 + 7.3 * f, 1.2, 0.5 + 0.03 * f, 0.2},
+                                 {3.7993 + 1e-5 * f + log10(1 + w->apart * f / 6300), 0.0165, 0.0006, -0.0002},
+                                 {1.25 + 0.004 * f, 0.05, 0, 0},
+                                 {1.15, 0, 0.1, 0}};
+    memcpy(c, of[what], NTERM * sizeof *c);
+    if (w->broken == 3 && what == WAVE)
+        c[2] = 0.03;
+    if (w->broken == 5 && what == WIDTH && f == 3)
+        c[1] = 1.4;
+}
+
+static double power_sum(const double c[NTERM], double u)
+{
+    return c[0] + u * (c[1] + u * (c[2] + u * c[3]));
+}
+
+/* Of a detectorMap: nm, and columns. */
+static double of_map(const wanted *w, int what, int f, double row)
+{
+    const double u = 2 * row / (NROW - 1) - 1;
+    const double wave[NTERM] = {630 + 0.01 * f, 24, 0.8, -0.3};
+    double c[NTERM];
+    powers(w, COLUMN, f, c);
+    if (what == WAVE)
+        return power_sum(wave, u);
+    return power_sum(c, u) + (w->broken == 7 ? 0.3 * sin(row / 20) : 0);
+}
+
+static const double spatial = 0.25, spectral = -0.4;
+
+static int read_words(int n, char **word, wanted *w)
+{
+    const struct {
+        const char *name;
+        double *to;
+    } known[] = {
+        {"func", &w->func}, {"jump", &w->jump}, {"names", &w->names}, {"apart", &w->apart}, {"break", &w->broken}};
+    for (int i = 0; i < n; i++) {
+        size_t k = 0;
+        const size_t m = strcspn(word[i], "=");
+        while (k < sizeof known / sizeof *known &&
+               (strlen(known[k].name) != m || strncmp(known[k].name, word[i], m) != 0))
+            k++;
+        if (k == sizeof known / sizeof *known || word[i][m] != '=')
+            return 0;
+        *known[k].to = atof(word[i] + m + 1);
+    }
+    return 1;
+}
+
+static void image(fitsfile *f, const wanted *w, const char *name, int ndim, long *dims, int *status)
+{
+    static float zero[3 * NFIBRE];
+    fits_create_img(f, FLOAT_IMG, ndim, dims, status);
+    if (w->names != 0)
+        fits_write_key(f, TSTRING, "EXTNAME", (void *)(size_t)name, NULL, status);
+    if (ndim > 0)
+        fits_write_img(f, TFLOAT, 1, dims[0] < NFIBRE ? dims[0] : NFIBRE, zero, status);
+}
+
+static void set(fitsfile *f, const wanted *w, int what, int *status)
+{
+    static const char *const name[] = {"TSET", "WSET", "WIDTHSET", "DISPSET"};
+    const int n = NFIBRE - (w->broken == 4 && what == WAVE);
+    const int jump = w->jump != 0 && (what == WAVE || what == COLUMN);
+    double c[NFIBRE * NTERM], first = 0, last = NROW - 1, low = NROW / 2 - 1.5, high = NROW / 2 + 0.5, by = w->jump;
+    for (int i = 0; i < n; i++) {
+        double p[NTERM], *to = c + i * NTERM;
+        powers(w, what, i, p);
+        if (w->func == 0) {
+            to[0] = p[0] + p[2] / 3;
+            to[1] = p[1] + 3 * p[3] / 5;
+            to[2] = 2 * p[2] / 3;
+            to[3] = 2 * p[3] / 5;
+        } else if (w->func == 1) {
+            to[0] = p[0] + p[2] / 2;
+            to[1] = p[1] + 3 * p[3] / 4;
+            to[2] = p[2] / 2;
+            to[3] = p[3] / 4;
+        } else {
+            memcpy(to, p, sizeof p);
+        }
+    }
+    if (w->broken == 2 && what == ALONG)
+        c[5] = NAN;
+    char form[20], dim[20],
+        *func = w->broken == 1 ? "sine"
+                : w->func == 0 ? "legendre"
+                : w->func == 1 ? "chebyshev"
+                               : "poly";
+    char *type[] = {"FUNC", "XMIN", "XMAX", "COEFF", "XJUMPLO", "XJUMPHI", "XJUMPVAL"};
+    snprintf(form, sizeof form, "%dD", n * NTERM);
+    snprintf(dim, sizeof dim, "(%d,%d)", NTERM, n);
+    char *forms[] = {"10A", "1D", "1D", form, "1D", "1D", "1D"};
+    fits_create_tbl(f, BINARY_TBL, 1, jump ? 7 : 4, type, forms, NULL, w->names != 0 ? name[what] : NULL, status);
+    fits_write_key(f, TSTRING, "TDIM4", dim, NULL, status);
+    fits_set_hdustruc(f, status);
+    fits_write_col(f, TSTRING, 1, 1, 1, 1, &func, status);
+    fits_write_col(f, TDOUBLE, 2, 1, 1, 1, &first, status);
+    fits_write_col(f, TDOUBLE, 3, 1, 1, 1, &last, status);
+    fits_write_col(f, TDOUBLE, 4, 1, 1, n * NTERM, c, status);
+    if (jump) {
+        fits_write_col(f, TDOUBLE, 5, 1, 1, 1, &low, status);
+        fits_write_col(f, TDOUBLE, 6, 1, 1, 1, &high, status);
+        fits_write_col(f, TDOUBLE, 7, 1, 1, 1, &by, status);
+    }
+}
+
+static void write_sets(fitsfile *f, const wanted *w, const char *which, int *status)
+{
+    long dims[2] = {NROW, NFIBRE};
+    image(f, w, "FFLAT", 2, dims, status);
+    fits_write_key(f, TSTRING, "CAMERAS", "b1      ", NULL, status);
+    if (strcmp(which, "arc") == 0) {
+        image(f, w, "LAMBDA", 2, dims, status);
+        set(f, w, WAVE, status);
+        image(f, w, "FIBERMASK", 1, dims + 1, status);
+        set(f, w, ALONG, status);
+        return;
+    }
+    set(f, w, COLUMN, status);
+    image(f, w, "FIBERMASK", 1, dims + 1, status);
+    set(f, w, WIDTH, status);
+    if (strcmp(which, "both") == 0) {
+        set(f, w, WAVE, status);
+        set(f, w, ALONG, status);
+    }
+}
+
+static void spline(fitsfile *f, const wanted *w, int what, int *status)
+{
+    char *type[] = {"index", "knot", "value"}, *form[] = {"1K", "1D", "1D"};
+    fits_create_tbl(f, BINARY_TBL, 0, 3, type, form, NULL, what == WAVE ? "WAVELENGTH" : "CENTER", status);
+    for (long i = 0; i < (long)NFIBRE * NKNOT; i++) {
+        long fibre = i / NKNOT;
+        double row = (NROW + 40) * (double)(i % NKNOT) / (NKNOT - 1) - 20;
+        double v = of_map(w, what, (int)fibre, row);
+        if (w->broken == 6 && i == 40)
+            row = 3;
+        fits_write_col(f, TLONG, 1, i + 1, 1, 1, &fibre, status);
+        fits_write_col(f, TDOUBLE, 2, i + 1, 1, 1, &row, status);
+        fits_write_col(f, TDOUBLE, 3, i + 1, 1, 1, &v, status);
+    }
+}
+
+static void write_map(fitsfile *f, const wanted *w, int *status)
+{
+    long dims[2] = {NFIBRE, 3};
+    int id[NFIBRE], box[4] = {0, 0, 99, NROW - 1};
+    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
+    float off[3][NFIBRE] = {{0}};
+    for (int i = 0; i < NFIBRE; i++) {
+        id[i] = 300 + 3 * i;
+        off[0][i] = (float)spatial;
+        off[1][i] = (float)spectral;
+    }
+    fits_create_img(f, BYTE_IMG, 0, NULL, status);
+    for (int k = 0; k < 4; k++)
+        fits_write_key(f, TINT, key[k], &box[k], NULL, status);
+    fits_create_img(f, LONG_IMG, 1, dims, status);
+    fits_write_key(f, TSTRING, "EXTNAME", "FIBERID", NULL, status);
+    fits_write_img(f, TINT, 1, NFIBRE, id, status);
+    fits_create_img(f, FLOAT_IMG, 2, dims, status);
+    fits_write_key(f, TSTRING, "EXTNAME", "SLITOFF", NULL, status);
+    fits_write_img(f, TFLOAT, 1, 3L * NFIBRE, off, status);
+    spline(f, w, COLUMN, status);
+    spline(f, w, WAVE, status);
+    if (w->broken == 8) {
+        fits_create_img(f, FLOAT_IMG, 1, dims, status);
+        fits_write_key(f, TSTRING, "EXTNAME", "DISTORTIONS", NULL, status);
+        fits_write_img(f, TFLOAT, 1, NFIBRE, off, status);
+    }
+}
+
+/* Rows, columns and widths of the product against the functions. */
+static int check(const char *path, int map, double tolerance, const wanted *w)
+{
+    spx_psf p = {0};
+    spx_err e = {0};
+    double worst[4] = {0, 0, 0, 0};
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0 || spx_psf_read(file, &p, &e) != SPX_OK) {
+        fprintf(stderr, "trace_make: %s: %s\n", path, spx_err_text(&e));
+        return 0;
+    }
+    const size_t many = w->jump != 0 ? 2 : 1;
+    int ok = p.nspec == many * NFIBRE;
+    for (size_t t = 0; t < p.nspec && ok; t++)
+        for (int i = 0; i < 300; i++) {
+            const int f = (int)(t % NFIBRE);
+            double row = (NROW - 1) * i / 299.0, c[4], u, lambda, v[4];
+            if (many == 2) /* beside the two rows of the jump */
+                row = t < NFIBRE ? 598 * i / 299.0 : 601 + 598 * i / 299.0;
+            u = 2 * (row + (t < NFIBRE ? 0 : w->jump)) / (NROW - 1) - 1;
+            if (map) {
+                lambda = 10 * of_map(w, WAVE, f, row - (float)spectral);
+                v[COLUMN] = of_map(w, COLUMN, f, row - (float)spectral) + (float)spatial;
+                v[WIDTH] = v[ALONG] = 1.4;
+            } else {
+                powers(w, WAVE, f, c);
+                lambda = pow(10, power_sum(c, u));
+                for (int k = 0; k < 4; k++) {
+                    powers(w, k, f, c);
+                    v[k] = power_sum(c, k == COLUMN ? u : 2 * row / (NROW - 1) - 1);
+                }
+            }
+            const size_t n = p.nspec * p.ndeg;
+            const double at = spx_psf_param_u(&p, t, lambda);
+            worst[0] = fmax(worst[0], fabs(spx_psf_series_value(&p.y, t, lambda) - row));
+            worst[1] = fmax(worst[1], fabs(spx_psf_series_value(&p.x, t, lambda) - v[COLUMN]));
+            worst[2] = fmax(worst[2],
+                            fabs(spx_legendre_sum(p.ndeg, p.coeff + (size_t)p.sigx * n + t * p.ndeg, at) - v[WIDTH]));
+            worst[3] = fmax(worst[3],
+                            fabs(spx_legendre_sum(p.ndeg, p.coeff + (size_t)p.sigy * n + t * p.ndeg, at) - v[ALONG]));
+        }
+    printf("%zu traces, %s: row %.2g column %.2g widths %.2g %.2g pixel, degrees %zu %zu %zu\n", p.nspec,
+           p.wave_range != NULL ? "ranges of their own" : "one range", worst[0], worst[1], worst[2], worst[3],
+           p.y.ncoef - 1, p.x.ncoef - 1, p.ndeg - 1);
+    for (int k = 0; k < 4; k++)
+        ok &= worst[k] <= tolerance;
+    spx_psf_free(&p);
+    (void)H5Fclose(file);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    wanted w = {.names = 1};
+    int status = 0;
+    fitsfile *f = NULL;
+    if (argc > 4 && strcmp(argv[1], "check") == 0)
+        return !(read_words(argc - 5, argv + 5, &w) && check(argv[3], strcmp(argv[2], "map") == 0, atof(argv[4]), &w));
+    if (argc < 3 || !read_words(argc - 3, argv + 3, &w)) {
+        fprintf(stderr, "trace_make: flat|arc|both|map FILE, or check sets|map FILE TOLERANCE\n");
+        return 1;
+    }
+    (void)remove(argv[2]);
+    fits_create_file(&f, argv[2], &status);
+    if (strcmp(argv[1], "map") == 0)
+        write_map(f, &w, &status);
+    else
+        write_sets(f, &w, argv[1], &status);
+    fits_close_file(f, &status);
+    if (status != 0)
+        fits_report_error(stderr, status);
+    return status != 0;
+}
