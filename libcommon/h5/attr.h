@@ -22,8 +22,8 @@ spx_status spx_h5_set_f64(hid_t loc, const char *path, const char *name, double 
 spx_status spx_h5_set_i64(hid_t loc, const char *path, const char *name, int64_t v, spx_err *e);
 spx_status spx_h5_set_str(hid_t loc, const char *path, const char *name, const char *v, spx_err *e);
 
-/* How many bits attribute flag_masks of a mask has, and how many names flag_meanings (CF conventions); -1: there is none
- * that can be read. */
+/* How many bits attribute flag_masks of a mask has, and how many names flag_meanings (CF conventions); -1: there is
+ * none that can be read. */
 void spx_h5_count_flags(hid_t loc, const char *path, long *bits, long *names);
 
 /* Copies the attributes of an object to another one that is there, in place of those of the same name: numbers as they

@@ -21,6 +21,7 @@ typedef struct {
     double faint, bright; /* electrons of a line in a fibre */
     double continuum;     /* electrons a row */
     double bump;          /* of the continuum: its height by the rest, a tenth of the rows wide; no polynomial */
+    double edge;          /* part of the continuum that ends in the middle of the rows: an edge of a filter */
     double readnoise;
     double hits; /* cosmic-ray hits in a million pixels, not flagged */
     int deg;     /* Gauss-Hermite degree of the truth */
@@ -36,6 +37,7 @@ typedef struct {
     spx_image *image;   /* [nexp] */
     double *flux;       /* [nspec][nline] */
     size_t nextra;      /* lines that are drawn and not listed: the last of `drawn` */
+    double wmin, step;  /* of the continuum: at the first row, Angstrom, and a row */
 } psffit_scene;
 
 static inline double scene_random(uint64_t seed, uint64_t index, uint32_t draw)
@@ -155,19 +157,19 @@ static inline void scene_draw(const psffit_scene *s, double dx, double dy, const
     double *spot = spx_alloc((size_t)(spx_psf_nx(&moved) * spx_psf_ny(&moved)), sizeof *spot, NULL);
     const int w = spx_psf_nx(&moved), h = spx_psf_ny(&moved);
     for (size_t i = 0; i < moved.nspec; i++) {
-        moved.x.coef[6 * i] += dx;
-        moved.y.coef[6 * i] += dy;
+        moved.x.coef[moved.x.ncoef * i] += dx;
+        moved.y.coef[moved.y.ncoef * i] += dy;
         if (dead != NULL && dead[i])
             continue;
         const size_t nrow = s->r.continuum > 0 ? ny + 20 : 0;
         for (size_t l = 0; l < s->r.nline + s->nextra + nrow; l++) {
             spx_spot at;
             const int is_line = l < s->r.nline + s->nextra;
-            const double wave =
-                is_line ? s->drawn[l] : SCENE_WMIN + SCENE_STEP * ((double)(l - s->r.nline - s->nextra) - 10);
-            const double u = (wave - SCENE_WMIN) / (SCENE_STEP * (double)ny), from = (u - 0.6) / 0.1;
+            const double wave = is_line ? s->drawn[l] : s->wmin + s->step * ((double)(l - s->r.nline - s->nextra) - 10);
+            const double u = (wave - s->wmin) / (s->step * (double)ny), from = (u - 0.6) / 0.1;
             const double f = is_line ? s->flux[i * (s->r.nline + s->nextra) + l]
-                                     : s->r.continuum * (1 + 0.2 * u + s->r.bump * exp(-0.5 * from * from));
+                                     : s->r.continuum * (1 + 0.2 * u + s->r.bump * exp(-0.5 * from * from)) *
+                                           (u > 0.5 ? 1 - s->r.edge : 1);
             if (!(f > 0) || spx_psf_spot(&moved, i, wave, work, spot, &at) != SPX_SPOT_OK)
                 continue;
             for (int y = 0; y < h; y++)
@@ -199,7 +201,7 @@ static inline void scene_free(psffit_scene *s)
  * electrons are not listed. */
 static inline int scene_make(const psffit_request *r, size_t nextra, psffit_scene *s)
 {
-    *s = (psffit_scene){.r = *r, .nextra = nextra};
+    *s = (psffit_scene){.r = *r, .nextra = nextra, .wmin = SCENE_WMIN, .step = SCENE_STEP};
     const size_t all = r->nline + nextra;
     if (!scene_psf(r, &s->truth) || !scene_start(s, &s->start))
         return 0;
@@ -378,7 +380,9 @@ static inline psffit_score scene_score(const psffit_scene *s, const spx_psf *fit
                 o.limit[y] += error[y] * error[y];
                 pull[(size_t)y * most + o.n] = e[y] / error[y];
             }
-            const double kms = e[1] * SCENE_STEP / wave * 299792.458;
+            const double rows =
+                spx_psf_series_value(&s->truth.y, i, wave + 1) - spx_psf_series_value(&s->truth.y, i, wave - 1);
+            const double kms = e[1] * 2 / rows / wave * 299792.458;
             o.kms_mean += kms;
             o.kms_rms += kms * kms;
             o.core += core * core;
