@@ -41,7 +41,7 @@ find "$top/lib" -name '*.so' -exec strip --strip-unneeded {} +
 # needs FILE...: names of what they are linked with, and where that is
 needs() { ldd "$@" 2>/dev/null | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p'; }
 ours='^(libgomp|libgcc_s|libstdc\+\+|libgfortran|libquadmath|libopenblas|liblapacke|liblapack|libblas|libtmglib)\.so'
-glibc='^(libc|libm|libdl|libpthread|librt|libresolv|ld-linux-x86-64)\.so|^libcu'
+glibc='^(libc|libm|libdl|libpthread|librt|libresolv|ld-linux-x86-64)\.so|^libcu|^libnv'
 loaded=$(/sbin/ldconfig -p | awk '/x86-64/ && ($1 == "libopenblas.so.0" || $1 == "liblapacke.so.3") { print $NF }' | sort -u)
 [ "$(wc -l <<<"$loaded")" -eq 2 ] || fail "libopenblas.so.0 and liblapacke.so.3 are not installed"
 # one word a file
