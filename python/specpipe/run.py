@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sysconfig
 import threading
 import warnings
 from typing import Any, BinaryIO, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
@@ -25,7 +26,9 @@ log = logging.getLogger("specpipe")
 
 
 def find_program(name: str) -> str:
-    """Path of a program: in the folder ``SPX_BIN`` if that is set, else along ``PATH``.
+    """Path of a program: in the folder ``SPX_BIN`` if that is set, else along ``PATH``, else beside the interpreter.
+
+    The last is where pip puts the programs of a wheel, also in an environment that is not activated.
 
     Raises
     ------
@@ -33,11 +36,13 @@ def find_program(name: str) -> str:
     """
     folder = os.environ.get("SPX_BIN")
     found = shutil.which(name, path=folder) if folder else shutil.which(name)
+    if found is None and not folder:
+        found = shutil.which(name, path=sysconfig.get_path("scripts"))
     if found is None:
         where = f"in SPX_BIN, {folder}" if folder else "on PATH"
         raise ProgramNotFound(
             f"the program {name} is not {where}: install specpipe (make install PREFIX=...), or set SPX_BIN to the folder of "
-            "its programs; pip installs none"
+            "its programs; pip installs them of a wheel of `make wheel` alone"
         )
     return found
 

@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 import sys
+import unittest.mock
 import warnings
 
 import numpy as np
@@ -95,6 +96,11 @@ for n in ("kill-me", "warn-me"):
     os.chmod("bin/" + n, stat.S_IRWXU)
 with raises(specpipe.ProgramNotFound, "kill-me is not on PATH", "make install", "SPX_BIN"):
     specpipe.run("kill-me")
+# where pip puts the programs of a wheel, behind PATH
+with unittest.mock.patch("sysconfig.get_path", return_value=os.path.abspath("bin")):
+    with raises(specpipe.SpecpipeError, "some words", "ended by SIGTERM"):
+        specpipe.run("kill-me")
+    assert specpipe.run("h5merge", "frame-b0.h5", "frame-r0.h5").spectra is not None
 os.environ["SPX_BIN"] = os.path.abspath("bin")
 with raises(specpipe.SpecpipeError, "some words", "ended by SIGTERM"):
     specpipe.run("kill-me")
