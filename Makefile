@@ -525,6 +525,11 @@ portable:
 	+@$(MAKE) BUILD=$(BUILD)/portable PORTABLE=1 all
 	+@MAKE='$(MAKE)' share/portable.sh $(BUILD)/portable $(BUILD)/specpipe-$(VERSION)-x86_64.tar.xz
 
+## wheel: the same and the Python package as a wheel for pip, in build/specpipe-VERSION-py3-none-manylinux_2_36_x86_64.whl
+.PHONY: wheel
+wheel: portable
+	@python3 share/wheel.py $(BUILD)/specpipe-$(VERSION)-x86_64.tar.xz $(BUILD)
+
 ## check-portable: the archive twice, with the same bytes, and its programs in a bare chroot of another release (SUITE=trixie); root
 check-portable:
 	+@MAKE='$(MAKE)' tests/portable.sh $(BUILD) $(or $(SUITE),trixie)
@@ -533,6 +538,11 @@ check-portable:
 .PHONY: deb
 deb:
 	+@NVCC='$(NVCC)' share/deb.sh $(BUILD)/deb
+
+## check-deb: the packages, built in a fresh chroot with nothing but what they ask for, lintian, autopkgtest (SUITE=bookworm); root
+.PHONY: check-deb
+check-deb:
+	+@NVCC='$(NVCC)' tests/deb.sh $(BUILD) $(or $(SUITE),bookworm)
 
 ## clean: remove all that was built
 clean:
