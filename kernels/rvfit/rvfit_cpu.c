@@ -10,8 +10,9 @@
 #include "num/wave.h"
 #include "rvfit/search/search.h"
 
-/* Stars of a group: two batches, so that those whose search goes on fill one. */
-enum { GROUP = 2 * SPX_RV_BATCH };
+/* Stars of a group: two batches, so that those whose search goes on fill one; the last groups are smaller, so that all
+ * threads end together. */
+enum { GROUP = 2 * SPX_RV_BATCH, LEAST_GROUP = 4 };
 
 static spx_status cpu_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates,
                                 spx_err *e)
@@ -101,28 +102,44 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .coarse = 1};
 }
 
+/* First star of each group, into begin[nstar+1], of which the largest is the first; returns how many groups there are.
+ */
+static size_t share_out(size_t nstar, size_t threads, size_t most, size_t *begin)
+{
+    const size_t share = (nstar + threads - 1) / threads;
+    const size_t few = share < LEAST_GROUP ? share : LEAST_GROUP, least = few < most ? few : most;
+    size_t k = 0;
+    for (begin[0] = 0; begin[k] < nstar; k++) {
+        const size_t left = nstar - begin[k], part = threads > 1 ? left / (2 * threads) : most;
+        const size_t n = part < least ? least : part < most ? part : most;
+        begin[k + 1] = begin[k] + (n < left ? n : left);
+    }
+    return k;
+}
+
 spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, void *arg, spx_err *e)
 {
     spx_status st = spx_blas_open(e);
     if (st != SPX_OK)
         return st;
-    size_t group = c->interpolator != SPX_INTERPOLATE_GRID ? GROUP : 1;
-    size_t nstar = c->nstar, threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
+    const size_t nstar = c->nstar, most = c->interpolator != SPX_INTERPOLATE_GRID ? GROUP : 1;
+    size_t threads = c->opt->threads > 1 ? (size_t)c->opt->threads : 1;
     threads = threads > nstar ? (nstar > 1 ? nstar : 1) : threads;
-    size_t share = (nstar + threads - 1) / threads, rounds = (share + group - 1) / group;
-    group = rounds ? (share + rounds - 1) / rounds : 1; /* all threads get the same */
-    size_t ngroup = (nstar + group - 1) / group;
+    size_t *begin = spx_alloc(nstar + 1, sizeof *begin, e);
+    if (begin == NULL)
+        return SPX_EIO;
+    const size_t ngroup = share_out(nstar, threads, most, begin), largest = ngroup > 0 ? begin[1] : 1;
     spx_rv_engine engine = spx_rv_engine_cpu(c);
 #pragma omp parallel num_threads((int)threads)
     {
         spx_err mine = {0};
-        spx_rv_group *g = spx_rv_group_new(c, &engine, group, &mine);
+        spx_rv_group *g = spx_rv_group_new(c, &engine, largest, &mine);
 #pragma omp for schedule(dynamic, 1)
         for (size_t k = 0; k < ngroup; k++) {
             if (mine.code != SPX_OK)
                 continue;
-            size_t first = k * group, n = nstar - first < group ? nstar - first : group;
-            if (task(g, first, n, arg, &mine) == SPX_OK)
+            const size_t n = begin[k + 1] - begin[k];
+            if (task(g, begin[k], n, arg, &mine) == SPX_OK)
                 spx_progress_step(p, n);
         }
         if (mine.code != SPX_OK) {
@@ -131,6 +148,7 @@ spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task ta
         }
         spx_rv_group_free(g);
     }
+    spx_free(begin);
     return st;
 }
 
