@@ -111,9 +111,9 @@ page() {
         { print }' |
         cmark-gfm -e table --validate-utf8 |
         awk -v pages="$work/pages" '
-            # link to a file of the project, as its page here, or as text
+            # link to a file of the project, or to a section of README, as its page here, or as text
             function target(file) {
-                return file == "CONTRIBUTING.md" ? "contributing.html" : file == "CHANGELOG.md" ? "changes.html" : file == "README.md" ? "index.html" : ""
+                return file == "#tutorial" ? "tutorial.html" : file == "#build-and-install" ? "install.html" : file == "CONTRIBUTING.md" ? "contributing.html" : file == "CHANGELOG.md" ? "changes.html" : file == "README.md" ? "index.html" : ""
             }
             BEGIN { while ((getline p < pages) > 0) { name = p; sub(/\.[157]$/, "", name); of[name] = p; of[name "(" substr(p, length(p)) ")"] = p } }
             /^<h[23]>/ {
@@ -142,7 +142,7 @@ page() {
                     split(link, part, "\"")
                     text = link
                     gsub(/<[^>]*>/, "", text)
-                    done = done (part[2] ~ /^[a-z]+:|^#/ ? link : target(part[2]) != "" ? "<a href=\"" target(part[2]) "\">" text "</a>" : text)
+                    done = done (target(part[2]) != "" ? "<a href=\"" target(part[2]) "\">" text "</a>" : part[2] ~ /^[a-z]+:|^#/ ? link : text)
                 }
                 rest = done rest
                 done = ""
@@ -173,7 +173,7 @@ section() {
     section 'The programs' 'Cite it'
 } | page specpipe >"$new/index.html"
 section Tutorial | page 'Tutorial: from a FITS file to a velocity' >"$new/tutorial.html"
-section 'What it needs' 'Build and install' 'In Python' | page 'Install specpipe' >"$new/install.html"
+section 'Build and install' 'In Python' 'What it needs' | page 'Install specpipe' >"$new/install.html"
 page 'Changes of specpipe' <CHANGELOG.md >"$new/changes.html"
 {
     section 'For developers'
