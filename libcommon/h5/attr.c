@@ -87,8 +87,10 @@ spx_status spx_h5_attr_i64(hid_t loc, const char *path, const char *name, int64_
     return attr_number(loc, path, name, H5T_NATIVE_INT64, out, e);
 }
 
-spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e)
+/* Text of an attribute, whole, to be freed. */
+static spx_status attr_text(hid_t loc, const char *path, const char *name, char **text, spx_err *e)
 {
+    *text = NULL;
     hid_t a = open_attr(loc, path, name, e);
     if (a < 0)
         return SPX_EINPUT;
@@ -102,21 +104,20 @@ spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *
         (void)H5Tset_cset(mem, H5Tget_cset(t));
         there = spx_heaps_attribute(a, t, 1);
         if (there && H5Aread(a, mem, &s) >= 0) {
-            (void)snprintf(out, size, "%s", s != NULL ? s : "");
+            const size_t n = s != NULL ? strlen(s) : 0;
+            st = (*text = spx_alloc(n + 1, 1, e)) != NULL ? SPX_OK : SPX_EIO;
+            if (st == SPX_OK && n > 0)
+                memcpy(*text, s, n);
             (void)H5free_memory(s);
-            st = SPX_OK;
         }
         (void)H5Tclose(mem);
     } else if (H5Tget_class(t) == H5T_STRING) {
-        size_t n = H5Tget_size(t);
-        char *s = spx_alloc(n + 1, 1, e);
-        if (s != NULL && H5Aread(a, t, s) >= 0) {
-            (void)snprintf(out, size, "%s", s);
+        if ((*text = spx_alloc(H5Tget_size(t) + 1, 1, e)) == NULL)
+            st = SPX_EIO;
+        else if (H5Aread(a, t, *text) >= 0)
             st = SPX_OK;
-        }
-        spx_free(s);
     }
-    if (st != SPX_OK) {
+    if (st == SPX_EINPUT) {
         char what[200];
         (void)snprintf(what, sizeof what,
                        there ? "attribute '%.100s' is not text"
@@ -124,8 +125,22 @@ spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *
                        name);
         spx_h5_fail_at(loc, path, st, what, e);
     }
+    if (st != SPX_OK) {
+        spx_free(*text);
+        *text = NULL;
+    }
     (void)H5Tclose(t);
     (void)H5Aclose(a);
+    return st;
+}
+
+spx_status spx_h5_attr_str(hid_t loc, const char *path, const char *name, char *out, size_t size, spx_err *e)
+{
+    char *text;
+    const spx_status st = attr_text(loc, path, name, &text, e);
+    if (st == SPX_OK)
+        (void)snprintf(out, size, "%s", text);
+    spx_free(text);
     return st;
 }
 
@@ -246,10 +261,11 @@ static herr_t copy_attr(hid_t object, const char *name, const H5A_info_t *info, 
         c->st = spx_fail_at(c->e, SPX_EINPUT, spx_h5_filename(c->from), c->frompath, NULL,
                             "attribute '%s' cannot be read", name);
     } else if (H5Tget_class(a.type) == H5T_STRING && n == 1) {
-        char text[4096];
-        c->st = spx_h5_attr_str(c->from, c->frompath, name, text, sizeof text, c->e);
+        char *text;
+        c->st = attr_text(c->from, c->frompath, name, &text, c->e);
         if (c->st == SPX_OK)
             c->st = spx_h5_set_str(c->to, c->topath, name, text, c->e);
+        spx_free(text);
     } else if (H5Tdetect_class(a.type, H5T_REFERENCE) <= 0 && H5Tdetect_class(a.type, H5T_VLEN) <= 0) {
         void *value = spx_alloc(bytes, 1, c->e);
         if (value == NULL)

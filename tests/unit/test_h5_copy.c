@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "check_on.h"
+#include "h5/attr.h"
 #include "h5/provenance.h"
 #include "h5/write.h"
 
@@ -229,6 +230,22 @@ static void damaged_record(void)
     H5Fclose(from);
 }
 
+/* Attributes of a dataset keep long texts whole. */
+static void long_texts(void)
+{
+    enum { LONG = 9999 };
+    spx_err e = {0};
+    const hid_t from = in_memory(), to = in_memory();
+    char text[LONG + 1], found[LONG + 10] = "";
+    memset(text, 'x', LONG);
+    text[LONG] = '\0';
+    CHECK(spx_h5_set_str(from, "/", "history", text, &e) == SPX_OK);
+    CHECK(spx_h5_copy_attrs(from, "/", to, "/", NULL, &e) == SPX_OK);
+    CHECK(spx_h5_attr_str(to, "/", "history", found, sizeof found, &e) == SPX_OK && strcmp(text, found) == 0);
+    H5Fclose(to);
+    H5Fclose(from);
+}
+
 int main(void)
 {
     static const struct {
@@ -240,6 +257,7 @@ int main(void)
         shape(shapes[i].ndim, shapes[i].dims, 0);
     shape(2, (hsize_t[]){2500, 2001}, 1);
     types();
+    long_texts();
     names();
     records();
     branches();
