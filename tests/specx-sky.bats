@@ -43,6 +43,21 @@ damage() {
     [ "$(h5table --table /sky/table --columns ROLE s.h5 | grep -c HELDOUT)" = 4 ]
 }
 
+# Shifts are derivatives, which reach over a gap: what bins in it had grew from pass to pass, up to chi2 of 1e13.
+@test "bins that no fibre has: the sky beside them is right" {
+    local gap first length edits i n
+    n=$(h5ls "$BATS_FILE_TMPDIR/frame.h5/frame/mask" | sed 's/.*, \([0-9]*\)}.*/\1/')
+    for gap in 60:7 180:2 180:20 450:7; do
+        first=${gap%:*} length=${gap#*:} edits=()
+        for ((i = 0; i < 30; i++)); do edits+=(range /frame/mask $((i * n + first)) $((i * n + first + length)) 1 range /frame/ivar $((i * n + first)) $((i * n + first + length)) 0); done
+        damage gap.h5 "${edits[@]}"
+        specx-sky -q -f --hold-out 4 -o s.h5 gap.h5
+        between "$(figure s.h5 chi2_heldout_off)" 0.84 1.2
+        between "$(figure s.h5 chi2_heldout_on)" 0.75 1.25
+        between "$(figure s.h5 chi2_loo_off)" 0.84 1.2
+    done
+}
+
 @test "a frame without noise keeps its bins" {
     specx-sim -q --arm r --fibers 12 --sky-fibers 5 --wavelength 6200,6500 --cosmics 0 --bad-columns 0 --no-noise -o image.h5
     specx-extract -q -o frame.h5 image.h5

@@ -60,6 +60,7 @@ typedef struct {
     double prior;                        /* weight of their prior, which is 0 */
     double *info, *right, *scale, *dark; /* dark: scratch [nspec] */
     spx_sky_sums *sums;
+    uint8_t *unlit;      /* [nwave] 1: no fibre in use has light in this bin */
     uint8_t *informs;    /* [nspec] 1: fibres that the prior is found of */
     spx_sky_prior found; /* of the last quantities */
 } job;
@@ -224,9 +225,10 @@ static spx_status make_job(job *j, spx_err *e)
     j->dark = spx_alloc(ns > n ? ns : n, sizeof(double), e);
     j->sums = spx_alloc(ns, sizeof *j->sums, e);
     j->informs = spx_alloc(ns, sizeof *j->informs, e);
+    j->unlit = spx_alloc(n, sizeof *j->unlit, e);
     return j->a != NULL && j->y != NULL && j->factor != NULL && j->e != NULL && j->f != NULL && j->corner != NULL &&
                    j->z != NULL && j->coefficient != NULL && j->info != NULL && j->right != NULL && j->scale != NULL &&
-                   j->dark != NULL && j->sums != NULL && j->informs != NULL
+                   j->dark != NULL && j->sums != NULL && j->informs != NULL && j->unlit != NULL
                ? SPX_OK
                : SPX_EIO;
 }
@@ -256,6 +258,7 @@ static void free_job(job *j)
     spx_free(j->dark);
     spx_free(j->sums);
     spx_free(j->informs);
+    spx_free(j->unlit);
     spx_sky_prior_free(&j->found);
 }
 
@@ -270,6 +273,7 @@ static spx_status find_bad_bins(job *j, spx_err *e)
         int light = 0;
         for (size_t i = 0; i < j->in->nspec && !light; i++)
             light = j->w.use[i] && j->in->ivar[i * n + k] > 0;
+        j->unlit[k] = (uint8_t)!light;
         for (size_t l = k < reach ? 0 : k - reach; !light && l <= k + reach && l < n; l++)
             j->w.bad[l] = 1;
     }
@@ -461,8 +465,10 @@ static void factorise(job *j)
         most = j->a[k] > most ? j->a[k] : most;
     if (nb > 0)
         make_border(j);
+    /* s stays as it was where no fibre has light: rows of R of bins beside tell it by their tails alone, and what their
+     * derivatives, which reach there, add would grow from pass to pass */
     for (size_t k = 0; k < n; k++)
-        j->a[k] += 1e-10 * most;
+        j->a[k] += (j->unlit[k] ? 1 : 1e-10) * most;
     (void)spx_band_factor(n, (int)nd - 1, j->a, 1e-12, j->factor);
     memcpy(j->f, j->e, nb * n * sizeof *j->f);
     for (size_t c = 0; c < nb; c++)
