@@ -154,15 +154,16 @@ SHELL       = $(SHARE)/job.sh
 export DEVICES NIGHT ONLY OUT PICTURES
 
 # Jobs of a kind of product that can be at work at one time: with fewer than -j says, each has more processors (job.sh).
-# A queue counts as one.
+# A queue counts as one; only products that are made on devices have queues.
+queue        = $(if $(filter $1,$(ON_DEVICE)),$(BATCH),1)
 wanted      := $(if $(PART),$(ONLY),$(PRODUCTS))
 count        = $(words $(filter $(OUT)/$1-%,$(wanted)))
 queues       = $(shell echo $$((($(call count,$1) + $2 - 1) / $2)))
 smaller      = $(shell echo $$(($1 < $2 ? $1 : $2)))
 $(foreach k,flat standards spectra coadd rv rvtab,$(eval $(OUT)/$k-%: export AT_ONCE := $(call count,$k)))
 $(foreach k,psf frame,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(BATCH))))
-$(eval $(OUT)/sframe-%: export AT_ONCE := $(call queues,sframe,$(call smaller,$(BATCH),$(or $(filter-out 0,$(words $(SCIENCE))),1))))
-$(eval $(OUT)/cframe-%: export AT_ONCE := $(call queues,cframe,$(call smaller,$(BATCH),$(words $(ARMS)))))
+$(eval $(OUT)/sframe-%: export AT_ONCE := $(call queues,sframe,$(call smaller,$(call queue,sframe),$(or $(filter-out 0,$(words $(SCIENCE))),1))))
+$(eval $(OUT)/cframe-%: export AT_ONCE := $(call queues,cframe,$(call smaller,$(call queue,cframe),$(words $(ARMS)))))
 $(foreach c,$(CAMERAS),$(eval $(OUT)/psf-$c.h5: export AT_ONCE := $(if $(PART),1,$(words $(CAMERAS)))))
 
 page        = $(if $(PAGE),$(OUT)/night.html)
@@ -274,8 +275,8 @@ ifneq ($(BATCH),1)
 $(foreach a,$(ARMS),$(call in-batches,psf,$(filter $a%,$(filter-out $(both),$(traces)))))
 $(foreach a,$(ARMS),$(call in-batches,frame,$(filter $a%,$(filter-out $(both),$(frames)))))
 $(foreach a,$(ARMS),$(call batches,frame,$(call stems,$(call of-arm,$a),$(FLATS))))
-$(foreach c,$(CAMERAS),$(call batches,sframe,$(call stems,$c,$(SCIENCE))))
-$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call stems,$(call of-petal,$p),$e))))
+$(if $(filter sframe,$(ON_DEVICE)),$(foreach c,$(CAMERAS),$(call batches,sframe,$(call stems,$c,$(SCIENCE)))))
+$(if $(filter cframe,$(ON_DEVICE)),$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call stems,$(call of-petal,$p),$e)))))
 endif
 
 # ---- products of a petal ----
