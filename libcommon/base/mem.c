@@ -146,7 +146,8 @@ static head *take_kept(size_t total, int *fresh)
 
 void spx_mem_large(void *p, size_t bytes)
 {
-    /* whole pages, those at the ends too: a mapping of which a part is advised becomes two, which realloc() cannot extend */
+    /* whole pages, those at the ends too: a mapping of which a part is advised becomes two, which realloc() cannot
+     * extend */
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p / page * page;
     if (bytes >= MANY_BYTES)
         (void)madvise((void *)from, ((uintptr_t)p + bytes + page - 1) / page * page - from, MADV_HUGEPAGE);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
@@ -17,11 +18,12 @@
 
 /* ---- reads ---- */
 
-int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
+/* spx_h5_place() of a file that is open with `access`, H5F_ACC_RDONLY or H5F_ACC_RDWR. */
+static int64_t place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, unsigned access, int *fd)
 {
     const haddr_t at = H5Dget_offset(d);
     hid_t dcpl = H5Dget_create_plist(d), f = H5Iget_file_id(d), fapl = f < 0 ? f : H5Fget_access_plist(f);
-    unsigned intent = H5F_ACC_RDWR;
+    unsigned intent = ~access;
     void *handle = NULL;
     int plain = dcpl >= 0 && fapl >= 0 && at < (haddr_t)1 << 48 && H5Pget_layout(dcpl) == H5D_CONTIGUOUS &&
                 H5Dget_storage_size(d) == bytes && H5Tequal(ftype, mem) > 0 && H5Fget_intent(f, &intent) >= 0 &&
@@ -36,6 +38,11 @@ int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
     if (dcpl >= 0)
         (void)H5Pclose(dcpl);
     return plain ? (int64_t)at : -1;
+}
+
+int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
+{
+    return place(d, ftype, mem, bytes, H5F_ACC_RDONLY, fd);
 }
 
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
@@ -99,6 +106,52 @@ spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path
 
 /* ---- writes ---- */
 
+/* Writes a piece; returns errno. */
+static int write_at(int fd, const char *from, size_t n, int64_t at)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pwrite(fd, from + done, n - done, (off_t)at + (off_t)done);
+        if (got >= 0)
+            done += (size_t)got;
+        else if (errno != EINTR)
+            return errno;
+    }
+    return 0;
+}
+
+spx_status spx_h5_write_directly(hid_t loc, const char *path, hid_t d, hid_t mem, size_t first, size_t n,
+                                 const void *data, int *done, spx_err *e)
+{
+    enum { LARGE = 4 << 20, PART = 1 << 20, FEW = 8 };
+    const size_t value = H5Tget_size(mem);
+    size_t dims[SPX_H5_MAXDIM], row = value, all = 0;
+    int ndim = 0, fd = -1, failed = 0; /* failed: errno */
+    int64_t at = -1;
+    *done = 0;
+    if (spx_h5_dataset_dims(d, &ndim, dims) != SPX_OK || ndim < 1 || first > dims[0] || n > dims[0] - first)
+        return SPX_OK;
+    for (int i = 1; i < ndim; i++)
+        row *= dims[i];
+    const size_t bytes = n * row;
+    if (bytes >= LARGE && spx_mul(dims[0], row, &all, e) == SPX_OK) {
+        const hid_t ftype = H5Dget_type(d);
+        at = place(d, ftype, mem, all, H5F_ACC_RDWR, &fd);
+        (void)H5Tclose(ftype);
+    }
+    *done = at >= 0;
+    const int most = omp_get_max_threads(), nthread = *done ? most < FEW ? most : FEW : 1;
+    const size_t end = *done ? bytes : 0;
+#pragma omp parallel for num_threads(nthread) schedule(dynamic) reduction(max : failed)
+    for (size_t k = 0; k < end; k += PART) {
+        const int why =
+            write_at(fd, (const char *)data + k, bytes - k < PART ? bytes - k : PART, at + (int64_t)(first * row + k));
+        failed = why > failed ? why : failed;
+    }
+    return failed > 0
+               ? spx_fail_at(e, SPX_EIO, spx_h5_filename(loc), path, NULL, "cannot be written: %s", strerror(failed))
+               : SPX_OK;
+}
+
 int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, const void *data, size_t bytes,
                         spx_h5_values values)
 {
@@ -152,14 +205,7 @@ spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, spx
             }
             if (inventory != NULL)
                 spx_inventory_enter(inventory, (uint64_t)w->array[k].at + at, from, part);
-            int why = 0;
-            for (size_t done = 0; done < part && why == 0;) {
-                const ssize_t got = pwrite(fd, from + done, part - done, w->array[k].at + (off_t)(at + done));
-                if (got >= 0)
-                    done += (size_t)got;
-                else if (errno != EINTR)
-                    why = errno;
-            }
+            const int why = write_at(fd, from, part, w->array[k].at + (int64_t)at);
             failed = why > failed ? why : failed;
         }
         if (bad)

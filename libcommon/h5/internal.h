@@ -48,6 +48,11 @@ int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd);
  * several threads. *done: 0, HDF5 has to read. */
 spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
                                 size_t bytes, char *out, int *done, spx_err *e);
+/* Rows [first, first+n) of a large dataset d of an output, which lie in the file as in memory, written by several
+ * threads. *done: 0, HDF5 has to write. d is open for these rows alone: HDF5 keeps nothing of it that would replace
+ * them. */
+spx_status spx_h5_write_directly(hid_t loc, const char *path, hid_t d, hid_t mem, size_t first, size_t n,
+                                 const void *data, int *done, spx_err *e);
 /* 1: the values, `bytes` in the file, are put on the list; the dataset d is there. 0: they have to be written now. */
 int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, const void *data, size_t bytes,
                         spx_h5_values values);

@@ -237,12 +237,14 @@ spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t mem, size_t firs
                              spx_err *e)
 {
     hid_t d = spx_h5_open(loc, path, e), fs = H5I_INVALID_HID, ms = H5I_INVALID_HID;
+    int done;
     if (d < 0)
         return SPX_EBUG;
-    spx_status st = spx_h5_row_spaces(d, first, n, &fs, &ms) != SPX_OK
-                        ? spx_h5_fail_at(loc, path, SPX_EBUG, "row is outside", e)
-                    : n > 0 && H5Dwrite(d, mem, ms, fs, H5P_DEFAULT, data) < 0 ? spx_h5_write_failed(loc, path, e)
-                                                                               : SPX_OK;
+    spx_status st = spx_h5_write_directly(loc, path, d, mem, first, n, data, &done, e);
+    if (st == SPX_OK && !done && spx_h5_row_spaces(d, first, n, &fs, &ms) != SPX_OK)
+        st = spx_h5_fail_at(loc, path, SPX_EBUG, "row is outside", e);
+    if (st == SPX_OK && !done && n > 0 && H5Dwrite(d, mem, ms, fs, H5P_DEFAULT, data) < 0)
+        st = spx_h5_write_failed(loc, path, e);
     if (ms >= 0)
         (void)H5Sclose(ms);
     if (fs >= 0)

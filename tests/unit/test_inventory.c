@@ -1,5 +1,6 @@
 /* Checks the inventory of HDF5 files: every flipped bit of a file is found where it is read, and not where it is not;
- * files that other programs changed, pipes, several products, rows that threads read. */
+ * files that other programs changed, pipes, several products, rows that threads read and
+ * write. */
 #include "h5/inventory.h"
 
 #include <stdio.h>
@@ -380,6 +381,38 @@ static int gathered(hid_t f, size_t columns, hid_t mem, size_t lines, size_t ski
     return same;
 }
 
+/* An array written row by row, few by HDF5 and many by threads, in any order: it is as if written at once. */
+static void rows_written(void)
+{
+    static const struct {
+        size_t first, n;
+    } part[] = {{1270, 20}, {0, 30}, {30, 1240}, {1290, 10}};
+    spx_output *o = NULL;
+    spx_input in;
+    const size_t shape[2] = {ROWS, COLUMNS};
+    size_t dims[2] = {ROWS, COLUMNS};
+    float *back = NULL;
+    CHECK(spx_output_open(&o, in_dir("large.h5"), 1, &e) == SPX_OK);
+    const hid_t f = spx_output_file(o);
+    CHECK(spx_h5_create(f, "/rows", H5T_NATIVE_FLOAT, 2, shape, &e) == SPX_OK);
+    CHECK(spx_h5_create(f, "/behind", H5T_NATIVE_FLOAT, 2, shape, &e) == SPX_OK);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        const float *from = large + part[i].first * COLUMNS;
+        CHECK(spx_h5_write_rows(f, "/rows", H5T_NATIVE_FLOAT, part[i].first, part[i].n, from, &e) == SPX_OK);
+        CHECK(spx_h5_write_rows(f, "/behind", H5T_NATIVE_FLOAT, part[i].first, part[i].n, from, &e) == SPX_OK);
+    }
+    CHECK(spx_h5_write_rows(f, "/rows", H5T_NATIVE_FLOAT, 1, ROWS, large, &e) == SPX_EBUG);
+    CHECK(spx_output_commit(o, &e) == SPX_OK);
+    CHECK(spx_input_open(&in, in_dir("large.h5"), &e) == SPX_OK);
+    for (int k = 0; k < 2; k++) {
+        CHECK(spx_h5_read_f32(in.file, k == 0 ? "/rows" : "/behind", 2, dims, &back, &e) == SPX_OK &&
+              memcmp(back, large, sizeof *large * ROWS * COLUMNS) == 0);
+        spx_free(back);
+        back = NULL;
+    }
+    spx_input_close(&in);
+}
+
 /* Rows read by threads: any of them, parts of rows, in another order, twice, across pieces; a bit that has flipped is
  * found in those that are read, and only there. */
 static void gather(void)
@@ -451,6 +484,7 @@ int main(void)
         through_pipe(of_sockets, 10 << 20); /* the large one is spilled */
     }
     damaged_pipe();
+    rows_written();
     gather();
     spx_free(large);
     static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5", "large.h5"};
