@@ -72,6 +72,35 @@ setup_file() {
     [[ $(h5dump -y -d /psf/spot_x even.h5) == *'10, 10, 10'* ]]
 }
 
+@test "SPOTGRID: Gauss-Hermite series fitted to arcs of spots with coma extract stars beside brighter ones" {
+    local d=$BATS_FILE_TMPDIR i n
+    for n in 1 2; do
+        specx-sim -q --psf "$d/spots.h5" --arc all --step 0.05 --seed $n --format hdf5 -o arc$n.h5
+    done
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 -o fit.h5 arc1.h5 arc2.h5
+    # every third fibre is 100 times brighter than its neighbours, all with lines
+    for ((i = 0; i < 12; i++)); do
+        awk -v f=$((i % 3 == 1 ? 20000 : 200)) -v at=$((i * 7)) 'BEGIN {
+            for (k = 0; k <= 3200; k++) {
+                v = 1
+                for (l = 0; l < 20; l++) { u = (0.1 * k - 16 * l - at % 16) / 0.8; v *= 1 - 0.4 * exp(-u * u / 2) }
+                print 6190 + 0.1 * k, f * v
+            }
+        }' >star$i
+        echo star$i >>list
+    done
+    specx-sim -q --psf "$d/spots.h5" --no-sky --cosmics 0 --truth truth.h5 --format hdf5 -o image.h5 list
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 -o right.h5
+    frame_truth --mean 0.06 --sd 0.05 --corr 0.06 right.h5 truth.h5
+    h5edit image.h5 delete /psf
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 fit.h5 -o frame.h5
+    frame_truth --mean 0.08 --sd 0.05 --corr 0.06 frame.h5 truth.h5
+    # Gaussians of the same widths do not
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 --hermite-degree 0 -o gauss.h5 arc1.h5 arc2.h5
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 gauss.h5 -o wrong.h5
+    run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
+}
+
 @test "SPOTGRID: what is broken is refused, with its place" {
     local kind says=(none '*sums up to 0*' '*not finite*' '*wavelength 1*increase*' '*FIBERPOS*11 values instead of 12*'
         '*CCDPIXSZ*whole number*' '*HDU SPOTS is missing*')
