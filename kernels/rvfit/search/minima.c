@@ -19,6 +19,8 @@ static const double FAINT = 10;
 /* A minimum of the coarse model at bounds of parameters may be inside of the model's: another start is there, this
  * fraction of their range away. */
 static const double INSIDE = 0.1;
+/* Error of vsini by the coarse model, km/s, above which there is a start with another one: slow if this is exceeded. */
+static const double ALIKE = 30, MODERATE = 75;
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
 /* Steps of the searches of n stars that have begun, a point of each at a time: on the coarse model, or the model. */
@@ -61,6 +63,21 @@ static int from_bounds(const spx_rv_ctx *c, const double *x, double *y)
     return moved;
 }
 
+/* x as a slow rotator if it is a fast one, and the other way round, into y; 0: the coarse model, of which vsini is a
+ * fraction of a pixel, tells them apart. */
+static int other_rotation(const spx_rv_search *f, const double *x, double *y)
+{
+    const spx_rv_ctx *c = f->c;
+    size_t k = 0;
+    while (k < c->nfree && c->freeq[k] != 1)
+        k++;
+    if (k == c->nfree || f->best->at.hess[k * c->nfree + k] * ALIKE * ALIKE > 2)
+        return 0;
+    memcpy(y, x, SPX_MAX_FIT * sizeof *y);
+    y[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, spx_rv_unmap(c, 1, x[1]) < MODERATE ? 2 * MODERATE : 0)));
+    return 1;
+}
+
 /* Where the starts on the coarse model led to, unless far above the lowest, each minimum once, in this order into
  * to[most]; how many. */
 static size_t lowest_ends(const spx_rv_search *f, size_t most, spx_rv_start *to)
@@ -97,6 +114,8 @@ static int take_ends(spx_rv_star *s)
     if (n == 0)
         return 0;
     if (n < SPX_RV_MAX_START && from_bounds(f->c, s->start[0].x, s->start[n].x))
+        n++;
+    if (n < SPX_RV_MAX_START && other_rotation(f, s->start[0].x, s->start[n].x))
         n++;
     s->nstart = s->nsure = n;
     return 1;
