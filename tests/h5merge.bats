@@ -179,8 +179,11 @@ values() {
     fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 3 names in flag_meanings*' h5merge r.h5 -o x.h5
     fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 3 names*' h5merge b.h5 r.h5 -o x.h5
     cp "$BATS_FILE_TMPDIR/r.h5" .
-    h5edit r.h5 delete-attr /frame/mask flag_meanings
-    fails_with 3 '*r.h5:/frame/mask: has 10 bits in flag_masks, but 0 names*' h5merge r.h5 -o x.h5
+    # one of both is not enough, and the definition's are taken
+    h5edit r.h5 delete-attr /frame/mask flag_masks attr /frame/mask flag_meanings 'A B'
+    h5merge -q r.h5 -o whole.h5
+    h5check whole.h5
+    h5dump -a /frame/mask/flag_meanings whole.h5 | grep -q NODATA
     cp "$BATS_FILE_TMPDIR/r.h5" .
     h5edit r.h5 set /frame/wavelength 7 6000
     fails_with 3 '*r.h5:/frame/wavelength: wavelengths do not increase at element*' h5merge r.h5 -o x.h5

@@ -130,16 +130,23 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
             (void)snprintf(from, sizeof from, "%s/%s", base, d->leaf);
             if (!spx_h5_exists(m->part[i].file, from))
                 continue;
-            static const char *const fixed[] = {"units", NULL}; /* spx_h5_create() writes the definition's */
+            /* spx_h5_create() writes the definition's, also of bits of which only masks or only names are there */
             const spx_item *it = spx_schema_find(path);
             const int has = it != NULL && !it->raw && it->units[0] != '\0';
             long bits, names;
             spx_h5_count_flags(m->part[i].file, from, &bits, &names);
-            if (bits != names)
+            if (bits >= 0 && names >= 0 && bits != names)
                 return spx_fail_at(e, SPX_EINPUT, m->part[i].name, from, NULL,
-                                   "has %ld bits in flag_masks, but %ld names in flag_meanings", bits < 0 ? 0 : bits,
-                                   names < 0 ? 0 : names);
-            if ((st = spx_h5_copy_attrs(m->part[i].file, from, out, path, has ? fixed : NULL, e)) != SPX_OK)
+                                   "has %ld bits in flag_masks, but %ld names in flag_meanings", bits, names);
+            const char *except[4] = {NULL};
+            size_t n = 0;
+            if (has)
+                except[n++] = "units";
+            if (bits < 0 || names < 0) {
+                except[n++] = "flag_masks";
+                except[n++] = "flag_meanings";
+            }
+            if ((st = spx_h5_copy_attrs(m->part[i].file, from, out, path, except, e)) != SPX_OK)
                 return st;
             break;
         }
