@@ -85,9 +85,9 @@ class_heaps() {
     done
     # length, address of the heap, and number of each text
     for ((k = 0; k < 64; k += 8)); do address+=$(printf '\\x%02x' $((heap >> k & 255))); done
-    for at in $(LC_ALL=C grep -abo -P "$address" right.h5 | cut -d : -f 1); do
+    while read -r at; do
         for ((n = 0; n < 128; n++)); do
             turn && heap_bit $((8 * (at - 4) + n))
         done
-    done
+    done < <(LC_ALL=C grep -abo -P "$address" right.h5 | cut -d : -f 1)
 }
