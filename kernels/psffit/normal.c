@@ -426,7 +426,8 @@ typedef struct {
     const spx_pf_kernels *k;
     size_t x, n, ns; /* exposure; columns; those of the shape of one term in wavelength: na*active */
     double *h, *g;
-    double *w;      /* rows of H_f,theta of a group: [fluxes][n] */
+    double *w;      /* rows of H_f,theta of a group: [fluxes][n]; those of the groups before it are before them */
+    size_t nrow;    /* these */
     double *rest;   /* root (data - model), [height][width] */
     double *across; /* g_i(x) of spots by columns, [nl nf][nx][pad] */
     /* of two lines: products of the shape's derivatives, [ns][ns], and transposed; with those by GH-i-j as
@@ -765,7 +766,20 @@ static void rows_of(const job *j, size_t line, long *lo, long *hi)
     }
 }
 
-/* Adds a group: its lines, and takes off what its fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
+/* Rows of H_f,theta that are taken off H at one time: of one group they are fewer than H is worth reading for. */
+enum { ROWS = 256 };
+
+/* Takes off what fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
+static void take_rows(job *j)
+{
+    j->w -= j->nrow * j->n;
+    if (j->nrow > 0)
+        cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)j->n, (blasint)j->nrow, -1, j->w, (blasint)j->n, 1,
+                    j->h, (blasint)j->n);
+    j->nrow = 0;
+}
+
+/* Adds a group: its lines, and the rows of its fluxes. */
 static void add_group(job *j, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
@@ -791,8 +805,10 @@ static void add_group(job *j, const spx_pf_group *g)
     /* by columns: W' (n x fluxes) L^-T */
     cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)j->n, (blasint)nflux, 1,
                 factor, (blasint)nflux, j->w, (blasint)j->n);
-    cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)j->n, (blasint)nflux, -1, j->w, (blasint)j->n, 1, j->h,
-                (blasint)j->n);
+    j->w += nflux * j->n;
+    j->nrow += nflux;
+    if (j->nrow >= ROWS)
+        take_rows(j);
 }
 
 void spx_pf_work_free(struct spx_pf_work *w)
@@ -897,7 +913,7 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
     spx_status st =
-        reserve(b, most * b->nf * j.n, p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
+        reserve(b, (most * b->nf + ROWS) * j.n, p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
                 j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
         j.w = b->work->w;
@@ -914,6 +930,8 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         for (size_t k = 0; k < b->ngroup; k++)
             add_group(&j, &b->group[k]);
     }
+    if (st == SPX_OK)
+        take_rows(&j);
     add_prior(b, b->now.theta, j.n, h, g);
     *ok = 1;
     for (size_t k = 0; k < j.n; k++)
