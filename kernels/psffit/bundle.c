@@ -521,6 +521,16 @@ static void new_profiles(spx_pf_bundle *b)
     spx_pf_profiles(b);
 }
 
+/* Whether the profiles are those of the parameters as they are. */
+static int has_profiles(const spx_pf_bundle *b)
+{
+    int same = memcmp(b->base, b->now.theta, b->ntheta * sizeof *b->base) == 0;
+    for (size_t x = 0; x < b->p->nexp && same; x++)
+        for (size_t k = 0; k < 6 * b->nf; k++)
+            same &= b->px[x].own[k] == 0;
+    return same;
+}
+
 /* A quadratic of the row, q, along the trace of fibre i as a series of wavelengths: its first three terms, or as many
  * as traces have. */
 static spx_status along_trace(const spx_pf_bundle *b, size_t i, const double *q, double *series, spx_err *e)
@@ -638,6 +648,7 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
         (b->matrix = spx_alloc2(largest, largest + 1, sizeof *b->matrix, e)) == NULL)
         return SPX_EIO;
     find_weak(b);
-    new_profiles(b);
+    if (!has_profiles(b))
+        new_profiles(b);
     return SPX_OK;
 }

@@ -17,6 +17,8 @@
 #define BRIGHT 10.0
 /* Columns on either side of a trace that its chi squared is of: about half the distance of fibres. */
 #define NEAR 3.5
+/* Chi squared of a part of a fibre above which its fit is bad. */
+#define WORST 2.0
 /* Rows behind the last line of a fibre where its trace is still valid. */
 #define BEHIND 30.0
 /* Lines with S/N above GOOD that a living fibre has. */
@@ -304,6 +306,36 @@ static void find_range(const spx_pf_bundle *b, size_t i, double first, double la
         to->status |= SPX_PSF_RANGE;
 }
 
+/* Largest chi squared a pixel near a fibre in PART rows, of all exposures: a continuum with an edge that no B-spline
+ * follows, saturated lines and the like move spots there, and are little of the whole. */
+static double worst_part(const spx_pf_bundle *b, size_t i)
+{
+    enum { PART = 64 };
+    const spx_pf_plan *p = b->p;
+    double worst = 0;
+    for (size_t x = 0; x < p->nexp; x++) {
+        const spx_pf_pixels *px = &b->px[x];
+        const double *light = b->now.light + x * p->height * b->width;
+        double sum = 0, n = 0;
+        for (size_t r = 0; r < p->height; r++) {
+            const long middle = px->at[r * b->nf + i] + p->hx;
+            for (long c = middle - (long)NEAR; c <= middle + (long)NEAR; c++) {
+                const size_t k = r * b->width + (size_t)c;
+                if (c < 0 || c >= (long)b->width || !(px->root[k] > 0))
+                    continue;
+                const double t = px->goal[k] - px->root[k] * light[k];
+                sum += t * t;
+                n++;
+            }
+            if ((r + 1) % PART == 0) {
+                worst = n > PART ? fmax(worst, sum / n) : worst;
+                sum = n = 0;
+            }
+        }
+    }
+    return worst;
+}
+
 static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, size_t number, double *some,
                             spx_psffit *fit)
 {
@@ -338,6 +370,8 @@ static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *vari
         to->status |= SPX_PSF_FEWLINES;
     if (masked > 0.5)
         to->status |= SPX_PSF_MASKED;
+    if (worst_part(b, i) > WORST)
+        to->status |= SPX_PSF_BADFIT;
     find_range(b, i, first, last, to);
     return SPX_OK;
 }

@@ -89,7 +89,7 @@ static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
 typedef enum { KEEP, FIND, FOLLOW } background_of;
 
 /* Background and weights, then fluxes again, for parameters as they are, whose fluxes are known in the first of the
- * rounds. *ok 0: no solution. */
+ * rounds; they end early where the background stays as it is. *ok 0: no solution. */
 static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds, background_of background, int *ok,
                          spx_err *e)
 {
@@ -106,6 +106,8 @@ static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds,
             *ok = spx_pf_spots(b, &b->now) && spx_pf_fluxes(b, &b->now);
         if (*ok)
             spx_pf_weights(b, epsilon, clip);
+        if (k > 0 && !moved && b->calm < STILL)
+            break;
     }
     *ok = *ok && spx_pf_fluxes(b, &b->now);
     if (*ok)

@@ -721,6 +721,38 @@ static void test_truth(void)
     }
 }
 
+/* A continuum that ends within the CCD, which no B-spline follows, moves spots near its end: the fibres say so. A light
+ * one does not. */
+static void test_edge(void)
+{
+    static const double continuum[] = {20, 1000};
+    for (int k = 0; k < 2; k++) {
+        psffit_request r = small;
+        psffit_scene s;
+        spx_psf psf = {0};
+        spx_psffit fit = {0};
+        r.continuum = continuum[k];
+        r.edge = 1;
+        CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+        const spx_psffit_options o = small_options();
+        if (failures == 0 && fit_scene(&s, &o, &psf, &fit)) {
+            const psffit_score q = scene_score(&s, &psf, &fit, 0);
+            int bad = 0;
+            for (size_t i = 0; i < fit.nspec; i++)
+                bad += (fit.fibre[i].status & SPX_PSF_BADFIT) != 0;
+            CHECK(bad == (k == 0 ? 0 : (int)fit.nspec), "edge of %g electrons a row: %d of %zu fibres flagged",
+                  continuum[k], bad, fit.nspec);
+            CHECK(k > 0 || (q.rms[0] < 1.4 * q.limit[0] && q.rms[1] < 1.4 * q.limit[1]), "light edge: %g, %g of %g, %g",
+                  q.rms[0], q.rms[1], q.limit[0], q.limit[1]);
+            if (failures > 0)
+                scene_print("edge", &q);
+        }
+        spx_psf_free(&psf);
+        spx_psffit_free(&fit);
+        scene_free(&s);
+    }
+}
+
 /* Bundles by themselves, or with others, in any number of threads: the same bits. */
 static void test_threads(void)
 {
@@ -856,6 +888,7 @@ int main(void)
     test_spot_loops();
     test_normal();
     test_truth();
+    test_edge();
     test_threads();
     test_fixed();
     test_psf_error();
