@@ -37,7 +37,7 @@ enum { MOST_STEPS = 40, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 10
 #define KNOTS 25.0
 /* A step that is the last one, and a round of the scatter of places; a zero point that is none: bins. */
 #define SMALL_STEP  1e-4
-#define SMALL_ROUND 1e-6
+#define SMALL_ROUND 1e-5
 #define FARTHEST    1.5
 /* Pixels are rejected when a step was below this, bins. */
 #define NEAR 0.1
@@ -770,7 +770,7 @@ static spx_status make_groups(work *w, double *at, spx_err *e)
 }
 
 /* Polynomial z through places s[ng] at wavelengths with covariance c[ng][ng], z so far included, by generalised least
- * squares with scatter tau. use[ng]. memory: [ng][ng + 2 + terms]. 0: no solution. */
+ * squares with scatter tau. use[ng]. memory: [ng][ng + 2 + terms]. 0: no solution, or none that stays. */
 static int fit_places(const work *w, const double *at, const double *s, const double *c, spx_shift_zero *out,
                       uint8_t *use, double *memory)
 {
@@ -778,6 +778,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
     double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, prior[SPX_SHIFT_ZERO_MOST];
     for (size_t t = 0; t < nt; t++)
         prior[t] = t == 0 ? FARTHEST : PRIOR_SLOPE;
+    int settled = 0;
     for (int round = 0; round <= ROUNDS; round++) {
         size_t n = 0, *list = (size_t *)memory;
         double *v = memory + w->ng, *r = v + w->ng * w->ng, *p = r + w->ng;
@@ -827,22 +828,29 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         out->dof = n > nt ? (double)(n - nt) : 0;
         out->nline = n;
         out->tau = sqrt(tau2);
-        if (round > 0 && moved < SMALL_ROUND)
+        settled = round > 0 && moved < SMALL_ROUND;
+        if (settled)
             break;
-        tau2 = fmin(fmax(sum / weight, 0), pow(MOST_TAU * w->in->step, 2));
+        /* scatter and curvature may take turns in what they explain, a line may come and go: then the larger scatter,
+         * the smaller curvature, and not that line */
+        const int turns = round >= ROUNDS / 2;
+        const double had_tau2 = tau2;
+        tau2 = fmin(fmax(sum / weight, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
         for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
             const double had = pow(prior[q] * w->in->step, 2),
                          own = 1 / fmax(1 / out->cov[q * nt + q] - 1 / had, 1e-9 / had);
             const double value = z[q] * own / out->cov[q * nt + q];
-            prior[q] = fmin(fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, LEAST_CURVE), PRIOR_SLOPE);
+            const double curve = fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, LEAST_CURVE);
+            prior[q] = fmin(curve, turns ? prior[q] : PRIOR_SLOPE);
         }
         for (size_t i = 0; i < w->ng; i++) {
             const double d = s[i] - polynomial(w, z, at[i]);
-            use[i] = d * d <= 16 * (c[i * w->ng + i] + tau2);
+            const int near = d * d <= 16 * (c[i * w->ng + i] + tau2);
+            use[i] = near && (use[i] || !turns);
         }
     }
     memcpy(out->z, z, nt * sizeof *z);
-    return 1;
+    return settled;
 }
 
 /* Wavelengths that a column reaches over, Angstrom. */
