@@ -243,8 +243,38 @@ SPX_HD double spx_grid_light(const spx_psf_grid *g, const double *sum, double tx
     return out;
 }
 
+/* Adds weight times one array to spot[ny][nx], without TILT: edges between rows are looked up once. rx, ry: sub-pixels
+ * a pixel; line[3 (nx + 1)]. */
+SPX_HD void spx_grid_add_upright(const spx_psf *p, const spx_spot *at, const double *sum, const double *centre,
+                                 double weight, double rx, double ry, double *line, double *spot)
+{
+    const spx_psf_grid *g = &p->grid;
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p);
+    const size_t row = g->mx + 1;
+    double *place = line, *part = place + nx + 1, *before = part + nx + 1, fy;
+    int in;
+    for (int x = 0; x <= nx; x++) {
+        const double d = (double)(x - p->hsizex) - 0.5 - at->dx;
+        place[x] = (double)spx_grid_edge(g->mx, centre[1] + d * rx, &part[x], &in);
+    }
+    for (int y = 0; y <= ny; y++) {
+        const size_t j = spx_grid_edge(g->my, centre[0] + (spx_spot_row(p, at, y) - 0.5) * ry, &fy, &in);
+        const double *lower = sum + j * row;
+        double left = 0.0;
+        for (int x = 0; x <= nx; x++) {
+            const double *l = lower + (size_t)place[x], *h = l + row;
+            const double low = l[0] + part[x] * (l[1] - l[0]), high = h[0] + part[x] * (h[1] - h[0]);
+            const double v = low + fy * (high - low), light = y > 0 ? v - before[x] : 0.0;
+            if (y > 0 && x > 0)
+                spot[(size_t)(y - 1) * (size_t)nx + (size_t)(x - 1)] += weight * (light - left);
+            before[x] = v;
+            left = light;
+        }
+    }
+}
+
 /* Adds the spot of a grid, or its derivative by `what` where `diff`, to spot[ny][nx]; returns 0 where it has no size.
- * line[nx + 1]. */
+ * line[3 (nx + 1)]. */
 SPX_HD int spx_spot_add_grid(const spx_psf *p, size_t fibre, double lambda, const spx_spot *at, const double *basis,
                              int diff, int what, double *line, double *spot)
 {
@@ -270,6 +300,10 @@ SPX_HD int spx_spot_add_grid(const spx_psf *p, size_t fibre, double lambda, cons
             continue;
         const size_t node = corner + (n & 2 ? g->nwave : 0) + (n & 1 ? 1 : 0);
         const double *sum = g->sum + node * (g->my + 1) * (g->mx + 1), *centre = g->centre + 2 * node;
+        if (!diff && tilt == 0.0) {
+            spx_grid_add_upright(p, at, sum, centre, weight, rx, ry, line, spot);
+            continue;
+        }
         for (int y = 0; y < ny; y++) {
             const double r = spx_spot_row(p, at, y);
             const double t[2] = {centre[0] + (r - 0.5) * ry, centre[0] + (r + 0.5) * ry};
