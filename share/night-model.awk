@@ -11,7 +11,7 @@
 #
 #     processors   rounds x processor seconds of a part / processors of a part: each has 3, or as many as there are for it, up
 #                  to 12; rounds = parts / parts that run at a time, rounded up
-#     devices      seconds that a GPU is held / GPUs; stages without a time of the GPU take processors as they do without one
+#     devices      seconds that a GPU is held / GPUs; stages without a time of the GPU take processors alone
 #     disks        bytes / bytes a second
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
@@ -23,9 +23,8 @@ function max(a, b) { return a > b ? a : b }
 /^#/ || NF < 7 { next }
 {
     # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written
-    with_gpu = gpus > 0 && $6 != "-"
-    cpu[$2, $3] += with_gpu ? $5 : $4
-    gpu[$2, $3] += with_gpu ? $6 : 0
+    cpu[$2, $3] += gpus > 0 ? $5 : $4
+    gpu[$2, $3] += gpus > 0 && $6 != "-" ? $6 : 0
     get[$2, $3] += $7
     put[$2, $3] += $8
 }
