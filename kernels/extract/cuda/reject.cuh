@@ -426,7 +426,7 @@ __global__ void find_kernel(params k, search v, int what)
 }
 
 /* Which of the rejected pixels are strong: what was may have been another's light. Thread (pixel, bundle). */
-__global__ void strong_kernel(params k, search v)
+__global__ void strong_hits_kernel(params k, search v)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     const int b = blockIdx.y;
@@ -1087,7 +1087,7 @@ class hit_search
         now = left();
         for (int chance = 0; chance < SPX_REJECT_CHANCES && some(now); chance++) {
             put_active(now);
-            strong_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
+            strong_hits_kernel<<<pixels_, PIXEL_THREADS, 0, s_->stream>>>(k_, v_);
             find(FIND_BACK, now);
             if (!some(now))
                 break;
