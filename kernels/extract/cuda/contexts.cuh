@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "extract/cuda/chi2.cuh"
+#include "extract/cuda/coupled.cuh"
 #include "extract/cuda/reject.cuh"
 #include "extract/cuda/spots.cuh"
 #include "extract/cuda/sqrt.cuh"
@@ -148,6 +149,12 @@ void fill_context(context *c, int device)
     for (void (*kernel)(params, batch) :
          {root_kernel<0>, root_kernel<6>, root_kernel<7>, root_kernel<8>, root_kernel<9>, root_kernel<WIDER>})
         spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
+    for (void (*kernel)(params, batch) : {broad_bounds_kernel, broad_root_kernel})
+        spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED), "kernel");
+    for (void (*kernel)(params, coupled_work) : {coupled_kernel, need_kernel})
+        spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED), "kernel");
+    spx::check(cudaFuncSetAttribute(drop_scale_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED),
+               "kernel");
     spx::check(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
     spx::check(cudaFuncSetAttribute(render_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
     spx::check(cudaFuncSetAttribute(spots_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),

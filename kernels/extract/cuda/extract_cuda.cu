@@ -25,6 +25,7 @@
 #include "extract/cuda/cg.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/contexts.cuh"
+#include "extract/cuda/coupled.cuh"
 #include "extract/cuda/hook_frame.cuh"
 #include "extract/cuda/normal.cuh"
 #include "extract/cuda/plan.cuh"
@@ -64,7 +65,9 @@ class side_chain
         }
         if (!there)
             return;
-        if (stage_ == FACTORS)
+        if (stage_ == FACTORS && k.coupled)
+            coupled_complement(k, m, t.need, t.narrow, &slot_);
+        else if (stage_ == FACTORS)
             schur_complement(k, m, t.need, &slot_);
         else if (stage_ == SCHUR)
             bounds(k, m, t, &slot_);
@@ -174,9 +177,9 @@ void prepare(piece &w)
     zero(s, k.bad, sizeof(int) * (k.nbundle + 1));
     for (double *v : {k.x, k.r, k.z, k.q, k.d})
         zero(s, v, sizeof(double) * (size_t)k.n * k.lanes);
-    if (s->spots_of != first || s->spots_in != memory || s->nspots != k.nbundle) {
+    if (k.coupled || s->spots_of != first || s->spots_in != memory || s->nspots != k.nbundle) {
         spots(k, s);
-        s->spots_of = first;
+        s->spots_of = k.coupled ? NULL : first; /* it may be in other pieces as well */
         s->spots_in = memory;
         s->nspots = k.nbundle;
     }
@@ -252,7 +255,7 @@ int why_host(const tables &t, int b)
 }
 
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
-void settle(const piece &w, size_t *nospot)
+void settle(const piece &w, size_t *nospot, double *tolerance)
 {
     const call &job = w.job;
     const params &k = w.k;
@@ -264,12 +267,14 @@ void settle(const piece &w, size_t *nospot)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
                            t.bin_state[(j + job.p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
+        for (int f = 0; f < k.nl && k.coupled && !why[b]; f++)
+            *tolerance = fmax(*tolerance, spx_trace_reached_tolerance(k.tolerance, t.narrow[b * k.nl + f]));
         spx_progress_step(job.p->job->o->progress, why[b] ? 0 : job.list[w.first + (size_t)b].nf);
     }
 }
 
 /* Piece number i of the work, in a slot. */
-spx_status run_piece(const call &job, int which, size_t i, size_t *nospot)
+spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, double *tolerance)
 {
     piece w(job, which, i);
     send_tables(w, NULL);
@@ -280,7 +285,7 @@ spx_status run_piece(const call &job, int which, size_t i, size_t *nospot)
         return st;
     take_steps(w);
     fetch_results(w);
-    settle(w, nospot);
+    settle(w, nospot, tolerance);
     return SPX_OK;
 }
 
@@ -345,6 +350,7 @@ struct frame {
     const std::vector<unsigned> *hits = NULL; /* or pixels to leave out */
     unsigned long long image;                 /* its number: those of one number are the same */
     bool covered = false;                     /* that the spectra see enough of the image is known */
+    int coupled = 0;                          /* 1: bundles that are strongly coupled; 2: with all diagonals */
     float *weight = NULL;                     /* gets the weights of the model's variance, from a search; */
     std::vector<double> *light = NULL;        /* and its light, where bundles are left to the CPU */
 
@@ -364,6 +370,7 @@ struct frame {
 /* What a part of it gives; sums over the devices, but for the pixels, of which each device has counted all. */
 struct outcome {
     size_t nospot;
+    double tolerance; /* the largest that was reached, of coupled bundles */
     unsigned long long counted[PIXEL_COUNTS];
     spx_extract_cuda_times times;
 };
@@ -459,12 +466,14 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {};
     size_t nospot[SLOTS] = {0};
+    double tolerance[SLOTS] = {0.0};
     const auto work_of = [&](int which) {
         status[which] = spx::guarded("extract", &mine[which], [&]() {
             spx_status done = SPX_OK;
             spx::check(cudaSetDevice(device), "device");
             for (size_t i = (size_t)which; i < all.npiece && done == SPX_OK; i += (size_t)all.nslot)
-                done = all.found ? search_piece(all, which, i) : run_piece(all, which, i, &nospot[which]);
+                done = all.found ? search_piece(all, which, i)
+                                 : run_piece(all, which, i, &nospot[which], &tolerance[which]);
             return done;
         });
     };
@@ -486,8 +495,10 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     for (int i = 0; i < all.nslot && st == SPX_OK; i++)
         if (status[i] != SPX_OK)
             st = spx_err_pass(e, &errors[i]);
-    for (int i = 0; i < all.nslot; i++)
+    for (int i = 0; i < all.nslot; i++) {
         got->nospot += nospot[i];
+        got->tolerance = fmax(got->tolerance, tolerance[i]);
+    }
     return st;
 }
 
@@ -555,13 +566,16 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     all.why_host = why_host;
     all.c = c;
     all.begun = begun;
-    common_geometry(f.p, list, nbundle, all.k);
+    common_geometry(f.p, list, nbundle, f.coupled, all.k);
     all.k.light_wanted = f.weight != NULL;
     unsigned *mask;
     unsigned long long *counted;
     arena shared = {NULL, 0, 0};
     take_shared(shared, f.p, all.k, &mask, &counted);
-    reserve_memory(all, shared.used, alone, [&](size_t least) { return memory_limit(c, f, least); });
+    if (!reserve_memory(all, shared.used, alone, [&](size_t least) { return memory_limit(c, f, least); })) {
+        std::fill(why_host, why_host + nbundle, (int)BAD_MEMORY);
+        return SPX_OK;
+    }
     params piece_work = all.k;
     piece_work.nbundle = all.per_piece;
     piece_work.lanes = all.per_piece * all.k.nl;
@@ -637,6 +651,25 @@ spx_status run(const spx_extract_device *dev, const frame &f, const spx_trace_bu
     }
 }
 
+/* share(0) .. share(n - 1), a thread each. Whatever is thrown, nobody works for this call any more behind it. */
+template <class SHARE> void run_beside(size_t n, const SHARE &share)
+{
+    struct joined {
+        std::vector<std::thread> threads;
+
+        ~joined()
+        {
+            for (std::thread &t : threads)
+                t.join();
+        }
+    };
+    joined others;
+    for (size_t d = 1; d < n; d++)
+        others.threads.emplace_back(share, d);
+    if (n > 0)
+        share(0);
+}
+
 /* Shares the bundles out among the devices, a host thread each, and joins what they have counted; adds to *times. */
 spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const frame &f, const spx_trace_bundle *list,
                           size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
@@ -657,21 +690,7 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
             if (b0 < b1)
                 mine.st = run(&dev[d], f, list, b0, b1 - b0, why_host, &mine.got, &mine.error);
         };
-        struct joined {
-            std::vector<std::thread> threads;
-
-            ~joined()
-            {
-                for (std::thread &t : threads)
-                    t.join();
-            }
-        };
-        { /* whatever is thrown, nobody works for this call any more behind it */
-            joined others;
-            for (size_t d = 1; d < ndev; d++)
-                others.threads.emplace_back(share, d);
-            share(0);
-        }
+        run_beside(ndev, share);
         for (const part &each : parts) {
             counts->nbin_nospot += each.got.nospot;
             counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
@@ -687,6 +706,61 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
     }
     times->seconds += seconds;
     counts->device_seconds = times->seconds;
+    return st;
+}
+
+/* Bundles that a device has left over as strongly coupled, once more, neighbours among them as a call: as the CPU
+ * solves them, and with all diagonals where they need more than it begins with. Devices take turns. */
+spx_status solve_coupled(const spx_extract_device *dev, size_t ndev, frame f, const spx_trace_bundle *list,
+                         size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
+                         spx_err *e)
+{
+    struct span {
+        size_t first, count;
+    };
+    spx_status st = SPX_OK;
+    f.covered = true;
+    for (f.coupled = 1; f.coupled <= 2 && st == SPX_OK; f.coupled++) {
+        const auto is = [&](size_t i) {
+            const int again = f.coupled == 1 ? BAD_STRONG | BAD_BAND | BAD_ROOT : (int)BAD_BAND;
+            return (why_host[i] & again) != 0 && (why_host[i] & (BAD_FACTOR | BAD_SOLVE)) == 0;
+        };
+        std::vector<span> spans;
+        for (size_t i = 0; i < nbundle; i++)
+            if (is(i) && i > 0 && is(i - 1))
+                spans.back().count++;
+            else if (is(i))
+                spans.push_back({i, 1});
+        std::vector<outcome> got(ndev);
+        std::vector<spx_err> errors(ndev);
+        std::vector<spx_status> status(ndev, SPX_OK);
+        const auto share = [&](size_t d) {
+            for (size_t i = d; i < spans.size() && status[d] == SPX_OK; i += ndev) {
+                outcome mine = {};
+                status[d] = run(&dev[d], f, list, spans[i].first, spans[i].count, why_host, &mine, &errors[d]);
+                got[d].nospot += mine.nospot;
+                got[d].tolerance = fmax(got[d].tolerance, mine.tolerance);
+                got[d].times.seconds += mine.times.seconds;
+                for (int step = 0; step < STEPS; step++)
+                    got[d].times.step[step] += mine.times.step[step];
+            }
+        };
+        run_beside(std::min(ndev, spans.size()), share);
+        for (const span &i : spans)
+            times->coupled += f.coupled == 1 ? i.count : 0;
+        double seconds = 0.0;
+        for (size_t d = 0; d < ndev; d++) {
+            counts->nbin_nospot += got[d].nospot;
+            counts->tolerance = fmax(counts->tolerance, got[d].tolerance);
+            seconds = fmax(seconds, got[d].times.seconds);
+            for (int step = 0; step < STEPS; step++)
+                times->step[step] += got[d].times.step[step];
+            if (st == SPX_OK && status[d] != SPX_OK)
+                st = spx_err_pass(e, &errors[d]);
+        }
+        times->seconds += seconds;
+        counts->device_seconds = times->seconds;
+    }
     return st;
 }
 
@@ -909,10 +983,11 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         f.retained = o->hook ? &retained : NULL;
         f.hits = anew ? NULL : &hits;
         st = run_on_devices(dev, ndev, f, list, nbundle, why_host, counts, times, e);
+        if (st == SPX_OK)
+            st = spx::guarded("extract", e,
+                              [&]() { return solve_coupled(dev, ndev, f, list, nbundle, why_host, counts, times, e); });
     }
-    counts->fallback = {"bundles",
-                        "those with bins of less than a pixel, with traces that cross or lie on each other, or that "
-                        "need regularisation",
+    counts->fallback = {"bundles", "those that need regularisation, or whose traces or bins can hardly be told apart",
                         nbundle, 0};
     for (size_t i = 0; i < nbundle && why_host; i++)
         counts->fallback.on_cpu += why_host[i] != 0;

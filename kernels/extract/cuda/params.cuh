@@ -10,6 +10,9 @@
  *     sqrt_poles.cuh    bounds of the eigenvalues, poles of the square root
  *     sqrt_wide.cuh     the same, and the root, of traces with wide bands: a warp each
  *     sqrt.cuh          square root: flux, ivar, resolution
+ *     band_block.cuh    bands of any width, a block each: for
+ *     coupled.cuh       information of fibres in bundles that are strongly coupled, and
+ *     sqrt_broad.cuh    bounds and root of bands that are wider than a warp
  *     chi2.cuh          model and chi^2
  *     weights.cuh       weights of the pixels, and whether there is anything to extract
  *     hook_frame.cuh    a frame that stays on the device for a hook
@@ -109,7 +112,7 @@ struct geometry {
     int loop[SPX_TRACE_MOST_BAND + 1]; /* half-bandwidth that is computed for one that is needed */
     int nelem, lo[REACH + 1], hi[REACH + 1], first[REACH + 1];
     int half;                  /* bins on each side that the regularisation takes its largest weight from */
-    int rows;                  /* most rows of a column of V */
+    int tail, rows;            /* bins that a column of V goes on beyond the overlap, and its rows, at most */
     int wide;                  /* most columns of the image that a bundle reads */
     int tile_rows, row, ntile; /* rows of an image's tile, their length, and the number of tiles */
     int nshare;                /* tiles that a spot may touch */
@@ -124,6 +127,9 @@ struct segmentation {
 /* Options of the call. */
 struct settings {
     double tolerance, psf_error, regularize;
+    double least_scale; /* spx_trace_least_scale() */
+    double root_error;  /* of the square root by its poles, relative */
+    int coupled;        /* bundles are strongly coupled: see coupled.cuh */
     double reject;      /* 0, or errors above the model from which on pixels are hits */
     int light_wanted;   /* whether this call makes the light of the model's variance */
     int model_variance; /* whether weights are made anew, from the light of a model and the read noise */
@@ -179,9 +185,10 @@ struct workspace {
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
     int *schur_flags;            /* [schur_segments()][lanes] SCHUR_... of the terms */
-    double *narrow;              /* [lanes] see narrow_kernel() */
+    double *narrow;              /* [lanes] see narrow_kernel(), drop_scale_kernel() */
+    double *drop_scale;          /* [n][lanes] see SPX_TRACE_MAX_INVERSE; NULL where bundles are not coupled */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    double *variance;            /* [n][lanes] diagonal of A_s^-1 where bands are wide: see edge_kernel() */
+    double *variance;            /* [n][lanes] diagonal of A_s^-1: see edge_kernel() */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] poles of the square root */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
@@ -203,9 +210,9 @@ struct params : geometry, segmentation, settings, ccd, psf_tables, bundle_tables
 };
 
 /* A bundle is left to the CPU: a fibre's own block has no factor; the iteration fails, or does not end; one neighbour
- * on each side at a time is not enough; a square root fails; A_s has more diagonals that matter than there is room for.
- */
-enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8, BAD_BAND = 16 };
+ * on each side at a time is not enough; a square root fails; A_s has more diagonals that matter than there is room for;
+ * a coupled bundle needs more memory than there is. */
+enum { BAD_FACTOR = 1, BAD_SOLVE = 2, BAD_STRONG = 4, BAD_ROOT = 8, BAD_BAND = 16, BAD_MEMORY = 32 };
 
 __device__ __host__ inline int round_to(int n, int unit)
 {
@@ -333,6 +340,7 @@ void lay_out(arena &m, params &k)
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.schur_flags = m.take<int>((size_t)schur_segments(k) * lanes);
     k.narrow = m.take<double>(lanes);
+    k.drop_scale = k.coupled ? m.take<double>(row) : NULL;
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
     k.npole = m.take<int>(lanes);
@@ -361,7 +369,7 @@ struct tables {
     unsigned char *bin_state;
     int *need, *npole, *redo, *bad, *most; /* most: scratch, [lanes] */
     item *items, *draft;
-    double *scalar;
+    double *scalar, *narrow;
 
     tables(arena &m, const params &k)
     {
@@ -381,6 +389,7 @@ struct tables {
         items = m.take<item>(segments);
         draft = m.take<item>(segments);
         scalar = m.take<double>(4 * nb);
+        narrow = m.take<double>(lanes);
     }
 };
 

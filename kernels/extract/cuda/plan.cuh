@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "extract/cuda/coupled.cuh"
 #include "extract/cuda/reject.cuh"
 #include "extract/cuda/sqrt.cuh"
 #include "extract/cuda/transfer.cuh"
@@ -13,7 +14,7 @@ namespace
 {
 
 /* Geometry that all bundles of the call share: the union of theirs. */
-void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, params &k)
+void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size_t nbundle, int coupled, params &k)
 {
     const spx_extract_job *job = p->job;
     k = params();
@@ -64,7 +65,15 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
     k.nl = (int)most + k.reach;
     k.m = k.hi[0];
     k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
-    k.rows = 2 * k.depth + 1 + TAIL;
+    k.coupled = coupled;
+    k.least_scale = spx_trace_least_scale(k.tolerance);
+    k.root_error = spx_trace_root_error(k.tolerance);
+    if (coupled) { /* as on the CPU; then as many as it takes at most */
+        const int most = std::min((int)SPX_TRACE_MOST_BAND, std::max(k.n - 1, std::max(k.m, k.h)));
+        k.band = coupled > 1 ? most : std::min(k.band + SPX_TRACE_RIM, most);
+    }
+    k.tail = coupled ? SPX_TRACE_LONG_TAIL : SPX_TRACE_TAIL;
+    k.rows = 2 * k.depth + 1 + k.tail;
     cut_tiles(k);
     for (int mm = 0; mm <= k.band && mm <= SPX_TRACE_MOST_BAND; mm++)
         k.loop[mm] = next_loop(mm, k.band);
@@ -110,6 +119,13 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     size_t few, all;
     root_size(w, &few, &all);
     few = columns > few ? columns : few;
+    if (w.coupled) {
+        arena one = {NULL, 0, 0}, all_blocks = {NULL, 0, 0};
+        (void)take_coupled(one, w, 1);
+        (void)take_coupled(all_blocks, w, COUPLED_BLOCKS);
+        few = std::max(few, one.used / sizeof(double));
+        all = std::max(all, all_blocks.used / sizeof(double));
+    }
     all = few > all ? few : all;
     *least = m.used + few * sizeof(double) + 16384;
     *best = m.used + all * sizeof(double) + 16384;
@@ -122,8 +138,9 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
 }
 
 /* Sizes of the pieces, and memory for them, within limit(0) bytes; first what all pieces share. limit(n): where these
- * are less than n, waits for other programs that have them. alone: nobody else of this one has any. */
-template <class LIMIT> void reserve_memory(call &job, size_t shared, bool alone, LIMIT limit_of)
+ * are less than n, waits for other programs that have them. alone: nobody else of this one has any. false: a bundle
+ * that is strongly coupled has no room. */
+template <class LIMIT> bool reserve_memory(call &job, size_t shared, bool alone, LIMIT limit_of)
 {
     size_t limit = limit_of(0);
     context *c = job.c;
@@ -150,6 +167,8 @@ template <class LIMIT> void reserve_memory(call &job, size_t shared, bool alone,
             limit = limit_of(shared + nslot * least);
             continue;
         }
+        if (count == 0 && job.k.coupled)
+            return false;
         if (count == 0)
             spx::fail("one bundle needs %.2f GB on the device, %.2f GB may be used: give more "
                       "({max_device_mem}), or use {device} cpu",
@@ -183,6 +202,7 @@ template <class LIMIT> void reserve_memory(call &job, size_t shared, bool alone,
     }
     for (int i = 0; i < nslot; i++)
         job.memory[i] = c->memory.get() + shared + i * job.each;
+    return true;
 }
 
 } // namespace

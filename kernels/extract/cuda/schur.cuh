@@ -63,7 +63,7 @@ __device__ void fetch_or_zero(double *to, const double *from, bool there)
 /* Bins of which one is looked at, to tell how narrow those of a trace are; and the pivot, as a fraction of the
  * diagonal, of bins that are not: the limits here are for them. With 0.8 Angstrom all arms are above it. */
 enum { SAMPLED = 8 };
-__device__ constexpr double NOT_NARROW = 0.3;
+__device__ constexpr double NOT_NARROW = 0.3, TOO_NARROW = 0.06; /* these are for coupled.cuh */
 
 /* How much smaller what is left out of a trace has to be as its bins are narrow: by the mean of the pivots, for beside
  * masks single ones say anything. Eighth power, measured: with bins of 0.65 Angstrom, and pivots of a quarter, fluxes
@@ -79,6 +79,8 @@ __global__ void narrow_kernel(params k)
     const double r = sum / (NOT_NARROW * ((k.n + SAMPLED - 1) / SAMPLED)), r2 = r * r, r4 = r2 * r2;
     if (threadIdx.x == 0)
         k.narrow[column] = r < 1.0 ? r4 * r4 : 1.0;
+    if (threadIdx.x == 0 && k.fibre[column] >= 0 && r * NOT_NARROW < TOO_NARROW)
+        atomicOr(&k.bad[column / k.nl], BAD_BAND);
 }
 
 /* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
@@ -341,8 +343,12 @@ __device__ double drop_scale(const params &k, int bin, int column)
 /* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
 __device__ bool is_large_for(const params &k, int bin, int column, double t)
 {
-    return k.fibre[column] >= 0 &&
-           is_large(k, t, drop_scale(k, bin, column) * k.mat[(size_t)bin * k.nelem * k.lanes + column]);
+    const double own = k.mat[(size_t)bin * k.nelem * k.lanes + column];
+    if (k.fibre[column] < 0)
+        return false;
+    if (k.coupled)
+        return t > SPX_TRACE_FAR * k.tolerance * k.drop_scale[(size_t)bin * k.lanes + column] * own;
+    return is_large(k, t, drop_scale(k, bin, column) * own);
 }
 
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
@@ -360,9 +366,11 @@ __global__ void columns_kernel(params k, int side)
         const double *l = k.ldl + column + side;
         double *v = k.v + (size_t)j * k.rows * lanes + column;
         const double own = k.mat[(size_t)j * k.nelem * lanes + column];
-        const double least = SPX_TRACE_LITTLE * k.tolerance * own; /* as on the CPU */
-        double recent = 0.0, back[NEAR + 1] = {0.0};               /* back[s]: the value s rows before */
-        for (int bin = -k.depth; bin <= k.depth + TAIL; bin++, rows++) {
+        const double least =
+            SPX_TRACE_LITTLE * k.tolerance * own * (k.coupled ? k.drop_scale[i] : 1.0); /* as on the CPU */
+        const double met = (k.coupled ? 1.0 : SPX_TRACE_OTHER) * own; /* by the column, of another one */
+        double recent = 0.0, back[NEAR + 1] = {0.0};                  /* back[s]: the value s rows before */
+        for (int bin = -k.depth; bin <= k.depth + k.tail; bin++, rows++) {
             const int at = j + bin;
             double sum = 0.0, added = 0.0;
             if (at >= 0 && at < k.n) {
@@ -386,7 +394,7 @@ __global__ void columns_kernel(params k, int side)
             back[1] = sum;
             diagonal += added;
             recent = 0.5 * recent + added;
-            if (bin > k.depth && recent * fmax(diagonal, SPX_TRACE_OTHER * own) <= least * least) {
+            if (bin > k.depth && recent * fmax(diagonal, met) <= least * least) {
                 rows++;
                 break;
             }
@@ -728,8 +736,8 @@ void schur_complement(params k, arena m, int *need, slot *s)
     const bool ring = fits_ring(k);
     zero(s, k.need, sizeof(int) * nneed);
     zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
+    narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
     if (ring) {
-        narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
         switch (k.m) {
         case 6:
             schur_terms<6>(k, s);

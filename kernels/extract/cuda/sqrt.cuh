@@ -2,6 +2,7 @@
 #ifndef SPX_EXTRACT_CUDA_SQRT_CUH
 #define SPX_EXTRACT_CUDA_SQRT_CUH
 
+#include "extract/cuda/sqrt_broad.cuh"
 #include "extract/cuda/sqrt_wide.cuh"
 
 namespace
@@ -247,6 +248,9 @@ template <int M> __global__ void root_kernel(params k, batch o)
                 for (int d = 1; d < M; d++)
                     z[0][d] = column[d];
                 double *row = terms + part * (h + 3) * TERMS_PITCH + lane + side;
+                const int bin = own.bin0 + own.way * (top - part);
+                if (pole == 0 && bin >= (side ? own.middle + M : v.first) && bin < (side ? v.last : own.middle + M))
+                    k.variance[(size_t)bin * lanes + v.column] = diagonal;
                 if (active) {
                     row[0] = scale * diagonal;
 #pragma unroll
@@ -413,26 +417,33 @@ __global__ void root_seams_kernel(params k)
     }
 }
 
-/* Of an element of A_s on the outermost diagonal, as a multiple of the tolerance. That is 50 times the CPU's limit,
- * which fetches more diagonals where this leaves the bundle to the CPU; at 17 a flux differed by 1.3e-6 of its error
- * and ivar by 1.5e-8. */
-__device__ constexpr double EDGE = 5.0;
+/* Of an element of A_s, as a multiple of the tolerance: of one on the outermost diagonal, and of one that is left out.
+ * The first is 5 times the CPU's limit, which holds for coupled bundles; at 50 times a flux differed by 2.2e-6 of its
+ * error.
+ */
+__device__ constexpr double EDGE = 0.5, LEFT_OUT = 0.5;
 
-/* The square root feels what A_s has beyond its diagonals as a fraction of what is known of the two bins when nothing
- * is known of others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the
- * eigenvalues). Where the outermost diagonal is not small in these units, more than there is room for matters: one
- * thread a bin. */
+/* The square root feels what is left out of A_s as a fraction of what is known of the two bins when nothing is known of
+ * others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the eigenvalues).
+ * Where an element beyond the half-bandwidth that was needed without Z is not small in these units, or one on the
+ * outermost diagonal, so that more than there is room for matters, others have to do it: one thread a bin. */
 __global__ void edge_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const int j = i / k.lanes, column = i % k.lanes, to = j + k.band;
-    if (to >= k.n || k.npole[column] == 0 || k.need[(size_t)(j / NEED) * k.lanes + column] < k.band)
+    const int j = i / k.lanes, column = i % k.lanes;
+    if (k.npole[column] == 0)
         return;
-    const double e = k.a[((size_t)j * (k.band + 1) + k.band) * k.lanes + column], limit = EDGE * k.tolerance;
-    if (e * e * k.variance[i] * k.variance[(size_t)to * k.lanes + column] > limit * limit)
-        atomicOr(&k.bad[column / k.nl], BAD_BAND);
+    const int need = max(k.need[(size_t)(j / NEED) * k.lanes + column], k.m);
+    const bool far = k.coupled || (schur_flags_of(k, column, j, j + k.band) & SCHUR_LARGE);
+    const double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance, out = LEFT_OUT * k.tolerance;
+    for (int d = far ? min(need + 1, k.band) : k.band; d <= k.band && j + d < k.n; d++) {
+        const double e = k.a[((size_t)j * (k.band + 1) + d) * k.lanes + column], limit = d > need ? out : edge;
+        if (e != 0.0 && (d > need || d == k.band) &&
+            e * e * k.variance[i] * k.variance[i + d * k.lanes] > limit * limit)
+            atomicOr(&k.bad[column / k.nl], BAD_BAND);
+    }
 }
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
@@ -500,7 +511,9 @@ void bounds(params k, arena m, tables &t, slot *s)
     in_batches(
         m, l, t, 1, 0, s,
         [&](const kind &v, const batch &b, int groups, cudaStream_t stream) {
-            if (v.wide)
+            if (v.wide && v.mm > WIDEST)
+                broad_bounds_kernel<<<groups, BAND_THREADS, band_bytes(v.mm), stream>>>(k, b);
+            else if (v.wide)
                 wide_bounds_kernel<<<groups, WARP, 0, stream>>>(k, b);
             else
                 BY_BAND(v.mm, bounds_kernel, <<<groups, WARP, stream_bytes(v.mm, v.mm + 2), stream>>>(k, b))
@@ -530,6 +543,11 @@ void sums(const params &k, arena m, tables &t, const list &l, size_t most_shared
     in_batches(
         m, l, t, 2, (size_t)k.h + 3, s,
         [&](const kind &v, batch b, int groups, cudaStream_t stream) {
+            if (v.wide && v.mm > WIDEST) {
+                broad_root_kernel<<<dim3((unsigned)b.npole, (unsigned)groups), BAND_THREADS, band_bytes(v.mm),
+                                    stream>>>(k, b);
+                return;
+            }
             if (v.wide) {
                 wide_root_kernel<<<dim3((unsigned)b.npole, (unsigned)groups), WARP, 0, stream>>>(k, b);
                 return;
@@ -576,7 +594,7 @@ void root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s)
         if (!again)
             break;
     }
-    if (k.reach >= 1)
+    if (k.reach >= 1 && k.coupled < 2)
         edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
     spx::check(cudaGetLastError(), "launch");

@@ -6,17 +6,18 @@
 
 #include "calib/poles.cuh"
 #include "extract/cuda/band.cuh"
+#include "extract/cuda/band_block.cuh"
 
 namespace
 {
 
 /* ---- items: segments of the lanes ---- */
 
-/* A band that is wider than there are loops for is worked on by a whole warp, one lane a diagonal. Masks make bands
- * wide, but only near by: so it is segments that are wide, not traces. */
+/* A band that is wider than there are loops for is worked on by a whole warp, one lane a diagonal, or by a block where
+ * it is wider than a warp. Masks make bands wide, but only near by: so it is segments that are wide, not traces. */
 inline bool is_wide(int mm)
 {
-    return mm > 9 && mm <= WIDEST;
+    return mm > 9;
 }
 
 /* Whether there are loops of constant length for a lane that works on a bandwidth alone. */
@@ -62,7 +63,7 @@ void list_items(const params &k, tables &t, const int *npole, int how, list &l)
     enum { KINDS = SPX_TRACE_MOST_BAND + 2, PARTS = 2 };
     int place[KINDS * PARTS + 1] = {0}, n = 0;
     const auto key = [&](const item &v) {
-        return is_wide(v.mm) && (v.mm != WIDER || !npole) ? 0
+        return is_wide(v.mm) && (v.mm != WIDER || !npole) ? (v.mm > WIDEST ? 0 : 1)
                                                           : (v.mm + 1) * PARTS + (npole && npole[v.column] <= POLES);
     };
     const int least = k.m > k.h ? k.m : k.h, narrowest = k.loop[least];
@@ -154,7 +155,9 @@ void take_batch(arena &m, const kind &v, size_t groups, size_t nrhs, size_t widt
         m.take<double>(together ? each * (v.rows + v.mm) * round_to((int)line + FACTOR_MORE, 2) : each * v.rows * line);
     b.rhs = m.take<double>(together ? 0 : each * v.rows * nrhs);
     b.share = m.take<double>(together ? 0 : each * v.span * width);
-    b.window = m.take<double>(has_lanes(v.mm) || v.wide ? 0 : each * line * line);
+    b.window = m.take<double>(v.wide            ? (window_is_shared(v.mm) ? 0 : each * band_window(v.mm))
+                              : has_lanes(v.mm) ? 0
+                                                : each * line * line);
 }
 
 /* Works on a list, as many items at a time as there is room for, kinds side by side: launch(kind, batch, groups,
@@ -239,7 +242,7 @@ void root_size(const params &k, size_t *least, size_t *best)
         take_batch(m, v, 1, 2, (size_t)k.h + 3, b);
         return m.used / sizeof(double);
     };
-    const size_t line = size(true, k.band < WIDEST ? k.band : (int)WIDEST, k.n, k.n);
+    const size_t line = size(true, k.band, k.n, k.n);
     const size_t group = size(false, 9, w.seg / 2 + EXTRA + HALO * 9, 0);
     const size_t items = (size_t)k.lanes * (w.nseg + k.n / BOUNDS + 2);
     const size_t list_size = items * sizeof(item) / sizeof(double) + 512;
@@ -248,7 +251,7 @@ void root_size(const params &k, size_t *least, size_t *best)
         const size_t whole = size(false, k.band < WIDER ? k.band : (int)WIDER, k.n / 2 + 1, 0);
         *least = whole > *least ? whole : *least;
     }
-    if (k.band > WIDEST || k.band < 6) { /* traces in one piece */
+    if (k.band < 6) { /* traces in one piece */
         const size_t piece = size(false, k.band, k.n, 0);
         *least = piece > *least ? piece : *least;
     }
@@ -368,7 +371,7 @@ __global__ void __launch_bounds__(POLE_THREADS *TRIES) poles_kernel(params k)
             atomicOr(&k.bad[column / k.nl], BAD_ROOT);
         return;
     }
-    const pole_choice p = choose_poles(tries, a, b, 0.1 * k.tolerance);
+    const pole_choice p = choose_poles(tries, a, b, k.root_error);
     if (p.n == 0)
         return;
     for (int j = me; j < p.n; j += POLE_THREADS) {

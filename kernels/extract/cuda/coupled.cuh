@@ -1,0 +1,642 @@
+/* Provides A_s of bundles whose fibres or bins are strongly coupled (traces that lie close or cross, masks that hit
+ * several fibres, bins of less than a pixel), as the CPU makes it: with the drop scale of trace/drop_scale.h, with as
+ * many neighbours as matter (trace/coupling.h, trace/schur.h), and with as many diagonals as Z = A_s^-1 says
+ * (trace/sqrt.h). Such bundles are left over by schur.cuh, and are worked on again as pieces of their own.
+ *
+ * A fibre's columns of T, COUPLED_RUN of them, are an item of a block, which takes the next one when it is done, and
+ * has memory of its own for the factor of the neighbours' block of M and for V. */
+#ifndef SPX_EXTRACT_CUDA_COUPLED_CUH
+#define SPX_EXTRACT_CUDA_COUPLED_CUH
+
+#include "extract/cuda/band_block.cuh"
+#include "extract/cuda/schur.cuh"
+#include "extract/cuda/sqrt_poles.cuh"
+
+namespace
+{
+
+/* COUPLED_HALO: bins around those that a half-bandwidth is needed of, for their Z. Blocks of a multiprocessor, and all
+ * of them where there is memory; shared memory of one; diagonals of T that a warp makes at a time. */
+enum {
+    COUPLED_RUN = 64,
+    COUPLED_HALO = 48,
+    COUPLED_EACH = 5,
+    COUPLED_BLOCKS = 132 * COUPLED_EACH,
+    COUPLED_SHARED = 44 << 10,
+    COUPLED_DIAGONALS = 8
+};
+
+/* Change of T, as a multiple of the tolerance, that ends the search for neighbours. On the CPU, where it is 0.1, the
+ * fibres of a vector go on together; of a single one, with as much, ivar was 3e-7 off beside a mask. */
+__device__ constexpr double SETTLED = 0.002;
+
+/* Counters of the items of kernels. */
+enum { COUPLED_ITEMS, LARGE_ITEMS, NEED_ITEMS, COUPLED_COUNTERS };
+
+/* Columns of a run: with the next neighbours alone; with more; with so many that they need more memory than most blocks
+ * have. */
+enum { COUPLED_NOT, COUPLED_IS, COUPLED_LARGE };
+
+struct coupled_work {
+    double *memory;                    /* [blocks][each] */
+    size_t each, shared;               /* doubles of a block's memory, and of its shared memory */
+    double *unmasked, *around, *value; /* [n][lanes] scratch of the drop scale */
+    unsigned *strong;                  /* [coupled_runs()][lanes] COUPLED_... */
+    unsigned what;                     /* those that a launch works on */
+    int *counter;                      /* [COUPLED_COUNTERS] */
+    int reach;                         /* bins beside a strong one that count as such */
+};
+
+__device__ __host__ inline int coupled_runs(const geometry &k)
+{
+    return (k.n + COUPLED_RUN - 1) / COUPLED_RUN;
+}
+
+/* ---- drop scale: see trace/drop_scale.h, whose functions these are; a block has a trace ---- */
+
+/* v[bin][lanes] becomes the largest within its block of SPX_TRACE_AROUND bins and the two beside it. */
+__device__ void largest_around(const params &k, int column, double *v, double *blocks)
+{
+    const int n = (k.n + SPX_TRACE_AROUND - 1) / SPX_TRACE_AROUND;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        double most = 0.0;
+        for (int j = i * SPX_TRACE_AROUND; j < min((i + 1) * SPX_TRACE_AROUND, k.n); j++)
+            most = fmax(most, v[(size_t)j * k.lanes + column]);
+        blocks[(size_t)i * k.lanes + column] = most;
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const int i = j / SPX_TRACE_AROUND;
+        double most = blocks[(size_t)i * k.lanes + column];
+        most = i > 0 ? fmax(most, blocks[(size_t)(i - 1) * k.lanes + column]) : most;
+        most = i + 1 < n ? fmax(most, blocks[(size_t)(i + 1) * k.lanes + column]) : most;
+        v[(size_t)j * k.lanes + column] = most;
+    }
+    __syncthreads();
+}
+
+/* Values of bins that are not whole become the largest of bins around them that are. */
+__device__ void from_unmasked(const params &k, const coupled_work &w, int column, double *v, double *blocks)
+{
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const size_t at = (size_t)j * k.lanes + column;
+        w.around[at] = w.unmasked[at] == 1.0 ? v[at] : 0.0;
+    }
+    __syncthreads();
+    largest_around(k, column, w.around, blocks);
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const size_t at = (size_t)j * k.lanes + column;
+        const double half = w.unmasked[at] > 0.0 ? v[at] : 0.0;
+        w.around[at] = w.around[at] > 0.0 ? w.around[at] : half;
+    }
+    __syncthreads();
+    largest_around(k, column, w.around, blocks);
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const size_t at = (size_t)j * k.lanes + column;
+        if (w.unmasked[at] != 1.0 && w.around[at] > 0.0)
+            v[at] = w.around[at];
+    }
+    __syncthreads();
+}
+
+/* k.drop_scale, and k.narrow: Z M of the wanted bins at most. Block (lane) of BAND_THREADS; blocks: [n][lanes] scratch.
+ */
+__global__ void __launch_bounds__(BAND_THREADS) drop_scale_kernel(params k, coupled_work w, double *blocks)
+{
+    extern __shared__ double shared[];
+    const int column = blockIdx.x, m = k.m;
+    const size_t lanes = k.lanes, lrow = (size_t)(m + 1) * lanes, mrow = (size_t)k.nelem * lanes;
+    double *drop = k.drop_scale;
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const size_t at = (size_t)j * lanes + column;
+        w.around[at] = k.fibre[column] >= 0 ? k.seen[at] : 0.0;
+        drop[at] = k.fibre[column] >= 0 ? 1.0 / (k.ldl[j * lrow + column] * k.mat[j * mrow + column]) : 1.0;
+    }
+    if (threadIdx.x == 0)
+        k.narrow[column] = 0.0;
+    if (k.fibre[column] < 0)
+        return;
+    __syncthreads();
+    largest_around(k, column, w.around, blocks);
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        const double most = w.around[(size_t)j * lanes + column];
+        bool is = true;
+        for (int i = max(j - m, 0); i <= min(j + m, k.n - 1); i++)
+            is &= k.seen[(size_t)i * lanes + column] > SPX_TRACE_UNMASKED * most;
+        w.unmasked[(size_t)j * lanes + column] = is ? 1.0 : k.seen[(size_t)j * lanes + column] > 0.5 * most ? 0.5 : 0.0;
+    }
+    __syncthreads();
+    from_unmasked(k, w, column, drop, blocks);
+    bool narrow = false;
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        narrow |= drop[(size_t)j * lanes + column] < SPX_TRACE_NARROW;
+        drop[(size_t)j * lanes + column] = 1.0;
+    }
+    if (!__syncthreads_or(narrow))
+        return;
+    const band_block scratch = {m, window_is_shared(m) ? shared + band_shared(m) : w.memory + column * w.each, shared};
+    double *l = w.memory + column * w.each + band_window(m); /* [n][m + 1] */
+    for (int i = threadIdx.x; i < k.n * (m + 1); i += blockDim.x) {
+        const int j = i / (m + 1), d = i - j * (m + 1);
+        l[i] = j + d < k.n ? k.ldl[j * lrow + d * lanes + column] : 0.0;
+    }
+    __syncthreads();
+    block_inverse(
+        scratch, k.n, 0, l,
+        [&](int j, int d, double z) {
+            if (d == 0)
+                drop[(size_t)j * lanes + column] = fmin(SPX_TRACE_MAX_INVERSE / (z * k.mat[j * mrow + column]), 1.0);
+        },
+        [](int, const double *) {});
+    from_unmasked(k, w, column, drop, blocks);
+    double smallest = 1.0;
+    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
+        double &v = drop[(size_t)j * lanes + column];
+        if (j >= k.pad && j < k.pad + k.nwave)
+            smallest = fmin(smallest, v);
+        v = fmax(v, k.least_scale);
+    }
+    for (int s = WARP / 2; s > 0; s /= 2)
+        smallest = fmin(smallest, __shfl_xor_sync(FULL, smallest, s));
+    if (threadIdx.x % WARP == 0)
+        raise_to(&k.narrow[column], SPX_TRACE_MAX_INVERSE / smallest);
+}
+
+/* ---- where one neighbour on each side at a time is not enough ---- */
+
+/* See find_strong() of the CPU: one thread a bin. Fibres near a marked one are marked, too, as on the CPU all those of
+ * a vector: what is between two that overlap needs both, and beside masks less than the limit may matter. */
+__global__ void find_coupled_kernel(params k, coupled_work w)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl, around = strong_bins(k);
+    if (k.fibre[column] < 0)
+        return;
+    const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
+    const double limit = SPX_TRACE_STRONG * k.tolerance * k.drop_scale[i], inverse = k.inverse[i];
+    bool strong = false;
+    for (int side = 0; side < 2; side++) {
+        const int g = 2 * side - 1;
+        if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
+            continue;
+        double direct = 0.0;
+        const double own = k.t[side][(size_t)bin * trow + column] * inverse;
+        for (int df = 2; df <= k.reach; df++)
+            for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
+                const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
+                if (to < 0 || to >= k.n || far < 0 || far >= k.nl || k.fibre[column + (side ? df : -df)] < 0)
+                    continue;
+                const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
+                const double v =
+                    side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
+                direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
+            }
+        direct *= 10.0 * inverse;
+        if (1.5 * (own + direct) <= limit)
+            continue;
+        const double both = own * most_subtracted(k, side, bin, column + g, around);
+        strong |= both + sqrt(both * direct) + direct > limit;
+    }
+    const int beside = max(k.reach, (int)SPX_TRACE_LANES) - 1;
+    if (strong)
+        for (int run = max(bin - w.reach, 0) / COUPLED_RUN; run <= min(bin + w.reach, k.n - 1) / COUPLED_RUN; run++)
+            for (int g = max(f - beside, 0); g <= min(f + beside, k.nl - 1); g++)
+                if (k.fibre[column - f + g] >= 0)
+                    atomicOr(&w.strong[(size_t)run * k.lanes + column - f + g], (unsigned)COUPLED_IS);
+}
+
+/* Columns j0 .. j1 - 1 of T of a fibre, and rows from `low` on, with q other fibres at once. */
+struct coupled_block {
+    int column0, f, q; /* lane of the bundle's first fibre; the fibre; others */
+    int other[64];     /* their places in the bundle, in order */
+    int low, j0, j1;
+    int tail;
+    int r0, r1;           /* bins of which the others' equations are solved */
+    int m;                /* half-bandwidth of these, ordered by bin and then by fibre */
+    int bin0, rows, ncol; /* of V: first bin, rows, and columns, from `low` on */
+    double *l, *v, *window;
+};
+
+/* Element of M between bins (f, k) and (g, k + dk) of the bundle. */
+__device__ double coupling(const params &k, int column0, int f, int g, int bin, int dk)
+{
+    const int df = abs(g - f), step = g > f ? dk : g < f ? -dk : abs(dk);
+    if (df > k.reach || step < k.lo[df] || step > k.hi[df])
+        return 0.0;
+    const int row = g > f || (g == f && dk >= 0) ? bin : bin + dk;
+    return k.mat[((size_t)row * k.nelem + k.first[df] + step - k.lo[df]) * k.lanes + column0 + min(f, g)];
+}
+
+/* The others as far as `reach`, and memory for them. By one thread; false: they need more than there is. */
+__device__ bool choose_others(const params &k, const coupled_work &w, double *memory, int reach, int tail,
+                              coupled_block &o)
+{
+    o.q = 0;
+    for (int g = max(o.f - reach, 0); g <= min(o.f + reach, k.nl - 1); g++)
+        if (g != o.f && k.fibre[o.column0 + g] >= 0) {
+            if (o.q == 64)
+                return false;
+            o.other[o.q++] = g;
+        }
+    o.tail = tail;
+    o.r0 = max(o.low - k.depth - 2 * tail, 0);
+    o.r1 = min(o.j1 + k.depth + tail + 1, k.n);
+    o.m = k.depth * o.q + o.q - 1;
+    o.bin0 = o.low - k.depth;
+    o.ncol = o.j1 - o.low;
+    o.rows = (o.ncol + 2 * k.depth + tail) * o.q;
+    const size_t factor = (size_t)(o.r1 - o.r0) * o.q * (o.m + 1), columns = (size_t)o.rows * o.ncol;
+    const size_t room = w.shared, column = (size_t)o.m + 1;
+    const size_t window = column + band_window(o.m) <= room ? 0 : band_window(o.m);
+    o.l = memory;
+    o.v = o.l + factor;
+    o.window = window > 0 ? o.v + columns : NULL;
+    return factor + columns + window <= w.each && column <= room;
+}
+
+/* V = L^-1 B, a warp 32 columns. */
+__device__ void coupled_columns(const params &k, const coupled_block &o)
+{
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, q = o.q, m = o.m, wide = o.m + 1;
+    const size_t all = (size_t)o.rows * o.ncol;
+    for (size_t i = threadIdx.x; i < all; i += BAND_THREADS)
+        o.v[i] = 0.0;
+    __syncthreads();
+    for (int c0 = warp * WARP; c0 < o.ncol; c0 += BAND_THREADS) {
+        const int c = c0 + lane, j = o.low + c, last = min(o.low + c0 + WARP, o.j1) - 1 + k.depth + o.tail;
+        const bool in = c < o.ncol;
+        double *v = o.v + (in ? c : 0);
+        const int first = max(o.low + c0 - k.depth, o.r0);
+        for (int bin = first; bin <= min(last, o.r1 - 1); bin++)
+            for (int i = 0; i < q; i++) {
+                const int row = (bin - o.bin0) * q + i, at = (bin - o.r0) * q + i;
+                const int most = min(m, (bin - first) * q + i);
+                double sums[4] = {0.0};
+                if (in && abs(bin - j) <= k.depth)
+                    sums[0] = coupling(k, o.column0, o.f, o.other[i], j, bin - j);
+                const double *l = o.l + (size_t)(at - 1) * wide + 1, *back = v + (size_t)(row - 1) * o.ncol;
+                int s = 1;
+                for (; s + 3 <= most; s += 4) {
+#pragma unroll
+                    for (int u = 0; u < 4; u++)
+                        sums[u] = fma(-l[-(ptrdiff_t)u * (wide - 1)], back[-(ptrdiff_t)u * o.ncol], sums[u]);
+                    l -= 4 * (wide - 1);
+                    back -= 4 * (ptrdiff_t)o.ncol;
+                }
+                for (; s <= most; s++, l -= wide - 1, back -= o.ncol)
+                    sums[0] = fma(-*l, *back, sums[0]);
+                if (in)
+                    v[(size_t)row * o.ncol] =
+                        bin <= j + k.depth + o.tail ? (sums[0] + sums[1]) + (sums[2] + sums[3]) : 0.0;
+            }
+    }
+    __syncthreads();
+}
+
+/* What columns have in bins first .. last - 1 after their own: v^2/D. */
+__device__ double column_share(const coupled_block &o, int c, int first, int last)
+{
+    double sum = 0.0;
+    for (int bin = max(o.low + c + first, o.r0); bin < min(o.low + c + last, o.r1); bin++)
+        for (int i = 0; i < o.q; i++) {
+            const double v = o.v[(size_t)((bin - o.bin0) * o.q + i) * o.ncol + c];
+            sum = fma(v * v, o.l[(size_t)((bin - o.r0) * o.q + i) * (o.m + 1)], sum);
+        }
+    return sum;
+}
+
+/* T = V^T D^-1 V into k.t[0], k.t[1] becomes 0; a warp 32 columns and COUPLED_DIAGONALS. Returns, in all threads, the
+ * largest change of a diagonal as a fraction of that of M times the drop scale. */
+__device__ double coupled_term(const params &k, const coupled_block &o)
+{
+    __shared__ double changes[BAND_WARPS];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, q = o.q, wide = o.m + 1;
+    const int groups = (k.band + COUPLED_DIAGONALS) / COUPLED_DIAGONALS, turns = (o.j1 - o.j0 + WARP - 1) / WARP;
+    const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes;
+    double change = 0.0;
+    for (int task = warp; task < groups * turns; task += BAND_WARPS) {
+        const int d0 = task % groups * COUPLED_DIAGONALS, jg = o.j0 + task / groups * WARP, j = jg + lane;
+        const bool in = j < o.j1;
+        const int c = in ? j - o.low : 0;
+        const int begin = max(jg - k.depth, o.r0), end = min(min(jg + WARP, o.j1) - d0 + k.depth + o.tail, o.r1);
+        double sum[COUPLED_DIAGONALS] = {};
+        for (int bin = begin; bin < end; bin++)
+            for (int i = 0; i < q; i++) {
+                const double *row = o.v + (size_t)((bin - o.bin0) * q + i) * o.ncol;
+                const double mine = row[c] * o.l[(size_t)((bin - o.r0) * q + i) * wide];
+#pragma unroll
+                for (int u = 0; u < COUPLED_DIAGONALS; u++)
+                    sum[u] = fma(mine, row[max(c - d0 - u, 0)], sum[u]);
+            }
+        const int column = o.column0 + o.f;
+#pragma unroll
+        for (int u = 0; u < COUPLED_DIAGONALS; u++) {
+            const int d = d0 + u;
+            if (!in || d > k.band || c < d)
+                continue;
+            const size_t at = (size_t)(j - d) * trow + d * lanes + column;
+            if (d == 0) {
+                const double was = k.t[0][at] + k.t[1][at];
+                const double own = k.mat[(size_t)j * k.nelem * lanes + column] + SPX_TRACE_PRIOR;
+                change = fmax(change, fabs(sum[u] - was) / (k.drop_scale[(size_t)j * lanes + column] * own));
+            }
+            k.t[0][at] = sum[u];
+            k.t[1][at] = 0.0;
+        }
+    }
+    for (int s = WARP / 2; s > 0; s /= 2)
+        change = fmax(change, __shfl_xor_sync(FULL, change, s));
+    if (lane == 0)
+        changes[warp] = change;
+    __syncthreads();
+    for (int i = 0; i < BAND_WARPS; i++)
+        change = fmax(change, changes[i]);
+    __syncthreads();
+    return change;
+}
+
+/* Whether columns are longer than the tail: see follow() of the CPU. */
+__device__ bool is_cut(const params &k, const coupled_block &o)
+{
+    bool cut = false;
+    for (int c = threadIdx.x; c < o.ncol; c += BAND_THREADS) {
+        const size_t at = (size_t)(o.low + c) * k.lanes + o.column0 + o.f;
+        const double own = k.mat[(size_t)(o.low + c) * k.nelem * k.lanes + o.column0 + o.f];
+        const double least = SPX_TRACE_LITTLE * k.tolerance * k.drop_scale[at] * own;
+        const int end = k.depth + o.tail + 1;
+        cut |= column_share(o, c, end - SPX_TRACE_LAST, end) * own > 100.0 * least * least;
+    }
+    return __syncthreads_or(cut);
+}
+
+/* Whether fibres overlap near columns j0 .. j1 - 1 that have two others or more between them. */
+__device__ bool traces_cross(const params &k, int column0, int j0, int j1)
+{
+    bool cross = false;
+    const int begin = max(j0 - strong_bins(k), 0), end = min(j1 + strong_bins(k), k.n);
+    for (int i = threadIdx.x; i < (end - begin) * k.nl; i += BAND_THREADS) {
+        const int bin = begin + i / k.nl, f = i % k.nl, column = column0 + f;
+        for (int df = 3; df <= k.reach && f + df < k.nl && k.fibre[column] >= 0 && k.fibre[column + df] >= 0; df++)
+            for (int dk = max(k.lo[df], -bin); dk <= min(k.hi[df], k.n - 1 - bin); dk++) {
+                const double v = k.mat[((size_t)bin * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column];
+                const double both =
+                    k.inverse[(size_t)bin * k.lanes + column] * k.inverse[(size_t)(bin + dk) * k.lanes + column + df];
+                cross |= 10.0 * v * v * both > SPX_TRACE_STRONG * k.tolerance;
+            }
+    }
+    return __syncthreads_or(cross);
+}
+
+/* T of the columns that are marked, with more and more fibres on both sides until nothing changes; with all of the
+ * bundle where traces cross. */
+__global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(params k, coupled_work w)
+{
+    extern __shared__ double shared[];
+    __shared__ coupled_block o;
+    __shared__ int enough;
+    double *memory = w.memory + blockIdx.x * w.each;
+    for (int at; (at = next_item(&w.counter[w.what == COUPLED_LARGE ? LARGE_ITEMS : COUPLED_ITEMS])) <
+                 coupled_runs(k) * k.lanes;) {
+        const int run = at / k.lanes, column = at % k.lanes;
+        if (w.strong[at] != w.what || k.fibre[column] < 0)
+            continue;
+        if (threadIdx.x == 0) {
+            o.f = column % k.nl;
+            o.column0 = column - o.f;
+            o.j0 = run * COUPLED_RUN;
+            o.j1 = min(o.j0 + COUPLED_RUN, k.n);
+            o.low = o.j0;
+            for (int r = run; r > 0 && o.low > o.j0 - k.band && w.strong[(size_t)(r - 1) * k.lanes + column]; r--)
+                o.low = max(o.j0 - k.band, (r - 1) * COUPLED_RUN);
+        }
+        __syncthreads();
+        const bool all = k.reach > 2 && traces_cross(k, o.column0, o.j0, o.j1);
+        double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0;
+        int tail = SPX_TRACE_TAIL, used = 0;
+        for (int reach = all ? k.nl : 2; change > SETTLED * k.tolerance; reach++) {
+            if (threadIdx.x == 0)
+                enough = choose_others(k, w, memory, reach, tail, o);
+            __syncthreads();
+            if (!enough && threadIdx.x == 0) {
+                if (w.what == COUPLED_LARGE)
+                    atomicOr(&k.bad[column / k.nl], BAD_STRONG);
+                else
+                    w.strong[at] = COUPLED_LARGE;
+            }
+            if (!enough || o.q == used)
+                break;
+            const band_block scratch = {o.m, o.window ? o.window : shared + o.m + 1, shared};
+            (void)block_factor(
+                scratch, (o.r1 - o.r0) * o.q, o.l,
+                [&](int i, int s) {
+                    const int bin = o.r0 + i / o.q, c = i % o.q + s;
+                    return coupling(k, o.column0, o.other[i % o.q], o.other[c % o.q], bin, c / o.q);
+                },
+                [](int, double, const double *) {});
+            coupled_columns(k, o);
+            const bool cut = is_cut(k, o);
+            more = fmax(more, coupled_term(k, o));
+            if (cut && tail < SPX_TRACE_LONG_TAIL) { /* once more, with what it has to become */
+                tail = SPX_TRACE_LONG_TAIL;
+                reach--;
+                continue;
+            }
+            used = o.q;
+            before[1] = before[0];
+            before[0] = change;
+            change = more;
+            more = 0.0;
+            if (all || reach >= SPX_TRACE_MAX_REACH ||
+                (change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]))
+                break;
+            __syncthreads();
+        }
+        __syncthreads();
+    }
+}
+
+/* ---- A_s, and the diagonals that it needs ---- */
+
+/* A_s = M_ss - T: one thread a bin. */
+__global__ void subtract_kernel(params k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int j = i / k.lanes, column = i % k.lanes;
+    const size_t lanes = k.lanes, at = (size_t)j * (k.band + 1) * lanes + column;
+    const bool there = k.fibre[column] >= 0;
+    for (int d = 0; d <= k.band; d++) {
+        double v = there && d <= k.m ? k.mat[((size_t)j * k.nelem + d) * lanes + column] : 0.0;
+        if (there && k.reach >= 1 && j + d < k.n)
+            v -= k.t[0][at + d * lanes] + k.t[1][at + d * lanes];
+        k.a[at + d * lanes] = there ? v : d == 0 ? 1.0 : 0.0;
+    }
+}
+
+/* Half-bandwidths, see bandwidth() of the CPU: those of elements that are above a limit in units of 1/Z. An item is a
+ * lane and NEED bins. */
+__global__ void __launch_bounds__(BAND_THREADS) need_kernel(params k, coupled_work w)
+{
+    extern __shared__ double shared[];
+    __shared__ int most, far;
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
+    const int me = threadIdx.x;
+    for (int at; (at = next_item(&w.counter[NEED_ITEMS])) < need_blocks(k) * k.lanes;) {
+        const int column = at % k.lanes, first = at / k.lanes * NEED, last = min(first + NEED, k.n);
+        if (k.wanted[column] < 0)
+            continue;
+        const int r0 = max(first - COUPLED_HALO, 0), r1 = min(last + k.band + COUPLED_HALO, k.n);
+        const double *a = k.a + column, trim = SPX_TRACE_TRIM * k.tolerance;
+        const auto scale = [&](int j) { return 1.0 / (a[j * arow] * k.drop_scale[(size_t)j * lanes + column]); };
+        if (me == 0)
+            most = far = k.m;
+        __syncthreads();
+        int mine = k.m, any = k.m;
+        for (int j = r0 + me; j < r1; j += BAND_THREADS)
+            for (int d = k.m + 1; d <= k.band && j + d < r1; d++) {
+                const double e = a[j * arow + d * lanes];
+                if (e == 0.0)
+                    continue;
+                any = d > any && j >= first && j < last ? d : any;
+                if (d > mine && e * e * scale(j) * scale(j + d) > trim * trim)
+                    mine = d;
+            }
+        atomicMax(&most, mine);
+        atomicMax(&far, any);
+        __syncthreads();
+        const int m = most, beyond = far, n = r1 - r0;
+        int need = m;
+        if (beyond > m) {
+            double *z = w.memory + blockIdx.x * w.each, *l = z + NEED + SPX_TRACE_MOST_BAND + 2 * COUPLED_HALO;
+            const band_block scratch = {
+                m, band_shared(m) + band_window(m) <= w.shared ? shared + band_shared(m) : l + (size_t)n * (m + 1),
+                shared};
+            (void)block_factor(
+                scratch, n, l, [&](int j, int d) { return a[(r0 + j) * arow + d * lanes]; },
+                [](int, double, const double *) {});
+            block_inverse(
+                scratch, n, 0, l,
+                [&](int j, int d, double v) {
+                    if (d == 0)
+                        z[j] = fmin(v, SPX_TRACE_MAX_INVERSE / (k.least_scale * a[(r0 + j) * arow]));
+                },
+                [](int, const double *) {});
+            __syncthreads();
+            const double limit = SPX_TRACE_EDGE * k.tolerance;
+            for (int j = first + me; j < last; j += BAND_THREADS)
+                for (int d = m + 1; d <= beyond && j + d < r1; d++) {
+                    const double e = a[j * arow + d * lanes];
+                    if (d > need && e * e * z[j - r0] * z[j + d - r0] > limit * limit)
+                        need = d;
+                }
+        }
+        atomicMax(&k.need[(size_t)(first / NEED) * lanes + column], need);
+        for (int to = first / NEED; to <= min(last - 1 + need, k.n - 1) / NEED; to++)
+            atomicMax(&k.need[(size_t)to * lanes + column], need);
+        __syncthreads();
+    }
+}
+
+/* ---- host ---- */
+
+/* Doubles of a block of coupled_kernel() for `fibres` others and a tail, or of need_kernel(). */
+size_t coupled_size(const params &k, int fibres, int tail)
+{
+    const size_t ncol = (size_t)std::min((int)COUPLED_RUN + k.band, k.n), q = (size_t)std::max(fibres, 1);
+    const size_t bins = std::min(ncol + 2 * (size_t)k.depth + 3 * (size_t)tail + 1, (size_t)k.n);
+    const size_t m = k.depth * q + q - 1;
+    const size_t strong =
+        bins * q * (m + 1) + (ncol + 2 * (size_t)k.depth + (size_t)tail) * q * ncol + band_window((int)m);
+    const size_t span = NEED + SPX_TRACE_MOST_BAND + 2 * COUPLED_HALO;
+    const size_t need = span * (k.band + 2) + band_window(k.band);
+    return std::max(strong, need);
+}
+
+/* Of most blocks, and of those that work on what needs more. */
+size_t coupled_each(const params &k, bool large)
+{
+    enum { USUAL_OTHERS = 8 };
+    const int all = std::min(k.nl - 1, 2 * (int)SPX_TRACE_MAX_REACH);
+    return coupled_size(k, large ? all : std::min(all, (int)USUAL_OTHERS),
+                        large ? SPX_TRACE_LONG_TAIL : SPX_TRACE_TAIL);
+}
+
+/* Doubles of a piece: for as many of most blocks, for one of the others at least, for columns of V, and for the drop
+ * scale. */
+size_t coupled_memory(const params &k, size_t blocks)
+{
+    const size_t lanes = (size_t)k.lanes, n = (size_t)k.n;
+    return std::max(std::max(coupled_each(k, false) * blocks, coupled_each(k, true)),
+                    lanes * n * std::max((size_t)k.rows, (size_t)k.m + 1) + lanes * band_window(k.m));
+}
+
+coupled_work take_coupled(arena &m, const params &k, size_t blocks)
+{
+    const size_t bins = (size_t)k.n * k.lanes;
+    coupled_work w = {};
+    w.unmasked = m.take<double>(bins);
+    w.around = m.take<double>(bins);
+    w.value = m.take<double>(bins);
+    w.strong = m.take<unsigned>((size_t)coupled_runs(k) * k.lanes);
+    w.counter = m.take<int>(COUPLED_COUNTERS);
+    w.memory = m.take<double>(coupled_memory(k, blocks));
+    w.reach = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
+    return w;
+}
+
+/* A_s in k.a, and what bounds() needs of it: as schur_complement(), for pieces with k.coupled. */
+void coupled_complement(params k, arena m, int *need, double *narrow, slot *s)
+{
+    const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;
+    const unsigned each = blocks(bins, 128);
+    size_t most = COUPLED_BLOCKS;
+    for (arena counted = {NULL, m.used, m.size}; most > 1; most--, counted = {NULL, m.used, m.size}) {
+        (void)take_coupled(counted, k, most);
+        if (counted.used <= m.size)
+            break;
+    }
+    coupled_work w = take_coupled(m, k, most);
+    zero(s, k.need, sizeof(int) * nneed);
+    zero(s, w.strong, sizeof(unsigned) * (size_t)coupled_runs(k) * k.lanes);
+    zero(s, w.counter, sizeof(int) * COUPLED_COUNTERS);
+    zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
+    const size_t drop_each = (size_t)k.n * (k.m + 1) + band_window(k.m);
+    coupled_work drop = w;
+    drop.each = drop_each;
+    drop_scale_kernel<<<k.lanes, BAND_THREADS, band_bytes(k.m), s->stream>>>(k, drop, w.value);
+    if (k.reach >= 1) {
+        params columns = k;
+        columns.v = w.memory;
+        for (int side = -1; side <= 1; side += 2) {
+            columns_kernel<<<each, 128, 0, s->stream>>>(columns, side);
+            diagonals_kernel<<<each, 128, 0, s->stream>>>(columns, side);
+        }
+        find_coupled_kernel<<<each, 128, 0, s->stream>>>(k, w);
+        const size_t all = coupled_memory(k, most);
+        for (const unsigned what : {(unsigned)COUPLED_IS, (unsigned)COUPLED_LARGE}) {
+            const size_t bytes = what == COUPLED_LARGE ? (size_t)BAND_SHARED : (size_t)COUPLED_SHARED;
+            w.what = what;
+            w.each = coupled_each(k, what == COUPLED_LARGE);
+            w.shared = bytes / sizeof(double);
+            coupled_kernel<<<(unsigned)std::min(all / w.each, (size_t)COUPLED_BLOCKS), BAND_THREADS, bytes,
+                             s->stream>>>(k, w);
+        }
+        subtract_kernel<<<each, 128, 0, s->stream>>>(k);
+        w.each = coupled_each(k, false);
+        w.shared = COUPLED_SHARED / sizeof(double);
+        need_kernel<<<(unsigned)std::min(all / w.each, (size_t)COUPLED_BLOCKS), BAND_THREADS, COUPLED_SHARED,
+                      s->stream>>>(k, w);
+    } else {
+        subtract_kernel<<<each, 128, 0, s->stream>>>(k);
+    }
+    spx::check(cudaGetLastError(), "launch");
+    get(s, need, k.need, nneed);
+    get(s, narrow, k.narrow, (size_t)k.lanes);
+}
+
+} // namespace
+
+#endif
