@@ -79,6 +79,8 @@ LIB       := $(BUILD)/lib/libspecpipe.a
 BIN       := $(TOOLS:%=$(BUILD)/bin/%)
 CTESTS    := $(sort $(patsubst tests/%.c,%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c)))
 CTEST_BIN := $(CTESTS:%=$(BUILD)/tests/%)
+# Kernels of a GPU on an emulated one (tests/cuda/emulate/cuda_runtime.h).
+EMULATED  := $(if $(SAN)$(filter-out x86_64,$(shell uname -m)),,kernels/test_extract_emulated)
 FUZZ      := $(sort $(patsubst tests/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/%)
 # Programs that the Bats files use: to compare products, to damage files.
@@ -192,7 +194,7 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
 
 ## tests: C tests, fuzz targets and the tests' helpers, built but not run
-tests: $(CTEST_BIN) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
+tests: $(CTEST_BIN) $(EMULATED:%=$(BUILD)/tests/%) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
 
 $(BUILD)/tests/trust/inject.so: $(foreach f,inject.c sweep.c sweep.h turns.c turns.h,tests/trust/$f) $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -233,6 +235,37 @@ $(BUILD)/tests/trust/cuda/%.so:
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) -shared --cudart none $(CU_ARCH) -o $@ $^ $(if $(findstring svd,$*),-lcublas -lcusolver)
+
+# ---- an emulated GPU: kernels as C++ ----
+
+EMULATE     := tests/cuda/emulate
+EMULATE_SRC := $(patsubst kernels/%,$(BUILD)/gen/emulate/%,$(wildcard kernels/cuda/*.cuh kernels/calib/*.cuh kernels/extract/cuda/*.cu*))
+EMULATE_CXX  = $(CXX) -std=c++17 -O2 $(WERROR) -mavx2 -mfma -ffp-contract=off -fopenmp -Wall -Wno-unknown-pragmas -Wno-sign-compare \
+               -I$(BUILD)/gen/emulate -I$(EMULATE) $(CPPFLAGS) $(LIB_CFLAGS) -MMD -MP
+
+$(BUILD)/gen/emulate/%: kernels/% $(EMULATE)/emulate.sed
+	@mkdir -p $(@D)
+	$(Q)sed -f $(EMULATE)/emulate.sed $< > $@
+
+$(BUILD)/obj/emulate/extract_cuda.o: $(EMULATE_SRC) $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(EMULATE_CXX) -x c++ -c -o $@ $(BUILD)/gen/emulate/extract/cuda/extract_cuda.cu
+
+$(BUILD)/obj/emulate/emulate.o: $(EMULATE)/emulate.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(EMULATE_CXX) -c -o $@ $<
+
+$(BUILD)/obj/emulate/check_extract.o: tests/cuda/check_extract.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(ALL_CFLAGS) -DSPX_EMULATED -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/kernels/test_extract_emulated: $(addprefix $(BUILD)/obj/emulate/,check_extract.o extract_cuda.o emulate.o) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(ALL_LIBS)
 
 # ---- hooks: loaded at run time too, and not linked with Python ----
 
@@ -286,7 +319,7 @@ html: programs $(MAN) $(BUILD)/tests/helpers/h5edit
 
 # Environment of check.sh and the tests: paths and lists of this build.
 CHECK_ENV = MAKE='$(MAKE)' BUILD='$(BUILD)' UNIT='$(filter unit/%,$(CTESTS))' KERNELS='$(filter kernels/%,$(CTESTS))' \
-            FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
+            EMULATED='$(EMULATED)' FUZZ='$(FUZZ)' PLUGIN='$(PLUGIN)'
 
 .PHONY: check check-run asan ubsan lint lint-shell lint-format lint-c lint-man lint-python
 ## check: build, run every test and the lint; the last line counts (SUITES="unit kernels clang debug sanitize bats cuda lint")
@@ -315,7 +348,7 @@ sanitized:
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -DSPX_FAULTS' tests programs hook
 
 C_FILES  = $(wildcard $(addsuffix /*.[ch],tools tools/common plugins libcommon/* libcommon/*/* kernels kernels/* kernels/*/* \
-           tests/*) tests/trust/cuda_faults.cpp $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
+           tests/*) $(wildcard tests/cuda/emulate/*.cpp tests/cuda/emulate/*.h tests/cuda/emulate/*/*.h) tests/trust/cuda_faults.cpp $(addsuffix /*.cu*,kernels kernels/* kernels/*/*) kernels/*/*/*.inc tests/kernels/*.inc)
 SH_FILES = bootstrap .ci/run $(wildcard share/*.sh share/*/*.sh share/*/*.bash tests/*.sh tests/*/*.sh tests/*.bash tests/*/*.bash)
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14) clang-format)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/check.sh [SUITE...]: run the suites, print one line for each and what failed, and count. Called by `make check`,
-# which sets MAKE, BUILD, UNIT, KERNELS, FUZZ and PLUGIN. Last line: `N passed, N failed[, N skipped]`; exit status 1
+# which sets MAKE, BUILD, UNIT, KERNELS, EMULATED, FUZZ, PLUGIN. Last line: `N passed, N failed[, N skipped]`; exit status 1
 # when anything failed.
 #
 # Everything is built with -Werror: `make check WERROR=` does without, `WERROR=-Werror` in config.mk builds everything so.
@@ -111,7 +111,7 @@ suite_unit() {
 
 suite_kernels() {
     # shellcheck disable=SC2086
-    ctests kernels "$BUILD/tests" $KERNELS
+    ctests kernels "$BUILD/tests" $KERNELS $EMULATED
 }
 
 suite_bats() {
