@@ -20,6 +20,7 @@ engine::engine(const spx_rv_ctx *c, const device_plan *s, int threads)
       few_(c->interpolator == SPX_INTERPOLATE_SIMPLEX ? 4 : 128)
 {
     spx::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    spx::check(cudaEventCreateWithFlags(&done_, cudaEventBlockingSync | cudaEventDisableTiming), "event");
     shared_limits();
 }
 

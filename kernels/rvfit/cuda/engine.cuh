@@ -20,6 +20,7 @@ class engine
     engine &operator=(const engine &) = delete;
     ~engine()
     {
+        (void)cudaEventDestroy(done_);
         (void)cudaStreamDestroy(stream_);
     }
 
@@ -62,9 +63,11 @@ class engine
         spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
     }
     template <typename T> T *send(spx::device_buffer<T> &to, const T *from, size_t n);
+    /* Without spinning: six workers of a device would keep as many processors busy. */
     void wait()
     {
-        spx::check(cudaStreamSynchronize(stream_), "stream");
+        spx::check(cudaEventRecord(done_, stream_), "event");
+        spx::check(cudaEventSynchronize(done_), "stream");
     }
 
     template <typename F> void with_tiles(F f) const;
@@ -120,6 +123,7 @@ class engine
     int tiles_, threads_;
     size_t few_; /* points take less than it takes to call the threads, unless a simplex has to be looked for */
     cudaStream_t stream_ = nullptr;
+    cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
     std::vector<place> slot_;
     std::vector<piece> piece_;
