@@ -89,6 +89,15 @@ static spx_status cpu_models(void *state, size_t n, spx_rv_spectra *const *w, co
     return SPX_OK;
 }
 
+static spx_status cpu_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
+{
+    (void)state;
+    for (size_t k = 0; k < n; k++)
+        if (!spx_rv_coarsen(w[k]))
+            return spx_err_pass(e, &w[k]->err);
+    return SPX_OK;
+}
+
 spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
 {
     (void)c;
@@ -99,7 +108,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .values = cpu_values,
                            .scan = cpu_scan,
                            .models = cpu_models,
-                           .coarse = 1};
+                           .coarsen = cpu_coarsen};
 }
 
 /* First star of each group, into begin[nstar+1], of which the largest is the first; returns how many groups there are.

@@ -28,7 +28,7 @@ static void templates(spx_rv_group *g)
     spx_rv_spectra *w = &g->star[0].spectra, *few = &g->star[0].coarse;
     double mean[NPIX];
     for (size_t i = 0; i < 12; i++) {
-        CHECK(spx_rv_load(w, i) && spx_rv_coarsen(w, few), "star %zu cannot be loaded", i);
+        CHECK(spx_rv_load(w, i) && spx_rv_coarsen(few), "star %zu cannot be loaded", i);
         const double par[NQ] = {-200 + 400 * uniform(), i % 3 == 0 ? 0 : 80 * uniform(), 4600 + 1800 * uniform(),
                                 -1.8 + 1.7 * uniform(), 0};
         double x[SPX_MAX_FIT];
@@ -89,7 +89,8 @@ static double fit(const spx_rv_ctx *c, int coarse, spx_rvfit *out)
     spx_err e = {0};
     double neval = 0;
     spx_rv_engine engine = spx_rv_engine_cpu(c);
-    engine.coarse = coarse;
+    if (!coarse)
+        engine.coarsen = NULL;
     spx_rv_group *g = spx_rv_group_new(c, &engine, SPX_RV_BATCH, &e);
     CHECK(g != NULL, "%s", spx_err_text(&e));
     if (coarse) {

@@ -22,21 +22,21 @@ enum {
 };
 
 /* Device memory of the star that takes most. */
-size_t largest_star(const spx_rv_ctx *c, const model &m)
+size_t largest_star(const spx_rv_ctx *c, const device_plan &p)
 {
     size_t most = 1, begin, end;
     for (size_t k = 0; k < c->nstar; k++) {
         spx_rv_exposures(c, k, &begin, &end);
         most = std::max(most, end - begin);
     }
-    return engine::star_bytes(c, m) + most * engine::exposure_bytes(c, m);
+    return engine::star_bytes(p) + most * engine::exposure_bytes(c, p);
 }
 
 /* Groups of stars, as many as fit, and at least one: first star of each, and the number of all. The first ones are
  * smaller, so that workers do not wait for each other, and so are the last ones, so that all end together. */
-std::vector<size_t> make_groups(const spx_rv_ctx *c, const model &m, size_t budget, size_t workers)
+std::vector<size_t> make_groups(const spx_rv_ctx *c, const device_plan &p, size_t budget, size_t workers)
 {
-    const size_t star = engine::star_bytes(c, m), exposure = engine::exposure_bytes(c, m);
+    const size_t star = engine::star_bytes(p), exposure = engine::exposure_bytes(c, p);
     const size_t share = (c->nstar + workers - 1) / workers;
     std::vector<size_t> first = {0};
     size_t bytes = 0, most = 0;
@@ -107,7 +107,7 @@ void work(batch *b, device_state *s)
             }
         }
         if (w == nullptr)
-            w.reset(new worker(b->c, &s->templates, b->most, b->threads, &mine));
+            w.reset(new worker(b->c, &s->plan, b->most, b->threads, &mine));
         if (w->group == nullptr)
             return SPX_EIO;
         spx_status status = SPX_OK;
@@ -140,7 +140,7 @@ size_t budget_of(const spx_rv_ctx *c, const plan_state &all, size_t bytes, size_
     size_t budget = (size_t)-1;
     for (const std::unique_ptr<device_state> &s : all.devices) {
         spx::check(cudaSetDevice(s->device), "device");
-        budget = std::min(budget, device_limit(c->opt, s->templates.bytes + s->idle.size() * bytes, least));
+        budget = std::min(budget, device_limit(c->opt, s->plan.bytes + s->idle.size() * bytes, least));
     }
     return budget;
 }
@@ -155,10 +155,10 @@ struct shares {
 shares share_out(plan_state *all)
 {
     const spx_rv_ctx *c = &all->c;
-    const model &m = all->devices[0]->templates.m;
+    const device_plan &p = all->devices[0]->plan;
     const size_t ndevice = all->devices.size();
     /* lists of sums do not depend on the group */
-    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, m), full = lists + GROUP * star;
+    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, p), full = lists + GROUP * star;
     for (;;) {
         shares s;
         const bool fresh = all->devices[0]->idle.empty();
@@ -171,7 +171,7 @@ shares share_out(plan_state *all)
             throw spx::failure("a star takes " + megabytes(lists + star) + " MB of a device's memory, of which " +
                                megabytes(budget) + MORE_MEMORY);
         if (fresh || budget / s.workers >= full) {
-            s.first = make_groups(c, m, budget / s.workers - lists, s.workers * ndevice);
+            s.first = make_groups(c, p, budget / s.workers - lists, s.workers * ndevice);
             for (size_t k = 0; k + 1 < s.first.size(); k++)
                 s.most = std::max(s.most, s.first[k + 1] - s.first[k]);
             if (fresh)
@@ -193,12 +193,12 @@ shares share_out(plan_state *all)
 std::unique_ptr<device_state> make_state(int device, const spx_rv_ctx *c)
 {
     std::unique_ptr<device_state> s(new device_state(device, c, device_limit(c->opt, 0, 0)));
-    if (!s->templates.has_all()) {
-        const size_t bytes = s->templates.bytes;
+    if (!s->plan.has_all()) {
+        const size_t bytes = s->plan.bytes;
         s.reset();
         s.reset(new device_state(device, c, device_limit(c->opt, 0, bytes)));
     }
-    s->templates.need_all();
+    s->plan.need_all();
     return s;
 }
 

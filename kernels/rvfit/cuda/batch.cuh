@@ -32,11 +32,11 @@ struct worker {
 
 /* A plan on one device: copies of the templates, and workers that wait for a batch. */
 struct device_state {
-    device_state(int d, const spx_rv_ctx *c, size_t limit) : device(d), templates(c, limit)
+    device_state(int d, const spx_rv_ctx *c, size_t limit) : device(d), plan(c, limit)
     {
     }
     const int device;
-    device_plan templates;
+    device_plan plan;
     std::vector<std::unique_ptr<worker>> idle;
 };
 

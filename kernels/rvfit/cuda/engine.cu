@@ -16,7 +16,7 @@ namespace rv
 enum { STAGED = 64 /* stars whose data go to the device in one piece */ };
 
 engine::engine(const spx_rv_ctx *c, const device_plan *s, int threads)
-    : c_(c), m_(s->m), widest_(s->window), tiles_(s->tiles), threads_(threads),
+    : c_(c), full_(s->full), coarse_(s->coarse), widest_(s->window), threads_(threads),
       few_(c->interpolator == SPX_INTERPOLATE_SIMPLEX ? 4 : 128)
 {
     spx::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
@@ -24,8 +24,9 @@ engine::engine(const spx_rv_ctx *c, const device_plan *s, int threads)
     shared_limits();
 }
 
-size_t engine::star_bytes(const spx_rv_ctx *c, const model &m)
+size_t engine::star_bytes(const device_plan &p)
 {
+    const model &m = p.full.m;
     const size_t pixels = (size_t)m.pixels, samples = (size_t)m.samples, lanes = (size_t)m.lanes;
     size_t n = samples * (8 + 4 * (lanes - 1) + 16) + pixels * (8 + 4 * (size_t)m.nfree) + (size_t)m.ncomp * LANES * 4 +
                (size_t)m.narm * (SPX_RV_LARGE + 2 * ((size_t)m.reach + 1)) * 8 +
@@ -35,13 +36,13 @@ size_t engine::star_bytes(const spx_rv_ctx *c, const model &m)
         n += (size_t)m.narm * m.most_ccf * sizeof(float2);
     if (m.nccf > 0)
         n += (m.nfreq * 4 + ((size_t)m.nccf + m.set.ntemp + 2) * m.set.nlag + 2 * m.set.ntemp + m.ccf_samples) * 4;
-    (void)c;
     return n;
 }
 
-size_t engine::exposure_bytes(const spx_rv_ctx *c, const model &m)
+size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
 {
-    size_t n = (size_t)m.pixels * (8 + 8 + 1 + 8 + (c->opt->hook != nullptr ? 4 + 4 : 0));
+    size_t n = (size_t)p.full.m.pixels * (8 + 8 + 1 + 8 + (c->opt->hook != nullptr ? 4 + 4 : 0)) +
+               (size_t)p.coarse.m.pixels * (8 + 8);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
         n += c->arm[i].n * c->arm[i].arm->ndiag * 8;
     return n;
@@ -56,34 +57,67 @@ void engine::load(size_t n, spx_rv_spectra *const *w)
         stage(std::min((size_t)STAGED, n - k0), w + k0);
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
-            piece_[slot_[w[k]->slot].piece + i].sum_lne2 = w[k]->piece[i].sum_lne2;
-    send(pieces_, piece_.data(), piece_.size());
+            full_.piece[full_.slot[w[k]->slot].piece + i].sum_lne2 = w[k]->piece[i].sum_lne2;
+    send(full_.pieces, full_.piece.data(), full_.piece.size());
     wait();
+}
+
+void engine::coarsen(size_t n, spx_rv_spectra *const *w)
+{
+    const spx_rv_ctx *c = w[0]->ctx;
+    std::vector<int> from;
+    size_t pixels = 0, slots = 0, longest = 0;
+    for (size_t k = 0; k < n; k++)
+        slots = std::max(slots, w[k]->slot + 1);
+    coarse_.slot.assign(slots, {});
+    coarse_.piece.clear();
+    for (size_t k = 0; k < n; k++) {
+        if (!spx_rv_coarse_pieces(w[k]))
+            throw spx::failure("there is no memory for the pieces of a star");
+        coarse_.slot[w[k]->slot].piece = coarse_.piece.size();
+        for (size_t i = 0; i < w[k]->first[c->narm]; i++) {
+            const size_t stride = c->arm[w[k]->piece[i].arm].stride;
+            from.push_back((int)(full_.slot[w[k]->slot].piece + i));
+            coarse_.piece.push_back({(int)w[k]->piece[i].arm, pixels, 0, 0});
+            pixels += stride;
+            longest = std::max(longest, stride);
+        }
+    }
+    double *flux = coarse_.flux.need(pixels), *ie = coarse_.ie.need(pixels);
+    const piece *pieces = send(coarse_.pieces, coarse_.piece.data(), coarse_.piece.size());
+    coarsen_kernel<<<dim3((unsigned)from.size(), blocks(longest, 128)), 128, 0, stream_>>>(
+        coarse_.m, send(at_, from.data(), from.size()), full_.pieces.get(), full_.flux.get(), full_.ie.get(), pieces,
+        flux, ie);
+    spx::check(cudaGetLastError(), "launch");
+    wait(); /* for the lists, which are sent from here */
 }
 
 void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates)
 {
-    const size_t nlag = m_.set.nlag, size = m_.nfreq * 4, narm = c_->narm;
+    const size_t nlag = full_.m.set.nlag, size = full_.m.nfreq * 4, narm = c_->narm;
     int *first = host_int_.need(n * (narm + 1));
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i <= narm; i++)
-            first[k * (narm + 1) + i] = (int)(slot_[w[k]->slot].piece + w[k]->first[i]);
+            first[k * (narm + 1) + i] = (int)(full_.slot[w[k]->slot].piece + w[k]->first[i]);
     const int *begin = send(at_, first, n * (narm + 1));
-    float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)m_.nccf * nlag);
-    float *chi = chi_.need(n * m_.set.ntemp * nlag), *best = best_.need(n * (nlag + m_.set.ntemp));
-    int *entry = entry_.need(n * (nlag + m_.set.ntemp));
+    float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)full_.m.nccf * nlag);
+    float *chi = chi_.need(n * full_.m.set.ntemp * nlag), *best = best_.need(n * (nlag + full_.m.set.ntemp));
+    int *entry = entry_.need(n * (nlag + full_.m.set.ntemp));
     spx_rv_candidates *starts = candidates_.need(n);
-    const size_t buffer = m_.most_ccf * sizeof(float2);
+    const size_t buffer = full_.m.most_ccf * sizeof(float2);
     spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, buffer <= SPECTRUM_SHARED ? buffer : 0,
-                      stream_>>>(m_, begin, pieces_.get(), flux_.get(), ie_.get(), good_.get(), model_.get(),
-                                 buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * m_.most_ccf), in);
-    float *samples = sample_.need(n * m_.ccf_samples);
+                      stream_>>>(
+        full_.m, begin, full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(), model_.get(),
+        buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * full_.m.most_ccf), in);
+    float *samples = sample_.need(n * full_.m.ccf_samples);
     sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->ccf.ncomp, FEW_ROWS), (unsigned)narm), 256, 0,
-                    stream_>>>(m_, (int)n, in, samples);
-    lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)m_.nccf, (unsigned)n), 128, 0, stream_>>>(m_, samples, lags);
-    entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(m_.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(m_, lags, chi);
+                    stream_>>>(full_.m, (int)n, in, samples);
+    lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)full_.m.nccf, (unsigned)n), 128, 0, stream_>>>(full_.m, samples,
+                                                                                                  lags);
+    entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(full_.m.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(
+        full_.m, lags, chi);
     clear(starts, n); /* arrays are longer than the starts that are found */
-    candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(m_, chi, best, entry, best + n * nlag, entry + n * nlag,
+    candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(full_.m, chi, best, entry, best + n * nlag, entry + n * nlag,
                                                         starts);
     spx::check(cudaGetLastError(), "launch");
     spx_rv_candidates *found = host_candidates_.need(n);
@@ -95,6 +129,7 @@ void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *ca
 void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
                   spx_rv_value *out)
 {
+    observed &d = w[0]->of == nullptr ? full_ : coarse_;
     std::vector<item> items;
     std::vector<size_t> first(n + 1);
     double *v = host_velocity_.need(n);
@@ -103,7 +138,7 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
         first[k] = items.size();
         v[k] = x[k][0];
         for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
-            items.push_back({(int)k, (int)(slot_[w[k]->slot].piece + i), x[k][0]});
+            items.push_back({(int)k, (int)(d.slot[w[k]->slot].piece + i), x[k][0]});
     }
     first[n] = items.size();
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
@@ -111,9 +146,9 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
         spx_rv_stencil_at(w[k], x[k], cell != nullptr ? cell[k] : nullptr, 1, &s[k]);
     double *velocity = velocity_.need(n);
     to_device(velocity, v, n);
-    templates(n, s, true, velocity, nullptr);
-    const size_t nf = (size_t)m_.nfree, width = 1 + nf + nf * nf;
-    const double *r = sums(items, DERIVATIVES, width);
+    make_templates(d, n, s, true, velocity, nullptr);
+    const size_t nf = (size_t)d.m.nfree, width = 1 + nf + nf * nf;
+    const double *r = sums(d, items, DERIVATIVES, width);
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
     for (size_t k = 0; k < n; k++) {
         spx_rv_begin_value(w[k], x[k][0], &out[k]);
@@ -138,7 +173,7 @@ void engine::values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
     for (size_t k = 0; k < n; k++) /* velocities of a piece side by side: they have their data in common */
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             for (size_t i = first[k]; i < first[k + 1]; i++)
-                items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), v[i]});
+                items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), v[i]});
     const double *p = objectives(items);
     for (size_t k = 0; k < n; k++) {
         const size_t nv = first[k + 1] - first[k], npiece = w[k]->first[c_->narm];
@@ -163,7 +198,7 @@ void engine::scan(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
         v[i] = c_->lo[0] + (double)i * c_->scan.step;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; has_lines(w[k]) && j < w[k]->first[c_->narm]; j++)
-            items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), 0});
+            items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), 0});
     const double *p = scans(items);
     for (size_t k = 0; k < n; k++) {
         if (!has_lines(w[k]))
@@ -189,17 +224,17 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
     for (size_t k = 0; k < n; k++) {
         size_t pixels = 0;
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++) {
-            items.push_back({(int)w[k]->slot, (int)(slot_[w[k]->slot].piece + j), x[k][0]});
+            items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), x[k][0]});
             pixels += c_->arm[w[k]->piece[j].arm].stride;
         }
         longest = std::max(longest, pixels);
     }
-    const double *r = sums(items, CONTINUUM, 1);
+    const double *r = sums(full_, items, CONTINUUM, 1);
     size_t i = 0;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             w[k]->piece[j].chisq_c = r[i++];
-    r = sums(items, MODEL, 1);
+    r = sums(full_, items, MODEL, 1);
     i = 0;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
@@ -209,7 +244,8 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
         const size_t k1 = std::min(n, k0 + STAGED);
         double *to = host_double_.need(STAGED * longest);
         for (size_t k = k0; k < k1; k++)
-            to_host(to + (k - k0) * longest, model_.get() + slot_[w[k]->slot].pixel, slot_[w[k]->slot].pixels);
+            to_host(to + (k - k0) * longest, model_.get() + full_.slot[w[k]->slot].pixel,
+                    full_.slot[w[k]->slot].pixels);
         wait();
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
         for (size_t k = k0; k < k1; k++) {
@@ -239,7 +275,7 @@ spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, s
         for (size_t i = 0; i < w->first[c_->narm]; i++) {
             const spx_rv_data &d = w->piece[i];
             const size_t a = c_->arm[d.arm].index;
-            list.push_back({(int)(slot_[k].piece + i), begin[a] + (d.exposure - row0) * out->arm[a].nwave});
+            list.push_back({(int)(full_.slot[k].piece + i), begin[a] + (d.exposure - row0) * out->arm[a].nwave});
             longest = std::max(longest, c_->arm[d.arm].n);
         }
     }
@@ -249,8 +285,8 @@ spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, s
     const hook_row *pieces = send(hook_rows_, list.data(), list.size());
     for (size_t i = 0; i < list.size(); i += 65535) {
         const dim3 grid(blocks(longest, 128), (unsigned)std::min(list.size() - i, (size_t)65535));
-        residual_kernel<<<grid, 128, 0, stream_>>>(m_, pieces + i, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
-                                                   model_.get(), residual, models);
+        residual_kernel<<<grid, 128, 0, stream_>>>(full_.m, pieces + i, full_.pieces.get(), full_.flux.get(),
+                                                   full_.ie.get(), good_.get(), model_.get(), residual, models);
         spx::check(cudaGetLastError(), "launch");
     }
     spx_rvfit here = *out;
@@ -279,8 +315,8 @@ spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, s
 void engine::begin(spx_rv_group *g)
 {
     group_ = g;
-    slot_.clear();
-    piece_.clear();
+    full_.slot.clear();
+    full_.piece.clear();
 }
 
 template <typename T> void engine::to_device(T *to, const T *from, size_t n)
@@ -303,9 +339,9 @@ template <typename T> T *engine::send(spx::device_buffer<T> &to, const T *from, 
 }
 
 /* Calls f with the tiles of eight that functions of a span and the data need, as a constant. */
-template <typename F> void engine::with_tiles(F f) const
+template <typename F> void engine::with_tiles(const model &m, F f)
 {
-    switch ((m_.span + 1 + 7) / 8) {
+    switch ((m.span + 1 + 7) / 8) {
     case 1:
         f(std::integral_constant<int, 1>());
         break;
@@ -323,10 +359,12 @@ template <typename F> void engine::with_tiles(F f) const
     }
 }
 
-template <int T> void engine::allow()
+/* Sums of a model have so much shared memory; another may have had more. */
+template <int T> void engine::allow(const model &m)
 {
+    const size_t band = (size_t)std::max(m.basis_band, full_.m.basis_band);
     spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)pixel_shared(T, m_.npoly, m_.basis_band)),
+                                    (int)pixel_shared(T, full_.m.npoly, (int)band)),
                "kernel");
     spx::check(cudaFuncSetAttribute(value_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)value_bytes(T)),
                "kernel");
@@ -334,7 +372,9 @@ template <int T> void engine::allow()
 
 void engine::shared_limits()
 {
-    with_tiles([this](auto tiles) { allow<tiles>(); });
+    for (const model *m : {&full_.m, &coarse_.m})
+        if (m->narm > 0)
+            with_tiles(*m, [&](auto tiles) { allow<tiles>(*m); });
     spx::check(cudaFuncSetAttribute(spectrum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SPECTRUM_SHARED),
                "kernel");
     spx::check(cudaFuncSetAttribute(resample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -347,34 +387,34 @@ void engine::lay_out(size_t n, spx_rv_spectra *const *w)
     size_t pixels = 0, bands = 0, slots = 0;
     for (size_t k = 0; k < n; k++)
         slots = std::max(slots, w[k]->slot + 1);
-    slot_.assign(slots, {});
-    piece_.clear();
+    full_.slot.assign(slots, {});
+    full_.piece.clear();
     for (size_t k = 0; k < n; k++) {
-        place &p = slot_[w[k]->slot];
-        p = {piece_.size(), pixels, 0, bands, true, false, {}};
+        place &p = full_.slot[w[k]->slot];
+        p = {full_.piece.size(), pixels, 0, bands, true, false, {}};
         for (size_t i = 0; i < w[k]->first[c_->narm]; i++) {
             const spx_rv_data &d = w[k]->piece[i];
             const spx_rv_arm &a = c_->arm[d.arm];
-            piece_.push_back({(int)d.arm, pixels, bands, d.sum_lne2});
+            full_.piece.push_back({(int)d.arm, pixels, bands, d.sum_lne2});
             pixels += a.stride;
             bands += c_->opt->resolution ? a.n * a.arm->ndiag : 0;
         }
         p.pixels = pixels - p.pixel;
     }
-    flux_.need(pixels);
-    ie_.need(pixels);
+    full_.flux.need(pixels);
+    full_.ie.need(pixels);
     good_.need(pixels);
     clear(model_.need(pixels), pixels); /* strides are longer than models */
     if (c_->opt->resolution)
         band_.need(bands);
-    knots_.need(slots * (size_t)m_.samples);
+    knots_.need(slots * (size_t)full_.m.samples);
 }
 
 void engine::stage(size_t n, spx_rv_spectra *const *w)
 {
     std::vector<size_t> begin(n + 1), band(n + 1);
     for (size_t k = 0; k < n; k++) {
-        begin[k + 1] = begin[k] + slot_[w[k]->slot].pixels;
+        begin[k + 1] = begin[k] + full_.slot[w[k]->slot].pixels;
         band[k + 1] = band[k];
         for (size_t i = 0; i < w[k]->first[c_->narm] && c_->opt->resolution; i++)
             band[k + 1] += c_->arm[w[k]->piece[i].arm].n * c_->arm[w[k]->piece[i].arm].arm->ndiag;
@@ -402,11 +442,12 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
     /* stars whose places follow each other go together */
     for (size_t k = 0; k < n;) {
         size_t end = k + 1;
-        while (end < n && slot_[w[end]->slot].pixel == slot_[w[end - 1]->slot].pixel + slot_[w[end - 1]->slot].pixels)
+        while (end < n && full_.slot[w[end]->slot].pixel ==
+                              full_.slot[w[end - 1]->slot].pixel + full_.slot[w[end - 1]->slot].pixels)
             end++;
-        const place &p = slot_[w[k]->slot];
-        to_device(flux_.get() + p.pixel, flux + begin[k], begin[end] - begin[k]);
-        to_device(ie_.get() + p.pixel, ie + begin[k], begin[end] - begin[k]);
+        const place &p = full_.slot[w[k]->slot];
+        to_device(full_.flux.get() + p.pixel, flux + begin[k], begin[end] - begin[k]);
+        to_device(full_.ie.get() + p.pixel, ie + begin[k], begin[end] - begin[k]);
         to_device(good_.get() + p.pixel, good + begin[k], begin[end] - begin[k]);
         if (c_->opt->resolution)
             to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
@@ -415,62 +456,64 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
 }
 
 template <int L>
-void engine::templates_of(size_t n, const spx_rv_stencil *s, float *single, double *large, double *rotation,
-                          double *work, double *flux, float *slope)
+void engine::templates_of(const observed &d, size_t n, const spx_rv_stencil *s, float *single, double *large,
+                          double *rotation, double *work, double *flux, float *slope)
 {
-    const unsigned narm = (unsigned)m_.narm, tiles = (unsigned)tiles_;
+    const unsigned narm = (unsigned)d.m.narm, tiles = (unsigned)d.tiles;
     bool bare = false;
     for (size_t i = 0; i < c_->narm; i++)
         bare = bare || c_->arm[i].comp == nullptr;
-    coefficient_kernel<L><<<dim3((unsigned)n, narm), THREADS, 0, stream_>>>(m_, s, single, large, rotation, work);
+    coefficient_kernel<L><<<dim3((unsigned)n, narm), THREADS, 0, stream_>>>(d.m, s, single, large, rotation, work);
     component_kernel<L>
-        <<<dim3(tiles, blocks(n, POINTS), narm), 128, 0, stream_>>>(m_, (int)n, single, large, flux, slope);
+        <<<dim3(tiles, blocks(n, POINTS), narm), 128, 0, stream_>>>(d.m, (int)n, single, large, flux, slope);
     if (bare)
-        template_kernel<L><<<dim3(tiles, (unsigned)n, narm), 128, 0, stream_>>>(m_, s, flux, slope);
+        template_kernel<L><<<dim3(tiles, (unsigned)n, narm), 128, 0, stream_>>>(d.m, s, flux, slope);
 }
 
-void engine::templates(size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity, const int *slot)
+void engine::make_templates(const observed &d, size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity,
+                            const int *slot)
 {
-    const size_t narm = (size_t)m_.narm, samples = (size_t)m_.samples, pixels = (size_t)m_.pixels;
-    const int lanes = deriv ? m_.lanes : 1;
+    const model &m = d.m;
+    const size_t narm = (size_t)m.narm, samples = (size_t)m.samples, pixels = (size_t)m.pixels;
+    const int lanes = deriv ? m.lanes : 1;
     const spx_rv_stencil *s = send(stencil_, from, n);
-    float *single = single_.need(n * (size_t)m_.ncomp * LANES);
+    float *single = single_.need(n * (size_t)m.ncomp * LANES);
     double *large = large_.need(n * narm * SPX_RV_LARGE);
-    double *rotation = rotation_.need(n * narm * 2 * ((size_t)m_.reach + 1));
-    double *work = work_.need(n * narm * 2 * (size_t)m_.width * (size_t)m_.lanes);
+    double *rotation = rotation_.need(n * narm * 2 * ((size_t)m.reach + 1));
+    double *work = work_.need(n * narm * 2 * (size_t)m.width * (size_t)m.lanes);
     double *flux = template_.need(n * samples);
-    float *slope = slope_.need(n * samples * (size_t)m_.ng);
+    float *slope = slope_.need(n * samples * (size_t)m.ng);
     double *t = nullptr;
     float *dt = nullptr;
     if (deriv) {
         t = t_.need(n * pixels);
-        dt = dt_.need(n * pixels * (size_t)m_.nfree);
+        dt = dt_.need(n * pixels * (size_t)m.nfree);
     }
     switch (lanes) {
     case 1:
-        templates_of<1>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<1>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     case 2:
-        templates_of<2>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<2>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     case 3:
-        templates_of<3>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<3>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     case 4:
-        templates_of<4>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<4>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     case 5:
-        templates_of<5>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<5>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     case 6:
-        templates_of<6>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<6>(d, n, s, single, large, rotation, work, flux, slope);
         break;
     default:
-        templates_of<7>(n, s, single, large, rotation, work, flux, slope);
+        templates_of<7>(d, n, s, single, large, rotation, work, flux, slope);
     }
-    resample_kernel<<<dim3(blocks((size_t)tiles_ * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
-                      resample_shared(deriv ? m_.nbroadened : 0), stream_>>>(m_, deriv, s, velocity, flux, slope,
-                                                                             rotation, t, dt, slot, knots_.get());
+    resample_kernel<<<dim3(blocks((size_t)d.tiles * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
+                      resample_shared(deriv ? m.nbroadened : 0), stream_>>>(m, deriv, s, velocity, flux, slope,
+                                                                            rotation, t, dt, slot, knots_.get());
     spx::check(cudaGetLastError(), "launch");
 }
 
@@ -480,7 +523,7 @@ void engine::templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[
     spx_rv_stencil *s = host_stencil_.need(n);
     int *slot = host_int_.need(n);
     for (size_t k = 0; k < n; k++) {
-        place &p = slot_[w[k]->slot];
+        place &p = full_.slot[w[k]->slot];
         /* the prior, too, is that of the last point that was looked at */
         spx_rv_stencil_at(w[k], x[k], nullptr, 0, &s[m]);
         if (p.has_templates && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
@@ -493,7 +536,7 @@ void engine::templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[
         return;
     int *at = at_.need(m);
     to_device(at, slot, m);
-    templates(m, s, false, nullptr, at);
+    make_templates(full_, m, s, false, nullptr, at);
 }
 
 void engine::scan_as_values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
@@ -528,11 +571,11 @@ bool engine::has_lines(const spx_rv_spectra *w) const
 
 template <int PER> void engine::launch_scan(size_t n, const item *items, double *out)
 {
-    const size_t bytes = scan_shared(m_.scan_entries);
+    const size_t bytes = scan_shared(full_.m.scan_entries);
     spx::check(cudaFuncSetAttribute(scan_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                "kernel");
     scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->scan.n, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
-        m_, items, pieces_.get(), flux_.get(), ie_.get(), knots_.get(), out);
+        full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
 }
 
 const double *engine::scans(const std::vector<item> &items)
@@ -546,7 +589,7 @@ const double *engine::scans(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some * nv);
         to_device(list, from + i, some);
-        const int entries = m_.scan_entries;
+        const int entries = full_.m.scan_entries;
         if (entries <= 9 * SCAN_WARPS)
             launch_scan<9>(some, list, out);
         else if (entries <= 20 * SCAN_WARPS)
@@ -564,14 +607,14 @@ const double *engine::scans(const std::vector<item> &items)
 
 size_t engine::value_bytes(int tiles) const
 {
-    return WARPS * value_size(tiles, m_.npoly, m_.basis_band) * sizeof(double);
+    return WARPS * value_size(tiles, full_.m.npoly, full_.m.basis_band) * sizeof(double);
 }
 
 template <int T> void engine::launch_values(size_t n, const item *items, double *out)
 {
     value_kernel<T><<<blocks(n, WARPS), 32 * WARPS, value_bytes(T), stream_>>>(
-        m_, (int)n, items, pieces_.get(), flux_.get(), ie_.get(), c_->opt->resolution ? band_.get() : nullptr,
-        knots_.get(), out);
+        full_.m, (int)n, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(),
+        c_->opt->resolution ? band_.get() : nullptr, knots_.get(), out);
 }
 
 const double *engine::objectives(const std::vector<item> &items)
@@ -585,7 +628,7 @@ const double *engine::objectives(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some);
         to_device(list, from + i, some);
-        with_tiles([&](auto tiles) { launch_values<tiles>(some, list, out); });
+        with_tiles(full_.m, [&](auto tiles) { launch_values<tiles>(some, list, out); });
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i, out, some);
     }
@@ -595,7 +638,7 @@ const double *engine::objectives(const std::vector<item> &items)
         if (std::isnan(result[i]))
             others.push_back(items[i]);
     if (!others.empty()) {
-        const double *r = sums(others, VALUE, 1);
+        const double *r = sums(full_, others, VALUE, 1);
         for (size_t i = 0; i < n; i++)
             if (std::isnan(result[i]))
                 result[i] = *r++;
@@ -603,14 +646,14 @@ const double *engine::objectives(const std::vector<item> &items)
     return result;
 }
 
-template <int T> void engine::launch(size_t n, int mode, const item *items, double *out)
+template <int T> void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out)
 {
-    pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, m_.npoly, m_.basis_band), stream_>>>(
-        m_, mode, items, pieces_.get(), flux_.get(), ie_.get(), good_.get(),
+    pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
+        d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(),
         c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
 }
 
-const double *engine::sums(const std::vector<item> &items, int mode, size_t width)
+const double *engine::sums(const observed &d, const std::vector<item> &items, int mode, size_t width)
 {
     const size_t n = items.size();
     item *from = host_item_.need(n);
@@ -621,7 +664,7 @@ const double *engine::sums(const std::vector<item> &items, int mode, size_t widt
         item *list = item_.need(some);
         double *out = result_.need(some * width);
         to_device(list, from + i, some);
-        with_tiles([&](auto tiles) { launch<tiles>(some, mode, list, out); });
+        with_tiles(d.m, [&](auto tiles) { launch<tiles>(d, some, mode, list, out); });
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i * width, out, some * width);
     }
@@ -677,12 +720,17 @@ spx_status engine_models(void *state, size_t n, spx_rv_spectra *const *w, const 
     return step(e, [&] { engine_of(state)->models(n, w, x); });
 }
 
+spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->coarsen(n, w); });
+}
+
 } // namespace
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
     return {e,           threads,       together,    engine_load,   engine_correlate,
-            engine_eval, engine_values, engine_scan, engine_models, 0};
+            engine_eval, engine_values, engine_scan, engine_models, engine_coarsen};
 }
 
 } // namespace rv

@@ -25,10 +25,12 @@ class engine
     }
 
     /* Device memory of a group: of each star, and of each exposure. */
-    static size_t star_bytes(const spx_rv_ctx *c, const model &m);
-    static size_t exposure_bytes(const spx_rv_ctx *c, const model &m);
+    static size_t star_bytes(const device_plan &p);
+    static size_t exposure_bytes(const spx_rv_ctx *c, const device_plan &p);
 
     void load(size_t n, spx_rv_spectra *const *w);
+
+    void coarsen(size_t n, spx_rv_spectra *const *w);
 
     void correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates);
 
@@ -56,6 +58,19 @@ class engine
         double at[SPX_MAX_FIT]; /* point of the templates in knots_, where they are broadened */
     };
 
+    /* The model, or the coarse one, and the group's data as it sees them. */
+    struct observed {
+        explicit observed(const templates &t) : m(t.m), tiles(t.tiles)
+        {
+        }
+        const model m;
+        const int tiles;
+        std::vector<place> slot;
+        std::vector<rv::piece> piece;
+        spx::device_buffer<double> flux, ie;
+        spx::device_buffer<rv::piece> pieces;
+    };
+
     template <typename T> void to_device(T *to, const T *from, size_t n);
     template <typename T> void to_host(T *to, const T *from, size_t n);
     template <typename T> void clear(T *p, size_t n)
@@ -70,13 +85,13 @@ class engine
         spx::check(cudaEventSynchronize(done_), "stream");
     }
 
-    template <typename F> void with_tiles(F f) const;
-    template <int T> void allow();
+    template <typename F> static void with_tiles(const model &m, F f);
+    template <int T> void allow(const model &m);
     void shared_limits();
 
     bool loaded(const spx_rv_spectra *w) const
     {
-        return w->slot < slot_.size() && slot_[w->slot].loaded;
+        return w->slot < full_.slot.size() && full_.slot[w->slot].loaded;
     }
 
     /* Where the data of a group's stars will be. */
@@ -86,11 +101,12 @@ class engine
     void stage(size_t n, spx_rv_spectra *const *w);
 
     template <int L>
-    void templates_of(size_t n, const spx_rv_stencil *s, float *single, double *large, double *rotation, double *work,
-                      double *flux, float *slope);
+    void templates_of(const observed &d, size_t n, const spx_rv_stencil *s, float *single, double *large,
+                      double *rotation, double *work, double *flux, float *slope);
 
     /* Templates of n points: sampled, with derivatives, or their knots, of slots. */
-    void templates(size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity, const int *slot);
+    void make_templates(const observed &d, size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity,
+                        const int *slot);
 
     /* Templates at x[k] into the knots of the stars that have not these already. */
     void templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
@@ -112,29 +128,26 @@ class engine
     /* The objective of items without derivatives, until the next call. */
     const double *objectives(const std::vector<item> &items);
 
-    template <int T> void launch(size_t n, int mode, const item *items, double *out);
+    template <int T> void launch(const observed &d, size_t n, int mode, const item *items, double *out);
 
     /* Sums over pixels, result[items][width], until the next call; so many at a time that their memory is little. */
-    const double *sums(const std::vector<item> &items, int mode, size_t width);
+    const double *sums(const observed &d, const std::vector<item> &items, int mode, size_t width);
 
     const spx_rv_ctx *c_;
-    model m_;
+    observed full_, coarse_;
     size_t widest_; /* of windows */
-    int tiles_, threads_;
+    int threads_;
     size_t few_; /* points take less than it takes to call the threads, unless a simplex has to be looked for */
     cudaStream_t stream_ = nullptr;
     cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
-    std::vector<place> slot_;
-    std::vector<piece> piece_;
-    spx::device_buffer<double> flux_, ie_, band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    spx::device_buffer<double> band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
     spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<double2> knots_;
     spx::device_buffer<float2> transform_;
     spx::device_buffer<spx_rv_stencil> stencil_;
     spx::device_buffer<spx_rv_candidates> candidates_;
-    spx::device_buffer<piece> pieces_;
     spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
     spx::device_buffer<float> residual_, models_;
     spx::device_buffer<spx_rvfit_star> star_;

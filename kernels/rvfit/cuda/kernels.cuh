@@ -10,6 +10,8 @@
 
 /* What follows needs what is above it, and what comes before. */
 
+#include "rvfit/cuda/coarsen.cuh"
+
 #include "rvfit/cuda/coefficients.cuh"
 
 #include "rvfit/cuda/components.cuh"

@@ -83,7 +83,15 @@ size_t device_limit(const spx_rvfit_options *o, size_t taken, size_t least)
 
 device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
 {
+    add_model(c, &full);
+    if (c->coarse != nullptr && c->coarse->narm > 0)
+        add_model(c->coarse, &coarse);
+}
+
+void device_plan::add_model(const spx_rv_ctx *c, templates *t)
+{
     std::vector<arm> arms(c->narm);
+    model &m = t->m;
     m.narm = (int)c->narm;
     m.ng = (int)c->grid.ng;
     m.nfree = (int)c->nfree;
@@ -107,10 +115,10 @@ device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
     m.reach = 1;
     m.width = (int)c->size.width;
     for (size_t i = 0; i < c->narm; i++)
-        add_arm(c, c->arm[i], &arms[i]);
-    m.arms = keep(arms.data(), arms.size());
+        add_arm(c, c->arm[i], t, &arms[i]);
     if (c->ccf.n > 0 && c->ccf.nlag > 0)
-        add_set(c, arms);
+        add_set(c, m, arms);
+    m.arms = keep(arms.data(), arms.size());
 }
 
 void device_plan::need_all() const
@@ -131,10 +139,11 @@ template <typename T> const T *device_plan::keep(const T *from, size_t n)
     return reinterpret_cast<const T *>(kept_.back().get());
 }
 
-void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
+void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a)
 {
     const spx_setup *s = from.setup;
     const spx_pca *p = &s->pca;
+    model &m = t->m;
     *a = {};
     a->n = (int)from.n;
     a->nt = (int)from.nt;
@@ -143,7 +152,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
     a->sample0 = m.samples;
     a->comp0 = m.ncomp;
     a->stride = (int)from.stride;
-    a->ndiag = (int)from.arm->ndiag;
+    a->ndiag = (int)from.ndiag;
     a->dlnwave = s->dlnwave;
     a->npoly = (int)from.basis.n;
     m.npoly = std::max(m.npoly, a->npoly);
@@ -175,8 +184,10 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
         std::vector<float> comp(p->ncomp * (size_t)a->columns);
         std::vector<double> mean((size_t)a->columns);
         for (size_t k = 0; k < p->ncomp; k++)
-            std::copy(p->comp + k * from.nt, p->comp + (k + 1) * from.nt, &comp[k * (size_t)a->columns]);
-        std::copy(p->mean, p->mean + from.nt, mean.begin());
+            for (size_t i = 0; i < from.nt; i++)
+                comp[k * (size_t)a->columns + i] =
+                    from.comp[(i / SPX_RV_TILE * p->ncomp + k) * SPX_RV_TILE + i % SPX_RV_TILE];
+        std::copy(from.mean, from.mean + from.nt, mean.begin());
         a->ncomp = (int)p->ncomp;
         a->nlarge = std::min(a->ncomp, (int)SPX_RV_LARGE);
         a->of_flux = p->of_flux;
@@ -200,7 +211,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a)
     m.pixels += (int)from.stride;
     m.samples += a->columns;
     m.ncomp += a->ncomp;
-    tiles = std::max(tiles, a->columns / COLUMNS);
+    t->tiles = std::max(t->tiles, a->columns / COLUMNS);
     const double h = spx_rv_unmap(c, 1, c->hi[1]) / (SPX_C_KMS * a->dlnwave);
     m.reach = std::max(m.reach, (int)spx_rotation_reach(std::min(h, (double)MAX_REACH)));
 }
@@ -215,7 +226,7 @@ void device_plan::add_bins(const spx_rv_arm &from, arm *a)
     a->bin = keep(pixel, (size_t)a->nbin + 1);
 }
 
-void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
+void device_plan::add_set(const spx_rv_ctx *c, model &m, std::vector<arm> &arms)
 {
     m.set = spx_rv_set_of(c);
     m.set.vsini = keep(m.set.vsini, m.set.ntemp);
@@ -259,7 +270,6 @@ void device_plan::add_set(const spx_rv_ctx *c, std::vector<arm> &arms)
             std::copy(c->arm[i].ccf_coef + t * c->arm[i].nccf, c->arm[i].ccf_coef + (t + 1) * c->arm[i].nccf,
                       &coef[t * (size_t)m.nccf + (size_t)arms[i].ccf0]);
     m.ccf_coef = keep(coef.data(), coef.size());
-    m.arms = keep(arms.data(), arms.size());
 }
 
 } // namespace rv

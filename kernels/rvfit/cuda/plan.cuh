@@ -20,6 +20,12 @@ std::string megabytes(size_t bytes);
  * other programs where that is less than `least`. */
 size_t device_limit(const spx_rvfit_options *o, size_t taken, size_t least);
 
+/* Templates of the model, or of the coarse one, and what its stars have in common. */
+struct templates {
+    model m = {};
+    int tiles = 0; /* of samples, of the widest arm: columns */
+};
+
 /* What a plan has on one device. */
 class device_plan
 {
@@ -33,20 +39,21 @@ class device_plan
     /* spx::failure says how many bytes there would be. */
     void need_all() const;
 
-    model m = {};
-    size_t bytes = 0;  /* of device memory */
-    size_t window = 0; /* most samples of the inverse transform */
-    int tiles = 0;     /* of samples, of the widest arm: columns */
+    templates full, coarse; /* coarse: without arms where there is no such model */
+    size_t bytes = 0;       /* of device memory */
+    size_t window = 0;      /* most samples of the inverse transform */
 
   private:
     /* A copy on the device, which lives as long as this. */
     template <typename T> const T *keep(const T *from, size_t n);
 
-    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, arm *a);
+    void add_model(const spx_rv_ctx *c, templates *t);
+
+    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a);
 
     void add_bins(const spx_rv_arm &from, arm *a);
 
-    void add_set(const spx_rv_ctx *c, std::vector<arm> &arms);
+    void add_set(const spx_rv_ctx *c, model &m, std::vector<arm> &arms);
 
     const size_t limit_;
     std::vector<spx::array<uint8_t>> kept_;

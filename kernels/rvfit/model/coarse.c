@@ -1,7 +1,7 @@
 /* Provides the coarse model, on which the starts of a star are followed for a fraction of what the model itself takes:
- * BIN pixels in one, templates in steps of half such a pixel, and the first of their principal components. Minima lie
- * where those of the model lie but for a few errors; how deep they are, and where exactly, the model itself says
- * (search/minima.c).
+ * SPX_RV_BIN pixels in one, templates in steps of half such a pixel, and the first of their principal components.
+ * Minima lie where those of the model lie but for a few errors; how deep they are, and where exactly, the model itself
+ * says (search/minima.c).
  *
  * A pixel of the coarse model sees the mean flux of the templates over its width. The mean is taken of flux, not of its
  * logarithm, which in strong lines is another thing; of templates from all over the library, ln of that mean is then
@@ -16,7 +16,6 @@
 #include "rvfit/model/setup.h"
 
 enum {
-    BIN = 4,           /* pixels of a coarse one */
     PER_FUNCTION = 16, /* coarse pixels for each function of the continuum, at least */
     COMPONENTS = 64,   /* at most: the rest is 1e-3 of ln flux of the libraries of the tests, rms */
     TEMPLATES = 200    /* that components are made from, at least, of a library that has as many */
@@ -31,7 +30,7 @@ static int suits(const spx_rv_ctx *c)
     for (size_t i = 0; i < c->narm && ok; i++) {
         const spx_rv_arm *a = &c->arm[i];
         ok = a->comp != NULL && a->setup->pca.coef != NULL && !a->setup->pca.of_flux &&
-             a->n / BIN >= PER_FUNCTION * a->basis.n;
+             a->n / SPX_RV_BIN >= PER_FUNCTION * a->basis.n;
     }
     return ok;
 }
@@ -40,7 +39,7 @@ static int suits(const spx_rv_ctx *c)
 static size_t decimation(const spx_rv_arm *a)
 {
     const double pixel = (a->place[a->n - 1] - a->place[0]) / (double)(a->n - 1);
-    return (size_t)fmax(1, floor(0.5 * BIN * pixel + 0.5));
+    return (size_t)fmax(1, floor(0.5 * SPX_RV_BIN * pixel + 0.5));
 }
 
 /* Place of coarse sample 0 on the templates' grid. */
@@ -66,7 +65,7 @@ static void average(const spx_rv_arm *a, size_t step, size_t n, const double *fl
         const double at = first_sample(step) + (double)(j * step);
         while (i + 2 < a->n && a->place[i + 1] < at)
             i++;
-        const double half = 0.5 * fmax((double)step, BIN * (a->place[i + 1] - a->place[i]));
+        const double half = 0.5 * fmax((double)step, SPX_RV_BIN * (a->place[i + 1] - a->place[i]));
         const double lo = fmax(0, at + 0.5 - half), hi = fmin((double)a->nt, at + 0.5 + half);
         out[j] = log(fmax((integral(sums, hi) - integral(sums, lo)) / (hi - lo), 1e-300));
     }
@@ -156,7 +155,7 @@ static spx_status make_setup(const spx_rv_arm *a, spx_rv_arm *b, size_t step, sp
 static spx_status make_coarse_arm(const spx_rv_ctx *c, const spx_rv_arm *a, spx_rv_arm *b, spx_err *e)
 {
     const size_t step = decimation(a);
-    *b = (spx_rv_arm){.index = a->index, .n = a->n / BIN, .nt = a->nt / step};
+    *b = (spx_rv_arm){.index = a->index, .n = a->n / SPX_RV_BIN, .nt = a->nt / step};
     b->stride = (b->n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
     b->ntile = (b->nt + SPX_RV_TILE - 1) / SPX_RV_TILE;
     b->place = spx_alloc(b->n, sizeof *b->place, e);
@@ -166,11 +165,11 @@ static spx_status make_coarse_arm(const spx_rv_ctx *c, const spx_rv_arm *a, spx_
     spx_rv_spline_factor(b->nt, b->cprime);
     for (size_t i = 0; i < b->n; i++) {
         double sum = 0;
-        for (size_t k = 0; k < BIN; k++)
-            sum += a->place[i * BIN + k];
-        b->place[i] = (sum / BIN - first_sample(step)) / (double)step;
+        for (size_t k = 0; k < SPX_RV_BIN; k++)
+            sum += a->place[i * SPX_RV_BIN + k];
+        b->place[i] = (sum / SPX_RV_BIN - first_sample(step)) / (double)step;
     }
-    spx_status st = spx_rv_coarse_basis(&a->basis, BIN, b->n, b->stride, &b->basis, e);
+    spx_status st = spx_rv_coarse_basis(&a->basis, SPX_RV_BIN, b->n, b->stride, &b->basis, e);
     if (st == SPX_OK && (st = make_setup(a, b, step, e)) == SPX_OK)
         st = make_components(c, a, b, step, e);
     return st;
@@ -207,13 +206,17 @@ spx_status spx_rv_make_coarse(const spx_rv_ctx *c, spx_err *e)
     *k = *c;
     k->coarse = NULL;
     k->scan.n = 0;
+    k->ccf.nlag = 0; /* it is not correlated */
     memset(k->arm, 0, sizeof k->arm);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
     for (size_t i = 0; i < c->narm; i++)
         (void)make_coarse_arm(c, &c->arm[i], &k->arm[i], &err[i]);
-    for (size_t i = 0; i < c->narm && st == SPX_OK; i++)
+    k->size.n = 0;
+    for (size_t i = 0; i < c->narm && st == SPX_OK; i++) {
+        k->size.n = k->arm[i].stride > k->size.n ? k->arm[i].stride : k->size.n;
         if (err[i].code != SPX_OK)
             st = spx_err_pass(e, &err[i]);
+    }
     if (st != SPX_OK) {
         free_arms(k);
         k->narm = 0;
@@ -228,32 +231,35 @@ void spx_rv_coarse_free(spx_rv_ctx *k)
     spx_free(k);
 }
 
-int spx_rv_coarsen(const spx_rv_spectra *from, spx_rv_spectra *w)
+int spx_rv_coarse_pieces(spx_rv_spectra *w)
 {
-    const spx_rv_ctx *c = w->ctx;
-    const size_t n = from->first[c->narm];
+    const spx_rv_spectra *from = w->of;
+    const size_t n = from->first[w->ctx->narm];
     if (!spx_rv_need_pieces(w, n, &w->err))
         return 0;
     memcpy(w->first, from->first, sizeof w->first);
     w->workspace = from->workspace;
     w->npix = from->npix; /* the penalty outside of the templates is that of the model */
     for (size_t p = 0; p < n; p++) {
-        const spx_rv_data *d = &from->piece[p];
-        const spx_rv_arm *a = &c->arm[d->arm];
+        w->piece[p].arm = from->piece[p].arm;
+        w->piece[p].exposure = from->piece[p].exposure;
+        w->piece[p].sum_lne2 = 0;
+    }
+    return 1;
+}
+
+int spx_rv_coarsen(spx_rv_spectra *w)
+{
+    if (!spx_rv_coarse_pieces(w))
+        return 0;
+    for (size_t p = 0; p < w->first[w->ctx->narm]; p++) {
+        const spx_rv_data *d = &w->of->piece[p];
+        const spx_rv_arm *a = &w->ctx->arm[d->arm];
         spx_rv_data *o = &w->piece[p];
-        o->arm = d->arm;
-        o->exposure = d->exposure;
-        o->sum_lne2 = 0;
-        for (size_t i = 0; i < a->stride; i++) {
-            double weight = 0, sum = 0;
-            for (size_t k = i * BIN; i < a->n && k < (i + 1) * BIN; k++) {
-                const double iv = d->ie[k] * d->ie[k];
-                weight += iv;
-                sum += iv * d->flux[k];
-            }
-            o->flux[i] = weight > 0 ? sum / weight : 0;
-            o->ie[i] = sqrt(weight);
-        }
+        for (size_t i = 0; i < a->n; i++)
+            o->flux[i] = spx_rv_coarse_pixel(SPX_RV_BIN, d->flux + i * SPX_RV_BIN, d->ie + i * SPX_RV_BIN, &o->ie[i]);
+        for (size_t i = a->n; i < a->stride; i++)
+            o->flux[i] = o->ie[i] = 0;
     }
     return 1;
 }

@@ -54,6 +54,19 @@ SPX_HD float spx_rv_residual(double flux, double ie, double model)
     return spx_rv_model((flux - model) * ie);
 }
 
+/* Pixel of the coarse model (model/coarse.c): weighted mean of n pixels, and the root of the sum of their weights. */
+SPX_HD double spx_rv_coarse_pixel(size_t n, const double *flux, const double *ie, double *coarse_ie)
+{
+    double weight = 0, sum = 0;
+    for (size_t k = 0; k < n; k++) {
+        const double iv = ie[k] * ie[k];
+        weight += iv;
+        sum += iv * flux[k];
+    }
+    *coarse_ie = sqrt(weight);
+    return weight > 0 ? sum / weight : 0;
+}
+
 /* Mapping of a parameter in which it is interpolated, and back: an exponential with slope 1 at p0; g 0: none. */
 SPX_HD double spx_rv_axis_transform(double g, double p0, double p)
 {

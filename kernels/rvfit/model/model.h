@@ -19,6 +19,7 @@ enum {
     SPX_RV_LARGE = 8,   /* components that are summed in double precision: what follows is small */
     SPX_RV_BLOCK = 256, /* most pixels of a block of a scan */
     SPX_RV_BATCH = 16,  /* stars that advance together */
+    SPX_RV_BIN = 4,     /* pixels of a coarse one */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
     SPX_MAX_NDIAG = 129,                      /* diagonals of a resolution matrix */
     SPX_RV_MOST_LAG = 129,                    /* of filters, pixels */
@@ -258,8 +259,9 @@ typedef struct {
     int32_t *least_lag;  /* [entries] where */
 } spx_rv_workspace;
 
-typedef struct {
+typedef struct spx_rv_spectra {
     const spx_rv_ctx *ctx;
+    const struct spx_rv_spectra *of; /* of the coarse model: the star as the model sees it */
     spx_rv_workspace *workspace;
     size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
@@ -294,9 +296,10 @@ void spx_rv_spectra_free(spx_rv_spectra *w);
 int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);
 
 /* Makes the coarse model of a context where there can be one, unless that has been done; and a star as it sees it, from
- * the star that is loaded, 0: no memory (w->err). */
+ * the one that is loaded, w->of: its pieces without their pixels, or with them. 0: no memory (w->err). */
 spx_status spx_rv_make_coarse(const spx_rv_ctx *c, spx_err *e);
-int spx_rv_coarsen(const spx_rv_spectra *from, spx_rv_spectra *w);
+int spx_rv_coarse_pieces(spx_rv_spectra *w);
+int spx_rv_coarsen(spx_rv_spectra *w);
 
 /* Rows of R, res[ndiag][n] by diagonals, for templates with an LSF of their own: band[n][ndiag] with which out_i =
  * sum_k band[i][k] T_(i-h+k), h = ndiag/2. Rows that are cut by the ends of the arm are scaled to the sum that rows

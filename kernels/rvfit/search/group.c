@@ -40,7 +40,8 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
         ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], e) == SPX_OK &&
              (!spx_rv_has_coarse(g) ||
               spx_rv_spectra_init(&g->star[k].coarse, c->coarse, &g->workspace[0], e) == SPX_OK);
-        g->star[k].spectra.slot = k;
+        g->star[k].spectra.slot = g->star[k].coarse.slot = k;
+        g->star[k].coarse.of = &g->star[k].spectra;
     }
     if (ok)
         return g;

@@ -130,12 +130,13 @@ static spx_status coarse_starts(spx_rv_group *g, size_t n, spx_rv_star *const *s
         s->followed = s->nstart > 1;
         if (!s->followed)
             continue;
-        if (!spx_rv_coarsen(&s->spectra, &s->coarse))
-            return spx_err_pass(e, &s->coarse.err);
         spx_rv_search_begin(&s->search, g->c->coarse, s->nstart, s->nsure, s->start, LOOK_STEPS, &s->found);
+        g->ask.spectra[m] = &s->coarse;
         g->list[m++] = s;
     }
-    const spx_status st = step_all(g, m, g->list, 1, e);
+    spx_status st = m > 0 ? g->engine->coarsen(g->engine->state, m, g->ask.spectra, e) : SPX_OK;
+    if (st == SPX_OK)
+        st = step_all(g, m, g->list, 1, e);
     for (size_t k = 0; k < m && st == SPX_OK; k++)
         g->list[k]->followed = take_ends(g->list[k]);
     return st;

@@ -60,7 +60,9 @@ typedef struct {
     spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
-    int coarse; /* does eval() take spectra of the coarse model? */
+    /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
+     * of the model, or all of the coarse one. NULL: it does not take these. */
+    spx_status (*coarsen)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
 } spx_rv_engine;
 
 /* Search for the minimum of one star from several starts, one after another (search/smooth.c). */
