@@ -19,7 +19,7 @@ extern "C" spx_status spx_rvfit_open_cuda(spx_backend *b, const spx_rvfit_input 
     spx_status st = *plan != nullptr ? SPX_OK : spx_rvfit_open_cpu(in, o, plan, e);
     if (st != SPX_OK)
         return st;
-    if ((st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK && (st = spx_rv_make_coarse(&c, e)) == SPX_OK)
+    if ((st = spx_rv_ctx_batch(&c, *plan, in, o, e)) == SPX_OK)
         st = spx::guarded("rvfit", e, [&] {
             const spx_cuda_state *state = spx::state_of(b);
             plan_state *all = new plan_state;

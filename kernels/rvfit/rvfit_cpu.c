@@ -228,8 +228,6 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     spx_rvfit_plan *own;
     *out = (spx_rvfit){0};
     spx_status st = spx_rv_begin(&c, in, o, &own, e);
-    if (st == SPX_OK)
-        st = spx_rv_make_coarse(&c, e);
     if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && o->hook != NULL)
         st = residuals(in, out, e);
     if (st == SPX_OK)

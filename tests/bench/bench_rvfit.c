@@ -309,9 +309,6 @@ static void on_cpu(const spx_templates *t)
     double begin = spx_process_seconds();
     must(spx_rvfit_open_cpu(&in, &o, &plan, &e) == SPX_OK, &e);
     double setup = spx_process_seconds() - begin;
-    begin = spx_process_seconds();
-    must(spx_rv_make_coarse(&plan->ctx, &e) == SPX_OK, &e);
-    double coarse_setup = spx_process_seconds() - begin;
     must(spx_rv_ctx_batch(&c, plan, &in, &o, &e) == SPX_OK, &e);
     size_t comp_bytes = 0, nt = 0, npix = 0;
     double comp_flop = 0, ccf_flop = 0, coarse_flop = 0;
@@ -329,8 +326,8 @@ static void on_cpu(const spx_templates *t)
     double flops = peak_flops(c.kernels), bytes = bandwidth(comp_bytes);
     printf("one core: %.1f Gflop/s (single precision, components in cache), %.1f GB/s (%.1f MB in a row)\n",
            flops * 1e-9, bytes * 1e-9, (double)comp_bytes * 1e-6);
-    printf("%zu stars, %zu pixels and %zu template samples each; set-up of batches %.1f ms, of the coarse model %.1f\n",
-           nstar, npix, nt, 1e3 * setup, 1e3 * coarse_setup);
+    printf("%zu stars, %zu pixels and %zu template samples each; set-up of batches %.1f ms\n", nstar, npix, nt,
+           1e3 * setup);
 
     /* Steps, on one full group of stars. */
     enum { REPEAT = 20 };

@@ -17,7 +17,6 @@ static void open_ctx(const spx_templates *t, const spx_rvfit_options *o, spx_rvf
     *plan = NULL;
     NEED(spx_rvfit_open_cpu(&input, o, plan, &need_e));
     NEED(spx_rv_ctx_batch(c, *plan, &input, o, &need_e));
-    NEED(spx_rv_make_coarse(c, &need_e));
 }
 
 /* Templates between the nodes, of slow and fast rotators: means over flux, not over its logarithm, which is 1 % off

@@ -84,7 +84,7 @@ size_t device_limit(const spx_rvfit_options *o, size_t taken, size_t least)
 device_plan::device_plan(const spx_rv_ctx *c, size_t limit) : limit_(limit)
 {
     add_model(c, &full);
-    if (c->coarse != nullptr && c->coarse->narm > 0)
+    if (c->coarse != nullptr)
         add_model(c->coarse, &coarse);
 }
 

@@ -78,24 +78,37 @@ static spx_status coarse_templates(const spx_rv_ctx *c, const spx_rv_arm *a, con
 {
     const spx_pca *p = &a->setup->pca;
     const size_t nc = p->ncomp, k = b->setup->pca.ncomp;
-    double *plane = spx_alloc(a->ntile * SPX_RV_TILE, sizeof *plane, e), *sums = spx_alloc(a->nt + 2, sizeof *sums, e);
-    float *cf = spx_alloc(nc, sizeof *cf, e);
-    const int ok = plane != NULL && sums != NULL && cf != NULL;
-    for (size_t t = 0; t < n && ok; t++) {
-        const double *cd = p->coef + t * every * nc;
-        for (size_t i = 0; i < nc; i++)
-            cf[i] = (float)cd[i];
-        c->kernels->components(1, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, 1, &cd,
-                               &(const float *){cf}, &plane);
-        c->kernels->exponential(a->ntile * SPX_RV_TILE, plane);
-        average(a, step, b->nt, plane, sums, target + t * b->nt);
-        design[t * (1 + k)] = 1;
-        memcpy(design + t * (1 + k) + 1, cd, k * sizeof *cd);
+    spx_status st = SPX_OK;
+#pragma omp parallel num_threads(c->opt->threads) if (c->opt->threads > 1)
+    {
+        spx_err mine = {0};
+        double *plane = spx_alloc(a->ntile * SPX_RV_TILE, sizeof *plane, &mine),
+               *sums = spx_alloc(a->nt + 2, sizeof *sums, &mine);
+        float *cf = spx_alloc(nc, sizeof *cf, &mine);
+        const int ok = plane != NULL && sums != NULL && cf != NULL;
+#pragma omp for schedule(static)
+        for (size_t t = 0; t < n; t++) {
+            const double *cd = p->coef + t * every * nc;
+            if (!ok)
+                continue;
+            for (size_t i = 0; i < nc; i++)
+                cf[i] = (float)cd[i];
+            c->kernels->components(1, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, 1, &cd,
+                                   &(const float *){cf}, &plane);
+            c->kernels->exponential(a->ntile * SPX_RV_TILE, plane);
+            average(a, step, b->nt, plane, sums, target + t * b->nt);
+            design[t * (1 + k)] = 1;
+            memcpy(design + t * (1 + k) + 1, cd, k * sizeof *cd);
+        }
+        if (!ok) {
+#pragma omp critical(spx_rvfit_error)
+            st = spx_err_pass(e, &mine);
+        }
+        spx_free(plane);
+        spx_free(sums);
+        spx_free(cf);
     }
-    spx_free(plane);
-    spx_free(sums);
-    spx_free(cf);
-    return ok ? SPX_OK : SPX_EIO;
+    return st;
 }
 
 /* Mean and components of the coarse templates, in tiles. */
@@ -191,35 +204,21 @@ static void free_arms(spx_rv_ctx *k)
     }
 }
 
-spx_status spx_rv_coarse_init(spx_rv_ctx *c, spx_err *e)
+spx_status spx_rv_make_coarse(spx_rv_ctx *c, spx_err *e)
 {
-    return !suits(c) || (c->coarse = spx_alloc(1, sizeof *c->coarse, e)) != NULL ? SPX_OK : SPX_EIO;
-}
-
-spx_status spx_rv_make_coarse(const spx_rv_ctx *c, spx_err *e)
-{
-    spx_err err[SPX_MAX_ARM] = {{0}};
     spx_status st = SPX_OK;
-    spx_rv_ctx *k = c->coarse;
-    if (k == NULL || k->narm > 0)
-        return SPX_OK;
+    spx_rv_ctx *k = suits(c) ? spx_alloc(1, sizeof *k, e) : NULL;
+    if (k == NULL)
+        return suits(c) ? SPX_EIO : SPX_OK;
     *k = *c;
-    k->coarse = NULL;
     k->scan.n = 0;
     k->ccf.nlag = 0; /* it is not correlated */
-    memset(k->arm, 0, sizeof k->arm);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
-    for (size_t i = 0; i < c->narm; i++)
-        (void)make_coarse_arm(c, &c->arm[i], &k->arm[i], &err[i]);
     k->size.n = 0;
+    memset(k->arm, 0, sizeof k->arm);
+    c->coarse = k; /* which is freed with c, whatever happens */
     for (size_t i = 0; i < c->narm && st == SPX_OK; i++) {
+        st = make_coarse_arm(c, &c->arm[i], &k->arm[i], e);
         k->size.n = k->arm[i].stride > k->size.n ? k->arm[i].stride : k->size.n;
-        if (err[i].code != SPX_OK)
-            st = spx_err_pass(e, &err[i]);
-    }
-    if (st != SPX_OK) {
-        free_arms(k);
-        k->narm = 0;
     }
     return st;
 }

@@ -197,8 +197,7 @@ typedef struct spx_rv_ctx {
     spx_rv_lags ccf;
     spx_rv_scan scan;
     spx_rv_sizes size;
-    /* To follow starts on (model/coarse.c), made when an engine first wants it: narm 0 before. NULL: there is none. */
-    struct spx_rv_ctx *coarse;
+    struct spx_rv_ctx *coarse; /* to follow starts on (model/coarse.c); NULL: there is none */
 } spx_rv_ctx;
 
 struct spx_rvfit_plan {
@@ -295,9 +294,8 @@ void spx_rv_spectra_free(spx_rv_spectra *w);
 /* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
 int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);
 
-/* Makes the coarse model of a context where there can be one, unless that has been done; and a star as it sees it, from
- * the one that is loaded, w->of: its pieces without their pixels, or with them. 0: no memory (w->err). */
-spx_status spx_rv_make_coarse(const spx_rv_ctx *c, spx_err *e);
+/* A star as the coarse model sees it, from the one that is loaded, w->of: its pieces without their pixels, or with them.
+ * 0: no memory (w->err). */
 int spx_rv_coarse_pieces(spx_rv_spectra *w);
 int spx_rv_coarsen(spx_rv_spectra *w);
 

@@ -63,7 +63,7 @@ spx_status spx_rv_ctx_init(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_r
     if (st == SPX_OK)
         st = spx_rv_scan_init(c, e);
     if (st == SPX_OK)
-        st = spx_rv_coarse_init(c, e);
+        st = spx_rv_make_coarse(c, e);
     if (st != SPX_OK) {
         spx_rv_ctx_free(c);
         return st;

@@ -28,8 +28,8 @@ spx_status spx_rv_make_basis(spx_rv_arm *a, const spx_rvfit_options *o, spx_err 
 /* That of pixels which are `bin` of the basis's, n of them: means of the functions. */
 spx_status spx_rv_coarse_basis(const spx_rv_basis *from, size_t bin, size_t n, size_t stride, spx_rv_basis *b,
                                spx_err *e);
-/* Can there be a coarse model? Then c->coarse is one that is not made yet. */
-spx_status spx_rv_coarse_init(spx_rv_ctx *c, spx_err *e);
+/* The coarse model, where there can be one. */
+spx_status spx_rv_make_coarse(spx_rv_ctx *c, spx_err *e);
 void spx_rv_coarse_free(spx_rv_ctx *coarse);
 /* Has the setup what the interpolator works with? */
 spx_status spx_rv_check_setup(const spx_setup *s, spx_interpolator which, spx_err *e);

@@ -60,7 +60,7 @@ struct spx_rv_group {
 /* Are many starts followed on a coarse model first? */
 static inline int spx_rv_has_coarse(const spx_rv_group *g)
 {
-    return g->engine->coarsen != NULL && g->c->coarse != NULL && g->c->coarse->narm > 0;
+    return g->engine->coarsen != NULL && g->c->coarse != NULL;
 }
 
 /* Adds a star at x to what the engine is asked. */
