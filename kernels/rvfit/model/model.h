@@ -294,8 +294,8 @@ void spx_rv_spectra_free(spx_rv_spectra *w);
 /* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
 int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);
 
-/* A star as the coarse model sees it, from the one that is loaded, w->of: its pieces without their pixels, or with them.
- * 0: no memory (w->err). */
+/* A star as the coarse model sees it, from the one that is loaded, w->of: its pieces without their pixels, or with
+ * them. 0: no memory (w->err). */
 int spx_rv_coarse_pieces(spx_rv_spectra *w);
 int spx_rv_coarsen(spx_rv_spectra *w);
 
