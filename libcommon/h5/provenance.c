@@ -167,8 +167,9 @@ static spx_status has_record(const record_set *s, hid_t to, uint64_t hash, const
 {
     spx_status st = SPX_OK;
     *has = 0;
-    for (size_t k = s->nplace > 0 ? hash % s->nplace : 0;
-         s->nplace > 0 && s->place[k].record != 0 && !*has && st == SPX_OK; k = (k + 1) % s->nplace) {
+    if (s->nplace == 0)
+        return SPX_OK;
+    for (size_t k = hash % s->nplace; s->place[k].record != 0 && !*has && st == SPX_OK; k = (k + 1) % s->nplace) {
         record have;
         if (s->place[k].hash != hash)
             continue;
