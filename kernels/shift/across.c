@@ -55,7 +55,6 @@ typedef struct {
     uint8_t *use, *summed; /* [nw][ns] windows that are used; those in the normal equations */
     size_t *bundle;        /* [ns] of each fibre */
     double least;          /* length of windows at least, Angstrom */
-    int even;              /* parts of the range with a window each are equal */
     spx_motion_options motion;
     double usual; /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
@@ -123,22 +122,10 @@ static size_t nbins(const spx_shift_options *o)
 }
 
 /* Bin at the border of parts of the range that are narrow at its ends, -cos(pi i/nw): between the extrema of a
- * Chebyshev polynomial, as a function that is smooth is best measured near the ends. even: of equal parts. */
-static size_t border(size_t n, size_t i, size_t nw, int even)
+ * Chebyshev polynomial, as a function that is smooth is best measured near the ends. */
+static size_t border(size_t n, size_t i, size_t nw)
 {
-    const double part = (double)i / (double)nw;
-    return (size_t)((even ? part : 0.5 * (1 - cos(M_PI * part))) * (double)n + 0.5);
-}
-
-/* Parts of the range, of which each has a window: equal ones where those at the ends would be shorter than a window,
- * and then only as many as there is room for. */
-static void divide(work *w)
-{
-    const size_t n = nbins(w->o);
-    const double length = fmax(w->o->window, w->least) / w->o->dw;
-    w->even = (double)border(n, 1, w->nw, 0) < length;
-    while (w->even && w->nw > 1 && (double)n / (double)w->nw < length)
-        w->nw--;
+    return (size_t)(0.5 * (1 - cos(M_PI * (double)i / (double)nw)) * (double)n + 0.5);
 }
 
 /* Length that windows need, Angstrom, so that FREE_ROWS of them are free of the light of other bins: these rows, those
@@ -173,10 +160,10 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
     sample_light(im, psf, o, n, info + 1);
     for (size_t k = 0; k < n; k++) /* of the bins before k */
         info[k + 1] += info[k];
-    length = length < border(n, 1, w->nw, w->even) ? length : border(n, 1, w->nw, w->even);
+    length = length < border(n, 1, w->nw) ? length : border(n, 1, w->nw);
     length = length > 0 ? length : 1;
     for (size_t i = 0; i < w->nw; i++) {
-        const size_t from = border(n, i, w->nw, w->even), to = border(n, i + 1, w->nw, w->even);
+        const size_t from = border(n, i, w->nw), to = border(n, i + 1, w->nw);
         size_t best = to - from > length ? from + (to - from - length) / 2 : from;
         for (size_t k = from; k + length <= to; k++)
             if (info[k + length] - info[k] > 1.001 * (info[best + length] - info[best]))
@@ -549,7 +536,8 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     for (size_t f = 0; f < w->ns; f++)
         w->bundle[f] = spx_motion_bundle_of(psf, &w->motion, f);
     w->least = least_length(w, psf);
-    divide(w);
+    while (w->nw > 1 && (double)border(nbins(o), 1, w->nw) * o->dw < w->least)
+        w->nw--;
     w->motion.nwindow = w->nw;
     w->motion.every = w->nb >= MANY_BUNDLES && w->nw >= EVERY ? EVERY : 1;
     w->motion.rough = w->motion.every > 1;

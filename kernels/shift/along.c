@@ -8,11 +8,9 @@
 #include "psf/psf_math.h"
 #include "shift/shift.h"
 
-/* A shift that is known worse than this is not applied, and one from which on the frame is extracted again, pixels;
- * or one of so many errors: of bright lines, such as those of arcs, a third of a shift is left after a round. */
-#define KNOWN        0.1
-#define AGAIN        0.1
-#define AGAIN_ERRORS 10.0
+/* A shift that is known worse than this is not applied, and one from which on the frame is extracted again, pixels. */
+#define KNOWN 0.1
+#define AGAIN 0.1
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
 /* Fibres whose lines tell the zero point, at most. */
 enum { MOST_FIBRES = 60 };
@@ -234,13 +232,12 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
 
 spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
                            const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
-                           spx_shift_moved *moved, spx_err *e)
+                           double *largest, spx_err *e)
 {
     /* lines of all fibres bear more terms than those of one */
     const size_t nzero = lines->n > 0 ? SPX_SHIFT_ZERO_MOST : 0;
     spx_shift_zero zero;
-    double sum = 0, n = 0;
-    *moved = (spx_shift_moved){0};
+    *largest = 0;
     spx_status st = alloc_out(sky, nzero, out, e);
     if (st == SPX_OK)
         st = find_zero(image, frame, psf, sky, lines, o, nzero, &zero, e);
@@ -256,12 +253,8 @@ spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const
             continue;
         }
         record(frame, sky, &zero, nzero, i, f, psf, out);
-        const change c = change_at(frame, sky, &zero, nzero, i, psf, f, 0.5 * (lo + hi));
-        moved->largest = fmax(moved->largest, move_fibre(frame, sky, &zero, nzero, i, f, psf));
-        sum += c.dy_error > 0 ? c.dy * c.dy / (c.dy_error * c.dy_error) : 0;
-        n++;
+        *largest = fmax(*largest, move_fibre(frame, sky, &zero, nzero, i, f, psf));
     }
-    moved->errors = n > 0 ? sqrt(sum / n) : 0;
     out->zero_point += zero.z[0];
     out->zero_point_error = zero_error;
     out->zero_point_chi2 = zero.chi2;
@@ -277,15 +270,14 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e)
 {
-    spx_shift_moved moved = {2 * AGAIN, 0};
+    double largest = 2 * AGAIN;
     int found = 1;
     spx_status st = g->extract == NULL ? check_fibres(frame, psf, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_shift_across(g->measure, g->ctx, image, psf, o, out, e);
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
         out->flags[f] |= SPX_SHIFT_NOLINES;
-    while (st == SPX_OK && found && (moved.largest > AGAIN || moved.errors > AGAIN_ERRORS) &&
-           out->rounds < MOST_ROUNDS) {
+    while (st == SPX_OK && found && largest > AGAIN && out->rounds < MOST_ROUNDS) {
         spx_sky sky = {0};
         if (g->extract != NULL) {
             spx_frame_free(frame);
@@ -296,7 +288,7 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
         if (st == SPX_OK && found) {
             for (size_t i = 0; i < frame->nspec; i++)
                 out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
-            st = spx_shift_along(image, frame, &sky, lines, o, psf, out, &moved, e);
+            st = spx_shift_along(image, frame, &sky, lines, o, psf, out, &largest, e);
             out->rounds++;
         }
         spx_sky_free(&sky);

@@ -194,63 +194,21 @@ static void check_dark(void)
         shift_psf_before(&scene, &m, &psf);
         CHECK(spx_shift_psf_copy(&psf, &before, &e) == SPX_OK, "%s", spx_err_text(&e));
         o.degree_fibre = 1;
-        size_t unlit = 0;
         CHECK(spx_shift_across(shift_on_cpu, NULL, &scene.image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
         for (size_t f = 0; f < NSPEC && s.flags != NULL; f++) {
             const int dark = none || f >= 25;
             const int same = memcmp(psf.x.coef + f * psf.x.ncoef, before.x.coef + f * psf.x.ncoef,
                                     psf.x.ncoef * sizeof(double)) == 0;
-            /* the noise of one fibre in a few dozen is as significant as light whose place is known to 0.1 pixel */
-            const uint32_t flags = dark ? SPX_SHIFT_OLDX | (s.flags[f] & SPX_SHIFT_NOLIGHT) : 0;
-            unlit += (s.flags[f] & SPX_SHIFT_NOLIGHT) != 0;
+            const uint32_t flags = dark ? SPX_SHIFT_NOLIGHT | SPX_SHIFT_OLDX : 0;
             CHECK(same == dark && s.flags[f] == flags, "%s dark: fibre %zu: flags %u, %s", none ? "all" : "a bundle", f,
                   s.flags[f], same ? "as it was" : "moved");
             CHECK(dark ? s.dx[f * SPX_SHIFT_PLACES] == 0 : fabs(s.dx[f * SPX_SHIFT_PLACES] - 0.1) < 0.02,
                   "%s dark: fibre %zu moves by %g", none ? "all" : "a bundle", f, s.dx[f * SPX_SHIFT_PLACES]);
         }
-        CHECK(unlit >= (none ? NSPEC - 2 : NSPEC - 27), "%s dark: %zu fibres without light", none ? "all" : "a bundle",
-              unlit);
         spx_shift_free(&s);
         spx_psf_free(&psf);
         spx_psf_free(&before);
         shift_scene_free(&scene);
-    }
-}
-
-/* Adds up the lengths of the windows, *ctx, and measures nothing. */
-static spx_status add_lengths(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
-                              spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
-{
-    double *sum = ctx;
-    *sum = 0;
-    for (size_t i = 0; i < o->nwindow; i++)
-        *sum += o->last[i] - o->first[i] + o->dw;
-    memset(row, 0, o->nwindow * psf->nspec * sizeof *row);
-    memset(fit, 0, o->nwindow * spx_motion_bundles(psf, o) * sizeof *fit);
-    (void)image;
-    (void)e;
-    return SPX_OK;
-}
-
-/* A range that has no room for as many windows as are asked for has fewer, which together see nearly all of it. */
-static void check_short_range(const shift_scene *scene)
-{
-    static const double range[] = {300, 190, 70, 40};
-    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
-        double seen = 0;
-        spx_psf psf = {0};
-        spx_shift s = {0};
-        spx_err e = {0};
-        spx_shift_options o = options();
-        o.wmax = o.wmin + range[i];
-        o.nwindow = 6;
-        o.window = 60;
-        CHECK(spx_shift_psf_copy(&scene->psf, &psf, &e) == SPX_OK, "%s", spx_err_text(&e));
-        CHECK(spx_shift_across(add_lengths, &seen, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
-        CHECK(seen > 0.85 * range[i] && seen < range[i] + 2 * o.dw, "windows of %g Angstrom in a range of %g", seen,
-              range[i]);
-        spx_shift_free(&s);
-        spx_psf_free(&psf);
     }
 }
 
@@ -464,7 +422,6 @@ int main(void)
     m = shift_wrong_psf();
     check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
     check_dark_start(&scene);
-    check_short_range(&scene);
     o = options();
     o.degree_fibre = 1;
     check_threads(&scene);
