@@ -9,6 +9,7 @@
 #include "h5/internal.h"
 #include "h5/object.h"
 #include "h5/read.h"
+#include "h5/table_internal.h"
 
 /* Bytes of a dataset that are copied at one time. */
 enum { PIECE = 1 << 22 };
@@ -83,6 +84,7 @@ static spx_status copy_values(hid_t from, hid_t to, hid_t type, hid_t space, spx
 {
     const hssize_t n = H5Sget_simple_extent_npoints(space);
     const size_t size = H5Tget_size(type);
+    const int plain = spx_table_type_is_plain(type, 0);
     pieces p = {.ndim = H5Sget_simple_extent_ndims(space)};
     if (n < 0 || size == 0 || p.ndim < 0 || H5Sget_simple_extent_dims(space, p.dims, NULL) < 0)
         return spx_h5_fail_at(from, ".", SPX_EINPUT, "cannot be read", e);
@@ -99,7 +101,7 @@ static spx_status copy_values(hid_t from, hid_t to, hid_t type, hid_t space, spx
             st = spx_h5_get(from, type, memory, space, value, e);
         if (st == SPX_OK && H5Dwrite(to, type, memory, space, H5P_DEFAULT, value) < 0)
             st = spx_h5_write_failed(to, ".", e);
-        if (st == SPX_OK)
+        if (st == SPX_OK && !plain) /* memory of texts and sequences: HDF5 calls a function for each value */
             (void)H5Dvlen_reclaim(type, memory, H5P_DEFAULT, value);
     } while (st == SPX_OK && next_piece(&p));
     if (memory >= 0)

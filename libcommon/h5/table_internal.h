@@ -1,4 +1,4 @@
-/* Provides functions on columns and types that table.c, table_join.c and table_io.c share. */
+/* Provides functions on columns and types that table.c, table_join.c, table_io.c and copy.c share. */
 #ifndef SPX_TABLE_INTERNAL_H
 #define SPX_TABLE_INTERNAL_H
 
