@@ -225,6 +225,75 @@ static double steep(spx_continuum form, size_t npoly)
     return chisq;
 }
 
+/* The loop of the velocity scan against plain sums: blocks of an odd number of pixels, functions that few blocks have,
+ * a template that begins and ends within the pixels; with the templates at the pixels, too. */
+static void scans(const spx_rv_kernels *k, size_t np, size_t width)
+{
+    enum { L = SPX_RV_LANES, PER = 24, NBLOCK = 45, NPIX = PER * NBLOCK - 5, NT = 1500 };
+    static double line[NBLOCK][2][M], t[NPIX][L];
+    static size_t range[NBLOCK][2];
+    static spx_rv_scan_pixel pixel[NPIX];
+    static float pair[NT + 2][2];
+    const spx_rv_lines lines = {
+        .per = PER, .functions = np, .n = NBLOCK, .band = width - 1, .range = range, .line = &line[0][0][0]};
+    double y[NT], f[2][L], shift[L];
+    for (size_t i = 0; i < NT; i++)
+        y[i] = 1 + 0.2 * gauss();
+    for (size_t i = 0; i < NT + 2; i++) {
+        pair[i][0] = (float)y[i == 0 ? 0 : i > NT ? NT - 1 : i - 1];
+        pair[i][1] = i == 0 || i >= NT ? 0 : (float)(y[i] - y[i - 1]);
+    }
+    for (size_t b = 0; b < NBLOCK; b++) {
+        range[b][0] = b * (np - width) / (NBLOCK - 1);
+        range[b][1] = width;
+        for (size_t j = 0; j < width; j++) {
+            line[b][0][range[b][0] + j] = uniform();
+            line[b][1][range[b][0] + j] = 0.1 * gauss() / PER;
+        }
+    }
+    for (size_t i = 0; i < NPIX; i++) {
+        const double x = (double)(i % PER) - 0.5 * (PER - 1), w = 400 * uniform(), d = w * (1 + 0.1 * gauss());
+        pixel[i] = (spx_rv_scan_pixel){
+            .weight = {w, w * x, w * x * x, d, d * x}, .k = (int32_t)(1.3 * (double)i) + 20, .u = (float)uniform()};
+    }
+    for (size_t v = 0; v < L; v++)
+        shift[v] = -45 + 37.3 * (double)v;
+    for (size_t v = 0; v < L; v++)
+        for (size_t i = 0; i < NPIX; i++) {
+            const double at = fmin(fmax(pixel[i].k + (double)pixel[i].u + shift[v], 0), NT - 1), j = floor(at);
+            t[i][v] = j < NT - 1 ? y[(int)j] + (at - j) * (y[(int)j + 1] - y[(int)j]) : y[NT - 1];
+        }
+    k->scan(NPIX, &lines, pixel, (const float(*)[2])pair, NT, shift, NULL, f[0]);
+    k->scan(NPIX, &lines, pixel, NULL, 0, NULL, &t[0][0], f[1]);
+    for (size_t v = 0; v < L; v++) {
+        double gram[M * (M + 1) / 2] = {0}, right[M] = {0}, want = 0;
+        for (size_t i = 0; i < NPIX; i++) {
+            const size_t b = i / PER;
+            const double x = (double)(i % PER) - 0.5 * (PER - 1);
+            for (size_t a = range[b][0]; a < range[b][0] + width; a++) {
+                const double pa = t[i][v] * (line[b][0][a] + x * line[b][1][a]);
+                right[a] += pa * pixel[i].weight[3];
+                for (size_t c = range[b][0]; c <= a; c++)
+                    gram[spx_rv_packed(a, c)] +=
+                        pa * t[i][v] * (line[b][0][c] + x * line[b][1][c]) * pixel[i].weight[0];
+            }
+        }
+        CHECK(spx_rv_cholesky(np, gram, 0), "no factor");
+        spx_rv_forward(np, gram, right);
+        for (size_t a = 0; a < np; a++)
+            want += 2 * log(gram[spx_rv_packed(a, a)]) - right[a] * right[a];
+        /* the first has templates in single precision: 3e-8 of each pixel's part of the sum, by chance */
+        CHECK(fabs(f[0][v] - want) < 1e-7 * fabs(want), "%zu functions, velocity %zu: %.9g, plain sums %.9g", np, v,
+              f[0][v], want);
+        CHECK(fabs(f[1][v] - want) < 1e-12 * fabs(want), "%zu functions, velocity %zu: %.15g, plain sums %.15g", np, v,
+              f[1][v], want);
+    }
+    /* a function that no pixel has */
+    memset(line, 0, sizeof line);
+    k->scan(NPIX, &lines, pixel, (const float(*)[2])pair, NT, shift, NULL, f[0]);
+    CHECK(!(f[0][0] < HUGE_VAL) && !(f[0][L - 1] < HUGE_VAL), "singular: %g", f[0][0]);
+}
+
 int main(void)
 {
     const spx_rv_kernels *set[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
@@ -237,6 +306,9 @@ int main(void)
             loops(set[i], SPX_CONTINUUM_SPLINE, 3);
             loops(set[i], SPX_CONTINUUM_CHEBYSHEV, 32);
             loops(set[i], SPX_CONTINUUM_RBF, 10);
+            scans(set[i], 12, 4);
+            scans(set[i], M, M);
+            scans(set[i], 1, 1);
         }
     const double is = steep(SPX_CONTINUUM_SPLINE, 0), was = steep(SPX_CONTINUUM_RBF, 10);
     CHECK(is < 1 && was > 1e4, "a steep response leaves chi^2 %g, ten functions of form rbf %g", is, was);

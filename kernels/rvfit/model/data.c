@@ -34,6 +34,10 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
         ok = (r->plane[i] = spx_alloc2(planes, c->size.nt, sizeof *r->plane[i], e)) &&
              (r->cd[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cd[i], e)) &&
              (r->cf[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cf[i], e));
+    if (ok && c->scan.n > 0)
+        ok = (r->pixel = spx_alloc(c->size.n, sizeof *r->pixel, e)) &&
+             (r->pair = spx_alloc(c->size.nt + 2, sizeof *r->pair, e)) &&
+             (!c->opt->resolution || (r->rows = spx_alloc2(c->size.n, SPX_RV_LANES, sizeof *r->rows, e)));
     if (ok && c->ccf.n > 0) {
         size_t stride = c->ccf.stride, ntemp = c->arm[0].setup->ccf.ntemp;
         ok = (r->cdata = spx_alloc(2 * c->ccf.n, sizeof *r->cdata, e)) &&
@@ -71,6 +75,9 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     spx_free(r->r);
     spx_free(r->w);
     spx_free(r->u);
+    spx_free(r->pixel);
+    spx_free(r->pair);
+    spx_free(r->rows);
     spx_free(r->node);
     spx_free(r->row);
     spx_free(r->weight);

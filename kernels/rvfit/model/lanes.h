@@ -1,8 +1,13 @@
 /* The heavy loops of the velocity fit, for SPX_VL doubles a vector: included once for every instruction set
  * (simd_base.c, simd_avx2.c, simd_avx512.c), which defines SPX_VL and SPX_KERNELS. All loops have a fixed order, so
  * that a star's result does not depend on which stars are computed beside it. */
+#include <math.h>
 #include <string.h>
+#if SPX_VL == 8
+#include <immintrin.h>
+#endif
 
+#include "calib/band_lanes.h"
 #include "rvfit/model/model.h"
 #include "simd/simd.h"
 #include "simd/simd_math.h"
@@ -291,60 +296,6 @@ static inline void products(size_t n, const double *x, const double *y, vec *sum
     memcpy(sum, s, sizeof s);
 }
 
-/* The same for a continuum that is linear in each block of lines->per pixels (a multiple of SPX_RV_LANES, at most
- * SPX_RV_BLOCK; without `place` y is the template at the pixels). weight[n] is 1/e^2, data[n] flux/e^2, both 0 beyond
- * the last of the npix pixels; the template is linear between its own pixels y[nt]. gram as normal() leaves it. */
-static void scan(size_t npix, const spx_rv_lines *lines, const double *place, double shift, size_t nt, const double *y,
-                 const double *weight, const double *data, double *gram, double *right)
-{
-    enum { M = SPX_RVFIT_MAX_POLY };
-    const size_t np = lines->functions, per = lines->per;
-    const double last = (double)nt - 1.000001, *line = lines->line;
-    double a[M][M], t[SPX_RV_BLOCK];
-    vec ramp;
-    memset(a, 0, np * sizeof a[0]);
-    memset(right, 0, np * sizeof *right);
-    for (size_t l = 0; l < SPX_VL; l++)
-        ramp[l] = (double)l - 0.5 * (double)(per - 1);
-    for (size_t b = 0, i0 = 0; b < lines->n; b++, i0 += per, line += 2 * M) {
-        const size_t m = npix - i0 < per ? npix - i0 : per;
-        for (size_t j = 0; j < m && !place; j++)
-            t[j] = y[i0 + j];
-        for (size_t j = 0; j < m && place; j++) {
-            double at = place[i0 + j] + shift;
-            at = at > 0 ? at : 0;
-            at = at < last ? at : last;
-            int k = (int)at;
-            t[j] = y[k] + (at - (double)k) * (y[k + 1] - y[k]);
-        }
-        for (size_t j = m; j < per; j++)
-            t[j] = 0;
-        vec s0 = every(0), s1 = s0, s2 = s0, d0 = s0, d1 = s0;
-        for (size_t j = 0; j < m; j += SPX_VL) {
-            vec x = ramp + (double)j, tj = load(t + j), w = tj * tj * load(weight + i0 + j), wx = w * x;
-            vec d = tj * load(data + i0 + j);
-            s0 += w;
-            s1 += wx;
-            s2 += wx * x;
-            d0 += d;
-            d1 += d * x;
-        }
-        const double m0 = sum_in_order(s0), m1 = sum_in_order(s1), m2 = sum_in_order(s2), e0 = sum_in_order(d0),
-                     e1 = sum_in_order(d1);
-        const double *value = line, *slope = line + M;
-        const size_t first = lines->range[b][0], end = first + lines->range[b][1];
-        for (size_t k = first; k < end; k++) {
-            const double g0 = m0 * value[k] + m1 * slope[k], g1 = m1 * value[k] + m2 * slope[k];
-            right[k] += e0 * value[k] + e1 * slope[k];
-            for (size_t l = first / SPX_VL * SPX_VL; l <= k; l += SPX_VL)
-                store(&a[k][l], load(&a[k][l]) + g0 * load(value + l) + g1 * load(slope + l));
-        }
-    }
-    for (size_t d = 0; d <= lines->band; d++)
-        for (size_t k = 0; k < np; k++)
-            gram[d * np + k] = k + d < np ? a[k + d][k] : 0;
-}
-
 /* Sets rows w ... n-1 of x to 0 for m pixels: what products() takes beyond the last row. */
 static inline void clear_rows(double (*x)[BLOCK], size_t w, size_t n, size_t m)
 {
@@ -537,6 +488,142 @@ static void curvature(const spx_rv_basis *basis, size_t nf, const double *invers
     for (size_t k = 0; k < 1 + nf; k++)
         for (size_t l = 0; l < nf; l++)
             out[(np + k) * nf + l] = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
+}
+
+/* ---- velocity scan ---- */
+
+/* Adds a pixel, where the templates of SPX_RV_LANES velocities are t, to the moments of its block. */
+ALWAYS_INLINE void add_moments(const double *w, const vec *t, vec (*sum)[LV])
+{
+    for (size_t v = 0; v < LV; v++) {
+        const vec square = t[v] * t[v];
+        for (size_t i = 0; i < 3; i++)
+            sum[i][v] += square * w[i];
+        for (size_t i = 3; i < 5; i++)
+            sum[i][v] += t[v] * w[i];
+    }
+}
+
+/* The templates at the place of a pixel, which is its own and a velocity's, `first` and `fraction`, linear between the
+ * template's pixels and constant beyond its ends: pair[1+k] is pixel k and its difference to the next. */
+ALWAYS_INLINE void template_at(const spx_rv_scan_pixel *p, const float (*pair)[2], int32_t nt, const int32_t *first,
+                               const float *fraction, vec *t)
+{
+    double at[SPX_RV_LANES];
+    for (int v = 0; v < SPX_RV_LANES; v++) {
+        float u = fraction[v] + p->u;
+        const int over = u >= 1;
+        int32_t k = first[v] + p->k + 1 + over;
+        u -= (float)over;
+        k = k > 0 ? k : 0;
+        k = k < nt ? k : nt;
+        at[v] = (double)(pair[k][0] + u * pair[k][1]);
+    }
+    for (size_t v = 0; v < LV; v++)
+        t[v] = load(at + v * SPX_VL);
+}
+
+#if SPX_VL == 8
+/* The same of two pixels, whose pairs are gathered. */
+ALWAYS_INLINE void templates_at(const spx_rv_scan_pixel *p, const float (*pair)[2], int32_t nt, __m512i first,
+                                __m512 fraction, vec (*t)[LV])
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1)), one = _mm512_set1_epi32(1);
+    const __m512i own = _mm512_inserti64x4(_mm512_set1_epi32(p[0].k), _mm256_set1_epi32(p[1].k), 1);
+    __m512 u = _mm512_insertf32x8(_mm512_set1_ps(p[0].u), _mm256_set1_ps(p[1].u), 1);
+    u = _mm512_add_ps(u, fraction);
+    const __mmask16 over = _mm512_cmp_ps_mask(u, _mm512_set1_ps(1), _CMP_GE_OQ);
+    u = _mm512_mask_sub_ps(u, over, u, _mm512_set1_ps(1));
+    __m512i k = _mm512_add_epi32(_mm512_add_epi32(own, first), one);
+    k = _mm512_mask_add_epi32(k, over, k, one);
+    k = _mm512_min_epi32(_mm512_max_epi32(k, _mm512_setzero_si512()), _mm512_set1_epi32(nt));
+    const __m512 a = (__m512)_mm512_i32gather_epi64(_mm512_castsi512_si256(k), pair, 8);
+    const __m512 b = (__m512)_mm512_i32gather_epi64(_mm512_extracti64x4_epi64(k, 1), pair, 8);
+    const __m512 y = _mm512_permutex2var_ps(a, even, b), slope = _mm512_permutex2var_ps(a, odd, b);
+    const __m512 at = _mm512_fmadd_ps(u, slope, y);
+    t[0][0] = (vec)_mm512_cvtps_pd(_mm512_castps512_ps256(at));
+    t[1][0] = (vec)_mm512_cvtps_pd(_mm512_extractf32x8_ps(at, 1));
+}
+#endif
+
+/* The objective of a piece at SPX_RV_LANES velocities, with a continuum that is linear in each block of pixels, but for
+ * what does not depend on v, out of the equations: rows of the band as calib/band_lanes.h has them, of which the first
+ * `band` are 0, and S'D. HUGE_VAL where they cannot be solved. */
+static void scan_values(const spx_rv_lines *lines, double *gram, double *right, double *f)
+{
+    enum { L = SPX_RV_LANES };
+    const size_t np = lines->functions, m = lines->band, row = (m + 1) * L;
+    double diag[2 * SPX_RVFIT_MAX_POLY * SPX_VL] = {0};
+    vec u[SPX_RVFIT_MAX_POLY + 1];
+    for (size_t v = 0; v < L; v += SPX_VL) {
+        double *l = gram + m * row + v, *d = diag + m * SPX_VL;
+        const ivec bad = factor(np, (int)m, l, row, L, every(0), l, row, L, d, u);
+        vec sum = every(0);
+        for (size_t j = 0; j < np; j++) {
+            vec y = load(right + j * L + v);
+            for (size_t t = 1; t <= m && t <= j; t++)
+                y -= load(l + (j - t) * row + t * L) * load(right + (j - t) * L + v);
+            store(right + j * L + v, y);
+            sum += vlog(load(d + j * SPX_VL)) - y * y * load(l + j * row);
+        }
+        store(f + v, choose(bad, every(HUGE_VAL), sum));
+    }
+}
+
+/* f[SPX_RV_LANES] as scan_values() has it, at velocities that move the templates by shift[SPX_RV_LANES] of their
+ * pixels; or with the templates t[npix][SPX_RV_LANES] themselves. */
+static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float (*pair)[2],
+                 size_t nt, const double *shift, const double *t, double *f)
+{
+    enum { M = SPX_RVFIT_MAX_POLY, L = SPX_RV_LANES };
+    const size_t np = lines->functions, m = lines->band, per = lines->per;
+    const double *line = lines->line;
+    double gram[2 * M * M * L], right[M * L];
+    int32_t first[L] = {0};
+    float fraction[L] = {0};
+    memset(gram, 0, (np + m) * (m + 1) * L * sizeof *gram);
+    memset(right, 0, np * L * sizeof *right);
+    for (size_t v = 0; v < L && t == NULL; v++) {
+        first[v] = (int32_t)floor(shift[v]);
+        fraction[v] = (float)(shift[v] - floor(shift[v]));
+    }
+    for (size_t b = 0, i = 0; b < lines->n; b++, line += 2 * M) {
+        const size_t end = npix - i < per ? npix : i + per, k0 = lines->range[b][0], k1 = k0 + lines->range[b][1];
+        vec s[5][LV], at[2][LV];
+        memset(s, 0, sizeof s);
+        for (; i < end && t != NULL; i++) {
+            for (size_t v = 0; v < LV; v++)
+                at[0][v] = load(t + i * L + v * SPX_VL);
+            add_moments(pixel[i].weight, at[0], s);
+        }
+#if SPX_VL == 8
+        const __m512i firsts = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)first));
+        const __m512 fractions = _mm512_broadcast_f32x8(_mm256_loadu_ps(fraction));
+        for (; i + 1 < end; i += 2) {
+            templates_at(pixel + i, pair, (int32_t)nt, firsts, fractions, at);
+            add_moments(pixel[i].weight, at[0], s);
+            add_moments(pixel[i + 1].weight, at[1], s);
+        }
+#endif
+        for (; i < end; i++) {
+            template_at(pixel + i, pair, (int32_t)nt, first, fraction, at[0]);
+            add_moments(pixel[i].weight, at[0], s);
+        }
+        for (size_t k = k0; k < k1; k++) {
+            const double value = line[k], slope = line[M + k];
+            for (size_t v = 0; v < LV; v++) {
+                const vec g0 = s[0][v] * value + s[1][v] * slope, g1 = s[1][v] * value + s[2][v] * slope;
+                double *r = right + k * L + v * SPX_VL;
+                store(r, load(r) + s[3][v] * value + s[4][v] * slope);
+                for (size_t l = k0; l <= k; l++) {
+                    double *g = gram + ((m + l) * (m + 1) + k - l) * L + v * SPX_VL;
+                    store(g, load(g) + g0 * line[l] + g1 * line[M + l]);
+                }
+            }
+        }
+    }
+    scan_values(lines, gram, right, f);
 }
 
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,

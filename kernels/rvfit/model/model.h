@@ -51,6 +51,14 @@ typedef struct {
     double *line;        /* [n][2][SPX_RVFIT_MAX_POLY] value in the middle, and slope */
 } spx_rv_lines;
 
+/* A pixel of a velocity scan: 1/e^2, that times x and x^2, flux/e^2, that times x, where x is from the middle of its
+ * block; and its place on the templates' grid at v = 0, k + u with 0 <= u < 1. */
+typedef struct {
+    double weight[5];
+    int32_t k;
+    float u;
+} spx_rv_scan_pixel;
+
 /* Heavy loops (model/lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
  * last pixel. */
 typedef struct {
@@ -72,10 +80,12 @@ typedef struct {
                    const double *m, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
-    /* gram and right (as below) of the first npix pixels with a continuum that is linear in blocks (model/lanes.h);
-     * `place` may be NULL. */
-    void (*scan)(size_t npix, const spx_rv_lines *lines, const double *place, double shift, size_t nt, const double *y,
-                 const double *weight, const double *data, double *gram, double *right);
+    /* f[SPX_RV_LANES]: the objective of a piece at so many velocities, with a continuum that is linear in blocks, less
+     * what does not depend on v; HUGE_VAL where it cannot be computed. Either of the templates' pixels pair[1+k], each
+     * with its difference to the next (-1 and nt: their ends' values), moved by shift[SPX_RV_LANES]; or of the
+     * templates at the pixels, t[npix][SPX_RV_LANES]. */
+    void (*scan)(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float (*pair)[2],
+                 size_t nt, const double *shift, const double *t, double *f);
     /* gram: S'S by diagonals, [band+1][functions] as calib/band.h has them; right[functions]: S'D. */
     void (*normal)(const spx_rv_basis *basis, const double *t, const double *ie, const double *flux, double *gram,
                    double *right);
@@ -241,6 +251,9 @@ typedef struct {
     double *product;                         /* [max of samples] */
     double *q, *r, *w;                       /* [maxn] */
     double *u;                               /* [nfree][maxn] */
+    spx_rv_scan_pixel *pixel;                /* [maxn] of the velocity scan, */
+    float (*pair)[2];                        /* [maxnt+2], */
+    double *rows;                            /* and with resolution matrices [maxn][SPX_RV_LANES] */
     int32_t *node, *row;                     /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
     double *weight;                          /* [SPX_RV_MAX_NODE][1+npar] */
     double *sum;                             /* [1+npar][maxcomp] */

@@ -3,43 +3,62 @@
  *
  * The objective spends its time in S'S of the npoly functions of the continuum, npoly^2/2 products a pixel, or 10 of
  * splines. Here the functions are replaced by their best straight lines in blocks of pixels, of which only the moments
- * with T^2/e^2 and T f/e^2 are needed: five sums a pixel. It is the objective itself for a continuum that is a little
- * different, so that minima are where they are; how deep they are is then seen by the objective. */
+ * with T^2/e^2 and T f/e^2 are needed: five sums a pixel, of several velocities side by side. It is the objective
+ * itself for a continuum that is a little different, so that minima are where they are; how deep they are is then seen
+ * by the objective. */
 #include <math.h>
 #include <string.h>
 
-#include "calib/band.h"
 #include "rvfit/search/search.h"
+
+/* Pixels of a piece, and the templates of its arm, as the scan sees them; returns the sum of (flux/e)^2. */
+static double prepare(spx_rv_spectra *w, const spx_rv_data *d)
+{
+    const spx_rv_arm *a = &w->ctx->arm[d->arm];
+    const double *y = w->workspace->y[d->arm];
+    float(*pair)[2] = w->workspace->pair;
+    double square = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        spx_rv_scan_pixel *p = &w->workspace->pixel[i];
+        const double x = (double)(i % a->lines.per) - 0.5 * (double)(a->lines.per - 1), k = floor(a->place[i]);
+        const double iv = d->ie[i] * d->ie[i], data = d->flux[i] * iv;
+        *p = (spx_rv_scan_pixel){
+            .weight = {iv, iv * x, iv * x * x, data, data * x}, .k = (int32_t)k, .u = (float)(a->place[i] - k)};
+        square += d->flux[i] * data;
+    }
+    if (w->ctx->opt->resolution)
+        return square;
+    pair[0][0] = (float)y[0];
+    pair[0][1] = pair[a->nt][1] = 0;
+    for (size_t k = 0; k < a->nt; k++)
+        pair[1 + k][0] = (float)y[k];
+    for (size_t k = 0; k + 1 < a->nt; k++)
+        pair[1 + k][1] = (float)(y[k + 1] - y[k]);
+    return square;
+}
 
 /* Adds the objective of a piece; HUGE_VAL where it cannot be computed. */
 static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
-    const spx_rv_lines *l = &a->lines;
-    double *weight = w->workspace->q, *data = w->workspace->r, square = 0;
-    for (size_t i = 0; i < a->stride; i++) {
-        weight[i] = d->ie[i] * d->ie[i];
-        data[i] = d->flux[i] * weight[i];
-        square += d->flux[i] * data[i];
-    }
-    for (size_t i = 0; i < c->scan.n; i++) {
-        double gram[SPX_RVFIT_MAX_POLY * SPX_RVFIT_MAX_POLY], right[SPX_RVFIT_MAX_POLY], solved[SPX_RVFIT_MAX_POLY];
-        double v = c->lo[0] + (double)i * c->scan.step, f = square;
-        if (c->opt->resolution)
-            c->kernels->scan(a->n, l, NULL, 0, 0, spx_rv_sample(w, d, v), weight, data, gram, right);
-        else
-            c->kernels->scan(a->n, l, a->place, spx_rv_lnshift(v) / a->setup->dlnwave, a->nt, w->workspace->y[d->arm],
-                             weight, data, gram, right);
-        if (spx_band_factor(l->functions, (int)l->band, gram, 0, gram) > 0) {
-            w->scan[i] = HUGE_VAL;
-            continue;
+    spx_rv_workspace *r = w->workspace;
+    const double constant = prepare(w, d) + a->basis.lndet + d->sum_lne2;
+    for (size_t i = 0; i < c->scan.n; i += SPX_RV_LANES) {
+        double shift[SPX_RV_LANES], f[SPX_RV_LANES];
+        for (size_t k = 0; k < SPX_RV_LANES; k++) { /* those beyond the range are as good as others */
+            const double v = c->lo[0] + (double)(i + k) * c->scan.step;
+            shift[k] = spx_rv_lnshift(v) / a->setup->dlnwave;
+            if (!c->opt->resolution)
+                continue;
+            const double *t = spx_rv_sample(w, d, v);
+            for (size_t j = 0; j < a->n; j++)
+                r->rows[j * SPX_RV_LANES + k] = t[j];
         }
-        memcpy(solved, right, l->functions * sizeof *right);
-        spx_band_solve(l->functions, (int)l->band, gram, solved);
-        for (size_t k = 0; k < l->functions; k++)
-            f -= solved[k] * right[k];
-        w->scan[i] += f + spx_rv_lndet(l->functions, gram) + a->basis.lndet + d->sum_lne2;
+        c->kernels->scan(a->n, &a->lines, r->pixel, (const float(*)[2])r->pair, a->nt, shift,
+                         c->opt->resolution ? r->rows : NULL, f);
+        for (size_t k = 0; k < SPX_RV_LANES && i + k < c->scan.n; k++)
+            w->scan[i + k] = f[k] < HUGE_VAL ? w->scan[i + k] + f[k] + constant : HUGE_VAL;
     }
 }
 
