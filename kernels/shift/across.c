@@ -39,6 +39,8 @@ enum { MOST_STEPS = 12, EVERY = 2 };
 #define MOST_REJECT 0.5
 /* Rows of a window that are used, at least. */
 #define FREE_ROWS 10
+/* Length of the range, over that of all windows, from which on a window is the best place in its part of it. */
+#define ROOM 1.5
 /* Fibres for each degree of the function of fibres, unless the degree is asked for. */
 #define FIBRES_A_TERM 12
 
@@ -55,6 +57,7 @@ typedef struct {
     uint8_t *use, *summed; /* [nw][ns] windows that are used; those in the normal equations */
     size_t *bundle;        /* [ns] of each fibre */
     double least;          /* length of windows at least, Angstrom */
+    int whole;             /* windows are equal parts of the range, which they see as a whole */
     spx_motion_options motion;
     double usual; /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
@@ -122,10 +125,23 @@ static size_t nbins(const spx_shift_options *o)
 }
 
 /* Bin at the border of parts of the range that are narrow at its ends, -cos(pi i/nw): between the extrema of a
- * Chebyshev polynomial, as a function that is smooth is best measured near the ends. */
-static size_t border(size_t n, size_t i, size_t nw)
+ * Chebyshev polynomial, as a function that is smooth is best measured near the ends. even: of equal parts. */
+static size_t border(size_t n, size_t i, size_t nw, int even)
 {
-    return (size_t)(0.5 * (1 - cos(M_PI * (double)i / (double)nw)) * (double)n + 0.5);
+    const double part = (double)i / (double)nw;
+    return (size_t)((even ? part : 0.5 * (1 - cos(M_PI * part))) * (double)n + 0.5);
+}
+
+/* Parts of the range, of which each has a window. Ranges with little room beside the windows are seen as a whole, by
+ * equal parts, as many as there is room for: those at the ends would be much shorter than a window, and the place where
+ * the light tells most in one would follow its noise. */
+static void divide(work *w)
+{
+    const size_t n = nbins(w->o);
+    const double least = w->least / w->o->dw, length = fmax(w->o->window / w->o->dw, least);
+    w->whole = (double)n < ROOM * length * (double)w->nw;
+    while (w->nw > 1 && (double)border(n, 1, w->nw, w->whole) < (w->whole ? length : least))
+        w->nw--;
 }
 
 /* Length that windows need, Angstrom, so that FREE_ROWS of them are free of the light of other bins: these rows, those
@@ -160,10 +176,11 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
     sample_light(im, psf, o, n, info + 1);
     for (size_t k = 0; k < n; k++) /* of the bins before k */
         info[k + 1] += info[k];
-    length = length < border(n, 1, w->nw) ? length : border(n, 1, w->nw);
+    const size_t part = border(n, 1, w->nw, w->whole);
+    length = w->whole || length > part ? part : length;
     length = length > 0 ? length : 1;
     for (size_t i = 0; i < w->nw; i++) {
-        const size_t from = border(n, i, w->nw), to = border(n, i + 1, w->nw);
+        const size_t from = border(n, i, w->nw, w->whole), to = border(n, i + 1, w->nw, w->whole);
         size_t best = to - from > length ? from + (to - from - length) / 2 : from;
         for (size_t k = from; k + length <= to; k++)
             if (info[k + length] - info[k] > 1.001 * (info[best + length] - info[best]))
@@ -536,8 +553,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     for (size_t f = 0; f < w->ns; f++)
         w->bundle[f] = spx_motion_bundle_of(psf, &w->motion, f);
     w->least = least_length(w, psf);
-    while (w->nw > 1 && (double)border(nbins(o), 1, w->nw) * o->dw < w->least)
-        w->nw--;
+    divide(w);
     w->motion.nwindow = w->nw;
     w->motion.every = w->nb >= MANY_BUNDLES && w->nw >= EVERY ? EVERY : 1;
     w->motion.rough = w->motion.every > 1;

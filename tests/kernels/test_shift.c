@@ -212,6 +212,43 @@ static void check_dark(void)
     }
 }
 
+/* Adds up the lengths of the windows, *ctx, and measures nothing. */
+static spx_status add_lengths(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                              spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    double *sum = ctx;
+    *sum = 0;
+    for (size_t i = 0; i < o->nwindow; i++)
+        *sum += o->last[i] - o->first[i] + o->dw;
+    memset(row, 0, o->nwindow * psf->nspec * sizeof *row);
+    memset(fit, 0, o->nwindow * spx_motion_bundles(psf, o) * sizeof *fit);
+    (void)image;
+    (void)e;
+    return SPX_OK;
+}
+
+/* A range that has little room beside as many windows as are asked for is seen as a whole; of a long one, these. */
+static void check_short_range(const shift_scene *scene)
+{
+    static const double range[] = {500, 400, 300, 190, 70, 40};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
+        double seen = 0;
+        spx_psf psf = {0};
+        spx_shift s = {0};
+        spx_err e = {0};
+        spx_shift_options o = options();
+        o.wmax = o.wmin + range[i];
+        o.nwindow = i == 0 ? 4 : 6;
+        o.window = 60;
+        CHECK(spx_shift_psf_copy(&scene->psf, &psf, &e) == SPX_OK, "%s", spx_err_text(&e));
+        CHECK(spx_shift_across(add_lengths, &seen, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
+        const double all = i == 0 ? 4 * 60 : range[i];
+        CHECK(fabs(seen - all) < 5 * o.dw, "windows of %g Angstrom in a range of %g", seen, range[i]);
+        spx_shift_free(&s);
+        spx_psf_free(&psf);
+    }
+}
+
 /* The same bits for any number of threads. */
 static void check_threads(const shift_scene *scene)
 {
@@ -422,6 +459,7 @@ int main(void)
     m = shift_wrong_psf();
     check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
     check_dark_start(&scene);
+    check_short_range(&scene);
     o = options();
     o.degree_fibre = 1;
     check_threads(&scene);
