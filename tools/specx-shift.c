@@ -136,6 +136,8 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int 
         spx_warn("%s%zu sky fibres: two or more are needed for shifts along the traces; give --sky-fibers, or --lamp "
                  "where all fibres see the same light",
                  t->j->x.label, nsky);
+    if (st == SPX_OK && *found && o.lamp)
+        spx_shift_lamp_variance(frame->nspec, frame->arm.nwave, frame->arm.flux, scene.ivar);
     if (st == SPX_OK && *found)
         st = t->w->d.backend.sky(&t->w->d.backend, &scene.in, &so, sky, e);
     spx_sky_scene_free(&scene);

@@ -27,6 +27,7 @@ typedef struct {
     /* Highest degrees in wavelength and fibre of part X; negative: 3, and what the number of fibres bears, at most 7 */
     int degree_wave, degree_fibre;
     int width; /* 0: widths stay as they are */
+    int lamp;  /* all fibres see lines so bright that a round of part Y leaves more than its errors */
     int nthreads;
 } spx_shift_options;
 
@@ -104,13 +105,23 @@ typedef struct {
 spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
                                 const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e) SPX_NODISCARD;
 
+/* By how much a round has moved traces along: at most, pixels; rms in the middle of the fibres, in units of errors. */
+typedef struct {
+    double largest, errors;
+} spx_shift_moved;
+
+/* Adds to the variance of each bin of a lamp's spectra what the grid of bins and derivatives across it cannot hold of
+ * lines: 0.5 % of the brightest of the nine bins around. Beside lines of S/N 1000 they would weigh more than the lines,
+ * and shifts be too small. flux, ivar [nspec][nwave]. */
+void spx_shift_lamp_variance(size_t nspec, size_t nwave, const double *flux, double *ivar);
+
 /* Part Y: moves the traces of `psf` by what the sky (or a lamp) in a frame says, which was extracted with them. sky:
  * found in that frame, of sky fibres by role[nspec]; their common part by the lines (n 0: none). Fills part Y of *out,
- * which spx_shift_across() has made, or adds to it in a later round. *largest: shift of a fibre, pixels. Fibres whose
+ * which spx_shift_across() has made, or adds to it in a later round. Fibres whose
  * shift is known worse than 0.1 pixel keep their traces. frame->fiber: of the PSF's fibres. SPX_EIO: memory. */
 spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
                            const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
-                           double *largest, spx_err *e) SPX_NODISCARD;
+                           spx_shift_moved *moved, spx_err *e) SPX_NODISCARD;
 
 /* ---- all ---- */
 
@@ -123,9 +134,9 @@ typedef struct {
     spx_status (*sky)(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e);
 } spx_shift_engine;
 
-/* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and once more
- * when part Y has moved it by more than 0.1 pixel; it is the last one then. SPX_EINPUT: frame and PSF do not belong
- * together. */
+/* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and again
+ * when part Y has moved it by more than 0.1 pixel, or that of a lamp by 10 errors; it is the last one then. SPX_EINPUT:
+ * frame and PSF do not belong together. */
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e) SPX_NODISCARD;

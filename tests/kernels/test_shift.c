@@ -249,6 +249,26 @@ static void check_short_range(const shift_scene *scene)
     }
 }
 
+/* Variance of a lamp's bins: 0.5 % of the brightest of the nine around; bins that are not used say nothing, and stay
+ * so. */
+static void check_lamp_variance(void)
+{
+    enum { N = 24 };
+    double flux[2 * N] = {0}, ivar[2 * N];
+    for (size_t k = 0; k < 2 * (size_t)N; k++)
+        ivar[k] = 0.25;
+    flux[10] = 4000; /* the first row's; in the second it is not used */
+    flux[N + 10] = 4000;
+    ivar[N + 10] = 0;
+    flux[N] = -1e6;
+    spx_shift_lamp_variance(2, N, flux, ivar);
+    for (size_t k = 0; k < 2 * (size_t)N; k++) {
+        const double variance = k >= 6 && k <= 14 ? 4 + 20 * 20 : 4;
+        CHECK(k == N + 10 ? ivar[k] == 0 : fabs(1 / ivar[k] / variance - 1) < 1e-14, "lamp: variance %g of bin %zu",
+              1 / ivar[k], k);
+    }
+}
+
 /* The same bits for any number of threads. */
 static void check_threads(const shift_scene *scene)
 {
@@ -460,6 +480,7 @@ int main(void)
     check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
     check_dark_start(&scene);
     check_short_range(&scene);
+    check_lamp_variance();
     o = options();
     o.degree_fibre = 1;
     check_threads(&scene);

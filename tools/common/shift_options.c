@@ -29,6 +29,7 @@ spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shi
                               .nwindow = (size_t)o->windows,
                               .window = o->window,
                               .width = !o->no_width,
+                              .lamp = o->lamp,
                               .nthreads = nthreads};
     spx_status st = o->terms_x != NULL ? degrees(o->terms_x, "--terms-x", 9, x, e) : SPX_OK;
     if (st == SPX_OK)
