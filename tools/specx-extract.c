@@ -55,6 +55,10 @@ static const spx_opt options[] = {
         "Tail of the PSF, where it has one: taken off the image; within the spots alone, and light beyond stays; "
         "or not at all",
         .choices = SPX_CHOICES({"psf", SPX_TAIL_ALL}, {"near", SPX_TAIL_NEAR}, {"none", SPX_TAIL_NONE})),
+    SPX_OPTION(DOUBLE, "background", 0, "N", o.background,
+               "Fit smooth light between and beneath the spectra, in cells of N pixels, and take it off; 512 is a good "
+               "value. 0: there is none",
+               .min = 0, .max = 1e6),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
@@ -150,16 +154,6 @@ static spx_status to_barycentre(job *j, spx_err *e)
     return SPX_OK;
 }
 
-/* With --tail none: the PSF without its tail in place of the PSF. */
-static void leave_tail_out(job *j)
-{
-    if (o.tail != SPX_TAIL_NONE || !spx_psf_has_tail(j->psf))
-        return;
-    j->bare = *j->psf;
-    spx_psf_drop_tail(&j->bare);
-    j->psf = &j->bare;
-}
-
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
 
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
@@ -168,7 +162,11 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     j->psf = x->psf;
     spx_status st = spx_plausible_pair(&x->image, j->psf, w->allowed, x->label, e);
-    leave_tail_out(j);
+    if (o.tail == SPX_TAIL_NONE && spx_psf_has_tail(j->psf)) {
+        j->bare = *j->psf;
+        spx_psf_drop_tail(&j->bare);
+        j->psf = &j->bare;
+    }
     if (st == SPX_OK)
         st = to_barycentre(j, e);
     if (st == SPX_OK)

@@ -73,6 +73,11 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
     if (spx_extract_corrects_tail(psf, o) && o->method != SPX_METHOD_TRACE)
         return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace, or {tail} near or none",
                                "the PSF has a tail, and patches do not take it off the image");
+    if (!(o->background == 0.0 || (o->background >= SPX_EXTRACT_LEAST_CELL && isfinite(o->background))))
+        return spx_fail(e, SPX_EUSAGE, "{background} %g: must be 0, or %d pixels or more: it is fitted beside spectra",
+                        o->background, (int)SPX_EXTRACT_LEAST_CELL);
+    if (o->background > 0.0 && o->method != SPX_METHOD_TRACE)
+        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace", "patches fit no background");
     if (!isfinite(o->psf_error * o->psf_error))
         return spx_fail(e, SPX_EUSAGE, "{psf_error} %g: must not be so large", o->psf_error);
     return SPX_OK;
@@ -123,6 +128,8 @@ const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_option
 {
     if (!spx_psf_plain_spots(psf))
         return "their spots are no plain Gauss-Hermite series";
+    if (o->background > 0.0)
+        return "a background is fitted";
     if (psf->wave_range != NULL)
         return "traces have ranges of wavelengths of their own";
     if (own_bundles(psf, o))

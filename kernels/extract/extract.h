@@ -31,6 +31,9 @@ typedef enum { SPX_METHOD_PATCH = 0, SPX_METHOD_TRACE = 1 } spx_extract_method;
  * of the model, whose spectra are smoothed where they have no lines. */
 typedef enum { SPX_VARIANCE_DATA = 0, SPX_VARIANCE_MODEL = 1 } spx_variance;
 
+/* Least distance of a background's knots, pixels: it has to be smooth over many fibres. */
+enum { SPX_EXTRACT_LEAST_CELL = 64 };
+
 typedef struct {
     spx_extract_method method;
     size_t first, nspec;   /* fibres first .. first+nspec-1 of the PSF */
@@ -55,6 +58,9 @@ typedef struct {
     /* Of the trace method, where the PSF has a tail: how often its light is taken off the image; 2 leave less than
      * 0.005 of it. 0: spots have it within their pixels, and what is beyond them stays. */
     int tail_corrections;
+    /* Of the trace method: smooth light between and beneath the traces is fitted with the fluxes, as cubic splines with
+     * knots so many pixels apart; 0: there is none. */
+    double background;
     int want_model; /* fill the model image */
     int nthreads;   /* 0: OpenMP's default; the result does not depend on it */
     /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
@@ -67,16 +73,17 @@ typedef struct {
 
 /* Steps of the trace method that are timed. */
 typedef enum {
-    SPX_EXTRACT_BEGIN,     /* checks, pixel weights */
-    SPX_EXTRACT_PLAN,      /* memory, places of the spots, pixels of a bundle */
-    SPX_EXTRACT_EQUATIONS, /* spots and their overlaps */
-    SPX_EXTRACT_SOLVE,     /* deconvolved flux */
-    SPX_EXTRACT_SCREEN,    /* cosmic-ray hits, variance of the model */
-    SPX_EXTRACT_SCHUR,     /* information of each fibre without its neighbours */
-    SPX_EXTRACT_FIT,       /* spots again: model and chi^2 */
-    SPX_EXTRACT_ROOT,      /* square root: flux, ivar, resolution */
-    SPX_EXTRACT_TAIL,      /* light of tails */
-    SPX_EXTRACT_END,       /* masks, units, model image */
+    SPX_EXTRACT_BEGIN,      /* checks, pixel weights */
+    SPX_EXTRACT_PLAN,       /* memory, places of the spots, pixels of a bundle */
+    SPX_EXTRACT_EQUATIONS,  /* spots and their overlaps */
+    SPX_EXTRACT_SOLVE,      /* deconvolved flux */
+    SPX_EXTRACT_SCREEN,     /* cosmic-ray hits, variance of the model */
+    SPX_EXTRACT_SCHUR,      /* information of each fibre without its neighbours */
+    SPX_EXTRACT_FIT,        /* spots again: model and chi^2 */
+    SPX_EXTRACT_ROOT,       /* square root: flux, ivar, resolution */
+    SPX_EXTRACT_TAIL,       /* light of tails */
+    SPX_EXTRACT_BACKGROUND, /* fit of the background */
+    SPX_EXTRACT_END,        /* masks, units, model image */
     SPX_EXTRACT_STEPS
 } spx_extract_step_id;
 
@@ -99,6 +106,10 @@ typedef struct {
     /* Electrons of tails on the CCD, and of the cores of all fibres; the last correction's change of the first,
      * relative. 0 without corrections. */
     double tail_light, core_light, tail_change;
+    /* Of the background: its mean over the bins of the output, electrons a pixel; what another step would change, in
+     * its errors; unknowns, steps of conjugate gradients, pixels that were left out as hits. 0 without one. */
+    double background, background_left;
+    size_t background_unknowns, background_steps, background_clipped;
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
     spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */
     double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */
@@ -119,6 +130,7 @@ size_t spx_extract_patch_units(const spx_psf *psf, const spx_extract_options *o)
  * output. Header, fibermap and scores are left as they are.
  * Free with spx_frame_free(), also after an error. No value is NaN or infinite.
  *
+ * - background [nspec][nwave], with the option: electrons a pixel at the place of the bin; the model image has it, too.
  * - pixmask_fraction: fraction of a bin's spot on pixels without information; pixels off the CCD count as such.
  * - mask: SOMEBADPIX where it is above 1/2; ALLBADPIX where it is 1 to rounding: no information, flux 0, ivar 0;
  *   BAD2DFIT where chi2pix is above 1 and above 5 times both its median over the extracted fibres at that wavelength

@@ -63,6 +63,9 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
     if (spx_h5_exists(file, "/frame/pixmask_fraction") &&
         (st = spx_h5_read_f64(file, "/frame/pixmask_fraction", 2, dims, &f->pixmask_fraction, e)) != SPX_OK)
         return st;
+    if (spx_h5_exists(file, "/frame/background") &&
+        (st = spx_h5_read_f64(file, "/frame/background", 2, dims, &f->background, e)) != SPX_OK)
+        return st;
     if (spx_h5_exists(file, "/frame/fiber") &&
         (st = spx_h5_read_i32(file, "/frame/fiber", 1, &f->nspec, &f->fiber, e)) != SPX_OK)
         return st;
@@ -107,6 +110,10 @@ spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5
         (st = spx_h5_defer_write_real(writes, file, "/frame/pixmask_fraction", precision, 2, dims, f->pixmask_fraction,
                                       e)) == SPX_OK)
         st = spx_h5_attach_scale(file, "/frame/pixmask_fraction", 1, w, "wavelength", e);
+    if (st == SPX_OK && f->background != NULL &&
+        (st = spx_h5_defer_write_real(writes, file, "/frame/background", precision, 2, dims, f->background, e)) ==
+            SPX_OK)
+        st = spx_h5_attach_scale(file, "/frame/background", 1, w, "wavelength", e);
     if (st == SPX_OK && f->fiber != NULL)
         st = spx_h5_write(file, "/frame/fiber", H5T_NATIVE_INT32, 1, &f->nspec, f->fiber, e);
     if (st == SPX_OK && f->ncosmic > 0) {

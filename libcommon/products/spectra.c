@@ -54,6 +54,7 @@ void spx_frame_free(spx_frame *f)
     spx_arm_free(&f->arm);
     spx_free(f->chi2pix);
     spx_free(f->pixmask_fraction);
+    spx_free(f->background);
     spx_cards_free(&f->header);
     spx_table_free(f->fibermap);
     spx_table_free(f->scores);

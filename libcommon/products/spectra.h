@@ -58,6 +58,7 @@ typedef struct {
     spx_arm arm;              /* flux electron/Angstrom, ivar, mask, resolution */
     double *chi2pix;          /* [nspec][nwave] */
     double *pixmask_fraction; /* [nspec][nwave] */
+    double *background;       /* [nspec][nwave] electrons a pixel that were taken off, or NULL */
     char camera[16];
     int flat_applied;           /* 1: was divided by a flat field */
     char implausible[64];       /* names of the rules that it breaks (products/plausible.h), blanks between */

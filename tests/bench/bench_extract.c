@@ -28,8 +28,8 @@
 
 enum { RUNS = 5 };
 
-static const char *const step_name[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve", "screen",
-                                                         "marginal", "fit",  "root",      "tail",  "end"};
+static const char *const step_name[SPX_EXTRACT_STEPS] = {
+    "begin", "plan", "equations", "solve", "screen", "marginal", "fit", "root", "tail", "background", "end"};
 
 /* One exposure of the built-in r camera: stars and sky, noise, cosmic rays, bad columns. */
 static void expose(size_t nspec, spx_psf *psf, spx_image *image)

@@ -6,6 +6,7 @@
  *     range PATH FIRST LAST VALUE   elements FIRST ... LAST-1, counted the same way
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
  *     add PATH DIM FROM TO     slice FROM is added to TO
+ *     hill PATH HEIGHT         adds a Gaussian hill, a third of it wide (sigma), to a dataset of two dimensions
  *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
  *     attr PATH NAME TEXT      a text attribute
@@ -14,6 +15,7 @@
  *     column PATH NAME N,N...  add a column of numbers to a table
  *     detach PATH              remove all dimension scales
  * Several commands one after another. Exit status 0, or 1 with a message. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +68,28 @@ static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_
     free(v);
     if (memory >= 0)
         H5Sclose(memory);
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    return ok;
+}
+
+static int hill(hid_t file, const char *path, double height)
+{
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    hsize_t dims[2] = {0};
+    const int two =
+        space >= 0 && H5Sget_simple_extent_ndims(space) == 2 && H5Sget_simple_extent_dims(space, dims, NULL) == 2;
+    double *v = two ? malloc((size_t)(dims[0] * dims[1]) * sizeof *v) : NULL;
+    int ok = v != NULL && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    for (hsize_t k = 0; ok && k < dims[0] * dims[1]; k++) {
+        const double y = (double)(k / dims[1]) / (double)dims[0] - 0.5,
+                     x = (double)(k % dims[1]) / (double)dims[1] - 0.5;
+        v[k] += height * exp(-4.5 * (x * x + y * y));
+    }
+    ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    free(v);
     if (space >= 0)
         H5Sclose(space);
     if (set >= 0)
@@ -136,6 +160,8 @@ static int command(hid_t file, int argc, char **argv)
         return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 0) ? 3 : 0;
     if (argc >= 3 && strcmp(argv[0], "scale") == 0)
         return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 1) ? 3 : 0;
+    if (argc >= 3 && strcmp(argv[0], "hill") == 0)
+        return hill(file, argv[1], strtod(argv[2], NULL)) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "set") == 0)
         return numbers(file, argv[1], strtoll(argv[2], NULL, 10), strtoll(argv[2], NULL, 10) + 1, strtod(argv[3], NULL),
                        0)

@@ -86,6 +86,7 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     eo->reject = o->reject;
     eo->variance = o->variance;
     eo->tail_corrections = o->tail == SPX_TAIL_ALL ? TAIL_CORRECTIONS : 0;
+    eo->background = o->background;
     eo->want_model = o->model;
     eo->max_device_mem = o->max_device_mem;
     eo->nthreads = nthreads;

@@ -16,7 +16,7 @@ typedef struct {
     spx_tail_use tail;
     int bytes; /* of a number of the output */
     long bundle_size, sub_bundles, wave_step, wave_pad;
-    double pix_pad_frac, regularize, tolerance, reject;
+    double pix_pad_frac, regularize, tolerance, reject, background;
     size_t max_device_mem;
     spx_opt_list allow;
     int model, strict, barycentric, skip_existing;

@@ -2,6 +2,9 @@
 
 #include <stdio.h>
 
+/* Errors of the background that it may be off by. */
+#define BACKGROUND_LEFT 0.1
+
 spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_options *eo, const spx_extract_counts *c,
                               const spx_frame *frame, const spx_psf *psf, int strict, spx_err *e)
 {
@@ -17,6 +20,15 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
         spx_detail("%stails have %.2f%% of the light of the cores; the last correction has changed that by %.2g%% of "
                    "itself",
                    label, 100 * c->tail_light / c->core_light, 100 * c->tail_change);
+    if (c->background_unknowns > 0)
+        spx_detail(
+            "%sbackground of %.4g electrons a pixel in the mean of the bins: %zu unknowns, %zu steps, %zu pixels "
+            "left out",
+            label, c->background, c->background_unknowns, c->background_steps, c->background_clipped);
+    if (c->background_left > BACKGROUND_LEFT)
+        spx_warn("%sthe fit of the background has not ended: it is off by %.2g of its error: give larger cells for "
+                 "--background",
+                 label, c->background_left);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
     if (c->nbin_outside > 0)
@@ -52,6 +64,12 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
         st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
     if (st == SPX_OK && c->core_light > 0)
         st = spx_run_record(s, "tail_light", e, "%.4g", c->tail_light / c->core_light);
+    if (st == SPX_OK && c->background_unknowns > 0)
+        st = spx_run_record(s, "background_mean", e, "%.4g", c->background);
+    if (st == SPX_OK && c->background_unknowns > 0)
+        st = spx_run_record(s, "background_unknowns", e, "%zu", c->background_unknowns);
+    if (st == SPX_OK && c->background_unknowns > 0)
+        st = spx_run_record(s, "background_pixels_left_out", e, "%zu", c->background_clipped);
     if (st == SPX_OK && c->nbin_outside > 0)
         st = spx_run_record(s, "bins_outside", e, "%zu", c->nbin_outside);
     if (st == SPX_OK && eo->reject > 0)
@@ -76,8 +94,8 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
 
 void spx_extract_record_seconds(spx_run *s, const char *label, double seconds, const spx_extract_counts *c)
 {
-    static const char *const step[SPX_EXTRACT_STEPS] = {"begin",    "plan", "equations", "solve", "screen",
-                                                        "marginal", "fit",  "root",      "tail",  "end"};
+    static const char *const step[SPX_EXTRACT_STEPS] = {
+        "begin", "plan", "equations", "solve", "screen", "marginal", "fit", "root", "tail", "background", "end"};
     spx_run_seconds(s, "extract", seconds);
     if (c->device_seconds > 0)
         spx_run_seconds(s, "extract.device", c->device_seconds);

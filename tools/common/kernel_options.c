@@ -4,6 +4,7 @@
 
 const spx_err_option spx_kernel_options[] = {
     {"arms", "--arms"},
+    {"background", "--background"},
     {"bundles", "--bundles"},
     {"centre", "--centre"},
     {"coadd", "--coadd"},

@@ -1,4 +1,5 @@
-/* Provides the extraction with a PSF that has a tail (psf/tail.h). Spots are cores alone: with wings of thousands of
+/* Provides the extraction with light beyond the spots: with a PSF that has a tail (psf/tail.h), with a background, or
+ * both. With a tail, spots are cores alone: with wings of thousands of
  * pixels in the equations, 25 fibres at tolerance 1e-8 took fifty times as long. Light of tails is taken off the image:
  *
  *   1. all bundles are solved as far as the flux f, of all fibres of the PSF, whichever are wanted: their light reaches
@@ -10,6 +11,9 @@
  *      bins, and what is left is what K f differs from that
  *   3. wanted bundles are extracted from there; flux is given as electrons within the spots with their tails, as
  *      without corrections
+ *
+ * A background (extract/trace/background.h) is fitted after 1, and again after each correction, which are not
+ * extrapolated then. Without a tail, spots are what they are, and the background alone is taken off.
  *
  * With rejection of hits or the variance of a model, one correction comes before these, then all starts again with the
  * new weights. Memory: the equations of all bundles stay until 3.
@@ -23,7 +27,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "extract/trace/background.h"
 #include "extract/trace/trace.h"
+#include "psf/psf_math.h"
 
 /* Share of its spot on pixels in use below which a bin's flux is taken from those before and behind it. */
 #define LEAST_SEEN 0.5
@@ -37,15 +43,16 @@ typedef struct {
     spx_trace_plan plan;
     const spx_trace_plan *p; /* that */
     size_t nbundle, first, nwanted;
-    spx_trace_bundle *list;   /* [nbundle] */
-    spx_trace_bundle *b;      /* [nbundle] with their equations */
-    spx_trace_workspace *r;   /* [nbundle] */
-    spx_trace_tally *tallies; /* [nbundle] */
-    int *any, *solved;        /* [nbundle] */
-    double **begin;           /* [nbundle][nbin][nl] f_0 */
-    spx_tail *tail;
-    int beyond; /* the tail is that beyond spots, of light within them */
-    float *far; /* [ny][nx] */
+    spx_trace_bundle *list;     /* [nbundle] */
+    spx_trace_bundle *b;        /* [nbundle] with their equations */
+    spx_trace_workspace *r;     /* [nbundle] */
+    spx_trace_tally *tallies;   /* [nbundle] */
+    int *any, *solved;          /* [nbundle] */
+    double **begin;             /* [nbundle][nbin][nl] f_0 */
+    spx_tail *tail;             /* NULL: none */
+    int beyond;                 /* the tail is that beyond spots, of light within them */
+    spx_background *background; /* NULL: none */
+    float *far;                 /* [ny][nx] of both */
 } scene;
 
 /* Image without tails, in a bundle's window. */
@@ -129,12 +136,75 @@ static void extrapolate(scene *s)
             s->b[i].x[j] = s->begin[i][j] + (s->b[i].x[j] - s->begin[i][j]) / (1.0 + share);
 }
 
-/* Solves all bundles for the flux, and corrects the image for their tails. */
-static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract_counts *counts, spx_err *e)
+/* The image of tails of the fluxes as they are, and how much light they have, into *counts. */
+static spx_status count_tails(scene *s, int nthreads, spx_extract_counts *counts, spx_err *e)
+{
+    const size_t npix = s->p->job->image->ny * s->p->job->image->nx;
+    const double begin = spx_thread_seconds();
+    double light, far = 0.0;
+    const spx_status st = draw_tails(s, nthreads, &light, e);
+    if (st != SPX_OK)
+        return st;
+    for (size_t k = 0; k < npix; k++)
+        far += (double)s->far[k];
+    counts->tail_change = far != 0.0 ? fabs(far - counts->tail_light) / fabs(far) : 0.0;
+    counts->tail_light = far;
+    counts->core_light = light;
+    counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
+    return SPX_OK;
+}
+
+/* The fluxes anew, of the image without s->far. */
+static spx_status solve_again(scene *s, const spx_trace_plan *p, int nthreads, spx_err *e)
+{
+    int failed = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
+    for (size_t i = 0; i < s->nbundle; i++)
+        if (s->any[i] && s->solved[i]) {
+            correct_window(s, s->p->job->image, &s->b[i]);
+            failed |= spx_trace_solve_again(p, &s->b[i], &s->r[i], &s->tallies[i], &s->solved[i], NULL) != SPX_OK;
+        }
+    return failed ? spx_mem_fail(e) : SPX_OK;
+}
+
+/* Background and tails in turn, as often as there are corrections; the last fluxes are those of the plan's tolerance.
+ */
+static spx_status solve_with_background(scene *s, const spx_trace_plan *rough, int corrections, int nthreads,
+                                        spx_extract_counts *counts, spx_err *e)
 {
     const spx_image *im = s->p->job->image;
-    const size_t npix = im->ny * im->nx;
+    const spx_trace_all all = {.p = rough,
+                               .nbundle = s->nbundle,
+                               .b = s->b,
+                               .r = s->r,
+                               .tallies = s->tallies,
+                               .any = s->any,
+                               .solved = s->solved};
+    spx_background_free(s->background);
+    spx_status st = spx_background_make(im->ny, im->nx, s->all.background, &s->background, e);
+    memset(s->far, 0, im->ny * im->nx * sizeof *s->far);
+    counts->background_steps = 0;
+    for (int c = 0; c <= corrections && st == SPX_OK; c++) {
+        if (c > 0) {
+            st = count_tails(s, nthreads, counts, e);
+            if (st == SPX_OK) {
+                spx_background_add(s->background, nthreads, s->far);
+                st = solve_again(s, rough, nthreads, e);
+            }
+        }
+        const double begin = spx_thread_seconds();
+        if (st == SPX_OK)
+            st = spx_background_fit(s->background, &all, im, s->far, nthreads, counts, e);
+        counts->seconds[SPX_EXTRACT_BACKGROUND] += spx_thread_seconds() - begin;
+    }
+    return st == SPX_OK ? solve_again(s, s->p, nthreads, e) : st;
+}
+
+/* Solves all bundles for the flux, and corrects the image for their tails and a background. */
+static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract_counts *counts, spx_err *e)
+{
     spx_trace_plan rough = *s->p;
+    spx_status st = SPX_OK;
     int failed = 0;
     rough.tolerance = fmax(rough.tolerance, ROUGH);
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
@@ -143,30 +213,18 @@ static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract
                   spx_trace_deconvolve(&rough, &s->b[i], &s->r[i], &s->tallies[i], &s->any[i], &s->solved[i], NULL) !=
                       SPX_OK ||
                   keep(s, i) != SPX_OK;
-    for (int c = 0; c < corrections && !failed; c++) {
-        const double begin = spx_thread_seconds();
-        const int last = c + 1 == corrections;
-        double light, far = 0.0;
+    if (failed)
+        return spx_mem_fail(e);
+    if (s->all.background > 0.0)
+        return solve_with_background(s, &rough, s->tail != NULL ? corrections : 0, nthreads, counts, e);
+    for (int c = 0; c < corrections && st == SPX_OK; c++) {
         if (c == 1)
             extrapolate(s);
-        spx_status st = draw_tails(s, nthreads, &light, e);
-        if (st != SPX_OK)
-            return st;
-        for (size_t k = 0; k < npix; k++)
-            far += (double)s->far[k];
-        counts->tail_change = far != 0.0 ? fabs(far - counts->tail_light) / fabs(far) : 0.0;
-        counts->tail_light = far;
-        counts->core_light = light;
-        counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
-#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
-        for (size_t i = 0; i < s->nbundle; i++)
-            if (s->any[i] && s->solved[i]) {
-                correct_window(s, im, &s->b[i]);
-                failed |= spx_trace_solve_again(last ? s->p : &rough, &s->b[i], &s->r[i], &s->tallies[i], &s->solved[i],
-                                                NULL) != SPX_OK;
-            }
+        st = count_tails(s, nthreads, counts, e);
+        if (st == SPX_OK)
+            st = solve_again(s, c + 1 == corrections ? s->p : &rough, nthreads, e);
     }
-    return failed ? spx_mem_fail(e) : SPX_OK;
+    return st;
 }
 
 /* Releases a bundle's equations. */
@@ -240,8 +298,8 @@ static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *
                          spx_extract_lambda(job->o, (long)(job->nwave + s->plan.pad)), 1, beyond, &s->tail, e);
 }
 
-/* Plan, bundles and tail of a job, whose PSF is `full` without its tail. *s has to stay where it is; free_scene() also
- * after an error. */
+/* Plan, bundles and tail of a job, whose PSF is `full` without its tail; full NULL: no tail is taken off. *s has to
+ * stay where it is; free_scene() also after an error. */
 static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, scene *s, spx_extract_counts *counts,
                              spx_err *e)
 {
@@ -268,7 +326,7 @@ static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, sc
         st = spx_trace_bundles_make(&s->plan, s->nbundle, s->list, spx_extract_threads(job->o), e);
     }
     counts->seconds[SPX_EXTRACT_PLAN] = spx_thread_seconds() - begin;
-    return st == SPX_OK ? make_tail(s, full, 0, e) : st;
+    return st == SPX_OK && full != NULL ? make_tail(s, full, 0, e) : st;
 }
 
 static void free_scene(scene *s)
@@ -281,6 +339,7 @@ static void free_scene(scene *s)
     }
     spx_trace_plan_free(&s->plan);
     spx_tail_free(s->tail);
+    spx_background_free(s->background);
     spx_free(s->list);
     spx_free(s->b);
     spx_free(s->r);
@@ -307,7 +366,7 @@ static spx_status extract_all(scene *s, spx_extract_job *job, spx_frame *out, sp
 }
 
 /* Flux and ivar of cores as those of spots with their tails. */
-static void count_tails(const spx_extract_job *job, const spx_tail *tail, spx_frame *out)
+static void add_tails(const spx_extract_job *job, const spx_tail *tail, spx_frame *out)
 {
     for (size_t f = 0; f < out->nspec; f++)
         for (size_t k = 0; k < job->nwave; k++) {
@@ -317,16 +376,38 @@ static void count_tails(const spx_extract_job *job, const spx_tail *tail, spx_fr
         }
 }
 
-spx_status spx_trace_extract_with_tail(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                                       spx_frame *out, spx_extract_counts *counts, spx_err *e)
+/* The background at the bins of the frame, and its mean. */
+static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
+                                  spx_extract_counts *counts, spx_err *e)
 {
+    const size_t nw = job->nwave, nbin = out->nspec * nw;
+    double sum = 0.0;
+    if ((out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < nbin; i++) {
+        const size_t f = job->o->first + i / nw;
+        const double lambda = out->arm.wavelength[i % nw], x = spx_psf_series_value(&job->psf->x, f, lambda),
+                     y = spx_psf_series_value(&job->psf->y, f, lambda);
+        const double here = isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
+        out->background[i] = here;
+        sum += here / (double)nbin;
+    }
+    counts->background = sum;
+    return SPX_OK;
+}
+
+spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                          spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    const int tails = spx_extract_corrects_tail(psf, o);
     spx_psf bare = *psf;
     spx_extract_job job;
     scene s = {0};
-    spx_psf_drop_tail(&bare);
+    if (tails)
+        spx_psf_drop_tail(&bare);
     spx_status st = spx_extract_begin(image, &bare, o, &job, out, counts, e);
     if (st == SPX_OK)
-        st = make_scene(&job, psf, &s, counts, e);
+        st = make_scene(&job, tails ? psf : NULL, &s, counts, e);
     if (st == SPX_OK)
         st = extract_all(&s, &job, out, counts, e);
     const double begin = spx_thread_seconds();
@@ -334,8 +415,10 @@ spx_status spx_trace_extract_with_tail(const spx_image *image, const spx_psf *ps
     s.far = NULL;
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);
-    if (st == SPX_OK)
-        count_tails(&job, s.tail, out);
+    if (st == SPX_OK && tails)
+        add_tails(&job, s.tail, out);
+    if (st == SPX_OK && s.background != NULL)
+        st = give_background(&job, s.background, out, counts, e);
     counts->seconds[SPX_EXTRACT_END] = spx_thread_seconds() - begin;
     free_scene(&s);
     spx_extract_job_free(&job);

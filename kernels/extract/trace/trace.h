@@ -363,9 +363,9 @@ spx_status spx_trace_end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, sp
 spx_status spx_trace_copy_bundle(const spx_trace_bundle *from, spx_trace_bundle *b);
 void spx_trace_free_copy(spx_trace_bundle *b);
 
-/* spx_extract_trace_cpu() of a PSF with a tail, with the options' corrections for it. */
-spx_status spx_trace_extract_with_tail(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                                       spx_frame *out, spx_extract_counts *counts, spx_err *e);
+/* spx_extract_trace_cpu() with the options' corrections for a tail of the PSF, and with a background. */
+spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                          spx_frame *out, spx_extract_counts *counts, spx_err *e);
 
 /* Used instead of the best of those below where it is not NULL: for tests. */
 extern const spx_trace_kernels *spx_trace_forced;
