@@ -277,14 +277,17 @@ rules=(VRAD:VRAD_ERR:0.1 VRAD_ERR:VRAD_ERR:0.05 TEFF:TEFF_ERR:0.1 LOGG:LOGG_ERR:
 
 @test "golden library and network: the templates" {
     templates() {
-        local setup=b:5150:5230:0.6:FWHM=1.8 s
+        local setup=b:5150:5230:0.6:FWHM=1.8 s tolerance
         # straight lines between samples of the library, in the first ones
         case $d in */0.1.0/ | */0.1.0.1/) s=--straight-lines ;; *) s= ;; esac
+        # stars of the correlation set rotate with weights whose fourth moments were not right
+        case $d in */0.1.0/ | */0.1.0.[1-4]/) tolerance=3e-3 ;; *) tolerance=1e-4 ;; esac
         rvs-template -q $s --setup $setup --ccf-every 5 --ccf-vsini 0,50 -o t.h5 "${d}library.h5"
         for s in wavelength params parlog grid/naxis grid/axes grid/node; do
             same_numbers t.h5 "${d}templates.h5" /templates/b/$s 0
         done
-        for s in lnflux pca/mean ccf/flux; do same_numbers t.h5 "${d}templates.h5" /templates/b/$s 1e-4; done
+        for s in lnflux pca/mean; do same_numbers t.h5 "${d}templates.h5" /templates/b/$s 1e-4; done
+        same_numbers t.h5 "${d}templates.h5" /templates/b/ccf/flux $tolerance
         rvs-template -q --setup b:5010:5190:0.6:FWHM=1.8 --no-ccf -o n.h5 "${d}network.h5"
         h5check n.h5
         specx-sim -q --models "${d}library.h5" --no-sky --fibers 2 --velocity 0 --wavelength 5185,5195 -o image.h5

@@ -32,6 +32,14 @@ static double cubic_convolution(double u)
     return a < 1 ? 1 + a * a * (1.5 * a - 2.5) : (a < 2 ? 2 + a * (-4 + a * (2.5 - 0.5 * a)) : 0);
 }
 
+/* Cubic convolution, and c times its fourth difference. */
+static double sharp_convolution(double u, double c)
+{
+    return cubic_convolution(u) +
+           c * (cubic_convolution(u - 2) - 4 * cubic_convolution(u - 1) + 6 * cubic_convolution(u) -
+                4 * cubic_convolution(u + 1) + cubic_convolution(u + 2));
+}
+
 /* Weights against a fine sum over kernel times interpolation; their sum and variance; derivatives against differences.
  */
 static void rotation(void)
@@ -51,10 +59,11 @@ static void rotation(void)
                 CHECK(fabs(w) < tol && fabs(dw) < tol, "h %g: weight %zu beyond the reach is %g", h, k, w);
             if (h > 0 && h < 10) {
                 const int n = 40000;
+                const double c = -expm1(-h * h / 0.3) / 80;
                 double integral = 0;
                 for (int q = 0; q < n; q++) {
                     double x = -1 + (2 * q + 1.0) / n;
-                    integral += cubic_convolution(x * h - (double)k) * rotation_profile(x, SPX_ROTATION_EPS) * 2 / n;
+                    integral += sharp_convolution(x * h - (double)k, c) * rotation_profile(x, SPX_ROTATION_EPS) * 2 / n;
                 }
                 CHECK(fabs(integral - w) < 1e-6, "h %g: weight %zu is %.10f, integral %.10f", h, k, w, integral);
             }
@@ -74,6 +83,30 @@ static void rotation(void)
         CHECK(fabs(var - h * h * disc) < 1e-14 * (1 + pow(h, 5)) && fabs(dvar - disc) < 1e-14 * (1 + pow(h, 4)),
               "h %g: variance %.12g, want %.12g; its derivative %g", h, var, h * h * disc, dvar);
     }
+}
+
+/* Response of the weights to a sine of theta a pixel, against that of the disc, a fine sum over strips. A fifth of what
+ * cubic convolution alone is off, theta^4/80, is allowed, and terms of higher order. */
+static void rotation_response(void)
+{
+    for (double theta = 0.2; theta < 0.9; theta += 0.1)
+        for (double h = 0.05; h < 12; h *= 1.17) {
+            const int n = 20000;
+            double disc = 0, weights = 0, unused, w[20], dw[20];
+            for (int q = 0; q < n; q++) {
+                const double x = -1 + (2 * q + 1.0) / n;
+                disc += cos(theta * h * x) * rotation_profile(x, SPX_ROTATION_EPS) * 2 / n;
+            }
+            spx_rotation_weights(h, spx_rotation_reach(h), w, dw);
+            for (size_t k = 0; k <= spx_rotation_reach(h); k++) {
+                weights += (k ? 2 : 1) * w[k] * cos(theta * (double)k);
+                CHECK(w[k] == spx_rotation_weight(k, h, &unused) && dw[k] == unused,
+                      "h %g: weight %zu and its derivative are %g %g by itself, %g %g of all", h, k,
+                      spx_rotation_weight(k, h, &unused), unused, w[k], dw[k]);
+            }
+            CHECK(fabs(weights - disc) < pow(theta, 4) / 400 + pow(theta, 6) / 1000,
+                  "h %g, theta %g: response %.7f, of the disc %.7f", h, theta, weights, disc);
+        }
 }
 
 /* The same for linear interpolation: rvspecfit's weights. */
@@ -872,6 +905,7 @@ int main(void)
     const char *shared = getenv("SPX_SHARED");
     instruction_sets();
     rotation();
+    rotation_response();
     rotation_linear();
     lsf();
     lsf_widths();

@@ -14,7 +14,7 @@ enum {
 
 __device__ inline double half_width(const arm &a, double vsini)
 {
-    return fmin(vsini / (SPX_C_KMS * a.dlnwave), (double)MAX_REACH - 2);
+    return fmin(vsini / (SPX_C_KMS * a.dlnwave), (double)MAX_REACH - 4);
 }
 
 /* Weights of nodes n0 ... n0+n-1 of the stencil, [n][lanes], and their rows of the arm. */

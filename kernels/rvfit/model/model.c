@@ -299,12 +299,12 @@ static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int d
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_kernels *kernels = c->kernels;
     double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->workspace->y[ia], *rot = w->workspace->rot;
-    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(spx_rv_vsini(x1, c->slow) * scale, MAX_REACH - 2);
+    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(spx_rv_vsini(x1, c->slow) * scale, MAX_REACH - 4);
     size_t reach = spx_rotation_reach(h), nt = a->nt, stride = a->ntile * SPX_RV_TILE, vsini_lane = 0, lane = 1;
     double slope = spx_rv_vsini_square_dx(x1, c->slow) * scale * scale;
-    for (size_t k = 0; k <= reach; k++)
-        weight[k] = spx_rotation_weight(k, h, &dweight[k]);
-    if (c->interpolator == SPX_INTERPOLATE_GRID) { /* rvspecfit's model in all */
+    if (c->interpolator != SPX_INTERPOLATE_GRID) {
+        spx_rotation_weights(h, reach, weight, dweight);
+    } else { /* rvspecfit's model in all */
         slope = scale;
         for (size_t k = 0; k <= reach; k++)
             weight[k] = spx_rotation_linear_weight(k, h, &dweight[k]);
