@@ -171,6 +171,28 @@ static int same_bits(const spx_frame *a, const spx_frame *b)
            !memcmp(a->arm.resolution, b->arm.resolution, bytes * a->arm.ndiag) && same_hits(a, b);
 }
 
+static void say_difference(const char *of, const double *a, const double *b, size_t n)
+{
+    size_t differ = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        differ += memcmp(&a[i], &b[i], sizeof *a) != 0;
+        worst = fabs(a[i] - b[i]) > fabs(a[worst] - b[worst]) ? i : worst;
+    }
+    if (differ > 0)
+        printf("  repeated: %zu of %zu values of %s differ, most %zu: %.17g %.17g\n", differ, n, of, worst, a[worst],
+               b[worst]);
+}
+
+static void say_differences(const spx_frame *a, const spx_frame *b)
+{
+    const size_t n = a->nspec * a->arm.nwave;
+    say_difference("flux", a->arm.flux, b->arm.flux, n);
+    say_difference("ivar", a->arm.ivar, b->arm.ivar, n);
+    say_difference("chi2pix", a->chi2pix, b->chi2pix, n);
+    say_difference("pixmask_fraction", a->pixmask_fraction, b->pixmask_fraction, n);
+    say_difference("resolution", a->arm.resolution, b->arm.resolution, n * a->arm.ndiag);
+}
+
 /* The largest of all, NaN above any. */
 static void raise_to(double *most, double v)
 {
@@ -286,6 +308,8 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
             "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on "
             "the CPU, repeated: %s%s\n",
             what, flux, ivar, res, chi2, fraction, mask, left, bits ? "same bits" : "DIFFERS", ok ? "" : "  FAILED");
+    if (!bits)
+        say_differences(&g, &again);
     failures += !ok;
     free_frame(&c);
     free_frame(&g);
@@ -315,6 +339,23 @@ static void compare_drawn(const spx_extract_device *dev, drawn draw(uint64_t), c
     if (!EMULATED || failures > before)
         printf("%-28s %llu from %llu on, %d differ; %zu of %zu bundles on the CPU\n", what, (unsigned long long)count,
                (unsigned long long)first, failures - before, left, nbundle);
+}
+
+static void compare_all_drawn(const spx_extract_device *dev, uint64_t first, uint64_t count)
+{
+    compare_drawn(dev, draw_scene, "random scenes", first, count);
+    compare_drawn(dev, draw_ccd, "random scenes on a CCD", first, count);
+    compare_drawn(dev, draw_extreme, "one row, wild weights", first, count);
+    compare_drawn(dev, draw_narrow, "random narrow bins", first, count);
+}
+
+/* Scenes in which fibres beyond the second neighbour were left out where a bundle's equations needed more memory than
+ * most: fluxes 1.1e-5 and 0.024 of their errors off. */
+static void compare_once_wrong(const spx_extract_device *dev)
+{
+    compare_drawn(dev, draw_scene, "third neighbours", 1795658166001u, 1);
+    if (!EMULATED) /* ten seconds */
+        compare_drawn(dev, draw_extreme, "third neighbours", 1795658166006u, 1);
 }
 
 /* An image without information, and traces that miss it, are refused as on the CPU; the next frame is not harmed. */
@@ -747,6 +788,7 @@ int main(int argc, char **argv)
     spx_err error = {0};
     scene s;
     hoarder h;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     const int beside = argc > 1 && strcmp(argv[1], "beside") == 0;
     if (beside)
         h = start_hoarder();
@@ -781,13 +823,11 @@ int main(int argc, char **argv)
         return failures != 0;
     }
     if ((argc > 1 && strcmp(argv[1], "random") == 0) || (EMULATED && argc == 1)) {
-        /* On the emulated device always the same: of others one in sixty still differs, which is no reason to stop. */
+        /* On the emulated device always the same, for a check that takes seconds and not minutes. */
         const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : EMULATED ? 88031 : fresh;
-        const uint64_t nscene = argc > 3 ? strtoull(argv[3], NULL, 10) : EMULATED ? 1 : 100;
-        compare_drawn(&dev, draw_scene, "random scenes", first, nscene);
-        compare_drawn(&dev, draw_ccd, "random scenes on a CCD", first, nscene);
-        compare_drawn(&dev, draw_extreme, "one row, wild weights", first, nscene);
-        compare_drawn(&dev, draw_narrow, "random narrow bins", first, nscene);
+        compare_all_drawn(&dev, first, argc > 3 ? strtoull(argv[3], NULL, 10) : EMULATED ? 1 : 100);
+        if (argc == 1)
+            compare_once_wrong(&dev);
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
@@ -798,10 +838,8 @@ int main(int argc, char **argv)
         return failures != 0;
     }
     chosen_frames(&dev);
-    compare_drawn(&dev, draw_scene, "random scenes", fresh, small ? 4 : 20);
-    compare_drawn(&dev, draw_ccd, "random scenes on a CCD", fresh, small ? 2 : 20);
-    compare_drawn(&dev, draw_extreme, "one row, wild weights", fresh, small ? 2 : 20);
-    compare_drawn(&dev, draw_narrow, "random narrow bins", fresh, small ? 2 : 20);
+    compare_once_wrong(&dev);
+    compare_all_drawn(&dev, fresh, small ? 2 : 20);
     if (!small)
         large_frames(&dev, ndev);
     spx_extract_cuda_free(&dev);

@@ -415,6 +415,7 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
         const bool all = k.reach > 2 && traces_cross(k, o.column0, o.j0, o.j1);
         double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0;
         int tail = SPX_TRACE_TAIL, used = 0;
+        bool again = w.what == COUPLED_LARGE; /* T is that of the launch before, which the first round repeats */
         for (int reach = all ? k.nl : 2; change > SETTLED * k.tolerance; reach++) {
             if (threadIdx.x == 0)
                 enough = choose_others(k, w, memory, reach, tail, o);
@@ -444,6 +445,12 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
                 continue;
             }
             used = o.q;
+            if (again && !all) {
+                again = false;
+                more = 0.0;
+                __syncthreads();
+                continue;
+            }
             before[1] = before[0];
             before[0] = change;
             change = more;
