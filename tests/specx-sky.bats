@@ -45,16 +45,21 @@ damage() {
 
 # Shifts are derivatives, which reach over a gap: what bins in it had grew from pass to pass, up to chi2 of 1e13.
 @test "bins that no fibre has: the sky beside them is right" {
-    local gap first length edits i n
+    local gap first length edits i n ivar
     n=$(h5ls "$BATS_FILE_TMPDIR/frame.h5/frame/mask" | sed 's/.*, \([0-9]*\)}.*/\1/')
-    for gap in 60:7 180:2 180:20 450:7; do
-        first=${gap%:*} length=${gap#*:} edits=()
-        for ((i = 0; i < 30; i++)); do edits+=(range /frame/mask $((i * n + first)) $((i * n + first + length)) 1 range /frame/ivar $((i * n + first)) $((i * n + first + length)) 0); done
+    for gap in 60:7:0 180:2:0 180:20:0 450:7:0 60:7:1e-12 450:7:1e-12; do # all but without light: as long as it is not 0
+        IFS=: read -r first length ivar <<<"$gap"
+        edits=()
+        for ((i = 0; i < 30; i++)); do
+            [ "$ivar" != 0 ] || edits+=(range /frame/mask $((i * n + first)) $((i * n + first + length)) 1)
+            edits+=(range /frame/ivar $((i * n + first)) $((i * n + first + length)) "$ivar")
+        done
         damage gap.h5 "${edits[@]}"
         specx-sky -q -f --hold-out 4 -o s.h5 gap.h5
         between "$(figure s.h5 chi2_heldout_off)" 0.84 1.2
         between "$(figure s.h5 chi2_heldout_on)" 0.75 1.25
         between "$(figure s.h5 chi2_loo_off)" 0.84 1.2
+        [ "$(figure s.h5 converged)" = 1 ]
     done
 }
 
@@ -144,6 +149,42 @@ damage() {
     h5check s.h5
     values s.h5 /frame/ivar | awk -v n="$n" '{ k = (NR - 1) % n; if (k >= 89 && k <= 113 && $1 != 0) bad = 1
         good += k < 89 && $1 > 0 } END { exit bad || good == 0 }'
+}
+
+# contradict NAME VALUE: a frame with sky fibres that are by turns brighter and fainter by VALUE in five bins.
+contradict() {
+    local i sign=1 edits=()
+    for i in $(h5table --table /fibermap --columns OBJTYPE "$BATS_FILE_TMPDIR/frame.h5" | awk 'NR > 1 && $1 == "SKY" { print NR - 2 }'); do
+        sign=$((-sign))
+        edits+=(range /frame/flux $((i * 526 + 100)) $((i * 526 + 105)) $((sign * $2)))
+    done
+    damage "$1" "${edits[@]}"
+}
+
+@test "bins in which all sky fibres contradict each other have no sky" {
+    contradict c.h5 300
+    run -0 --separate-stderr specx-sky --hold-out 0 -o s.h5 c.h5
+    [[ $stderr == *"27 of 526 wavelengths have no sky"* ]]
+    h5check s.h5
+    [ "$(figure s.h5 converged)" = 1 ]
+    between "$(figure s.h5 chi2_loo_off)" 0.85 1.2
+    values s.h5 /frame/ivar | awk '{ k = (NR - 1) % 526; if (k >= 100 && k < 105 && $1 != 0) exit bad = 1 } END { exit bad }'
+}
+
+@test "a sky that does not converge is none: status 1, nothing is written" {
+    contradict c.h5 30000
+    fails_with 1 'specx-sky: c.h5:/frame: the sky of 10 fibres has not converged, * errors after 30 passes; nothing is written: name *--sky-fibers*' \
+        specx-sky -q -o s.h5 c.h5
+    contradict d.h5 100000
+    fails_with 1 'specx-sky: d.h5:/frame: no wavelength has a sky: *contradict*nothing is written*' specx-sky -q -o s.h5 d.h5
+    [ ! -e s.h5 ]
+    # in a queue others are done
+    mkdir out
+    cp "$BATS_FILE_TMPDIR/frame.h5" good.h5
+    run -1 --separate-stderr specx-sky -q -o out/ c.h5 good.h5
+    [ "$(ls out)" = good.h5 ]
+    [ "$(figure out/good.h5 converged)" = 1 ]
+    h5table --provenance out/good.h5 | grep -F 'converged=yes'
 }
 
 @test "gradient, amplifiers, scale of lines, precision, sky kept" {

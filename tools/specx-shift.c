@@ -140,6 +140,10 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int 
         spx_shift_lamp_variance(frame->nspec, frame->arm.nwave, frame->arm.flux, scene.ivar);
     if (st == SPX_OK && *found)
         st = t->w->d.backend.sky(&t->w->d.backend, &scene.in, &so, sky, e);
+    if (st == SPX_OK && *found && !sky->converged && sky->change > SPX_SKY_UNSETTLED) {
+        *found = 0;
+        spx_warn("%sthe sky of %zu fibres has not converged: no shifts along the traces", t->j->x.label, sky->nsky);
+    }
     spx_sky_scene_free(&scene);
     return st;
 }

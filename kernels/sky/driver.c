@@ -12,8 +12,13 @@
 /* Speed of light, km/s. */
 #define LIGHT 299792.458
 
-/* SAMPLE: bins that tell scales to begin with. */
-enum { WINDOW = 151, EVERY = 8, FEW_BINS = 50, SAMPLE = 400, TOGETHER = 8 };
+/* SAMPLE: bins that tell scales to begin with. UNKNOWN: passes after which a bin that was left out of all fibres has no
+ * sky. */
+enum { WINDOW = 151, EVERY = 8, FEW_BINS = 50, SAMPLE = 400, TOGETHER = 8, UNKNOWN = 3 };
+/* Weight of all fibres in a bin without light, over the median; and information on s in a bin that was left out of all
+ * fibres as its neighbours were, over that of all: a seventh in the usual resolution matrices. Where neighbours are in,
+ * these tell s of a single bin: 0.28. Bins at the ends of those that were left out have more, up to BESIDE. */
+static const double DARK = 1e-7, LEFT_OUT = 0.2, BESIDE = 0.4;
 
 spx_sky_options spx_sky_defaults(void)
 {
@@ -60,7 +65,10 @@ typedef struct {
     double prior;                        /* weight of their prior, which is 0 */
     double *info, *right, *scale, *dark; /* dark: scratch [nspec] */
     spx_sky_sums *sums;
-    uint8_t *unlit;      /* [nwave] 1: no fibre in use has light in this bin */
+    uint8_t *unlit;   /* [nwave] 1: no fibre in use has light in this bin */
+    uint8_t *unknown; /* [nwave] passes in which no fibre in use was in, up to UNKNOWN */
+    double *all;      /* [nwave] diagonal of the normal matrix with nothing left out; not known yet where `fresh` */
+    int fresh;
     uint8_t *informs;    /* [nspec] 1: fibres that the prior is found of */
     spx_sky_prior found; /* of the last quantities */
 } job;
@@ -226,9 +234,12 @@ static spx_status make_job(job *j, spx_err *e)
     j->sums = spx_alloc(ns, sizeof *j->sums, e);
     j->informs = spx_alloc(ns, sizeof *j->informs, e);
     j->unlit = spx_alloc(n, sizeof *j->unlit, e);
+    j->unknown = spx_alloc(n, sizeof *j->unknown, e);
+    j->all = spx_alloc(n, sizeof *j->all, e);
     return j->a != NULL && j->y != NULL && j->factor != NULL && j->e != NULL && j->f != NULL && j->corner != NULL &&
                    j->z != NULL && j->coefficient != NULL && j->info != NULL && j->right != NULL && j->scale != NULL &&
-                   j->dark != NULL && j->sums != NULL && j->informs != NULL && j->unlit != NULL
+                   j->dark != NULL && j->sums != NULL && j->informs != NULL && j->unlit != NULL && j->unknown != NULL &&
+                   j->all != NULL
                ? SPX_OK
                : SPX_EIO;
 }
@@ -259,24 +270,36 @@ static void free_job(job *j)
     spx_free(j->sums);
     spx_free(j->informs);
     spx_free(j->unlit);
+    spx_free(j->unknown);
+    spx_free(j->all);
     spx_sky_prior_free(&j->found);
 }
 
 /* ---- the beginning ---- */
 
-/* Bins where no fibre in use has light, and ndiag bins around them: the sky is not known there. */
+/* Bins where no fibre in use has light, or has been in, and ndiag bins around them: the sky is not known there. */
 static spx_status find_bad_bins(job *j, spx_err *e)
 {
     const size_t n = j->in->nwave, reach = j->in->ndiag;
+    double *sum = j->all; /* found again from the next normal matrix */
+    size_t lit = 0;
+    memset(sum, 0, n * sizeof *sum);
+    for (size_t i = 0; i < j->in->nspec; i++)
+        for (size_t k = 0; k < n && j->w.use[i]; k++) {
+            const double w = j->in->ivar[i * n + k];
+            sum[k] += w > 0 && w < INFINITY ? w : 0;
+        }
+    for (size_t k = 0; k < n; k++)
+        if (sum[k] > 0)
+            j->dark[lit++] = sum[k];
+    const double least = DARK * spx_median(j->dark, lit);
     memset(j->w.bad, 0, n);
     for (size_t k = 0; k < n; k++) {
-        int light = 0;
-        for (size_t i = 0; i < j->in->nspec && !light; i++)
-            light = j->w.use[i] && j->in->ivar[i * n + k] > 0;
-        j->unlit[k] = (uint8_t)!light;
-        for (size_t l = k < reach ? 0 : k - reach; !light && l <= k + reach && l < n; l++)
+        j->unlit[k] = !(sum[k] > least) || j->unknown[k] >= UNKNOWN;
+        for (size_t l = k < reach ? 0 : k - reach; j->unlit[k] && l <= k + reach && l < n; l++)
             j->w.bad[l] = 1;
     }
+    j->fresh = 1;
     return j->g->weights(j->g, &j->w, e);
 }
 
@@ -468,7 +491,7 @@ static void factorise(job *j)
     /* s stays as it was where no fibre has light: rows of R of bins beside tell it by their tails alone, and what their
      * derivatives, which reach there, add would grow from pass to pass */
     for (size_t k = 0; k < n; k++)
-        j->a[k] += (j->unlit[k] ? 1 : 1e-10) * most;
+        j->a[k] += (j->unknown[k] >= UNKNOWN ? 1e6 : j->unlit[k] ? 1 : 1e-10) * most; /* unknown: it has data */
     (void)spx_band_factor(n, (int)nd - 1, j->a, 1e-12, j->factor);
     memcpy(j->f, j->e, nb * n * sizeof *j->f);
     for (size_t c = 0; c < nb; c++)
@@ -659,12 +682,43 @@ static spx_status leave_out(job *j, int *changed, spx_err *e)
 
 /* ---- the iteration ---- */
 
+static void spread_unknown(job *j, size_t from, size_t to)
+{
+    if (j->unknown[from] == UNKNOWN && j->a[to] < BESIDE * j->all[to])
+        j->unknown[to] = UNKNOWN;
+}
+
+/* Bins that are left out of all fibres in use, with their neighbours: s would follow what derivatives of the light
+ * beside add to it, and grow. Fibres may come back while scales and shifts are found; those that do not have no sky. By
+ * the normal matrix, whose diagonal falls to what tails of rows of R have. Returns 1 where there are new ones. */
+static int find_unknown(job *j)
+{
+    int found = 0;
+    for (size_t k = 0; k < j->in->nwave; k++) {
+        if (j->fresh)
+            j->all[k] = j->a[k];
+        const int out = !j->unlit[k] && j->a[k] < LEFT_OUT * j->all[k];
+        if (j->unknown[k] < UNKNOWN)
+            j->unknown[k] = (uint8_t)(out ? j->unknown[k] + 1 : 0);
+        found |= out && j->unknown[k] == UNKNOWN;
+    }
+    for (size_t k = 1; k < j->in->nwave && found; k++)
+        spread_unknown(j, k - 1, k);
+    for (size_t k = j->in->nwave - 1; k > 0 && found; k--)
+        spread_unknown(j, k, k - 1);
+    j->fresh = 0;
+    return found;
+}
+
 static spx_status one_pass(job *j, double *change, spx_err *e)
 {
     const size_t n = j->in->nwave;
     int changed = 0;
     set_sides(j);
     spx_status st = j->g->normal(j->g, &j->w, j->a, j->y, e);
+    const int lost = st == SPX_OK && find_unknown(j);
+    if (lost && (st = find_bad_bins(j, e)) == SPX_OK && (st = j->g->normal(j->g, &j->w, j->a, j->y, e)) == SPX_OK)
+        (void)find_unknown(j);
     if (st == SPX_OK) {
         find_variance(j);
         factorise(j);
@@ -682,10 +736,10 @@ static spx_status one_pass(job *j, double *change, spx_err *e)
         *change = j->w.use[i] && j->sums[i].change > *change ? j->sums[i].change : *change;
     if (st == SPX_OK && j->out->passes > 0)
         st = leave_out(j, &changed, e);
-    if (st == SPX_OK && changed) {
-        *change = INFINITY;
+    if (st == SPX_OK && changed)
         st = find_bad_bins(j, e);
-    }
+    if (changed || lost)
+        *change = INFINITY;
     j->out->passes++;
     return st;
 }
@@ -867,6 +921,8 @@ spx_status spx_sky_solve(spx_sky_engine *g, const spx_sky_input *in, const spx_s
         st = set_prior(&j, e);
     while (st == SPX_OK && out->passes < o->most_passes && (change > o->tolerance || out->passes < 3))
         st = one_pass(&j, &change, e);
+    out->change = change;
+    out->converged = change <= o->tolerance;
     if (st == SPX_OK)
         st = finish(&j, e);
     free_job(&j);

@@ -53,8 +53,9 @@ typedef struct {
     size_t split;                   /* first bin of the second pair of amplifiers */
 } spx_sky_input;
 
-/* Finds the sky. SPX_EINPUT: no resolution matrix, no uniform grid, no usable sky fibre; SPX_EUSAGE: options that make
- * no sense; SPX_EIO: memory. Free *out with spx_sky_free(), also after an error. */
+/* Finds the sky; out->converged: it has settled within most_passes. SPX_EINPUT: no resolution matrix, no uniform grid,
+ * no usable sky fibre; SPX_EUSAGE: options that make no sense; SPX_EIO: memory. Free *out with spx_sky_free(), also
+ * after an error. */
 spx_status spx_sky_cpu(const spx_sky_input *in, const spx_sky_options *o, spx_sky *out, spx_err *e);
 
 /* Subtracts it: flux - model, ivar = 1/(1/ivar + variance), mask |= bad_bit in bins without sky and in sky fibres that

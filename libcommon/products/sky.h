@@ -43,7 +43,12 @@ typedef struct {
     double fitted[SPX_SKY_CLASSES], loo[SPX_SKY_CLASSES], held_out[SPX_SKY_CLASSES]; /* reduced chi2; 0: none */
     size_t nfitted[SPX_SKY_CLASSES], nheld_out[SPX_SKY_CLASSES];                     /* bins of these */
     size_t nsky, passes;
+    double change; /* largest of a bin of a sky fibre in the last pass, in errors; infinite: other fibres or bins */
+    int converged; /* it is below the tolerance */
 } spx_sky;
+
+/* Change of a bin, in errors, above which a sky that has not converged is none. */
+#define SPX_SKY_UNSETTLED 1.0
 
 void spx_sky_free(spx_sky *sky);
 

@@ -114,6 +114,10 @@ static spx_status write_figures(hid_t file, const spx_sky *s, spx_err *e)
     }
     if (st == SPX_OK)
         st = spx_h5_set_f64(file, "/sky", "noise", s->noise, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_i64(file, "/sky", "converged", s->converged, e);
+    if (st == SPX_OK)
+        st = spx_h5_set_f64(file, "/sky", "change", s->change, e);
     return st == SPX_OK ? spx_h5_set_f64(file, "/sky", "mean_velocity", s->mean_velocity, e) : st;
 }
 

@@ -17,16 +17,24 @@ static void figures(const double *value, const size_t *n, char *text, size_t siz
     }
 }
 
+/* Wavelengths without sky. */
+static size_t count_bad(const spx_sky *sky)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < sky->nwave; k++)
+        n += sky->bad[k];
+    return n;
+}
+
 static void tell(const char *label, const spx_sky *sky)
 {
-    size_t role[4] = {0}, nbad = 0, nrejected = 0;
+    const size_t nbad = count_bad(sky);
+    size_t role[4] = {0}, nrejected = 0;
     char loo[96], held[96];
     for (size_t i = 0; i < sky->nspec; i++) {
         role[sky->role[i]]++;
         nrejected += sky->role[i] == SPX_SKY_FIBRE ? sky->nrejected[i] : 0;
     }
-    for (size_t k = 0; k < sky->nwave; k++)
-        nbad += sky->bad[k];
     figures(sky->loo, sky->nfitted, loo, sizeof loo);
     figures(sky->held_out, sky->nheld_out, held, sizeof held);
     if (role[SPX_SKY_FIBRE] > 1)
@@ -41,6 +49,10 @@ static void tell(const char *label, const spx_sky *sky)
             spx_warn("%sspectrum %zu is no clean sky: left out, and flagged BADSKY", label, i);
     if (nbad > 0)
         spx_warn("%s%zu of %zu wavelengths have no sky: flux and ivar 0 there, mask BADSKY", label, nbad, sky->nwave);
+    if (!sky->converged)
+        spx_warn("%sthe sky still changes by %.2g errors after %zu passes (/sky, converged 0): is there other light in "
+                 "sky fibres?",
+                 label, sky->change, sky->passes);
     if (sky->noise > 1.5)
         spx_warn("%schi2 of the sky fibres is %.2f: the variance of the frame is too small", label, sky->noise);
 }
@@ -56,6 +68,17 @@ spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, spx
 {
     size_t nrejected = 0, fibres = 0;
     char tau[SPX_SKY_MOST * 16] = "", gauge[SPX_SKY_MOST * 16] = "";
+    if (!sky->converged && sky->change > SPX_SKY_UNSETTLED)
+        return spx_fail_at(e, SPX_ENO, NULL, "/frame",
+                           "name more fibres that see nothing but sky (--sky-fibers), or look at these",
+                           "the sky of %zu fibres has not converged, it still changes by %.2g errors after %zu passes; "
+                           "nothing is written",
+                           sky->nsky, sky->change, sky->passes);
+    if (count_bad(sky) == sky->nwave)
+        return spx_fail_at(e, SPX_ENO, NULL, "/frame", "look at these fibres, or name others (--sky-fibers)",
+                           "no wavelength has a sky: its %zu fibres contradict each other in all bins; nothing is "
+                           "written",
+                           sky->nsky);
     tell(label, sky);
     for (size_t i = 0; i < sky->nspec; i++) {
         nrejected += sky->nrejected[i];
@@ -71,6 +94,9 @@ spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, spx
         st = spx_run_record(s, "terms", e, "%zu,%zu,%zu", sky->nt, sky->nd, sky->nk);
     if (st == SPX_OK)
         st = spx_run_record(s, "passes", e, "%zu", sky->passes);
+    if (st == SPX_OK)
+        st = spx_run_record(s, "converged", e, "%s, last change %.2g errors", sky->converged ? "yes" : "no",
+                            sky->change);
     if (st == SPX_OK)
         st = spx_run_record(s, "bins_rejected", e, "%zu", nrejected);
     if (st == SPX_OK)
