@@ -55,9 +55,17 @@ values() {
     fails_with 2 '*--wavelength linear:5000:0: does not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
     fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
     fails_with 3 '*x_min has the shape (4,), wanted is (400,)' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
+    fails_with 2 '*--axis is for a network for each pixel*leave it out' \
+        npz2h5 -l teff:1000,b,c,d --axis teff=5000,5500 -o x.h5 net.npz
     mock_network --pixels pixels.npz
-    fails_with 3 '*w_array_0 has the shape (400, 2, 4), pixels by neurons by inputs: *give these as a library' \
-        npz2h5 -l a,b,c,d -o x.h5 pixels.npz
+    fails_with 3 '*pixels.npz: w_array_0 is for 4 inputs, but there are 2: *--labels' npz2h5 -l a,b -o x.h5 pixels.npz
+    fails_with 2 '*--axis b=1,2: NAME=V,V,... with an input that is not held*' \
+        npz2h5 -l a,b,c,d --fix b=4 --axis b=1,2 -o x.h5 pixels.npz
+    fails_with 2 '*--axis b=4,4: the nodes do not increase' npz2h5 -l a,b,c,d --axis b=4,4 -o x.h5 pixels.npz
+    fails_with 2 '*--axis b: the network was trained for 3.5 to 5' npz2h5 -l a,b,c,d --axis b=3,4 -o x.h5 pixels.npz
+    fails_with 2 '*more than 100000 spectra*--fix*' npz2h5 -l a,b,c,d --axis "a=$(seq -s, 4.6 0.03 6.4)" \
+        --axis "b=$(seq -s, 3.6 0.02 4.8)" -o x.h5 pixels.npz
+    [ ! -e x.h5 ]
     # what is not finite in single precision, or as a range
     fails_with 2 '*--fix d=1e+300*trained for*' npz2h5 -l a,b,c,d --fix d=1e300 -o x.h5 net.npz
     fails_with 3 '*/network/lo*too large*' npz2h5 -l a:1e308,b,c,d -o x.h5 net.npz
@@ -67,6 +75,28 @@ values() {
     fails_with 3 '*cut.npz*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 cut.npz
     echo text >text.npz
     fails_with 3 '*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 text.npz
+}
+
+@test "npz2h5: a network for each pixel, the first form of The Payne, becomes a library" {
+    local form want
+    for form in pixels two; do
+        want=$(mock_network --$form $form.npz 5300 4.5 -0.7 1.2 62)
+        npz2h5 -q -l teff:1000,logg,feh,vturb --fix vturb=1.2 --axis teff=4700,5300,6100 --axis logg=4,4.5 \
+            --axis feh=-1,-0.7,0 -o $form.h5 $form.npz
+        h5check $form.h5
+        [[ "$(values /library/parname $form.h5)" == *teff*logg*feh* ]]
+        # teff 5300, logg 4.5, feh -0.7: the axis of the last input is the fastest
+        [ "$(values /library/params $form.h5 | cut -d' ' -f 31-33)" = "5300 4.5 -0.7" ]
+        values /library/flux $form.h5 | awk -v want="$want" -v i=$((10 * 400 + 62 + 1)) '{
+            d = $i - want; print $i, want; exit !(d * d < 1e-12 && want < 0.95 && want > 0) }'
+    done
+    # six nodes over the range, and another activation
+    npz2h5 -q -l teff:1000,logg,feh,vturb --fix vturb=1.2 --fix logg=4 --fix feh=0 -o few.h5 pixels.npz
+    [ "$(values /library/params few.h5)" = "4500 4900 5300 5700 6100 6500" ]
+    npz2h5 -q -l teff:1000,logg,feh,vturb --fix vturb=1.2 --fix logg=4 --fix feh=0 --activation leaky -o leaky.h5 pixels.npz
+    run ! h5diff -q few.h5 leaky.h5 /library/flux
+    rvs-template -q -s b:5030:5170:0.5:FWHM=1.8 -o t.h5 two.h5
+    h5check t.h5
 }
 
 @test "rvs-template: a network in place of a library" {

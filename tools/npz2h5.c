@@ -1,11 +1,12 @@
-/* npz2h5: a network that was trained elsewhere, in NumPy's archive, as the block that rvs-template makes templates of.
- */
+/* npz2h5: a network that was trained elsewhere, in NumPy's archive, as the block that rvs-template makes templates of;
+ * one for each pixel as a library. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/main.h"
 #include "base/parse.h"
+#include "common/payne_library.h"
 #include "common/payne_options.h"
 #include "num/wave.h"
 #include "products/network_h5.h"
@@ -14,11 +15,11 @@
 
 static struct {
     const char *labels, *wavelength;
-    spx_nn_activation activation;
-    spx_opt_list fix;
+    int activation;
+    spx_opt_list fix, axis;
     int air, of_flux;
     double slope;
-} o = {.wavelength = "wavelength", .activation = SPX_NN_LEAKY, .of_flux = 1, .slope = 0.01};
+} o = {.wavelength = "wavelength", .activation = SPX_NO_CHOICE, .of_flux = 1, .slope = 0.01};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "labels", 'l', "NAME[:UNIT],...", o.labels,
@@ -26,11 +27,16 @@ static const spx_opt options[] = {
     SPX_OPTION(LIST, "fix", 0, "NAME=VALUE", o.fix,
                "Hold an input at this value, in the parameter's own unit; repeatable"),
     SPX_OPTION(
+        LIST, "axis", 0, "NAME=V,V,...", o.axis,
+        "Nodes of an input that is not held, of the library that is made of a network for each pixel [six over the "
+        "range]; repeatable"),
+    SPX_OPTION(
         STRING, "wavelength", 'w', "NAME|FILE.npz|log10:START:STEP|linear:START:STEP", o.wavelength,
         "Wavelengths of the output, Angstrom. An array of the archive, the array wavelength of another one, or a "
         "formula for pixel 0, 1, 2 ..."),
     SPX_OPTION(FLAG, "air", 0, NULL, o.air, "The wavelengths are in air"),
-    SPX_OPTION(CHOICE, "activation", 0, NULL, o.activation, "Function between the layers",
+    SPX_OPTION(CHOICE, "activation", 0, NULL, o.activation,
+               "Function between the layers [leaky; of a network for each pixel, sigmoid]",
                .choices = SPX_CHOICES({"leaky", SPX_NN_LEAKY}, {"sigmoid", SPX_NN_SIGMOID}, {"silu", SPX_NN_SILU})),
     SPX_OPTION(DOUBLE, "slope", 0, "SLOPE", o.slope, "Slope of leaky where its argument is negative", .min = 0,
                .max = 1),
@@ -90,6 +96,7 @@ static spx_status run(spx_run *s, spx_err *e)
     size_t nlabel;
     spx_npz z = {0};
     spx_network net = {0};
+    spx_payne_pixels pixels = {0};
     hid_t file;
     if (s->ninput != 1 || strcmp(s->input[0], "-") == 0)
         return spx_fail(e, SPX_EUSAGE, "one .npz file is wanted");
@@ -101,19 +108,31 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_run_foreign_input(s, s->input[0], e);
     if (st == SPX_OK)
         st = spx_npz_read(s->input[0], &z, e);
-    net.nn.activation = o.activation;
+    const int of_pixels = st == SPX_OK && spx_payne_is_of_pixels(&z);
+    net.nn.activation = o.activation != SPX_NO_CHOICE ? (spx_nn_activation)o.activation
+                        : of_pixels                   ? SPX_NN_SIGMOID
+                                                      : SPX_NN_LEAKY;
     net.nn.slope = o.slope;
     net.of_flux = o.of_flux;
     net.medium = o.air ? SPX_AIR : SPX_VACUUM;
-    if (st == SPX_OK)
+    if (of_pixels) {
+        st = spx_payne_find_pixels(&z, s->input[0], nlabel, l, &pixels, e);
+        net.nwave = pixels.npix;
+    } else if (st == SPX_OK && o.axis.n > 0) {
+        st = spx_fail_remedy(e, SPX_EUSAGE, "leave it out",
+                             "--axis is for a network for each pixel, which becomes a library");
+    } else if (st == SPX_OK) {
         st = spx_payne_network(&z, s->input[0], nlabel, l, &net, e);
+    }
     if (st == SPX_OK)
         st = wavelengths(s, &z, s->input[0], &net, e);
     spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = spx_run_output(s, "network", &file, e);
+        st = spx_run_output(s, of_pixels ? "library" : "network", &file, e);
     if (st == SPX_OK)
-        st = spx_network_write(file, &net, e);
+        st = of_pixels
+                 ? spx_payne_library(file, &pixels, nlabel, l, o.axis.n, o.axis.value, &net, s->common.progress, e)
+                 : spx_network_write(file, &net, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
     spx_npz_free(&z);
