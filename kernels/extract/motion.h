@@ -27,7 +27,7 @@ typedef struct {
     double dw;                  /* step of bins, Angstrom */
     size_t bundle_size;         /* fibres that are solved together */
     int psf_bundles;            /* or those that the PSF names, of any size, where it does */
-    size_t every;               /* n > 1: of each bundle one window in n, bundles beginning with different ones */
+    const unsigned char *only;  /* [nwindow][bundles] those that are measured, whose byte is not 0; NULL: all */
     int rough;    /* 1: F with the fluxes held, J^T W J, some per cent too large: for a step before others */
     int nthreads; /* 0: OpenMP's default; the result does not depend on it */
 } spx_motion_options;
@@ -52,10 +52,10 @@ typedef struct {
 size_t spx_motion_bundles(const spx_psf *psf, const spx_motion_options *o);
 size_t spx_motion_bundle_of(const spx_psf *psf, const spx_motion_options *o, size_t fibre);
 
-/* row[nwindow][nspec], fit[nwindow][bundles]. Pixels with a mask bit, or whose ivar is not above 0 and finite, are not
- * used, nor are rows that light of bins beyond the window may reach.
- * A trace that may not be used in all of a window has nothing there. Never NaN. *left: bundles in windows, and those
- * that a device left to the CPU. SPX_EUSAGE: windows or bins that make no sense for this PSF; SPX_EIO: memory. */
+/* row[nwindow][nspec], fit[nwindow][bundles], 0 where nothing is measured. Pixels with a mask bit, or whose ivar is not
+ * above 0 and finite, are not used, nor are rows that light of bins beyond the window may reach. A trace that may not
+ * be used in all of a window has nothing there. Never NaN. *left: bundles in windows, and those that a device left to
+ * the CPU. SPX_EUSAGE: windows or bins that make no sense for this PSF; SPX_EIO: memory. */
 spx_status spx_motion_cpu(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, spx_motion_row *row,
                           spx_motion_fit *fit, spx_fallback *left, spx_err *e) SPX_NODISCARD;
 

@@ -18,6 +18,8 @@ enum { MOST_STEPS = 12, EVERY = 2 };
 /* Bundles from which on the first step, which is not to be the last, looks at one window in EVERY of each. */
 #define MANY_BUNDLES 8
 #define SMALL_STEP   0.02
+/* Step, pixels and relative, after which a window is measured again; that of others leaves some 1e-4 of a pixel. */
+#define FAR_STEP 0.005
 
 /* Priors: of coefficients and of bundles' offsets, pixels; of widths, relative. Of a width that is not free. */
 #define PRIOR_SHIFT        0.5
@@ -59,6 +61,9 @@ typedef struct {
     double least;          /* length of windows at least, Angstrom */
     int whole;             /* windows are equal parts of the range, which they see as a whole */
     spx_motion_options motion;
+    unsigned char *only;  /* [nw][nb] bundles and windows that a step measures, */
+    spx_motion_row *some; /* [nw][ns] and what it finds there, [nw][nb] */
+    spx_motion_fit *some_fit;
     double usual; /* median chi^2 of windows about the smooth functions over its expectation */
 } work;
 
@@ -72,6 +77,9 @@ static void free_work(work *w)
     spx_free(w->p);
     spx_free(w->use);
     spx_free(w->bundle);
+    spx_free(w->only);
+    spx_free(w->some);
+    spx_free(w->some_fit);
 }
 
 /* Functions of a wavelength, p[nl]. The smooth functions are p_l q_m, in this order; a fibre has its bundle's offset
@@ -545,7 +553,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         "%zu windows of %g Angstrom between %g and %g, functions of degrees %d and %d: nothing to "
                         "measure",
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
-    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, 1, 0, o->nthreads};
+    w->motion = (spx_motion_options){w->nw, NULL, NULL, o->dw, o->bundle_size, o->psf_bundles, NULL, 0, o->nthreads};
     w->nb = spx_motion_bundles(psf, &w->motion);
     w->bundle = spx_alloc(w->ns, sizeof *w->bundle, e);
     if (w->bundle == NULL)
@@ -555,8 +563,6 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->least = least_length(w, psf);
     divide(w);
     w->motion.nwindow = w->nw;
-    w->motion.every = w->nb >= MANY_BUNDLES && w->nw >= EVERY ? EVERY : 1;
-    w->motion.rough = w->motion.every > 1;
     const size_t bears = 1 + psf->nspec / FIBRES_A_TERM;
     w->nl = o->degree_wave < 0 ? 4 : (size_t)o->degree_wave + 1;
     w->nl = w->nl < w->nw ? w->nl : w->nw;
@@ -572,9 +578,13 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->total = spx_alloc(4 * w->n, sizeof *w->total, e);
     w->normal = spx_alloc2(2 * w->n, w->n, sizeof *w->normal, e);
     w->use = spx_alloc(rows, 2, e);
+    w->only = spx_alloc(w->nw * w->nb, 1, e);
+    w->some = spx_alloc(rows, sizeof *w->some, e);
+    w->some_fit = spx_alloc(w->nw * w->nb, sizeof *w->some_fit, e);
     const size_t functions_of = rows * (w->nl + 2) + w->ns * w->nm;
     w->p = spx_alloc(functions_of, sizeof *w->p, e);
-    if (!w->row || !w->fit || !w->first || !w->total || !w->normal || !w->use || !w->p)
+    if (!w->row || !w->fit || !w->first || !w->total || !w->normal || !w->use || !w->p || !w->only || !w->some ||
+        !w->some_fit)
         return SPX_EIO;
     w->motion.first = w->first;
     w->motion.last = w->last = w->first + w->nw;
@@ -596,23 +606,45 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                                      : NOT_FREE;
         w->prior[i] = error * error;
     }
+    if (w->nb >= MANY_BUNDLES && w->nw >= EVERY) {
+        for (size_t i = 0; i < w->nw * w->nb; i++)
+            w->only[i] = (i / w->nb + i % w->nb) % EVERY == 0;
+        w->motion.only = w->only;
+        w->motion.rough = 1;
+    }
     return place_windows(im, psf, w, e);
 }
 
-/* chi^2 of the windows that a step with one in EVERY looks at. */
+/* chi^2 of the windows that the first step looked at. */
 static double sparse_chi2(const work *w)
 {
     double sum = 0;
     for (size_t i = 0; i < w->nw * w->nb; i++)
-        sum += (i / w->nb + i % w->nb) % EVERY == 0 ? w->fit[i].chi2 : 0;
+        sum += w->only[i] ? w->fit[i].chi2 : 0;
     return sum;
+}
+
+/* Measures all windows, or those of w->only: the rows of the others stay, but for the first step. */
+static spx_status measure_windows(work *w, spx_shift_measure *measure, void *ctx, const spx_image *image,
+                                  const spx_psf *psf, spx_err *e)
+{
+    if (w->motion.only == NULL || w->motion.rough)
+        return measure(ctx, image, psf, &w->motion, w->row, w->fit, e);
+    const spx_status st = measure(ctx, image, psf, &w->motion, w->some, w->some_fit, e);
+    for (size_t k = 0; k < w->nw && st == SPX_OK; k++)
+        for (size_t f = 0; f < w->ns; f++)
+            if (w->only[k * w->nb + w->bundle[f]]) {
+                w->row[k * w->ns + f] = w->some[k * w->ns + f];
+                w->fit[k * w->nb + w->bundle[f]] = w->some_fit[k * w->nb + w->bundle[f]];
+            }
+    return st;
 }
 
 /* Measures the windows of a PSF, and the step that they ask for. *largest: of it, over all fibres and windows. */
 static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const spx_image *image, const spx_psf *psf,
                            spx_shift *out, double *largest, double *chi2, spx_err *e)
 {
-    spx_status st = measure(ctx, image, psf, &w->motion, w->row, w->fit, e);
+    spx_status st = measure_windows(w, measure, ctx, image, psf, e);
     *chi2 = *largest = out->dof = 0;
     for (size_t i = 0; i < w->nw * w->nb && st == SPX_OK; i++) {
         *chi2 += w->fit[i].chi2;
@@ -636,25 +668,66 @@ static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const
     return st;
 }
 
-/* chi^2 of the image that the last step, which is not measured again, takes off. */
+/* chi^2 of the image that a step takes off in row i = (window, fibre) and with the next fibre; w->at: the step. */
+static double gain_of(const work *w, size_t i, int next)
+{
+    const spx_motion_row *r = &w->row[i];
+    const double *step = w->at + 2 * i, *its = step + 2;
+    double sum = 2 * (r->gradient[0] * step[0] + r->gradient[1] * step[1]) - r->fisher[0] * step[0] * step[0] -
+                 2 * r->fisher[1] * step[0] * step[1] - r->fisher[2] * step[1] * step[1];
+    if (next)
+        sum -= 2 * (step[0] * (r->next[0] * its[0] + r->next[1] * its[1]) +
+                    step[1] * (r->next[2] * its[0] + r->next[3] * its[1]));
+    return sum;
+}
+
+/* The same of all windows that are used, by the last step, which is not measured again. */
 static double gain(work *w)
 {
     double sum = 0;
     values(w, w->step);
     for (size_t k = 0; k < w->nw; k++)
-        for (size_t f = 0; f < w->ns; f++) {
-            const size_t i = k * w->ns + f;
-            const spx_motion_row *r = &w->row[i];
-            const double *step = w->at + 2 * i, *next = step + 2;
-            if (!w->use[i])
-                continue;
-            sum += 2 * (r->gradient[0] * step[0] + r->gradient[1] * step[1]) - r->fisher[0] * step[0] * step[0] -
-                   2 * r->fisher[1] * step[0] * step[1] - r->fisher[2] * step[1] * step[1];
-            if (with_next(w, w->use, k, f))
-                sum -= 2 * (step[0] * (r->next[0] * next[0] + r->next[1] * next[1]) +
-                            step[1] * (r->next[2] * next[0] + r->next[3] * next[1]));
-        }
+        for (size_t f = 0; f < w->ns; f++)
+            if (w->use[k * w->ns + f])
+                sum += gain_of(w, k * w->ns + f, with_next(w, w->use, k, f));
     return sum;
+}
+
+/* Whether fibre f has a next one in its bundle. */
+static int has_next(const work *w, size_t f)
+{
+    return f + 1 < w->ns && w->bundle[f + 1] == w->bundle[f];
+}
+
+/* Chooses the windows of bundles whose traces the last step has moved so far that they have to be measured again. In
+ * the others chi^2 is a parabola, and g - F step what the next step meets. */
+static void choose_far(work *w)
+{
+    memset(w->only, 0, w->nw * w->nb);
+    values(w, w->step);
+    for (size_t k = 0; k < w->nw; k++)
+        for (size_t f = 0; f < w->ns; f++) {
+            const double *step = w->at + 2 * (k * w->ns + f);
+            if (w->row[k * w->ns + f].fisher[0] > 0 && fmax(fabs(step[0]), fabs(step[1])) > FAR_STEP)
+                w->only[k * w->nb + w->bundle[f]] = 1;
+        }
+    for (size_t k = 0; k < w->nw; k++)
+        for (size_t f = 0; f < w->ns; f++)
+            if (!w->only[k * w->nb + w->bundle[f]])
+                w->fit[k * w->nb + w->bundle[f]].chi2 -= gain_of(w, k * w->ns + f, has_next(w, f));
+    for (size_t i = 0; i < w->nw * w->ns; i++) {
+        spx_motion_row *r = &w->row[i];
+        const size_t f = i % w->ns;
+        const double *step = w->at + 2 * i, *its = step + 2;
+        for (size_t q = 0; q < 2; q++) {
+            r->gradient[q] -= r->fisher[q] * step[0] + r->fisher[q + 1] * step[1];
+            if (has_next(w, f)) {
+                r->gradient[q] -= r->next[2 * q] * its[0] + r->next[2 * q + 1] * its[1];
+                r[1].gradient[q] -= r->next[q] * step[0] + r->next[2 + q] * step[1];
+            }
+        }
+    }
+    w->motion.only = w->only;
 }
 
 static spx_status alloc_out(const work *w, const spx_psf *psf, spx_shift *out, spx_err *e)
@@ -835,12 +908,12 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             out->chi2_before = few > 0 && same > 0 ? chi2 * few / same : chi2;
             lowest = few > 0 && same > 0 ? out->chi2_before : INFINITY;
         }
-        sparse = w.motion.every > 1;
+        sparse = w.motion.rough;
         if (sparse) {
             largest = 1;
             few = chi2;
         }
-        w.motion.every = 1;
+        w.motion.only = NULL;
         w.motion.rough = 0;
         memcpy(last, w.total, w.n * sizeof *last);
         if (chi2 > (1 + RAISED) * lowest) {
@@ -853,6 +926,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
                 best[i] = w.total[i];
                 w.total[i] += w.step[i];
             }
+            if (!sparse && largest > SMALL_STEP)
+                choose_far(&w);
         }
         out->steps = step + 1;
         move(&w, &before, w.total, moves, psf);

@@ -59,7 +59,7 @@ static void *draw(const size_t *size, uint64_t from)
     m->last[0] = 5036.6;
     m->first[1] = 5045;
     m->last[1] = 5076.2;
-    m->o = (spx_motion_options){NWINDOW, m->first, m->last, 1.2, size[2] == 3 ? size[1] : 4, 0, 1, size[2] == 4, 1};
+    m->o = (spx_motion_options){NWINDOW, m->first, m->last, 1.2, size[2] == 3 ? size[1] : 4, 0, NULL, size[2] == 4, 1};
     op_const("image", m->s.image.data, npix, sizeof *m->s.image.data);
     op_const("ivar", m->s.image.ivar, npix, sizeof *m->s.image.ivar);
     return m;

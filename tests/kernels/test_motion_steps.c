@@ -125,7 +125,7 @@ typedef struct {
     double pitch, sigy, dw, first, apart, length; /* windows, each shorter than the one before */
     int masked, dark;                             /* pixels; all of the last bundle */
     int ranges;                                   /* traces have ranges of their own, all alike: none for a device */
-    size_t every;
+    size_t every;                                 /* bundles and windows of which one is measured */
     int rough;
     size_t jobs, left; /* that are measured, and that are left to the CPU */
 } a_case;
@@ -169,8 +169,12 @@ static void compare(const a_case *c)
         first[i] = c->first + c->apart * i;
         last[i] = first[i] + c->length - 3 * c->dw * i;
     }
-    const spx_motion_options o = {NWINDOW, first, last, c->dw, c->bundle, 0, c->every, c->rough, 1};
+    unsigned char only[LONGEST];
+    spx_motion_options o = {NWINDOW, first, last, c->dw, c->bundle, 0, NULL, c->rough, 1};
     const size_t n = NWINDOW * c->nspec, nfit = NWINDOW * spx_motion_bundles(s.psf, &o);
+    for (size_t i = 0; i < nfit; i++)
+        only[i] = i % c->every == 0;
+    o.only = c->every > 1 ? only : NULL;
     spx_motion_row row[2][LONGEST];
     spx_motion_fit fit[2][LONGEST];
     spx_motion_engine g = {NULL, measure};
@@ -218,7 +222,7 @@ int main(void)
         {"a window beyond the CCD", 5, 4, 7, 0.9, 1.2, 5003, 42, 22, 0, 0, 0, 1, 0, 4, 0},
         {"traces on each other", 3, 4, 0.02, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 0, 3, 3},
         {"ranges of their own", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 1, 1, 0, 0, 6},
-        {"a window in two", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 2, 0, 3, 0},
+        {"some of them", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 4, 0, 2, 0},
         {"fluxes held", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 1, 6, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -135,7 +135,7 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     if (st == SPX_OK)
         st = spx_trace_bundles_make(&w->plan, nbundle, w->list, spx_extract_threads(&w->o), e);
     for (size_t k = 0; k < nbundle && st == SPX_OK; k++)
-        if (o->every > 1 && (i + k) % o->every != 0)
+        if (o->only != NULL && !o->only[i * nbundle + k])
             w->list[k].y1 = w->list[k].y0;
         else
             use_inner_rows(&w->plan, &w->list[k]);
