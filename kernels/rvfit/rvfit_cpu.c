@@ -37,22 +37,14 @@ static spx_status cpu_eval(void *state, size_t n, spx_rv_spectra *const *w, cons
     return SPX_OK;
 }
 
-/* Templates of a star that are there already are used again. */
-static void templates_at(spx_rv_spectra *w, const double *x)
-{
-    const spx_rv_ctx *c = w->ctx;
-    if (w->workspace->owner != w || w->prep_deriv || memcmp(w->prep, x, c->nq * sizeof *x) != 0)
-        spx_rv_template(w, x, NULL, 0);
-    w->workspace->owner = w;
-}
-
 static spx_status cpu_values(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                              const size_t *first, const double *v, double *f, spx_err *e)
 {
     (void)state;
-    (void)e;
+    if (n > 0 && !spx_rv_keep_templates(n, w, x))
+        return spx_err_pass(e, &w[0]->err);
     for (size_t k = 0; k < n; k++) {
-        templates_at(w[k], x[k]);
+        spx_rv_use_templates(w[k], x[k]);
         for (size_t i = first[k]; i < first[k + 1]; i++) {
             spx_rv_value at;
             spx_rv_project(w[k], v[i], &at);
@@ -65,9 +57,10 @@ static spx_status cpu_values(void *state, size_t n, spx_rv_spectra *const *w, co
 static spx_status cpu_scan(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e)
 {
     (void)state;
-    (void)e;
+    if (n > 0 && !spx_rv_keep_templates(n, w, x))
+        return spx_err_pass(e, &w[0]->err);
     for (size_t k = 0; k < n; k++) {
-        templates_at(w[k], x[k]);
+        spx_rv_use_templates(w[k], x[k]);
         spx_rv_velocity_scan(w[k]);
     }
     return SPX_OK;
@@ -77,9 +70,10 @@ static spx_status cpu_models(void *state, size_t n, spx_rv_spectra *const *w, co
                              spx_err *e)
 {
     (void)state;
-    (void)e;
+    if (n > 0 && !spx_rv_keep_templates(n, w, x))
+        return spx_err_pass(e, &w[0]->err);
     for (size_t k = 0; k < n; k++) {
-        templates_at(w[k], x[k]);
+        spx_rv_use_templates(w[k], x[k]);
         for (size_t i = 0; i < w[k]->first[w[k]->ctx->narm]; i++) {
             spx_rv_data *d = &w[k]->piece[i];
             d->chisq_c = spx_rv_chisq(w[k], d, x[k][0], 1, NULL);
@@ -100,9 +94,8 @@ static spx_status cpu_coarsen(void *state, size_t n, spx_rv_spectra *const *w, s
 
 spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
 {
-    (void)c;
     return (spx_rv_engine){.threads = 1,
-                           .together = 1,
+                           .together = spx_rv_together(c),
                            .correlate = cpu_correlate,
                            .eval = cpu_eval,
                            .values = cpu_values,

@@ -141,10 +141,12 @@ static double peak_flops(const spx_rv_kernels *k)
 {
     enum { L = 5, NC = 512, REPEAT = 20000 };
     static float comp[NC * SPX_RV_TILE], cf[NC * L];
-    static double mean[SPX_RV_TILE], cd[NC * L], plane[L * SPX_RV_TILE];
+    static double mean[SPX_RV_TILE], cd[NC * L], plane[SPX_RV_TILE];
+    static float slope[(L - 1) * SPX_RV_TILE];
     double *out = plane, start = spx_process_seconds();
     for (int i = 0; i < REPEAT; i++)
-        k->components(L, 1, 0, NC, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &out);
+        k->components(L, 1, 0, NC, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &out,
+                      &(float *){slope});
     return 2.0 * L * NC * SPX_RV_TILE * REPEAT / (spx_process_seconds() - start);
 }
 

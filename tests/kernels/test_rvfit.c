@@ -242,10 +242,10 @@ static void instruction_sets(const spx_templates *t)
 {
     const spx_rv_kernels *k[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
     const spx_pca *p = &t->setup[0].pca;
-    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NLOOP = 5 };
+    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NLOOP = 6, NPLACE = 45 };
     size_t nc = p->ncomp;
     float *comp = spx_alloc2(N, nc, sizeof *comp, NULL), *cf = spx_alloc2(nc, L, sizeof *cf, NULL);
-    double *cd = spx_alloc2(nc, L, sizeof *cd, NULL), mean[N], in[N * SPX_RV_LANES], cprime[N];
+    double *cd = spx_alloc2(nc, L, sizeof *cd, NULL), mean[N], in[N], cprime[N], bend[N], place[NPLACE];
     if (!comp || !cf || !cd)
         exit(1);
     for (size_t i = 0; i < N * nc; i++)
@@ -254,30 +254,70 @@ static void instruction_sets(const spx_templates *t)
         cd[i] = gauss();
         cf[i] = (float)cd[i];
     }
-    for (size_t i = 0; i < N; i++)
+    float single[N];
+    for (size_t i = 0; i < N; i++) {
         mean[i] = gauss();
-    for (size_t i = 0; i < N * SPX_RV_LANES; i++)
         in[i] = uniform();
+        single[i] = (float)in[i];
+    }
+    for (size_t i = 0; i < NPLACE; i++)
+        place[i] = -1 + (N + 1) * uniform();
     spx_rv_spline_factor(N, cprime);
-    double weight[4] = {0.4, 0.2, 0.07, 0.03}, first[NLOOP][N * SPX_RV_LANES], got[NLOOP][N * SPX_RV_LANES];
+    spx_rv_spline_solve(N, 1, cprime, in, bend);
+    const double weight[4] = {0.4, 0.2, 0.07, 0.03};
+    const float weightf[4] = {0.4F, 0.2F, 0.07F, 0.03F};
+    double first[NLOOP][L * N], got[NLOOP][L * N];
     for (int set = 0; set < 3; set++) {
         if (!k[set])
             continue;
         memset(got, 0, sizeof got);
-        double *plane = got[0];
-        k[set]->components(L, NT, 2, nc, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &plane);
+        double *plane = got[0], scratch[N], c[N + 2], sampled[4][N];
+        float slope[(L - 1) * N], scratchf[N], s[2][N + 2];
+        k[set]->components(L, NT, 2, nc, comp, mean, 1, (const double *[]){cd}, (const float *[]){cf}, &plane,
+                           &(float *){slope});
+        for (size_t i = 0; i < (L - 1) * N; i++)
+            got[0][N + i] = slope[i];
         memcpy(got[1], mean, sizeof mean);
         k[set]->exponential(N, got[1]);
         for (size_t i = 0; i < N && set == 0; i++)
             CHECK(fabs(got[1][i] / exp(mean[i]) - 1) < 1e-15 * 4, "exp(%g) is %.17g", mean[i], got[1][i]);
-        k[set]->broaden(N, 3, weight, in, got[2]);
-        k[set]->broaden_one(N, 3, weight, in, got[3]);
-        k[set]->spline(N, cprime, in, got[4]);
+        k[set]->broaden_one(N, 3, weight, in, got[2]);
+        k[set]->broaden_float(N, 3, weightf, single, slope);
+        for (size_t i = 0; i < N; i++)
+            got[3][i] = slope[i];
+        k[set]->coefficients(N, cprime, in, scratch, c + 1);
+        k[set]->coefficients_float(N, cprime, single, scratchf, s[0] + 1);
+        memcpy(s[1], s[0], sizeof s[0]);
+        for (size_t i = 0; i < N + 2; i++) {
+            const double want = i == 0  ? 2 * in[0] - (in[1] - bend[1])
+                                : i > N ? 2 * in[N - 1] - (in[N - 2] - bend[N - 2])
+                                        : in[i - 1] - bend[i - 1];
+            CHECK(fabs(c[i] - want) < 1e-14 && fabs((double)s[0][i] - want) < 1e-6,
+                  "set %d, coefficient %zu of a spline: %.17g, in single precision %.9g, want %.17g", set, i, c[i],
+                  (double)s[0][i], want);
+        }
+        memset(sampled, 0, sizeof sampled);
+        k[set]->sample(NPLACE, place, 0.3, -7, N, c + 1, s[0] + 1, N + 2, 2, 1, sampled[0], N);
+        for (size_t i = 0; i < NPLACE; i++) {
+            double w[4], d[4];
+            const size_t j = spx_rv_spline_weights(place[i] + 0.3, N, w, d);
+            const double want = w[0] * in[j] + w[1] * in[j + 1] + w[2] * bend[j] + w[3] * bend[j + 1];
+            const double by_v = -7 * (d[0] * in[j] + d[1] * in[j + 1] + d[2] * bend[j] + d[3] * bend[j + 1]);
+            CHECK(fabs(sampled[0][i] - want) < 1e-14 && fabs(sampled[1][i] - by_v) < 1e-12 &&
+                      fabs(sampled[2][i] - want) < 2e-6 && fabs(sampled[3][i] - want) < 2e-6,
+                  "set %d, place %g: %.17g, %.17g, %.9g, %.9g, want %.17g and %.17g", set, place[i] + 0.3,
+                  sampled[0][i], sampled[1][i], sampled[2][i], sampled[3][i], want, by_v);
+        }
+        CHECK(sampled[0][NPLACE] == 0 && sampled[3][NPLACE] == 0, "set %d: more pixels than there are", set);
+        k[set]->sample(NPLACE, place, 0.3, -7, N, c + 1, s[0] + 1, N + 2, 1, 0, got[4], N);
+        k[set]->slopes(N, in, single, scratchf);
+        for (size_t i = 0; i < N; i++)
+            got[5][i] = scratchf[i];
         if (set == 0)
             memcpy(first, got, sizeof first);
         for (size_t i = 0; i < NLOOP; i++)
-            for (size_t j = 0; j < N * SPX_RV_LANES; j++) {
-                double tol = (i == 0 ? 3e-6 : 1e-12) * (1 + fabs(first[i][j]));
+            for (size_t j = 0; j < L * N; j++) {
+                double tol = (i == 0 || i >= 3 ? 3e-6 : 1e-12) * (1 + fabs(first[i][j]));
                 CHECK(fabs(got[i][j] - first[i][j]) < tol, "set %d, loop %zu, element %zu: %.17g, base %.17g", set, i,
                       j, got[i][j], first[i][j]);
             }

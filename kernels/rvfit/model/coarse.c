@@ -94,7 +94,7 @@ static spx_status coarse_templates(const spx_rv_ctx *c, const spx_rv_arm *a, con
             for (size_t i = 0; i < nc; i++)
                 cf[i] = (float)cd[i];
             c->kernels->components(1, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, 1, &cd,
-                                   &(const float *){cf}, &plane);
+                                   &(const float *){cf}, &plane, &(float *){NULL});
             c->kernels->exponential(a->ntile * SPX_RV_TILE, plane);
             average(a, step, b->nt, plane, sums, target + t * b->nt);
             design[t * (1 + k)] = 1;

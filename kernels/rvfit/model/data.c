@@ -10,6 +10,23 @@ static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the media
 static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */
 static const double MAX_SN = 1e7;       /* no detector measures better: the number is wrong */
 
+int spx_rv_make_templates(const spx_rv_ctx *c, spx_rv_templates *t, spx_err *e)
+{
+    int ok = 1;
+    for (size_t i = 0; i < c->narm && ok; i++)
+        ok = (t->y[i] = spx_alloc(c->arm[i].nt + 2, sizeof *t->y[i], e)) &&
+             (t->m[i] = spx_alloc(c->arm[i].nt, sizeof *t->m[i], e));
+    return ok;
+}
+
+static void free_templates(spx_rv_templates *t)
+{
+    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
+        spx_free(t->y[i]);
+        spx_free(t->m[i]);
+    }
+}
+
 spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e)
 {
     *r = (spx_rv_workspace){0};
@@ -17,7 +34,8 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
     size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
     for (size_t g = 0; g < c->grid.ng; g++)
         nnode *= 4;
-    int ok = (r->rot = spx_alloc2(SPX_RV_LANES, c->size.nt, sizeof *r->rot, e)) &&
+    int ok = (r->rot = spx_alloc2(2, c->size.nt, sizeof *r->rot, e)) &&
+             (r->rotf = spx_alloc2(3, c->size.nt, sizeof *r->rotf, e)) &&
              (r->t = spx_alloc2(lanes, c->size.sample, sizeof *r->t, e)) &&
              (r->t2 = spx_alloc2(lanes, c->size.sample, sizeof *r->t2, e)) &&
              (r->product = spx_alloc(c->size.sample, sizeof *r->product, e)) &&
@@ -28,10 +46,12 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
              (r->sum = spx_alloc2(planes, c->size.comp, sizeof *r->sum, e)) &&
              (r->net = spx_alloc2(2 * planes, c->size.width, sizeof *r->net, e));
     for (size_t i = 0; i < c->narm && ok; i++)
-        ok = (r->y[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->y[i], e)) &&
-             (r->m[i] = spx_alloc2(c->arm[i].ntile * SPX_RV_TILE, SPX_RV_LANES, sizeof *r->m[i], e));
+        ok = (r->s[i] = spx_alloc2(SPX_MAX_FIT, c->arm[i].nt + 2, sizeof *r->s[i], e)) != NULL;
+    ok = ok && spx_rv_make_templates(c, &r->own, e); /* those that are kept are made when they are needed */
+    r->at = &r->own;
     for (size_t i = 0; i < batch && ok; i++)
-        ok = (r->plane[i] = spx_alloc2(planes, c->size.nt, sizeof *r->plane[i], e)) &&
+        ok = (r->plane[i] = spx_alloc(c->size.nt, sizeof *r->plane[i], e)) &&
+             (r->slope[i] = spx_alloc2(planes, c->size.nt, sizeof *r->slope[i], e)) &&
              (r->cd[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cd[i], e)) &&
              (r->cf[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cf[i], e));
     if (ok && c->scan.n > 0)
@@ -58,16 +78,19 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
 
 void spx_rv_workspace_free(spx_rv_workspace *r)
 {
-    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
-        spx_free(r->y[i]);
-        spx_free(r->m[i]);
-    }
+    for (size_t i = 0; i < SPX_MAX_ARM; i++)
+        spx_free(r->s[i]);
+    free_templates(&r->own);
+    for (size_t i = 0; i < SPX_RV_TOGETHER; i++)
+        free_templates(&r->kept[i]);
     for (size_t i = 0; i < SPX_RV_BATCH; i++) {
         spx_free(r->plane[i]);
+        spx_free(r->slope[i]);
         spx_free(r->cd[i]);
         spx_free(r->cf[i]);
     }
     spx_free(r->rot);
+    spx_free(r->rotf);
     spx_free(r->t);
     spx_free(r->t2);
     spx_free(r->product);
@@ -325,7 +348,7 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0, begin, end;
     spx_rv_exposures(c, star, &begin, &end);
-    w->workspace->owner = NULL;
+    spx_rv_forget(w);
     w->npix = 0;
     w->neval = 0;
     w->bad = SPX_RVFIT_NO_PIXEL;

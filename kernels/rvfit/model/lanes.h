@@ -68,69 +68,83 @@ static void combine(size_t n, size_t nnode, const int32_t *row, const double *we
         }
 }
 
-/* One tile: the first `nd` components, which are large, in double precision; the others in single. Two vectors at a
- * time, so that the sums stay in registers. */
-static inline __attribute__((always_inline)) void tile_sum(size_t L, size_t nd, size_t nc, const float *comp,
-                                                           const double *mean, const double *cd, const float *cf,
-                                                           double *plane, size_t stride)
+/* One tile of S stars, from sample i of their planes on. Values: the first `nd` components, which are large, in double
+ * precision, the others in single, as all of the derivatives are. The sums of several stars stay in registers, so that
+ * they do not wait for each other; each star's has its own order, whatever stars are beside it. `next`: components of
+ * the next tile, which are fetched meanwhile, or NULL. */
+ALWAYS_INLINE void tile_sums(size_t L, size_t S, size_t nd, size_t nc, const float *comp, const float *next,
+                             const double *mean, const double *const *cd, const float *const *cf, double *const *plane,
+                             float *const *slope, size_t i, size_t stride)
 {
+    enum { MOST = 14 }; /* S L at most */
+    float rest[MOST][SPX_RV_TILE];
     for (size_t j = 0; j < SPX_RV_TILE; j += 4 * SPX_VL) {
-        vecf f[SPX_RV_LANES - 1][2];
-        for (size_t l = 0; l < L; l++)
+        vecf f[MOST][2];
+        for (size_t l = 0; l < S * L; l++)
             f[l][0] = f[l][1] = everyf(0);
+        for (size_t k = 0; k < nd; k++) {
+            vecf e0 = load_vecf(comp + k * SPX_RV_TILE + j), e1 = load_vecf(comp + k * SPX_RV_TILE + j + 2 * SPX_VL);
+            for (size_t s = 0; s < S; s++)
+                for (size_t l = 1; l < L; l++) {
+                    f[s * L + l][0] += cf[s][k * L + l] * e0;
+                    f[s * L + l][1] += cf[s][k * L + l] * e1;
+                }
+        }
         for (size_t k = nd; k < nc; k++) {
             vecf e0 = load_vecf(comp + k * SPX_RV_TILE + j), e1 = load_vecf(comp + k * SPX_RV_TILE + j + 2 * SPX_VL);
-            for (size_t l = 0; l < L; l++) {
-                f[l][0] += cf[k * L + l] * e0;
-                f[l][1] += cf[k * L + l] * e1;
+            if (next != NULL) {
+                __builtin_prefetch(next + k * SPX_RV_TILE + j);
+                __builtin_prefetch(next + k * SPX_RV_TILE + j + 2 * SPX_VL);
             }
+            for (size_t s = 0; s < S; s++)
+                for (size_t l = 0; l < L; l++) {
+                    f[s * L + l][0] += cf[s][k * L + l] * e0;
+                    f[s * L + l][1] += cf[s][k * L + l] * e1;
+                }
         }
-        for (size_t l = 0; l < L; l++) {
-            float rest[4 * SPX_VL];
-            memcpy(rest, f[l], sizeof rest);
-            for (size_t i = 0; i < 4 * SPX_VL; i++)
-                plane[l * stride + j + i] = (double)rest[i];
-        }
+        for (size_t s = 0; s < S; s++)
+            for (size_t h = 0; h < 2; h++) {
+                store_vecf(rest[s] + j + h * 2 * SPX_VL, f[s * L][h]);
+                for (size_t l = 1; l < L; l++)
+                    store_vecf(slope[s] + (l - 1) * stride + i + j + h * 2 * SPX_VL, f[s * L + l][h]);
+            }
     }
-    for (size_t j = 0; j < SPX_RV_TILE; j += 2 * SPX_VL) {
-        vec d[SPX_RV_LANES - 1][2];
-        for (size_t l = 0; l < L; l++)
-            for (size_t i = 0; i < 2; i++)
-                d[l][i] = load(plane + l * stride + j + i * SPX_VL);
-        for (size_t k = 0; k < nd; k++) {
-            vec e0 = load_float(comp + k * SPX_RV_TILE + j), e1 = load_float(comp + k * SPX_RV_TILE + j + SPX_VL);
-            for (size_t l = 0; l < L; l++) {
-                d[l][0] += cd[k * L + l] * e0;
-                d[l][1] += cd[k * L + l] * e1;
-            }
-        }
-        for (size_t i = 0; i < 2; i++)
-            d[0][i] += load(mean + j + i * SPX_VL);
-        for (size_t l = 0; l < L; l++)
-            for (size_t i = 0; i < 2; i++)
-                store(plane + l * stride + j + i * SPX_VL, d[l][i]);
+    for (size_t s = 0; s < S; s++) {
+        vec d[SPX_RV_TILE / SPX_VL];
+        for (size_t v = 0; v < SPX_RV_TILE / SPX_VL; v++)
+            d[v] = load_float(rest[s] + v * SPX_VL);
+        for (size_t k = 0; k < nd; k++)
+            for (size_t v = 0; v < SPX_RV_TILE / SPX_VL; v++)
+                d[v] += cd[s][k * L] * load_float(comp + k * SPX_RV_TILE + v * SPX_VL);
+        for (size_t v = 0; v < SPX_RV_TILE / SPX_VL; v++)
+            store(plane[s] + i + v * SPX_VL, d[v] + load(mean + v * SPX_VL));
     }
 }
 
 static void components(size_t L, size_t ntile, size_t nd, size_t nc, const float *comp, const double *mean, size_t n,
-                       const double *const *cd, const float *const *cf, double *const *plane)
+                       const double *const *cd, const float *const *cf, double *const *plane, float *const *slope)
 {
-    size_t stride = ntile * SPX_RV_TILE;
-    for (size_t t = 0; t < ntile; t++)
-        for (size_t s = 0; s < n; s++) {
-#define TILE(N)                                                                                                        \
-    case N:                                                                                                            \
-        tile_sum(N, nd, nc, comp + t * nc * SPX_RV_TILE, mean + t * SPX_RV_TILE, cd[s], cf[s],                         \
-                 plane[s] + t * SPX_RV_TILE, stride);                                                                  \
+    const size_t stride = ntile * SPX_RV_TILE, per = nc * SPX_RV_TILE;
+    for (size_t t = 0; t < ntile; t++, comp += per, mean += SPX_RV_TILE)
+        for (size_t s = 0, m; s < n; s += m) {
+            const float *next = s == 0 && t + 1 < ntile ? comp + per : NULL;
+#define TILE(L, S)                                                                                                     \
+    case L:                                                                                                            \
+        m = n - s < S ? 1 : S;                                                                                         \
+        if (m == S)                                                                                                    \
+            tile_sums(L, S, nd, nc, comp, next, mean, cd + s, cf + s, plane + s, slope + s, t * SPX_RV_TILE, stride);  \
+        else                                                                                                           \
+            tile_sums(L, 1, nd, nc, comp, next, mean, cd + s, cf + s, plane + s, slope + s, t * SPX_RV_TILE, stride);  \
         break
             switch (L) {
-                TILE(1);
-                TILE(2);
-                TILE(3);
-                TILE(4);
-                TILE(5);
-                TILE(6);
-                TILE(7);
+                TILE(1, 8);
+                TILE(2, 6);
+                TILE(3, 4);
+                TILE(4, 2);
+                TILE(5, 2);
+                TILE(6, 2);
+            default:
+                TILE(7, 2);
             }
 #undef TILE
         }
@@ -144,134 +158,266 @@ static void exponential(size_t n, double *x)
         store(x + i, vexp(vclamp(load(x + i), -300, 300)));
 }
 
-static void flux_lanes(size_t n, const double *const *dln, const double *flux, double *rot)
+static void slopes(size_t n, const double *flux, const float *dln, float *out)
 {
-    static const double none[BLOCK];
-    for (size_t i0 = 0; i0 < n; i0 += BLOCK) {
-        size_t m = n - i0 < BLOCK ? n - i0 : BLOCK;
-        const double *d[SPX_RV_LANES];
-        for (size_t l = 1; l < SPX_RV_LANES; l++)
-            d[l] = dln[l] ? dln[l] + i0 : none;
-        for (size_t i = 0; i < m; i++) {
-            double *o = rot + (i0 + i) * SPX_RV_LANES, f = flux[i0 + i];
-            o[0] = f;
-            for (size_t l = 1; l < SPX_RV_LANES; l++)
-                o[l] = f * d[l][i];
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)flux[i] * dln[i];
+}
+
+/* Rotation of samples j0 ... j0+m-1, with what lies beyond the ends constant. */
+#define BROADEN_ENDS(T)                                                                                                \
+    for (size_t j = j0; j < j0 + m; j++) {                                                                             \
+        T sum = w[0] * f[j];                                                                                           \
+        for (size_t k = 1; k <= reach; k++)                                                                            \
+            sum += w[k] * (f[j >= k ? j - k : 0] + f[n - 1 - j >= k ? j + k : n - 1]);                                 \
+        y[j] = sum;                                                                                                    \
+    }
+
+/* The same far from the ends, four vectors at a time: their sums stay in registers. */
+#define BROADEN(T, V, WIDTH, LOAD, STORE)                                                                              \
+    for (size_t j0 = 0, m; j0 < n; j0 += m) {                                                                          \
+        m = n - j0 < 4 * WIDTH ? n - j0 : 4 * WIDTH;                                                                   \
+        if (j0 < reach || j0 + 4 * WIDTH + reach > n) {                                                                \
+            BROADEN_ENDS(T)                                                                                            \
+            continue;                                                                                                  \
+        }                                                                                                              \
+        V sum[4];                                                                                                      \
+        for (size_t i = 0; i < 4; i++)                                                                                 \
+            sum[i] = w[0] * LOAD(f + j0 + i * WIDTH);                                                                  \
+        for (size_t k = 1; k <= reach; k++)                                                                            \
+            for (size_t i = 0; i < 4; i++)                                                                             \
+                sum[i] += w[k] * (LOAD(f + j0 + i * WIDTH - k) + LOAD(f + j0 + i * WIDTH + k));                        \
+        for (size_t i = 0; i < 4; i++)                                                                                 \
+            STORE(y + j0 + i * WIDTH, sum[i]);                                                                         \
+    }
+
+static void broaden_one(size_t n, size_t reach, const double *w, const double *f, double *y)
+{
+    BROADEN(double, vec, SPX_VL, load, store)
+}
+
+static void broaden_float(size_t n, size_t reach, const float *w, const float *f, float *y)
+{
+    BROADEN(float, vecf, 2 * SPX_VL, load_vecf, store_vecf)
+}
+
+/* Lanes from number `first` on of a and b, side by side. */
+#if SPX_VL == 8
+#define WINDOW(a, b, i) __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3, (i) + 4, (i) + 5, (i) + 6, (i) + 7)
+#define WINDOWF(a, b, i)                                                                                               \
+    __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3, (i) + 4, (i) + 5, (i) + 6, (i) + 7, (i) + 8, (i) + 9,  \
+                            (i) + 10, (i) + 11, (i) + 12, (i) + 13, (i) + 14, (i) + 15)
+#elif SPX_VL == 4
+#define WINDOW(a, b, i)  __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3)
+#define WINDOWF(a, b, i) __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3, (i) + 4, (i) + 5, (i) + 6, (i) + 7)
+#else
+#define WINDOW(a, b, i)  __builtin_shufflevector(a, b, i, (i) + 1)
+#define WINDOWF(a, b, i) __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3)
+#endif
+
+/* Multipliers of a spline's elimination (spx_rv_spline_factor()) far from the ends, all but rounding errors from sample
+ * `ENDS` on: 2 - sqrt(3). */
+#define FAR_MULTIPLIER 0.26794919243112270647
+enum { ENDS = 16 };
+
+/* Coefficients c[-1 ... n] of the natural cubic spline through y[n] by B-splines: c = y - m, where m is that of
+ * spx_rv_spline_solve(). Its two recursions with z = -FAR_MULTIPLIER run over vectors: within one, x_i + z x_(i-1) and
+ * so on with z^2, z^4, z^8, then the last number of the vector before times a power of z. m[n] is scratch; y may be
+ * c. */
+#define COEFFICIENTS(T, V, WIDTH, LOAD, STORE, EVERY, WIN)                                                             \
+    const T z = (T)-FAR_MULTIPLIER, z2 = z * z, z4 = z2 * z2, z8 = z4 * z4;                                            \
+    const V none = EVERY(0);                                                                                           \
+    V up, down; /* powers of z */                                                                                      \
+    size_t i = 1;                                                                                                      \
+    up[0] = down[WIDTH - 1] = z;                                                                                       \
+    for (int l = 1; l < WIDTH; l++)                                                                                    \
+        up[l] = down[WIDTH - 1 - l] = z * up[l - 1];                                                                   \
+    m[0] = m[n - 1] = 0;                                                                                               \
+    for (; i < ENDS && i + 1 < n; i++)                                                                                 \
+        m[i] = ((y[i - 1] - y[i]) + (y[i + 1] - y[i]) - m[i - 1]) * (T)cprime[i];                                      \
+    for (; i + WIDTH < n; i += WIDTH) {                                                                                \
+        const V at = LOAD(y + i);                                                                                      \
+        V x = ((LOAD(y + i - 1) - at) + (LOAD(y + i + 1) - at)) * -z;                                                  \
+        x += z * WIN(none, x, WIDTH - 1);                                                                              \
+        x += z2 * WIN(none, x, WIDTH - 2);                                                                             \
+        if (WIDTH > 4)                                                                                                 \
+            x += z4 * WIN(none, x, (WIDTH > 4 ? WIDTH - 4 : 0));                                                       \
+        if (WIDTH > 8)                                                                                                 \
+            x += z8 * WIN(none, x, (WIDTH > 8 ? WIDTH - 8 : 0));                                                       \
+        STORE(m + i, x + up * m[i - 1]);                                                                               \
+    }                                                                                                                  \
+    for (; i + 1 < n; i++)                                                                                             \
+        m[i] = ((y[i - 1] - y[i]) + (y[i + 1] - y[i]) - m[i - 1]) * -z;                                                \
+    T next = 0, last = y[n - 1];                                                                                       \
+    c[n - 1] = last;                                                                                                   \
+    for (i = n - 1; i >= ENDS + WIDTH; i -= WIDTH) {                                                                   \
+        V x = LOAD(m + i - WIDTH);                                                                                     \
+        x += z * WIN(x, none, 1);                                                                                      \
+        x += z2 * WIN(x, none, 2);                                                                                     \
+        if (WIDTH > 4)                                                                                                 \
+            x += z4 * WIN(x, none, (WIDTH > 4 ? 4 : 0));                                                               \
+        if (WIDTH > 8)                                                                                                 \
+            x += z8 * WIN(x, none, (WIDTH > 8 ? 8 : 0));                                                               \
+        x += down * next;                                                                                              \
+        next = x[0];                                                                                                   \
+        STORE(c + i - WIDTH, LOAD(y + i - WIDTH) - x);                                                                 \
+    }                                                                                                                  \
+    for (; i-- > 0;) {                                                                                                 \
+        next = i == 0 ? 0 : m[i] - (i < ENDS ? (T)cprime[i] : -z) * next;                                              \
+        c[i] = y[i] - next;                                                                                            \
+    }                                                                                                                  \
+    c[-1] = 2 * c[0] - c[1];                                                                                           \
+    c[n] = 2 * c[n - 1] - c[n - 2];
+
+static void coefficients(size_t n, const double *cprime, const double *y, double *m, double *c)
+{
+    COEFFICIENTS(double, vec, SPX_VL, load, store, every, WINDOW)
+}
+
+static void coefficients_float(size_t n, const double *cprime, const float *y, float *m, float *c)
+{
+    COEFFICIENTS(float, vecf, (2 * SPX_VL), load_vecf, store_vecf, everyf, WINDOWF)
+}
+
+/* Weights of the coefficients k-1 ... k+2 at k + b, and of their derivative. */
+#define SPLINE_WEIGHTS(b, w, d)                                                                                        \
+    do {                                                                                                               \
+        const __typeof__(b) left = 1 - (b);                                                                            \
+        w[0] = left * left * left * (1. / 6);                                                                          \
+        w[1] = 2. / 3 - 0.5 * (b) * (b) * (2 - (b));                                                                   \
+        w[2] = 2. / 3 - 0.5 * left * left * (1 + (b));                                                                 \
+        w[3] = (b) * (b) * (b) * (1. / 6);                                                                             \
+        d[0] = -0.5 * left * left;                                                                                     \
+        d[1] = (b) * (1.5 * (b)-2);                                                                                    \
+        d[2] = left * (2 - 1.5 * left);                                                                                \
+        d[3] = 0.5 * (b) * (b);                                                                                        \
+    } while (0)
+
+typedef SPX_VECTOR(int32_t, 4 * SPX_VL) half_ivec;
+typedef SPX_VECTOR_ANY(int32_t, 4 * SPX_VL) half_ivec_any;
+
+/* Where SPX_VL pixels lie on the template's grid: k + b, within its ends; returns where they lie there. Pixels from
+ * number n on are as the last. */
+ALWAYS_INLINE ivec grid_places(size_t n, const double *place, double shift, size_t nt, int32_t *k, vec *b)
+{
+    const vec last = every((double)(nt - 1)), before = every((double)(nt - 2));
+    double few[SPX_VL];
+    for (size_t i = 0; i < SPX_VL && n < SPX_VL; i++)
+        few[i] = place[i < n ? i : n - 1];
+    const vec x = load(n < SPX_VL ? few : place) + shift;
+    vec at = positive_or_0(x);
+    at = choose(at < last, at, last);
+    const half_ivec knot = __builtin_convertvector(choose(at < before, at, before), half_ivec);
+    *(half_ivec_any *)k = knot;
+    *b = at - __builtin_convertvector(knot, vec);
+    return at == x;
+}
+
+#if SPX_VL == 8
+ALWAYS_INLINE vec gather(const double *y, const int32_t *k)
+{
+    return (vec)_mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)k), y, 8);
+}
+#else
+ALWAYS_INLINE vec gather(const double *y, const int32_t *k)
+{
+    double x[SPX_VL];
+    for (int i = 0; i < SPX_VL; i++)
+        x[i] = y[k[i]];
+    return load(x);
+}
+#endif
+
+#if SPX_VL == 8
+/* Coefficients k ... k + 3 of the pixels of a vector, in pairs. */
+ALWAYS_INLINE void gather_fourf(const float *c, const int32_t *at, vecf *out)
+{
+    const __m512i k = _mm512_loadu_si512(at);
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    const __m256i low = _mm512_castsi512_si256(k), high = _mm512_extracti64x4_epi64(k, 1);
+    for (int i = 0; i < 4; i += 2) {
+        const __m512 a = (__m512)_mm512_i32gather_epi64(low, c + i, 4);
+        const __m512 b = (__m512)_mm512_i32gather_epi64(high, c + i, 4);
+        out[i] = (vecf)_mm512_permutex2var_ps(a, even, b);
+        out[i + 1] = (vecf)_mm512_permutex2var_ps(a, odd, b);
+    }
+}
+#else
+ALWAYS_INLINE void gather_fourf(const float *c, const int32_t *k, vecf *out)
+{
+    for (int i = 0; i < 4; i++) {
+        float x[2 * SPX_VL];
+        for (int j = 0; j < 2 * SPX_VL; j++)
+            x[j] = c[k[j] + i];
+        out[i] = load_vecf(x);
+    }
+}
+#endif
+
+/* t[nout][stride]: the value, with `slope` its derivative by v, then the nlane derivatives, at the pixels; c[-1 ... nt]
+ * and s[nlane][sstride], from -1 on too, are coefficients of their splines. */
+static void sample(size_t n, const double *place, double shift, double dshift, size_t nt, const double *c,
+                   const float *s, size_t sstride, size_t nlane, int slope, double *t, size_t stride)
+{
+    enum { W = 2 * SPX_VL };
+    for (size_t i0 = 0; i0 < n; i0 += W) {
+        const size_t m = n - i0 < W ? n - i0 : W;
+        double out[SPX_MAX_FIT + 1][W];
+        int32_t k[W];
+        float single[4][W];
+        for (size_t h = 0; h < 2; h++) {
+            const size_t first = h * SPX_VL < m ? h * SPX_VL : m - 1;
+            vec at;
+            const ivec inside = grid_places(m - first, place + i0 + first, shift, nt, k + h * SPX_VL, &at);
+            const vec in = choose(inside, every(dshift), every(0));
+            vec w[4], d[4], v[4];
+            SPLINE_WEIGHTS(at, w, d);
+            for (int i = 0; i < 4; i++)
+                v[i] = gather(c - 1 + i, k + h * SPX_VL);
+            store(out[0] + h * SPX_VL, w[0] * v[0] + w[1] * v[1] + w[2] * v[2] + w[3] * v[3]);
+            store(out[1] + h * SPX_VL, (d[0] * v[0] + d[1] * v[1] + d[2] * v[2] + d[3] * v[3]) * in);
+            for (int i = 0; i < 4; i++)
+                *(half_vecf_any *)(single[i] + h * SPX_VL) = __builtin_convertvector(w[i], half_vecf_any);
+        }
+        vecf wf[4];
+        for (int i = 0; i < 4; i++)
+            wf[i] = load_vecf(single[i]);
+        for (size_t l = 0; l < nlane; l++) {
+            vecf four[4];
+            gather_fourf(s + l * sstride - 1, k, four);
+            store_vecf(single[0], wf[0] * four[0] + wf[1] * four[1] + wf[2] * four[2] + wf[3] * four[3]);
+            for (size_t h = 0; h < 2; h++)
+                store(out[1 + (slope != 0) + l] + h * SPX_VL, load_float(single[0] + h * SPX_VL));
+        }
+        for (size_t l = 0; l < 1 + (slope != 0) + nlane; l++) {
+            if (m == W) {
+                store(t + l * stride + i0, load(out[l]));
+                store(t + l * stride + i0 + SPX_VL, load(out[l] + SPX_VL));
+            } else {
+                memcpy(t + l * stride + i0, out[l], m * sizeof **out);
+            }
         }
     }
 }
 
-static void broaden(size_t n, size_t reach, const double *weight, const double *rot, double *y)
-{
-    for (size_t j = 0; j < n; j++) {
-        const double *c = rot + j * SPX_RV_LANES;
-        vec s[LV];
-        for (size_t v = 0; v < LV; v++)
-            s[v] = weight[0] * load(c + v * SPX_VL);
-        for (size_t k = 1; k <= reach; k++) {
-            const double *left = rot + (j >= k ? j - k : 0) * SPX_RV_LANES;
-            const double *right = rot + (n - 1 - j >= k ? j + k : n - 1) * SPX_RV_LANES;
-            for (size_t v = 0; v < LV; v++)
-                s[v] += weight[k] * (load(left + v * SPX_VL) + load(right + v * SPX_VL));
-        }
-        for (size_t v = 0; v < LV; v++)
-            store(y + j * SPX_RV_LANES + v * SPX_VL, s[v]);
-    }
-}
-
-static void broaden_one(size_t n, size_t reach, const double *weight, const double *f, double *y)
-{
-    for (size_t j0 = 0; j0 < n; j0 += BLOCK) {
-        size_t m = n - j0 < BLOCK ? n - j0 : BLOCK;
-        double *o = y + j0;
-        for (size_t j = 0; j < m; j++)
-            o[j] = weight[0] * f[j0 + j];
-        if (j0 >= reach && j0 + m + reach <= n) {
-            for (size_t k = 1; k <= reach; k++)
-                for (size_t j = 0; j < m; j++)
-                    o[j] += weight[k] * (f[j0 + j - k] + f[j0 + j + k]);
-        } else {
-            for (size_t k = 1; k <= reach; k++)
-                for (size_t j = 0; j < m; j++) {
-                    size_t at = j0 + j;
-                    o[j] += weight[k] * (f[at >= k ? at - k : 0] + f[n - 1 - at >= k ? at + k : n - 1]);
-                }
-        }
-    }
-}
-
-/* spx_rv_spline_solve() for rows of SPX_RV_LANES. */
-static void spline(size_t n, const double *cprime, const double *y, double *m)
-{
-    vec last[LV];
-    for (size_t v = 0; v < LV; v++) {
-        last[v] = every(0);
-        store(m + v * SPX_VL, last[v]);
-        store(m + (n - 1) * SPX_RV_LANES + v * SPX_VL, last[v]);
-    }
-    for (size_t i = 1; i + 1 < n; i++)
-        for (size_t v = 0; v < LV; v++) {
-            const double *p = y + i * SPX_RV_LANES + v * SPX_VL;
-            vec at = load(p);
-            vec bend = ((load(p - SPX_RV_LANES) - at) + (load(p + SPX_RV_LANES) - at)) * cprime[i];
-            last[v] = bend - cprime[i] * last[v];
-            store(m + i * SPX_RV_LANES + v * SPX_VL, last[v]);
-        }
-    for (size_t v = 0; v < LV; v++)
-        last[v] = every(0);
-    for (size_t i = n - 2; i >= 1; i--)
-        for (size_t v = 0; v < LV; v++) {
-            double *p = m + i * SPX_RV_LANES + v * SPX_VL;
-            last[v] = load(p) - cprime[i] * last[v];
-            store(p, last[v]);
-        }
-}
-
-/* t[nout][stride]: lane 0, with `slope` its derivative by v, then the other lanes, at the pixels. */
-static void sample(size_t n, const double *place, double shift, double dshift, size_t nt, const double *y,
-                   const double *m, size_t nlane, int slope, double *t, size_t stride)
-{
-    size_t skip = slope ? 1 : 0;
-    for (size_t i = 0; i < n; i++) {
-        double w[4], d[4];
-        size_t k = spx_rv_spline_weights(place[i] + shift, nt, w, d) * SPX_RV_LANES;
-        double out[SPX_RV_LANES];
-        for (size_t v = 0; v < LV; v++) {
-            const double *yk = y + k + v * SPX_VL, *mk = m + k + v * SPX_VL;
-            store(out + v * SPX_VL,
-                  w[0] * load(yk) + w[1] * load(yk + SPX_RV_LANES) + w[2] * load(mk) + w[3] * load(mk + SPX_RV_LANES));
-        }
-        t[i] = out[0];
-        if (skip)
-            t[stride + i] =
-                (d[0] * y[k] + d[1] * y[k + SPX_RV_LANES] + d[2] * m[k] + d[3] * m[k + SPX_RV_LANES]) * dshift;
-        for (size_t l = 1; l < nlane; l++)
-            t[(l + skip) * stride + i] = out[l];
-    }
-}
-
-/* The same for a single spline, y[nt] and m[nt]. */
+/* The value alone, of a spline of y[nt] and m[nt]. */
 static void sample_one(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t)
 {
-    const double last = (double)(nt - 1);
-    for (size_t i0 = 0; i0 < n; i0 += BLOCK) { /* weights as spx_rv_spline_weights() has them, in vectors */
-        const size_t most = n - i0 < BLOCK ? n - i0 : BLOCK;
-        double *o = t + i0;
-        int32_t k[BLOCK];
-        double b[BLOCK];
-        for (size_t i = 0; i < most; i++) {
-            double at = place[i0 + i] + shift;
-            at = at > 0 ? at : 0;
-            at = at < last ? at : last;
-            k[i] = (int32_t)at;
-            k[i] = k[i] < (int32_t)nt - 2 ? k[i] : (int32_t)nt - 2;
-            b[i] = at - (double)k[i];
-        }
-        for (size_t i = 0; i < most; i++) {
-            const double right = b[i], left = 1 - right;
-            o[i] = left * y[k[i]] + right * y[k[i] + 1] + left * (left * left - 1) * m[k[i]] +
-                   right * (right * right - 1) * m[k[i] + 1];
+    for (size_t i = 0; i < n; i += SPX_VL) {
+        int32_t k[SPX_VL];
+        vec right;
+        (void)grid_places(n - i, place + i, shift, nt, k, &right);
+        const vec left = 1 - right;
+        const vec at = left * gather(y, k) + right * gather(y + 1, k) + left * (left * left - 1) * gather(m, k) +
+                       right * (right * right - 1) * gather(m + 1, k);
+        if (n - i >= SPX_VL) {
+            store(t + i, at);
+        } else {
+            double few[SPX_VL];
+            store(few, at);
+            memcpy(t + i, few, (n - i) * sizeof *t);
         }
     }
 }
@@ -629,10 +775,11 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .components = components,
                                            .exponential = exponential,
-                                           .flux_lanes = flux_lanes,
-                                           .broaden = broaden,
+                                           .slopes = slopes,
                                            .broaden_one = broaden_one,
-                                           .spline = spline,
+                                           .broaden_float = broaden_float,
+                                           .coefficients = coefficients,
+                                           .coefficients_float = coefficients_float,
                                            .sample = sample,
                                            .sample_one = sample_one,
                                            .scan = scan,

@@ -20,12 +20,6 @@ void spx_rv_cell(const spx_rv_ctx *c, const double *x, size_t *cell)
     }
 }
 
-/* Is lane 0 followed by a lane for this free quantity? v has none: its derivative is the spline's. */
-static size_t template_lanes(const spx_rv_ctx *c)
-{
-    return 1 + c->nfree - (c->nfree && c->freeq[0] == 0);
-}
-
 /* Simplex that x lies in, or is least outside of; barycentric coordinates into bary, made such that they are of the
  * simplex; returns whether x was in it. */
 static int locate(spx_rv_spectra *w, const double *x)
@@ -212,26 +206,31 @@ static size_t template_row(const spx_rv_arm *a, int32_t node)
     return (size_t)(a->setup->node ? a->setup->node[node] : node);
 }
 
-/* ln T and its derivatives by the mapped parameters into plane[lanes][stride], from the templates themselves. Lane
- * 1 + g is axis g. */
-static void sum_templates(const spx_rv_spectra *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane)
+/* ln T into plane[stride] and its derivatives by the mapped parameters into slope[lanes-1][stride], from the templates
+ * themselves. */
+static void sum_templates(const spx_rv_spectra *w, const spx_rv_arm *a, size_t nnode, size_t lanes, double *plane,
+                          float *slope)
 {
     size_t nt = a->nt, stride = a->ntile * SPX_RV_TILE;
-    enum { PIXELS = 512 };
-    for (size_t l = 0; l < lanes; l++)
-        memset(plane + l * stride, 0, stride * sizeof *plane);
+    enum { PIXELS = 256 };
+    memset(plane, 0, stride * sizeof *plane);
     for (size_t i0 = 0; i0 < nt; i0 += PIXELS) {
         size_t m = nt - i0 < PIXELS ? nt - i0 : PIXELS;
+        double sum[1 + SPX_MAX_PAR][PIXELS] = {{0}};
         for (size_t k = 0; k < nnode; k++) {
             const float *f = a->setup->lnflux + template_row(a, w->workspace->node[k]) * nt + i0;
             for (size_t l = 0; l < lanes; l++) {
-                double s = w->workspace->weight[k * lanes + l], *out = plane + l * stride + i0;
+                double s = w->workspace->weight[k * lanes + l], *out = sum[l];
                 if (s == 0)
                     continue;
                 for (size_t i = 0; i < m; i++)
                     out[i] += s * (double)f[i];
             }
         }
+        memcpy(plane + i0, sum[0], m * sizeof *plane);
+        for (size_t l = 1; l < lanes; l++)
+            for (size_t i = 0; i < m; i++)
+                slope[(l - 1) * stride + i0 + i] = (float)sum[l][i];
     }
 }
 
@@ -279,68 +278,97 @@ static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, s
 {
     size_t nc = a->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
     kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n,
-                        (const double *const *)r->cd, (const float *const *)r->cf, r->plane);
+                        (const double *const *)r->cd, (const float *const *)r->cf, r->plane, r->slope);
     for (size_t k = 0; k < n && a->setup->pca.of_flux; k++)
         for (size_t i = 0; i < stride; i++) {
             double *t = r->plane[k] + i, flux = fmax(t[0], LEAST_FLUX), good = t[0] > LEAST_FLUX;
             t[0] = log(flux);
             for (size_t l = 1; l < lanes; l++)
-                t[l * stride] *= good / flux;
+                r->slope[k][(l - 1) * stride + i] *= (float)(good / flux);
         }
 }
 
 enum { MAX_REACH = 4096 };
 
-/* plane[lanes][stride] to the templates y and their splines m, broadened: rows of SPX_RV_LANES with derivatives (lane
- * order of the free quantities without v), else a row. */
-static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int deriv, double *plane)
+/* Weights of the rotation kernel of arm `ia` at x1 and their derivatives, which are to be multiplied by *scale; returns
+ * its reach, and *h, 0: there is none. */
+static size_t rotation(const spx_rv_ctx *c, size_t ia, double x1, double *h, double *weight, double *dweight,
+                       double *scale)
+{
+    const double per = 1 / (SPX_C_KMS * c->arm[ia].setup->dlnwave);
+    *h = fmin(spx_rv_vsini(x1, c->slow) * per, MAX_REACH - 4);
+    *scale = spx_rv_vsini_square_dx(x1, c->slow) * per * per;
+    const size_t reach = spx_rotation_reach(*h);
+    if (c->interpolator != SPX_INTERPOLATE_GRID) {
+        spx_rotation_weights(*h, reach, weight, dweight);
+    } else { /* rvspecfit's model in all */
+        *scale = per;
+        for (size_t k = 0; k <= reach; k++)
+            weight[k] = spx_rotation_linear_weight(k, *h, &dweight[k]);
+    }
+    return reach;
+}
+
+/* Derivatives of the template, flux plane[stride] before rotation, by the free quantities but v, into s: coefficients
+ * of their splines. slope: those of ln T by the axes. */
+static void finish_slopes(const spx_rv_spectra *w, size_t ia, double h, size_t reach, const double *weight,
+                          const double *dweight, double scale, const double *plane, const float *slope)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_kernels *kernels = c->kernels;
-    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], *y = w->workspace->y[ia], *rot = w->workspace->rot;
-    double scale = 1 / (SPX_C_KMS * a->setup->dlnwave), h = fmin(spx_rv_vsini(x1, c->slow) * scale, MAX_REACH - 4);
-    size_t reach = spx_rotation_reach(h), nt = a->nt, stride = a->ntile * SPX_RV_TILE, vsini_lane = 0, lane = 1;
-    double slope = spx_rv_vsini_square_dx(x1, c->slow) * scale * scale;
-    if (c->interpolator != SPX_INTERPOLATE_GRID) {
-        spx_rotation_weights(h, reach, weight, dweight);
-    } else { /* rvspecfit's model in all */
-        slope = scale;
-        for (size_t k = 0; k <= reach; k++)
-            weight[k] = spx_rotation_linear_weight(k, h, &dweight[k]);
-    }
-    kernels->exponential(stride, plane);
-    if (!deriv) {
-        if (h == 0)
-            memcpy(y, plane, nt * sizeof *y);
-        else
-            kernels->broaden_one(nt, reach, weight, plane, y);
-        spx_rv_spline_solve(nt, 1, a->cprime, y, w->workspace->m[ia]);
-        return;
-    }
-    const double *dln[SPX_RV_LANES] = {NULL};
+    const size_t nt = a->nt, stride = a->ntile * SPX_RV_TILE;
+    float single[MAX_REACH + 1], *f = w->workspace->rotf, *broad = f + c->size.nt, *m = broad + c->size.nt,
+                                 *s = w->workspace->s[ia] + 1;
+    for (size_t k = 0; k <= reach; k++)
+        single[k] = (float)weight[k];
     for (size_t k = 0; k < c->nfree; k++) {
-        size_t q = c->freeq[k], g = 0;
+        const size_t q = c->freeq[k];
+        const float *of = f;
+        size_t g = 0;
         if (q == 0)
             continue;
         if (q == 1) {
-            vsini_lane = lane;
+            kernels->broaden_one(nt, reach, dweight, plane, w->workspace->rot);
+            for (size_t i = 0; i < nt; i++)
+                f[i] = (float)(w->workspace->rot[i] * scale);
         } else {
             while (c->grid.gpar[g] != q - 2)
                 g++;
-            dln[lane] = plane + (1 + g) * stride;
+            kernels->slopes(nt, plane, slope + g * stride, f);
+            if (h > 0) {
+                kernels->broaden_float(nt, reach, single, f, broad);
+                of = broad;
+            }
         }
-        lane++;
+        kernels->coefficients_float(nt, a->cprime, of, m, s);
+        s += nt + 2;
     }
-    kernels->flux_lanes(nt, dln, plane, h == 0 ? y : rot);
+}
+
+/* Templates of arm `ia`, broadened, into *to, out of ln T in plane[stride] and, with derivatives, its own,
+ * slope[ng][stride]. */
+static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int deriv, double *plane, const float *slope,
+                            const spx_rv_templates *to)
+{
+    const spx_rv_ctx *c = w->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    const spx_rv_kernels *kernels = c->kernels;
+    const size_t nt = a->nt;
+    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], h, scale, *y = to->y[ia], *m = to->m[ia];
+    const size_t reach = rotation(c, ia, x1, &h, weight, dweight, &scale);
+    kernels->exponential(a->ntile * SPX_RV_TILE, plane);
+    double *broad = deriv ? w->workspace->rot + c->size.nt : y;
     if (h > 0)
-        kernels->broaden(nt, reach, weight, rot, y);
-    if (vsini_lane) {
-        kernels->broaden_one(nt, reach, dweight, plane, rot);
-        for (size_t i = 0; i < nt; i++)
-            y[i * SPX_RV_LANES + vsini_lane] = rot[i] * slope;
+        kernels->broaden_one(nt, reach, weight, plane, broad);
+    else
+        memcpy(broad, plane, nt * sizeof *broad);
+    if (!deriv) {
+        spx_rv_spline_solve(nt, 1, a->cprime, y, m);
+        return;
     }
-    kernels->spline(nt, a->cprime, y, w->workspace->m[ia]);
+    kernels->coefficients(nt, a->cprime, broad, m, y + 1);
+    finish_slopes(w, ia, h, reach, weight, dweight, scale, plane, slope);
 }
 
 /* Prior of the point x0, which is brought into range in x. Returns the cell that it is seen from, of an interpolation
@@ -394,25 +422,116 @@ void spx_rv_stencil_at(spx_rv_spectra *w, const double *x0, const size_t *cell, 
         along_axes(w, x, cell, s);
 }
 
+/* ln T of arm `ia` at points x[k] of n stars, and with several lanes its derivatives, into their planes; at[k] is x[k]
+ * brought into range. */
+static void make_planes(size_t n, spx_rv_spectra *const *w, size_t ia, const double (*x)[SPX_MAX_FIT],
+                        const size_t *const *cell, int deriv, double (*at)[SPX_MAX_FIT])
+{
+    const spx_rv_ctx *c = w[0]->ctx;
+    const spx_rv_arm *a = &c->arm[ia];
+    spx_rv_workspace *r = w[0]->workspace;
+    const size_t lanes = deriv ? 1 + c->grid.ng : 1;
+    for (size_t k = 0; k < n; k++) {
+        const size_t nnode = prepare(w[k], x[k], cell != NULL ? cell[k] : NULL, deriv, lanes, at[k]);
+        if (a->comp != NULL)
+            sum_coefficients(w[k], a, at[k], nnode, lanes, r->cd[k], r->cf[k]);
+        else
+            sum_templates(w[k], a, nnode, lanes, r->plane[k], r->slope[k]);
+    }
+    if (a->comp != NULL)
+        sum_components(a, c->kernels, n, r, lanes);
+}
+
 void spx_rv_template(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv)
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rv_workspace *r = w->workspace;
-    double x[SPX_MAX_FIT];
-    size_t lanes = deriv ? 1 + c->grid.ng : 1, nnode = prepare(w, x0, cell, deriv, lanes, x);
-    r->owner = NULL;
+    double x[1][SPX_MAX_FIT], at[1][SPX_MAX_FIT];
+    memcpy(x[0], x0, c->nq * sizeof *x0);
+    r->at = &r->own;
     for (size_t ia = 0; ia < c->narm; ia++) {
-        const spx_rv_arm *a = &c->arm[ia];
-        if (w->first[ia] == w->first[ia + 1])
+        if (w->first[ia] == w->first[ia + 1]) {
+            if (ia == 0) /* the prior, and where the star was seen at last */
+                (void)prepare(w, x0, cell, deriv, deriv ? 1 + c->grid.ng : 1, at[0]);
             continue;
-        if (a->comp) {
-            sum_coefficients(w, a, x, nnode, lanes, r->cd[0], r->cf[0]);
-            sum_components(a, c->kernels, 1, r, lanes);
-        } else {
-            sum_templates(w, a, nnode, lanes, r->plane[0]);
         }
-        finish_template(w, ia, x[1], deriv, r->plane[0]);
+        make_planes(1, &w, ia, (const double(*)[SPX_MAX_FIT])x, &cell, deriv, at);
+        finish_template(w, ia, at[0][1], deriv, r->plane[0], r->slope[0], &r->own);
     }
+}
+
+size_t spx_rv_together(const spx_rv_ctx *c)
+{
+    return c->interpolator == SPX_INTERPOLATE_GRID ? 1 : SPX_RV_TOGETHER;
+}
+
+/* Are the templates of a star at x kept, and is that the point that it was seen at last, so that the prior is of it,
+ * too? Then they are in use from now on. */
+static int use_kept(spx_rv_spectra *w, const double *x)
+{
+    spx_rv_workspace *r = w->workspace;
+    const size_t size = w->ctx->nq * sizeof *x;
+    for (size_t i = 0; i < SPX_RV_TOGETHER && !w->prep_deriv && memcmp(w->prep, x, size) == 0; i++)
+        if (r->kept[i].owner == w && memcmp(r->kept[i].x, x, size) == 0) {
+            r->at = &r->kept[i];
+            return 1;
+        }
+    return 0;
+}
+
+void spx_rv_forget(const spx_rv_spectra *w)
+{
+    for (size_t i = 0; i < SPX_RV_TOGETHER; i++)
+        if (w->workspace->kept[i].owner == w)
+            w->workspace->kept[i].owner = NULL;
+}
+
+/* Where the templates of star k are kept: no other of the n stars has this place. NULL: no memory. */
+static spx_rv_templates *place_for(size_t n, spx_rv_spectra *const *w, size_t k, const double *x)
+{
+    spx_rv_templates *t = w[0]->workspace->kept;
+    spx_rv_forget(w[k]);
+    for (;; t++) { /* there are as many as stars */
+        int taken = 0;
+        for (size_t j = 0; j < n && !taken; j++)
+            taken = t->owner == w[j];
+        if (!taken)
+            break;
+    }
+    if (t->y[0] == NULL && !spx_rv_make_templates(w[k]->ctx, t, &w[0]->err))
+        return NULL;
+    t->owner = w[k];
+    memcpy(t->x, x, w[k]->ctx->nq * sizeof *x);
+    return t;
+}
+
+int spx_rv_keep_templates(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT])
+{
+    spx_rv_spectra *who[SPX_RV_TOGETHER];
+    spx_rv_templates *to[SPX_RV_TOGETHER];
+    double where[SPX_RV_TOGETHER][SPX_MAX_FIT], at[SPX_RV_TOGETHER][SPX_MAX_FIT];
+    size_t m = 0;
+    for (size_t k = 0; k < n; k++) {
+        if (use_kept(w[k], x[k]))
+            continue;
+        who[m] = w[k];
+        if ((to[m] = place_for(n, w, k, x[k])) == NULL)
+            return 0;
+        memcpy(where[m++], x[k], sizeof where[0]);
+    }
+    for (size_t ia = 0; m > 0 && ia < w[0]->ctx->narm; ia++) {
+        make_planes(m, who, ia, (const double(*)[SPX_MAX_FIT])where, NULL, 0, at);
+        for (size_t k = 0; k < m; k++)
+            if (who[k]->first[ia] < who[k]->first[ia + 1])
+                finish_template(who[k], ia, at[k][1], 0, w[0]->workspace->plane[k], NULL, to[k]);
+    }
+    return 1;
+}
+
+void spx_rv_use_templates(spx_rv_spectra *w, const double *x)
+{
+    if (!use_kept(w, x))
+        spx_rv_template(w, x, NULL, 0);
 }
 
 /* t = R t, with the band rows of the star's resolution matrix. */
@@ -452,11 +571,12 @@ static void sample(const spx_rv_spectra *w, size_t ia, double v)
     size_t P = w->prep_deriv ? 1 + c->nfree : 1;
     const size_t n = a->fine.per > 0 ? a->fine.n : a->n, stride = sample_stride(a);
     const double *place = a->fine.per > 0 ? a->fine.place : a->place;
+    const int free_v = c->nfree > 0 && c->freeq[0] == 0;
     if (w->prep_deriv)
-        c->kernels->sample(n, place, shift, dshift, a->nt, r->y[ia], r->m[ia], template_lanes(c),
-                           c->nfree && c->freeq[0] == 0, r->t, stride);
+        c->kernels->sample(n, place, shift, dshift, a->nt, r->at->y[ia] + 1, r->s[ia] + 1, a->nt + 2,
+                           c->nfree - (size_t)free_v, free_v, r->t, stride);
     else
-        c->kernels->sample_one(n, place, shift, a->nt, r->y[ia], r->m[ia], r->t);
+        c->kernels->sample_one(n, place, shift, a->nt, r->at->y[ia], r->at->m[ia], r->t);
     for (size_t l = 0; l < P; l++)
         for (size_t i = n; i < stride; i++)
             r->t[l * stride + i] = 0;
@@ -485,7 +605,7 @@ void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, co
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const double shift = spx_rv_lnshift(v) / a->setup->dlnwave;
-    c->kernels->sample_one(n, place, shift, a->nt, w->workspace->y[ia], w->workspace->m[ia], t);
+    c->kernels->sample_one(n, place, shift, a->nt, w->workspace->at->y[ia], w->workspace->at->m[ia], t);
     for (size_t i = 0; i < n; i++)
         if (!(place[i] + shift >= 0 && place[i] + shift <= (double)(a->nt - 1)))
             t[i] = 0;
@@ -616,26 +736,16 @@ void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX
 {
     const spx_rv_ctx *c = w[0]->ctx;
     spx_rv_workspace *r = w[0]->workspace;
-    size_t lanes = 1 + c->grid.ng;
     double at[SPX_RV_BATCH][SPX_MAX_FIT];
-    r->owner = NULL;
+    r->at = &r->own;
     for (size_t ia = 0; ia < c->narm; ia++) {
-        const spx_rv_arm *a = &c->arm[ia];
-        for (size_t k = 0; k < n; k++) {
-            size_t nnode = prepare(w[k], x[k], cell ? cell[k] : NULL, 1, lanes, at[k]);
-            if (ia == 0)
-                spx_rv_begin_value(w[k], x[k][0], &out[k]);
-            if (a->comp)
-                sum_coefficients(w[k], a, at[k], nnode, lanes, r->cd[k], r->cf[k]);
-            else
-                sum_templates(w[k], a, nnode, lanes, r->plane[k]);
-        }
-        if (a->comp)
-            sum_components(a, c->kernels, n, r, lanes);
+        make_planes(n, w, ia, x, cell, 1, at);
+        for (size_t k = 0; k < n && ia == 0; k++)
+            spx_rv_begin_value(w[k], x[k][0], &out[k]);
         for (size_t k = 0; k < n; k++) {
             if (w[k]->first[ia] == w[k]->first[ia + 1])
                 continue;
-            finish_template(w[k], ia, at[k][1], 1, r->plane[k]);
+            finish_template(w[k], ia, at[k][1], 1, r->plane[k], r->slope[k], &r->own);
             if (!add_arm(w[k], ia, x[k][0], &out[k]) || !isfinite(out[k].f))
                 out[k].f = HUGE_VAL;
         }

@@ -14,12 +14,13 @@
 #include "rvfit/rvfit.h"
 
 enum {
-    SPX_RV_LANES = 8,   /* of a template: value, derivatives by vsini and each parameter; a multiple of any vector */
-    SPX_RV_TILE = 32,   /* pixels of a tile of the principal components */
-    SPX_RV_LARGE = 8,   /* components that are summed in double precision: what follows is small */
-    SPX_RV_BLOCK = 256, /* most pixels of a block of a scan */
-    SPX_RV_BATCH = 16,  /* stars that advance together */
-    SPX_RV_BIN = 4,     /* pixels of a coarse one */
+    SPX_RV_LANES = 8,    /* velocities of a scan side by side; rows of pixels are padded to so many: any vector's */
+    SPX_RV_TILE = 32,    /* pixels of a tile of the principal components */
+    SPX_RV_LARGE = 8,    /* components that are summed in double precision: what follows is small */
+    SPX_RV_BLOCK = 256,  /* most pixels of a block of a scan */
+    SPX_RV_BATCH = 16,   /* stars that advance together */
+    SPX_RV_TOGETHER = 8, /* stars whose errors are computed side by side */
+    SPX_RV_BIN = 4,      /* pixels of a coarse one */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
     SPX_MAX_NDIAG = 129,                      /* diagonals of a resolution matrix */
     SPX_RV_MOST_LAG = 129,                    /* of filters, pixels */
@@ -65,19 +66,23 @@ typedef struct {
     /* out[nlane][n] = sum over nodes of weight[nnode][nlane] coef[row[node]][n] */
     void (*combine)(size_t n, size_t nnode, const int32_t *row, const double *weight, size_t nlane, const double *coef,
                     double *out);
-    /* For n stars: plane[star][L][ntile * SPX_RV_TILE], lane 0: mean + sum_k c_k comp_k, others without the mean.
-     * comp[ntile][nc][SPX_RV_TILE]; the first nd of cd[star][nc][L] are used, the others from cf[star][nc][L]. */
+    /* For n stars: plane[star][ntile * SPX_RV_TILE]: mean + sum_k c_k comp_k, slope[star][L - 1][ntile * SPX_RV_TILE]:
+     * the same of the derivatives' coefficients, without the mean. comp[ntile][nc][SPX_RV_TILE]; cd[star][nc][L] is
+     * used for the first nd of the values, cf[star][nc][L] for the rest. */
     void (*components)(size_t L, size_t ntile, size_t nd, size_t nc, const float *comp, const double *mean, size_t n,
-                       const double *const *cd, const float *const *cf, double *const *plane);
+                       const double *const *cd, const float *const *cf, double *const *plane, float *const *slope);
     void (*exponential)(size_t n, double *x); /* in place; n a multiple of SPX_RV_LANES */
-    /* rot[n][SPX_RV_LANES]: flux, then flux dln[lane] (0 where that is NULL). */
-    void (*flux_lanes)(size_t n, const double *const *dln, const double *flux, double *rot);
-    /* Rotation, of all lanes or of one array; beyond the ends the template is constant. */
-    void (*broaden)(size_t n, size_t reach, const double *weight, const double *rot, double *y);
+    void (*slopes)(size_t n, const double *flux, const float *dln, float *out); /* their product */
+    /* Rotation, weights 0 ... reach; beyond the ends the template is constant. */
     void (*broaden_one)(size_t n, size_t reach, const double *weight, const double *f, double *y);
-    void (*spline)(size_t n, const double *cprime, const double *y, double *m);
-    void (*sample)(size_t n, const double *place, double shift, double dshift, size_t nt, const double *y,
-                   const double *m, size_t nlane, int slope, double *t, size_t stride);
+    void (*broaden_float)(size_t n, size_t reach, const float *weight, const float *f, float *y);
+    /* Coefficients c[-1 ... n] of the spline through y[n] by B-splines; m[n] is scratch. n >= 3 */
+    void (*coefficients)(size_t n, const double *cprime, const double *y, double *m, double *c);
+    void (*coefficients_float)(size_t n, const double *cprime, const float *y, float *m, float *c);
+    /* Values and derivatives at the pixels, of such coefficients: t[1 + slope + nlane][stride] is the value, its
+     * derivative by v if `slope`, and the others, s[nlane][sstride]. */
+    void (*sample)(size_t n, const double *place, double shift, double dshift, size_t nt, const double *c,
+                   const float *s, size_t sstride, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
                        double *t);
     /* f[SPX_RV_LANES]: the objective of a piece at so many velocities, with a continuum that is linear in blocks, less
@@ -241,24 +246,35 @@ typedef struct {
     double grad[SPX_MAX_FIT], hess[SPX_MAX_FIT * SPX_MAX_FIT];
 } spx_rv_value;
 
+/* Templates of a star at a point, and their splines, y[nt] and m[nt]; made with derivatives y[1+k] is coefficient k of
+ * the spline, -1 ... nt. */
+typedef struct {
+    const void *owner; /* the spectra; NULL: of none any more */
+    double x[SPX_MAX_FIT];
+    double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM];
+} spx_rv_templates;
+
 /* What is computed of one star at a time; the stars of a batch share it. */
 typedef struct {
-    const void *owner; /* workspace whose templates, without derivatives, are in y and m; NULL: they are in pieces */
-    double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM]; /* [nt][lanes] templates and their splines: 1 or SPX_RV_LANES */
-    double *plane[SPX_RV_BATCH];             /* [1+npar][maxnt] */
-    double *rot;                             /* [maxnt][SPX_RV_LANES] */
-    double *t, *t2;                          /* [1+nfree][max of samples] at the pixels, or the samples between */
-    double *product;                         /* [max of samples] */
-    double *q, *r, *w;                       /* [maxn] */
-    double *u;                               /* [nfree][maxn] */
-    spx_rv_scan_pixel *pixel;                /* [maxn] of the velocity scan, */
-    float (*pair)[2];                        /* [maxnt+2], */
-    double *rows;                            /* and with resolution matrices [maxn][SPX_RV_LANES] */
-    int32_t *node, *row;                     /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
-    double *weight;                          /* [SPX_RV_MAX_NODE][1+npar] */
-    double *sum;                             /* [1+npar][maxcomp] */
-    double *net;                             /* [2][maxwidth][1+npar] layers of a network */
-    double *cd[SPX_RV_BATCH];                /* [maxcomp][1+npar] */
+    spx_rv_templates own, kept[SPX_RV_TOGETHER]; /* the last ones; those of stars side by side */
+    const spx_rv_templates *at;                  /* those in use */
+    float *s[SPX_MAX_ARM];                       /* coefficients of splines of derivatives, [SPX_MAX_FIT][nt+2] */
+    double *plane[SPX_RV_BATCH];                 /* [maxnt] */
+    float *slope[SPX_RV_BATCH];                  /* [npar][maxnt] */
+    double *rot;                                 /* [2][maxnt] */
+    float *rotf;                                 /* [3][maxnt] */
+    double *t, *t2;                              /* [1+nfree][max of samples] at the pixels, or the samples between */
+    double *product;                             /* [max of samples] */
+    double *q, *r, *w;                           /* [maxn] */
+    double *u;                                   /* [nfree][maxn] */
+    spx_rv_scan_pixel *pixel;                    /* [maxn] of the velocity scan, */
+    float (*pair)[2];                            /* [maxnt+2], */
+    double *rows;                                /* and with resolution matrices [maxn][SPX_RV_LANES] */
+    int32_t *node, *row;                         /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
+    double *weight;                              /* [SPX_RV_MAX_NODE][1+npar] */
+    double *sum;                                 /* [1+npar][maxcomp] */
+    double *net;                                 /* [2][maxwidth][1+npar] layers of a network */
+    double *cd[SPX_RV_BATCH];                    /* [maxcomp][1+npar] */
     float *cf[SPX_RV_BATCH];
     /* cross-correlation */
     float *cdata, *cout;
@@ -395,6 +411,16 @@ double spx_rv_slope(const spx_rv_ctx *c, size_t q, double x, double sigma);
 
 /* Templates at x, seen from within `cell` (NULL: the one that x is in), and with `deriv` their derivatives. */
 void spx_rv_template(spx_rv_spectra *w, const double *x, const size_t *cell, int deriv);
+/* Stars of a batch whose templates, without derivatives, a workspace keeps: SPX_RV_TOGETHER, or 1. */
+size_t spx_rv_together(const spx_rv_ctx *c);
+/* Those of n stars of a workspace at x[k], n <= spx_rv_together(); what is kept is not made again. 0: no memory, with
+ * w[0]->err. */
+int spx_rv_keep_templates(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
+/* The templates of a star at x, kept or made now, are those in the workspace. */
+void spx_rv_use_templates(spx_rv_spectra *w, const double *x);
+/* Keeps none of a star, whose pieces are others from now on. */
+void spx_rv_forget(const spx_rv_spectra *w);
+int spx_rv_make_templates(const spx_rv_ctx *c, spx_rv_templates *t, spx_err *e);
 /* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
  * the next call. */
 const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v);

@@ -15,7 +15,7 @@
 static double prepare(spx_rv_spectra *w, const spx_rv_data *d)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
-    const double *y = w->workspace->y[d->arm];
+    const double *y = w->workspace->at->y[d->arm];
     float(*pair)[2] = w->workspace->pair;
     double square = 0;
     for (size_t i = 0; i < a->n; i++) {
