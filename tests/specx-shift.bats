@@ -152,6 +152,8 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     h5diff plain-out.h5 out.h5 /shift
     cp both.h5 matrix.h5 && h5edit matrix.h5 delete /frame/resolution
     fails_with 3 '*resolution*' specx-shift -q -o x.h5 matrix.h5
+    cp both.h5 camera.h5 && h5edit camera.h5 attr /frame camera r7
+    fails_with 3 '*camera.h5:/frame: is of camera r7, the PSF of camera z0: leave it out*' specx-shift -q -o x.h5 camera.h5
     run -0 h5ls out.h5
     [[ $output != *frame* ]]
 }

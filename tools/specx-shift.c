@@ -182,9 +182,13 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
         j->o.dw = (j->o.wmax - j->o.wmin) / (double)(a->nwave > 1 ? a->nwave - 1 : 1);
         j->extract.dw = j->o.dw;
+        const char *const its = j->frame.camera, *const ours = j->psf.camera;
         if (a->barycentric)
             st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "extract it without --barycentric",
                              "is on barycentric wavelengths, on which no trace lies");
+        else if (its[0] != '\0' && ours[0] != '\0' && strcmp(its, ours) != 0)
+            st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "leave it out, or give that of this image",
+                             "is of camera %s, the PSF of camera %s", its, ours);
     }
     return st;
 }
