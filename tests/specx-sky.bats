@@ -133,6 +133,11 @@ damage() {
     [[ $stderr == *"spectrum $star is no clean sky"* ]]
     [ "$(h5table --table /sky/table --columns ROLE star.h5 | grep -c REJECTED)" = 1 ]
     between "$(figure star.h5 chi2_loo_off)" 0.85 1.15
+    # of two fibres none is the odd one
+    run -0 --separate-stderr specx-sky --sky-fibers "$first,$star" -o two.h5 "$f"
+    [[ $stderr == *"warning: the sky fibres contradict each other: other light in one of them?"* ]]
+    run -0 --separate-stderr specx-sky -o good.h5 -f "$f"
+    [[ $stderr != *contradict* ]]
 }
 
 @test "wavelengths without any sky" {

@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* chi2 of sky fibres without each, over that of the fit, above which they are of different light. */
+#define CONTRADICT 3.0
+
 static const char *const class_name[SPX_SKY_CLASSES] = {"off", "on", "top"};
 
 /* One figure a class, or "-" where there is no bin. */
@@ -53,6 +56,10 @@ static void tell(const char *label, const spx_sky *sky)
         spx_warn("%sthe sky still changes by %.2g errors after %zu passes (/sky, converged 0): is there other light in "
                  "sky fibres?",
                  label, sky->change, sky->passes);
+    if (role[SPX_SKY_FIBRE] > 1 && sky->loo[SPX_SKY_OFF] > CONTRADICT * sky->noise)
+        spx_warn("%sthe sky fibres contradict each other: other light in one of them? Name others, or more "
+                 "(--sky-fibers)",
+                 label);
     if (sky->noise > 1.5)
         spx_warn("%schi2 of the sky fibres is %.2f: the variance of the frame is too small", label, sky->noise);
 }
