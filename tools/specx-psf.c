@@ -7,6 +7,7 @@
 #include "common/cold_options.h"
 #include "common/kernel_options.h"
 #include "common/psf_file.h"
+#include "common/psf_report.h"
 #include "h5/file.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
@@ -14,11 +15,12 @@
 #include "psffit/psffit.h"
 
 enum { FIX_NONE, FIX_SHAPE };
+enum { TAIL_NONE, TAIL_FIT, TAIL_START };
 
 static struct {
     const char *start, *lines, *model, *hsize, *shape_degree, *bundle_range;
     long trace_degree, hermite_degree, bundle_size, max_iterations;
-    int fix, medium, exposure_shifts;
+    int fix, tail, medium, exposure_shifts;
     int trace_given, shape_given;
     spx_cold_args cold;
 } o = {.hsize = "8,5",
@@ -41,6 +43,10 @@ static const spx_opt options[] = {
     SPX_OPTION(CHOICE, "fix", 0, NULL, o.fix,
                "Leave the shape of spots as --start has it, and measure traces alone: fast, for every day",
                .choices = SPX_CHOICES({"none", FIX_NONE}, {"shape", FIX_SHAPE})),
+    SPX_OPTION(CHOICE, "tail", 0, NULL, o.tail,
+               "Tail of spots: there is none; measured beyond the lines; or that of --start. It is taken off the arcs, "
+               "and the PSF has it",
+               .choices = SPX_CHOICES({"none", TAIL_NONE}, {"fit", TAIL_FIT}, {"start", TAIL_START})),
     SPX_OPTION(STRING, "model", 0, "FILE", o.model,
                "Write the model of the arcs, and residuals in units of the error, "
                "to this HDF5 file"),
@@ -189,6 +195,8 @@ static spx_status check_options(spx_err *e)
     if (o.fix == FIX_SHAPE && (o.shape_given || c->flat != NULL))
         return spx_fail(e, SPX_EUSAGE, "--fix shape and %s contradict each other",
                         o.shape_given ? "--hermite-degree" : "--flat");
+    if (o.tail == TAIL_START && o.start == NULL)
+        return spx_fail(e, SPX_EUSAGE, "--tail start needs --start, a PSF with a tail");
     return SPX_OK;
 }
 
@@ -202,78 +210,8 @@ static size_t count_nans(const exposures *x)
     return n;
 }
 
-static spx_status report(spx_run *s, const spx_psffit *f, size_t nan, spx_err *e)
-{
-    static const struct {
-        unsigned flag;
-        const char *what;
-    } flags[] = {{SPX_PSF_DEAD, "have no light: traces are those of their neighbours"},
-                 {SPX_PSF_FEWLINES, "have fewer than two lines a term of the trace: try a lower --trace-degree"},
-                 {SPX_PSF_RANGE, "reach beyond their last lines: /psf/valid_range says where traces hold"},
-                 {SPX_PSF_BADFIT, "are fitted badly: see --model"},
-                 {SPX_PSF_MOVED, "lie far from where their neighbours say"},
-                 {SPX_PSF_MASKED, "are masked over more than half of their spots"},
-                 {SPX_PSF_BUNDLE, "are of bundles that were not fitted: values of --start"},
-                 {SPX_PSF_NOTCONVERGED, "are of bundles whose fit has not converged: try more --max-iterations"}};
-    double chi2 = 0, npix = 0, kms = 0, x = 0, y = 0;
-    size_t good = 0, nused = 0, nfound = 0, nwrong = 0, nseen = 0;
-    for (size_t i = 0; i < f->nspec; i++) {
-        chi2 += f->fibre[i].chi2 * (double)f->fibre[i].npix;
-        npix += (double)f->fibre[i].npix;
-        if (f->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE))
-            continue;
-        kms += f->fibre[i].wave_error_kms;
-        x += f->fibre[i].x_error;
-        y += f->fibre[i].y_error;
-        good++;
-    }
-    const double n = good > 0 ? (double)good : 1;
-    for (size_t l = 0; l < f->nline; l++) {
-        nfound += !f->line[l].listed;
-        nseen += f->line[l].nfibre > 0;
-        nused += f->line[l].used && f->line[l].nfibre > 0;
-        nwrong += f->line[l].listed && !f->line[l].used;
-    }
-    spx_note("%zu of %zu fibres fitted to %zu lines: errors %.4f pixel in x, %.4f in y, %.3f km/s; chi2 %.3f a pixel",
-             good, f->nspec, nused, x / n, y / n, kms / n, npix > 0 ? chi2 / npix : 0);
-    for (size_t l = 0; l < f->nline; l++)
-        if (f->line[l].listed && !f->line[l].used)
-            spx_warn("line %s %.3f: found at %+.4f +- %.4f Angstrom from there: left out of the wavelengths",
-                     f->line[l].element, f->line[l].wavelength, f->line[l].delta, f->line[l].delta_error);
-        else if (!f->line[l].listed)
-            spx_detail("light at %.3f that is not listed (%s), %.0f electrons",
-                       f->line[l].wavelength + f->line[l].delta,
-                       f->line[l].element[0] != '\0' ? f->line[l].element : "unknown", f->line[l].flux);
-    if (f->ndisagree > 0)
-        spx_warn(
-            "%zu lines are off by more than 5 errors and 0.01 Angstrom, too many to be listed wrong: is the list in "
-            "another --medium, or --trace-degree too low?",
-            f->ndisagree);
-    if (nfound > 0)
-        spx_note("%zu lines that are not listed: in the model, not in the wavelengths (-v names them)", nfound);
-    if (nan > 0)
-        spx_warn("%zu pixels are not numbers: masked", nan);
-    spx_status st = SPX_OK;
-    for (size_t k = 0; k < sizeof flags / sizeof *flags && st == SPX_OK; k++) {
-        size_t count = 0;
-        if (flags[k].flag == SPX_PSF_BUNDLE && o.bundle_range != NULL)
-            continue;
-        for (size_t i = 0; i < f->nspec; i++)
-            count += (f->fibre[i].status & flags[k].flag) != 0;
-        if (count > 0)
-            spx_warn("%zu of %zu fibres %s", count, f->nspec, flags[k].what);
-    }
-    const struct {
-        const char *name;
-        size_t value;
-    } counts[] = {{"fibres_fitted", good}, {"lines_used", nused},   {"lines_seen", nseen},
-                  {"lines_found", nfound}, {"lines_wrong", nwrong}, {"pixels_not_numbers", nan}};
-    for (size_t k = 0; k < sizeof counts / sizeof *counts && st == SPX_OK; k++)
-        st = spx_run_record(s, counts[k].name, e, "%zu", counts[k].value);
-    return st == SPX_OK ? spx_run_record(s, "chi2", e, "%.6g", npix > 0 ? chi2 / npix : 0) : st;
-}
-
-static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, spx_err *e)
+static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
+                        spx_err *e)
 {
     hid_t file, side;
     spx_status st = spx_run_output(s, "psf", &file, e);
@@ -287,7 +225,7 @@ static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, s
             st = spx_psffit_write_model(side, fit, e);
     }
     if (st == SPX_OK)
-        st = report(s, fit, nan, e);
+        st = spx_psf_report(s, fit, o.bundle_range != NULL, nan, o.tail != TAIL_NONE ? tail : NULL, e);
     return st == SPX_OK ? spx_run_commit(s, e) : st;
 }
 
@@ -299,6 +237,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_arc_line *line = NULL;
     spx_psffit_options ko;
     size_t nline = 0, nan = 0;
+    spx_psffit_tail tail = {.fit = o.tail == TAIL_FIT, .core = 1};
     double moved[2] = {0, 0};
     if (strcmp(s->common.device, "auto") != 0 && strcmp(s->common.device, "cpu") != 0)
         spx_warn("--device %s: there is no CUDA version of this fit: computed on the CPU", s->common.device);
@@ -317,13 +256,16 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK) {
         const spx_psffit_input in = {x.n, x.image, s->input, &start, {moved[0], moved[1]}, nline, line};
         nan = count_nans(&x);
-        ko.progress = spx_progress_start(s->common.progress, "fit", "bundles", 2 * spx_psffit_bundles(&start, &ko));
-        st = spx_psffit_make(&in, &ko, &psf, &fit, e);
+        const size_t rounds = o.tail != TAIL_NONE ? 1 + SPX_PSFFIT_TAIL_ROUNDS : 1;
+        ko.progress =
+            spx_progress_start(s->common.progress, "fit", "bundles", rounds * 2 * spx_psffit_bundles(&start, &ko));
+        st = o.tail != TAIL_NONE ? spx_psffit_make_with_tail(&in, &ko, &tail, &psf, &fit, e)
+                                 : spx_psffit_make(&in, &ko, &psf, &fit, e);
         spx_progress_end(ko.progress);
     }
     spx_run_step(s, "write");
     if (st == SPX_OK)
-        st = write(s, &psf, &fit, nan, e);
+        st = write(s, &psf, &fit, nan, &tail, e);
     for (size_t i = 0; i < x.n; i++)
         spx_image_free(&x.image[i]);
     spx_free(x.image);
