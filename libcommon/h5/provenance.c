@@ -303,20 +303,25 @@ static void print_field(FILE *out, const char *label, const char *text, int join
     fputc('\n', out);
 }
 
-/* Prints the fields of record i as an object of JSON; text[size] is a workspace. */
-static void print_record(FILE *out, hid_t file, size_t i, char *text, size_t size)
+/* Fields as they are printed; those with a label as text, and those with several lines as arrays of JSON. */
+static const struct {
+    const char *field, *label;
+    int several, joined;
+} printed[] = {{"program", NULL, 0, 0},    {"version", NULL, 0, 0},      {"command_line", "command", 0, 0},
+               {"input", "inputs", 1, 0},  {"started", "started", 0, 0}, {"host", "host", 0, 0},
+               {"device", "device", 0, 0}, {"option", "options", 1, 1},  {"step_seconds", "seconds", 1, 1}};
+
+enum { NPRINTED = sizeof printed / sizeof *printed, LONGEST_FIELD = 1 << 16 };
+
+/* text[LONGEST_FIELD] is a workspace. */
+static void print_json(FILE *out, const record *r, char *text)
 {
-    static const struct {
-        const char *field;
-        int several;
-    } line[] = {{"program", 0}, {"version", 0}, {"command_line", 0}, {"input", 1},       {"started", 0},
-                {"host", 0},    {"device", 0},  {"option", 1},       {"step_seconds", 1}};
     fputc('{', out);
-    for (size_t k = 0, printed = 0; k < sizeof line / sizeof *line; k++) {
-        if (!spx_provenance_field(file, i, line[k].field, text, size))
+    for (size_t k = 0, n = 0; k < NPRINTED; k++) {
+        if (!find_field(r, printed[k].field, text, LONGEST_FIELD))
             continue;
-        fprintf(out, "%s\"%s\": ", printed++ > 0 ? ",\n " : "", line[k].field);
-        if (line[k].several)
+        fprintf(out, "%s\"%s\": ", n++ > 0 ? ",\n " : "", printed[k].field);
+        if (printed[k].several)
             spx_json_lines(out, text);
         else
             spx_json_string(out, text);
@@ -324,17 +329,21 @@ static void print_record(FILE *out, hid_t file, size_t i, char *text, size_t siz
     fputc('}', out);
 }
 
+static void print_text(FILE *out, const record *r, size_t number, char *text)
+{
+    (void)find_field(r, "program", text, LONGEST_FIELD);
+    fprintf(out, "%s%zu. %s", number > 1 ? "\n" : "", number, text);
+    (void)find_field(r, "version", text, LONGEST_FIELD);
+    fprintf(out, " %s\n", text);
+    for (size_t k = 0; k < NPRINTED; k++)
+        if (printed[k].label != NULL && find_field(r, printed[k].field, text, LONGEST_FIELD))
+            print_field(out, printed[k].label, text, printed[k].joined);
+}
+
 spx_status spx_provenance_print(hid_t file, int json, FILE *out, spx_err *e)
 {
-    enum { ROOM = 1 << 16 };
-    static const struct {
-        const char *field, *label;
-        int joined;
-    } line[] = {
-        {"command_line", "command", 0}, {"input", "inputs", 0},   {"started", "started", 0},     {"host", "host", 0},
-        {"device", "device", 0},        {"option", "options", 1}, {"step_seconds", "seconds", 1}};
     const size_t n = spx_provenance_count(file);
-    char *text = spx_alloc(ROOM, 1, e);
+    char *text = spx_alloc(LONGEST_FIELD, 1, e);
     if (text == NULL)
         return SPX_EIO;
     if (n == 0) {
@@ -342,21 +351,21 @@ spx_status spx_provenance_print(hid_t file, int json, FILE *out, spx_err *e)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/provenance", NULL,
                            "is missing: no specpipe program wrote this file");
     }
-    for (size_t i = 0; json && i < n; i++) {
-        fputs(i > 0 ? ",\n" : "[", out);
-        print_record(out, file, i, text, ROOM);
+    for (size_t i = 0; i < n; i++) {
+        record r;
+        spx_err err = {0};
+        if (read_record(file, i, &r, &err) != SPX_OK)
+            spx_h5_keep_damage(&err);
+        if (json)
+            fputs(i > 0 ? ",\n" : "[", out);
+        if (json)
+            print_json(out, &r, text);
+        else
+            print_text(out, &r, i + 1, text);
+        spx_free(r.lines);
     }
     if (json)
         fputs("]\n", out);
-    for (size_t i = 0; !json && i < n; i++) {
-        (void)spx_provenance_field(file, i, "program", text, ROOM);
-        fprintf(out, "%s%zu. %s", i > 0 ? "\n" : "", i + 1, text);
-        (void)spx_provenance_field(file, i, "version", text, ROOM);
-        fprintf(out, " %s\n", text);
-        for (size_t k = 0; k < sizeof line / sizeof *line; k++)
-            if (spx_provenance_field(file, i, line[k].field, text, ROOM))
-                print_field(out, line[k].label, text, line[k].joined);
-    }
     spx_free(text);
     return SPX_OK;
 }
