@@ -1,9 +1,12 @@
 /* Provides the CUDA backend: selects devices, makes their contexts, and fills the table of operations. */
 #include <dlfcn.h>
 
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <new>
 #include <thread>
 
 #include "cuda/backend.cuh"
@@ -11,32 +14,83 @@
 /* Lowest major compute capability that machine code is compiled for. */
 enum { LEAST_MAJOR = 8 };
 
-/* State of the backend, and the thread that makes the devices' contexts. */
+/* State of the backend, and the thread that makes the devices' contexts, for which the first operation waits. */
 struct opened : spx_cuda_state {
     std::thread *contexts;
+    std::once_flag *ready;
 };
 
-/* Makes contexts in a thread, while the program reads its input: each takes a tenth of a second. A failure is reported
- * when the device is first used. */
-static void make_contexts(opened *s)
+/* Makes the context of a device, which takes half a gigabyte of it, and leaves what kernels take when they are first
+ * launched (their code, the stacks of their threads). Where other programs have all memory, waits for them, PATIENCE
+ * seconds at most, and says so. Any other failure is reported when the device is used. */
+static void make_context(int device)
+{
+    constexpr size_t FIRST_LAUNCHES = (size_t)64 << 20;
+    const double begin = spx_seconds();
+    for (int tries = 0;; tries++) {
+        size_t available = 0, total = 0;
+        cudaError_t code = cudaSetDevice(device);
+        if (code == cudaSuccess)
+            code = cudaFree(nullptr);
+        if (code == cudaSuccess)
+            code = cudaMemGetInfo(&available, &total);
+        (void)cudaGetLastError();
+        const bool lacks = code == cudaErrorMemoryAllocation ||
+                           (code == cudaSuccess && available < FIRST_LAUNCHES && FIRST_LAUNCHES < total / 8);
+        if (!lacks || spx_seconds() - begin > spx::PATIENCE)
+            return;
+        if (tries == 1)
+            spx_note("waits for memory of device cuda:%d, up to %.0f s: other programs have all of it", device,
+                     spx::PATIENCE);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
+static void make_contexts(const opened *s)
+{
+    for (int i = 0; i < s->ndevice; i++)
+        make_context(s->device[i]);
+}
+
+/* In a thread, while the program reads its input: each takes a tenth of a second. */
+static void start_contexts(opened *s)
 {
     try {
-        s->contexts = new std::thread([s]() {
-            for (int i = 0; i < s->ndevice; i++)
-                if (cudaSetDevice(s->device[i]) == cudaSuccess)
-                    (void)cudaFree(nullptr);
-        });
+        s->contexts = new std::thread([s]() { make_contexts(s); });
     } catch (const std::exception &) {
         s->contexts = nullptr;
     }
 }
 
+/* Returns when the contexts are there, or could not be made. */
+static void wait_for_contexts(spx_backend *b)
+{
+    opened *s = static_cast<opened *>(spx::state_of(b));
+    std::call_once(*s->ready, [s]() {
+        if (s->contexts != nullptr)
+            s->contexts->join();
+        else
+            make_contexts(s);
+    });
+}
+
+/* waiting<f>::call is f, an operation, with contexts there. */
+template <auto f> struct waiting;
+template <typename T, typename... A, T (*f)(spx_backend *, A...)> struct waiting<f> {
+    static T call(spx_backend *b, A... arguments)
+    {
+        wait_for_contexts(b);
+        return f(b, arguments...);
+    }
+};
+
 static void close_cuda(spx_backend *b)
 {
     opened *s = static_cast<opened *>(spx::state_of(b));
     if (s->contexts != nullptr)
-        s->contexts->join();
+        wait_for_contexts(b);
     delete s->contexts;
+    delete s->ready;
     spx_extract_close_cuda(s);
     if (s->pagelock)
         spx_mem_set_pagelock(nullptr);
@@ -130,20 +184,26 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
         return spx_fail(e, SPX_EDEVICE, "{device} cuda: no device is usable: %s",
                         found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
     opened *s = static_cast<opened *>(calloc(1, sizeof *s));
-    if (s == nullptr)
+    if (s != nullptr)
+        s->ready = new (std::nothrow) std::once_flag;
+    if (s == nullptr || s->ready == nullptr) {
+        free(s);
         return spx_fail(e, SPX_EIO, "out of memory");
+    }
     b->device[0] = '\0';
     const spx_status st = choose_devices(list, count, b, s, e);
     if (st != SPX_OK) {
+        delete s->ready;
         free(s);
         return st;
     }
-    make_contexts(s);
+    start_contexts(s);
     b->abi = SPX_BACKEND_ABI;
     b->state = static_cast<spx_cuda_state *>(s);
     b->close = close_cuda;
     b->copied = bytes_copied;
-#define SPX_FUNCTION(type, function, cuda, parameters, arguments) SPX_CUDA_##cuda(b->function = spx_##function##_cuda;)
+#define SPX_FUNCTION(type, function, cuda, parameters, arguments)                                                      \
+    SPX_CUDA_##cuda(b->function = waiting<spx_##function##_cuda>::call;)
 #include "operations.def"
     return SPX_OK;
 }

@@ -85,7 +85,7 @@ without_memory() {
 
 @test "calls of CUDA fail, and devices disappear" {
     [ -e "$SPX_BUILD/lib/specpipe/backend-cuda.so" ] || skip "built without nvcc"
-    attack cuda cuda-lost
+    attack cuda cuda-lost cuda-full
 }
 
 @test "limits on memory, stacks, files and disks" {

@@ -31,7 +31,7 @@ inline std::atomic<size_t> to_host{0}, to_device{0};
 constexpr size_t LEFT_FREE = (size_t)512 << 20;
 constexpr double PATIENCE = 60.0;
 
-enum { MOST_DEVICES = 64, TRIES = 3 };
+enum { MOST_DEVICES = 64 };
 
 /* Bytes that this program has of each device. */
 inline std::atomic<size_t> held[MOST_DEVICES];
@@ -86,11 +86,13 @@ template <typename T> class array
         if (spx_mul(n > 0 ? n : 1, sizeof(T), &bytes, nullptr) != SPX_OK)
             throw failure("device memory: size overflows");
         const int device = device_in_use();
+        const double begin = spx_seconds();
         cudaError_t code = cudaMalloc(reinterpret_cast<void **>(&p_), bytes);
-        /* or somebody else was faster */
-        for (int i = 0; i < TRIES && code == cudaErrorMemoryAllocation && usable_memory(bytes) >= bytes; i++) {
+        /* another program may be faster, again and again */
+        while (code == cudaErrorMemoryAllocation && usable_memory(bytes) >= bytes && spx_seconds() - begin < PATIENCE) {
             (void)cudaGetLastError();
-            code = cudaMalloc(reinterpret_cast<void **>(&p_), bytes);
+            if ((code = cudaMalloc(reinterpret_cast<void **>(&p_), bytes)) == cudaErrorMemoryAllocation)
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
         check(code, "device memory");
         device_ = device;

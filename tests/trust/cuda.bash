@@ -12,7 +12,8 @@ cuda_cases() {
     local w
     for w in "${writers[@]}" 'h5merge -q --coadd=optimal $d/frame-b0.h5' 'h5merge -q --coadd=simple $d/frame-b0.h5' \
         'rvs-template -q -j 1 --train-nn --nn-epochs 20 $d/library.h5 --setup r:6400:6600:0.5:FWHM=1.8' \
-        'specx-extract -q -j 1 -o out/ frames/*.h5 --wavelength 6400,6420,0.8 --spectra 0:2'; do
+        'specx-extract -q -j 1 -o out/ frames/*.h5 --wavelength 6400,6420,0.8 --spectra 0:2' \
+        'specx-shift -q -j 1 -o out/ frames/*.h5 --wavelength 6420,6580,0.8 --psf-only'; do
         case $w in
         *' -o '*) cases+=("$w --device cuda:0 --reproducible -f") ;;
         burgers* | h5reduce* | h5stack* | h5svd* | rvs-fit* | specx-extract* | specx-flat* | specx-flux* | specx-shift* | \
@@ -88,6 +89,36 @@ class_cuda-lost() {
                 mv rest stderr
             fi
             judge "$c" "any:$n:on@$device"
+        done
+    done
+}
+
+class cuda-full 11 "other programs have all memory of the device for a while"
+# Programs wait for it, before their context or for what their work needs, say so, and make the same product.
+class_cuda-full() {
+    local c f how
+    on_device
+    frames_of 2
+    cuda_cases
+    for c in "${cases[@]}"; do
+        # cuBLAS does not open on an emulated device
+        [ -n "${SPX_CUDA_RUNTIME:-}" ] || [[ $c != h5svd* ]] || continue
+        c=${c/ -q/}
+        for how in full:25 filled:25; do
+            turn || continue
+            with=("LD_PRELOAD=$inject" "${under[@]}")
+            kept_run "$c"
+            with+=("SPX_INJECT=$how")
+            disturbed "$c"
+            f=
+            [ "$status" -ne 0 ] || f=$(diff -rq right out 2>&1)
+            if [ "$status" -ne "$right_status" ] || [ -n "$f" ]; then
+                wrong "$how: $c: status $status, not $right_status; $f $(head -c 300 stderr)"
+            elif ! grep -q 'waits for .*memory.*other programs have' stderr; then
+                wrong "$how: $c: says nothing of a wait: $(head -c 300 stderr)"
+            else
+                ok
+            fi
         done
     done
 }

@@ -3,8 +3,10 @@
  *
  *     SPX_INJECT=CLASS:N[:on][@D]  the N-th call of the class fails, with `on` all later ones of all classes, too: the
  *                                  device has gone. Classes are below; `any` counts all. D: calls on this device only
- *     SPX_INJECT_COUNT=FILE        number of calls of each class, a line each, at the end
- *     SPX_CUDA_RUNTIME=FILE        CUDA's runtime (libcudart.so), to which the calls go that do not fail
+ *     SPX_INJECT=full:N            other programs have all memory of the device: the first N calls that make a context,
+ *                                  take memory or ask how much is free find none. filled:N: from the first cudaMalloc
+ * on SPX_INJECT_COUNT=FILE        number of calls of each class, a line each, at the end SPX_CUDA_RUNTIME=FILE CUDA's
+ * runtime (libcudart.so), to which the calls go that do not fail
  *
  * Without SPX_CUDA_RUNTIME two devices are emulated whose memory is the host's and whose kernels do nothing: enough to
  * see how programs end when calls fail, where there is no GPU. */
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace
 {
@@ -39,8 +42,8 @@ thread_local int current; /* device */
 /* SPX_INJECT, and CUDA's runtime. */
 struct wish {
     int kind = -1; /* NKIND: any */
-    long at = 0, device = -1;
-    bool on = false;
+    long at = 0, device = -1, full = 0;
+    bool on = false, later = false;
     void *runtime = nullptr;
     const char *count_file = getenv("SPX_INJECT_COUNT");
 
@@ -57,6 +60,11 @@ struct wish {
                 device = strchr(what, '@') != nullptr ? atol(strchr(what, '@') + 1) : -1;
             }
         }
+        for (const char *name : {"full:", "filled:"})
+            if (what != nullptr && strncmp(what, name, strlen(name)) == 0) {
+                full = atol(what + strlen(name));
+                later = name[4] == 'e';
+            }
         if (path != nullptr && (runtime = dlopen(path, RTLD_NOW | RTLD_LOCAL)) == nullptr) {
             (void)fprintf(stderr, "cuda_faults: %s\n", dlerror());
             _exit(125);
@@ -93,6 +101,17 @@ cudaError_t failed(kind k)
         return last = kinds[k].error;
     }
     return gone ? last = cudaErrorDevicesUnavailable : cudaSuccess;
+}
+
+/* Whether a call finds the device full; malloc: it is the first that may do so with `filled`. */
+std::atomic<long> asked;
+std::atomic<bool> begun;
+bool full(bool malloc)
+{
+    const wish &w = wanted();
+    if (malloc)
+        begun = true;
+    return w.full > 0 && (begun || !w.later) && asked.fetch_add(1) < w.full;
 }
 
 template <typename F> F *real(const char *name)
@@ -146,14 +165,12 @@ CALL(ASK, cudaDriverGetVersion, (int *v), (v), *v = CUDART_VERSION)
 CALL(ASK, cudaRuntimeGetVersion, (int *v), (v), *v = CUDART_VERSION)
 CALL(ASK, cudaGetDeviceCount, (int *n), (n), *n = 2)
 CALL(ASK, cudaGetDevice, (int *d), (d), *d = current)
-CALL(ASK, cudaMemGetInfo, (size_t *available, size_t *total), (available, total), *available = *total = (size_t)4 << 30)
 CALL(ASK, cudaGetDeviceProperties, (cudaDeviceProp *p, int d), (p, d),
      (void)d; memset(p, 0, sizeof *p); strcpy(p->name, "emulated"); p->major = 9; p->multiProcessorCount = 8)
 CALL(ASK, cudaDeviceGetAttribute, (int *v, cudaDeviceAttr a, int d), (v, a, d),
      (void)d; *v = a == cudaDevAttrComputeCapabilityMajor ? 9 : a == cudaDevAttrMultiProcessorCount ? 8 : 227 << 10)
 CALL(ASK, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), (least, greatest), *least = *greatest = 0)
 CALL(ASK, cudaFuncSetAttribute, (const void *kernel, cudaFuncAttribute a, int v), (kernel, a, v), (void)kernel; (void)a; (void)v)
-CALL(MEMORY, cudaMalloc, (void **p, size_t n), (p, n), return made(p, n))
 CALL(HOST, cudaMallocHost, (void **p, size_t n), (p, n), return made(p, n))
 CALL(HOST, cudaHostRegister, (void *p, size_t n, unsigned flags), (p, n, flags), (void)p; (void)n; (void)flags)
 CALL(COPY, cudaMemcpy, (void *to, const void *from, size_t n, cudaMemcpyKind k), (to, from, n, k),
@@ -206,11 +223,34 @@ FREE(cudaGraphDestroy, (cudaGraph_t g), (g), free(g))
 FREE(cudaGraphExecDestroy, (cudaGraphExec_t x), (x), free(x))
 // clang-format on
 
+extern "C" cudaError_t CUDARTAPI cudaMemGetInfo(size_t *available, size_t *total)
+{
+    const cudaError_t error = failed(ASK);
+    if (error != cudaSuccess)
+        return error;
+    cudaError_t asked = cudaSuccess;
+    *available = *total = (size_t)4 << 30;
+    if (wanted().runtime != nullptr)
+        asked = real<cudaError_t(size_t *, size_t *)>("cudaMemGetInfo")(available, total);
+    if (full(false))
+        *available = 0;
+    return asked;
+}
+
+extern "C" cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n)
+{
+    const cudaError_t error = full(true) ? last = cudaErrorMemoryAllocation : failed(MEMORY);
+    if (error != cudaSuccess)
+        return error;
+    FORWARD(cudaError_t, cudaMalloc, (void **p, size_t n), (p, n))
+    return made(p, n);
+}
+
 /* A call of the device that becomes the current one. */
 extern "C" cudaError_t CUDARTAPI cudaSetDevice(int d)
 {
     current = d;
-    const cudaError_t error = failed(ASK);
+    const cudaError_t error = full(false) ? last = cudaErrorMemoryAllocation : failed(ASK);
     if (error != cudaSuccess || wanted().runtime == nullptr)
         return error;
     static const auto f = real<cudaError_t(int)>("cudaSetDevice");
