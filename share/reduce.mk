@@ -74,6 +74,10 @@ PART       ?=
 
 # ---- the night: cameras, exposures and their files ----
 
+# What the files say cannot be set, neither here nor by a make above this one.
+$(foreach v,CAMERAS PETALS SCIENCE FLATS ARCS GROUPS PRODUCTS,$(if $(findstring command,$(origin $v)),\
+    $(error $v=$($v): the files say so, and it is no setting; PART=petal-0-EXPID and the like make a part of the night)))
+
 ifneq ($(filter-out tile exposure healpix,$(GROUP)),)
 $(error GROUP=$(GROUP): a group is tile, exposure or healpix)
 endif

@@ -29,6 +29,23 @@ load fake-night
     [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
 }
 
+@test "what the files say is no setting, and make simulate-night hands none on" {
+    fake_programs
+    empty_night b3
+    run quick PETALS=1
+    [ "$status" -eq 2 ]
+    [[ $output == *"PETALS=1: the files say so, and it is no setting"* ]]
+    [ ! -e calls ] || [ ! -s calls ]
+    mkdir -p share/night
+    cp "$SPX_ROOT/share/night/demo.sh" share/night/
+    printf '#!/bin/sh\nmkdir -p "$1/redux/x" && touch "$1/redux/x/rv-1.h5"\n' >share/night/simulate.sh
+    chmod +x share/night/simulate.sh
+    printf 'PETALS := its own\nall:\n\t@echo "petals: $(PETALS)"\n' >share/reduce.mk
+    printf 'night:\n\t@share/night/demo.sh out\n' >Makefile
+    run make -s night PETALS=7
+    [[ $output == *"petals: its own"* ]]
+}
+
 # pixels NSIDE: of the directions on standard input, two numbers a line
 pixels() {
     awk 'BEGIN { print "names" } { print NR "," $1 "," $2 ",TGT" }' | awk -F, -v nside="$1" -f "$SPX_ROOT/share/night/healpix.awk" | sed 's/ .*//'

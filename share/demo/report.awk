@@ -1,4 +1,5 @@
-# awk -F, -f report.awk truth.csv rv.csv: table of true and measured velocities, and what their differences say.
+# awk -F, -f report.awk truth.csv rv.csv: table of true and measured velocities, and what their differences say; of alpha
+# where both have a column of it.
 # Rows for the figure go to residuals.txt: true velocity, difference, error, pull, fibre.
 
 function sorted(x, n, y,    i, j, t) {
@@ -45,7 +46,8 @@ NR == FNR { # the truth
     teff[id] = $at["TEFF"]
     logg[id] = $at["LOGG"]
     feh[id] = $at["FEH"]
-    alpha[id] = $at["ALPHAFE"]
+    if ("ALPHAFE" in at)
+        alpha[id] = $at["ALPHAFE"]
     next
 }
 
@@ -71,8 +73,10 @@ star[$at["TARGETID"]] {
     pg[n] = dg[n] / $at["LOGG_ERR"]
     df[n] = $at["FEH"] - feh[id]
     pf[n] = df[n] / $at["FEH_ERR"]
-    da[n] = $at["ALPHAFE"] - alpha[id]
-    pa[n] = da[n] / $at["ALPHAFE_ERR"]
+    if (id in alpha && "ALPHAFE_ERR" in at) {
+        da[++na] = $at["ALPHAFE"] - alpha[id]
+        pa[na] = da[na] / $at["ALPHAFE_ERR"]
+    }
     within += pv[n] > -3 && pv[n] < 3
     printf "%5d  %5.0f  %5.1f  %8.2f  %8.2f  %8.2f  %6.2f  %d\n", fibre[id], teff[id], $at["SN_R"], v[id], \
         $at["VRAD"], $at["VRAD_ERR"], pv[n], warn
@@ -91,7 +95,8 @@ END {
     summary("teff", "K", dt, pt, n)
     summary("logg", "dex", dg, pg, n)
     summary("feh", "dex", df, pf, n)
-    summary("alpha", "dex", da, pa, n)
+    if (na > 0)
+        summary("alpha", "dex", da, pa, na)
     if (within < 0.9 * stars)
         exit 1
 }
