@@ -103,6 +103,26 @@ block() { awk -v name="\$$1" '/^EOD/ { on = 0 } on; $1 == name && $2 == "<<" { o
     png_look a.png 0072B2 D55E00 9B3D8F | awk 'NR > 1 { if ($2 < 100 || $5 < last || $6 > NR * 200) exit 1; last = $5 + 100 }'
 }
 
+@test "fit: an arm that the fit has no model of says so" {
+    local d=$BATS_FILE_TMPDIR/data
+    rvs-fit -q -j 1 --rows 0:2 --templates "$d/templates.h5" "$d/frame-b0.h5" -o rv-b.h5
+    specplot --script -k fit -s 0 rv-b.h5 "$d/spectra.h5" >a.gp
+    grep -q "'b: χ²/N = [0-9]" a.gp
+    grep -qF "'r: no model here'" a.gp
+    [[ $(<a.gp) != *"= nan"* ]]
+}
+
+@test "shifts: axes of files, and of windows of which one is wild" {
+    local d=$BATS_FILE_TMPDIR/data
+    specplot --script -k shifts "$d/shift.h5" "$d/shift.h5" >a.gp
+    grep -qx 'set xtics 1, 1' a.gp
+    cp "$d/shift.h5" wild.h5
+    h5edit wild.h5 range /shift/window_width_x 0 1 7
+    values wild.h5 /shift/window_width_x | sort -g | tail -n 1 | grep -qx 7
+    # 700 per cent
+    specplot --script wild.h5 | ranges y /dev/stdin | sed -n 3p | awk '{ n++; bad += !($2 < 100 && $1 > -100) } END { exit n != 1 || bad }'
+}
+
 @test "from a pipe, in folders with odd names, without gnuplot" {
     local d=$BATS_FILE_TMPDIR/data odd="a'\`touch hit\`\$(touch hit)b.h5"
     specplot -q --script <"$d/frame-r0.h5" >a.gp

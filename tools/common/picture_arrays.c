@@ -55,7 +55,7 @@ static void draw_setup(spx_picture *p, spx_input *in, const char *setup, double 
     }
     spx_picture_panel(p, LEFT, p->width - RIGHT, top, bottom);
     spx_picture_range(p, "x", wave[0], wave[m - 1]);
-    spx_picture_range(p, "y", -0.45, STEP * (CURVES - 1) + 1.1);
+    spx_picture_range(p, "y", -0.6, STEP * (CURVES - 1) + 1.1);
     (void)snprintf(label, sizeof label, "%s: flux / maximum", setup);
     spx_picture_label(p, "y", label, "");
     for (size_t k = 0; k < CURVES; k++) {

@@ -401,9 +401,10 @@ void spx_picture_shift(spx_picture *p)
                 typical[i] = w[i] = s[i] > 0 && s[i] < 5 * median ? w[i] * quantity[q].scale : NAN;
             const double *cols[] = {x, w};
             spx_picture_columns(p, quantity[q].window, n * nw, 2, cols);
-            if (spx_picture_quantiles(typical, n * nw, 0.02, 0.98, &l, &h) > 0) {
-                lo = fmin(lo, l);
-                hi = fmax(hi, h);
+            /* three times the scatter of the windows: a few wild ones would hide the curves */
+            if (spx_picture_quantiles(typical, n * nw, 0.16, 0.84, &l, &h) > 0) {
+                lo = fmin(lo, 0.5 * (l + h) - 1.5 * (h - l));
+                hi = fmax(hi, 0.5 * (l + h) + 1.5 * (h - l));
                 window = 1;
             }
         }
@@ -518,6 +519,8 @@ void spx_picture_shifts(spx_picture *p)
         spx_picture_range(p, "y", fmin(a, 0) - edge, fmax(d, 0) + edge * (q == 0 ? 3 : 1));
         spx_picture_label(p, "y", quantity[q].label, quantity[q].unit);
         spx_picture_add(p, "set xzeroaxis lt -1 lw 0.5 lc rgb '" SPX_GREY "'\nset format x '%s'\n", q < 2 ? "" : "%g");
+        if (!dated)
+            spx_picture_add(p, "set xtics 1, %zu\n", n / 12 + 1);
         if (q == 2)
             spx_picture_add(
                 p, dated ? "set xlabel 'hours after MJD %.0f.0 (UTC)'\n" : "set xlabel 'file, in the order given'\n",

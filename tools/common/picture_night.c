@@ -230,11 +230,14 @@ void spx_picture_night(spx_picture *p)
     static const char *const colour[ARMS] = {SPX_BLUE, SPX_RED, SPX_PURPLE, SPX_GREEN, SPX_ORANGE, SPX_GREY};
     static const struct {
         int value;
-        const char *label;
+        const char *label, *fine; /* of thousandths */
         double scale;
-    } panel[] = {{SNR, "S/N of targets", 1},           {SKY, "sky (electrons / Å)", 1},
-                 {DX, "shift across (pixel)", 1},      {DY, "shift along (pixel)", 1},
-                 {SKYCHI2, "χ²/dof of sky fibres", 1}, {MASKED, "masked bins (%)", 100}};
+    } panel[] = {{SNR, "S/N of targets", NULL, 1},
+                 {SKY, "sky (electrons / Å)", NULL, 1},
+                 {DX, "shift across (pixel)", "shift across (pixel / 1000)", 1},
+                 {DY, "shift along (pixel)", "shift along (pixel / 1000)", 1},
+                 {SKYCHI2, "χ²/dof of sky fibres", NULL, 1},
+                 {MASKED, "masked bins (%)", NULL, 100}};
     enum { NPANEL = sizeof panel / sizeof *panel };
     const seen *s = look_at_all(p);
     char arm[ARMS] = {0};
@@ -265,17 +268,26 @@ void spx_picture_night(spx_picture *p)
             y[i] = s[i].v[panel[q].value] * panel[q].scale;
         const double *col[] = {x, y, which};
         (void)snprintf(name, sizeof name, "n%zu", q);
-        spx_picture_columns(p, name, n, 3, col);
-        const size_t there = spx_picture_quantiles(y, n, 0, 1, &lo, &hi);
-        if (there == 0) {
+        if (spx_picture_quantiles(y, n, 0, 1, &lo, &hi) == 0) {
             lo = 0;
             hi = 1;
         }
+        /* numbers of an axis have few places beside its label */
+        const char *label = panel[q].label;
+        const int fine = panel[q].fine != NULL && fmax(fabs(lo), fabs(hi)) < 0.05;
+        for (size_t i = 0; i < n && fine; i++)
+            y[i] *= 1000;
+        if (fine) {
+            label = panel[q].fine;
+            lo *= 1000;
+            hi *= 1000;
+        }
+        spx_picture_columns(p, name, n, 3, col);
         const double edge = fmax(0.1 * (lo >= 0 ? hi : hi - lo), 1e-4); /* axes of what is positive begin at 0 */
         spx_picture_panel(p, left, left + half, top, top + tall);
         spx_picture_range(p, "x", 0.4, (double)nexp + 0.6);
         spx_picture_range(p, "y", lo >= 0 ? 0 : lo - edge, hi + (q == 0 ? 3.5 : 1.5) * edge);
-        spx_picture_label(p, "y", panel[q].label, "");
+        spx_picture_label(p, "y", label, "");
         spx_picture_add(p, q < NPANEL - 2 ? "set xtics format ''\nunset xlabel\n"
                                           : "set xtics format '%%g'\nset xlabel 'exposure'\n");
         /* the numbers of some exposures, without the zeros that they begin with */

@@ -524,10 +524,13 @@ static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *co
         if (fitted) {
             spx_picture_add(p, "set label 5 ");
             char text[80];
-            (void)snprintf(text, sizeof text, "%s: χ²/N = %.2f", s->arm->name, good > 0 ? chi2 / good : NAN);
+            if (good > 0)
+                (void)snprintf(text, sizeof text, "%s: χ²/N = %.2f", s->arm->name, chi2 / good);
+            else
+                (void)snprintf(text, sizeof text, "%s: no model here", s->arm->name);
             spx_picture_quote(p, text);
             spx_picture_add(p,
-                            " at graph 0.008, graph 0 left offset 0, character 0.7 tc rgb '%s' font 'sans-serif,9.5'\n",
+                            " at graph 0.008, graph 0 left offset 0, character 1.6 tc rgb '%s' font 'sans-serif,9.5'\n",
                             colour_of(s->arm->name, a));
         }
         plot_spectrum(p, a, s->n, lo, hi, m != NULL ? "#808080" : SPX_INK, "data ± error", k == 0);

@@ -261,7 +261,7 @@ void spx_picture_pulls(spx_picture *p, const char *ylabel, const char *yunit, co
                    scatter);
     spx_picture_quote(p, text);
     spx_picture_add(p,
-                    " at graph 0.04, graph 0.91 left font 'sans-serif,9'\n"
+                    " at graph 0.5, graph 0.91 center font 'sans-serif,8.5'\n"
                     "plot $h%zu using 1:2 with boxes fs solid 0.35 noborder fc rgb '" SPX_BLUE "' notitle, \\\n"
                     "     exp(-0.5 * x**2) / sqrt(2 * pi) with lines lw 1.2 lc rgb '" SPX_INK "' notitle\n"
                     "unset label 5\nset ytics format '%%g'\n",
