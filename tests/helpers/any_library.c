@@ -1,9 +1,9 @@
-/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT]: a library of NPAR parameters, and six stars of
- * the same formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind.
+/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN]]: a library of NPAR parameters, and six stars
+ * of the same formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind.
  * Names, ranges and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes:
  * some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6
- * Angstrom, signal-to-noise ratio 100. With MISFIT each star has lines of its own, as real stars have for any library:
- * optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT gauss Angstrom.
+ * Angstrom, signal-to-noise ratio SN, 100 by itself. With MISFIT each star has lines of its own, as real stars have for
+ * any library: optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT gauss Angstrom.
  *
  * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
  * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
@@ -152,7 +152,7 @@ static void lines_of_star(const library *l, double misfit, library *own)
 }
 
 /* Pixels of 0.4 Angstrom; photons through the LSF. */
-static spx_status write_stars(const library *l, double misfit, const char *name, spx_err *e)
+static spx_status write_stars(const library *l, double misfit, double sn, const char *name, spx_err *e)
 {
     static library own;
     spx_spectra s = {.nspec = NSTAR, .narm = 1};
@@ -180,8 +180,8 @@ static spx_status write_stars(const library *l, double misfit, const char *name,
                 sum += g * x * flux_at(&own, u, x * sqrt((1 - beta) / (1 + beta)));
                 norm += g;
             }
-            a->flux[i * NPIX + k] = sum / norm / w + 0.01 * gauss();
-            a->ivar[i * NPIX + k] = 1e4;
+            a->flux[i * NPIX + k] = sum / norm / w + gauss() / sn;
+            a->ivar[i * NPIX + k] = sn * sn;
         }
     }
     hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -194,9 +194,9 @@ static spx_status write_stars(const library *l, double misfit, const char *name,
 int main(int argc, char **argv)
 {
     static library l;
-    const long npar = argc == 6 || argc == 7 ? strtol(argv[2], NULL, 10) : 0;
+    const long npar = argc >= 6 && argc <= 8 ? strtol(argv[2], NULL, 10) : 0;
     if (npar < 1 || npar > SPX_MAX_PAR || strchr("ghs", argv[3][0]) == NULL) {
-        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT]");
+        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN]]");
         return 1;
     }
     spx_err e = {0};
@@ -224,7 +224,8 @@ int main(int argc, char **argv)
     puts("");
     spx_status st = write_library(&l, argv[4], &e);
     if (st == SPX_OK)
-        st = write_stars(&l, argc == 7 ? strtod(argv[6], NULL) : 0, argv[5], &e);
+        st = write_stars(&l, argc >= 7 ? strtod(argv[6], NULL) : 0, argc == 8 ? strtod(argv[7], NULL) : 100, argv[5],
+                         &e);
     if (st != SPX_OK)
         printf("any_library: %s\n", spx_err_text(&e));
     return st != SPX_OK;

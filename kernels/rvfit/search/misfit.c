@@ -4,22 +4,25 @@
  * To first order a quantity is x = x_true + sum_i p_i r_i, where r_i are the residuals and p_i, the influence of pixel
  * i, is the change of the model along the quantity's row of the covariance, both in units of the pixels' errors. Its
  * variance is that of the sum, with all covariances of neighbours: the sandwich estimate (Huber 1967; White 1980,
- * Econometrica 48, 817) with Bartlett's window of length L (Newey & West 1987, Econometrica 55, 703), which is
- *     V = 1/L sum over all places of (sum of p_i r_i within a window of length L there)^2,
- * so that residuals of a line that cancel within it do not count, and those that add up do. L is WINDOW times the
- * distance at which influences on the velocity change sign, about the half-width of a line. Residuals of a window are
- * smaller than errors by the share h of the information that the fit takes from it: its square is divided by 1 - h
- * (Cribari-Neto & Zarkos 2001, Econometric Reviews 20, 151, have this for single points). Exposures of a star see the
- * same misfit at the same wavelength: their p_i r_i are added up before. An error is never below that of the noise. */
+ * Econometrica 48, 817) with the window of Parzen, which is
+ *     V = sum over all places of (sum of w p_i r_i)^2 / sum of w^2,
+ * w a triangle there (Newey & West 1987, Econometrica 55, 703; Andrews 1991, Econometrica 59, 817), so that residuals
+ * of a line that cancel within it do not count, and those that add up do. A box, Bartlett's window, cuts lines at both
+ * of its ends: what is left of lines that are too strong then counts as displaced, by 1/L; behind a triangle by 1/L^2.
+ * Half the triangle is WINDOW times the distance at which influences on the velocity change sign, about the half-width
+ * of a line. Residuals of a window are smaller than errors by what the fit takes from it: with the information h_i of
+ * each pixel the square is divided by 1 - (sum of w h)^2 / sum of w^2 h (Cribari-Neto & Zarkos 2001, Econometric
+ * Reviews 20, 151, have this for single points). Exposures of a star see the same misfit at the same wavelength: their
+ * p_i r_i are added up before. An error is never below that of the noise. */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "rvfit/search/group.h"
 
-static const double STEP = 0.3;   /* of the differences that influences are, in errors */
-static const double WINDOW = 10;  /* length of the window, in lengths over which influences keep their sign */
-static const double MOST = 0.125; /* of the range of wavelengths that a window may cover */
+static const double STEP = 0.3;    /* of the differences that influences are, in errors */
+static const double WINDOW = 12;   /* half of a window, in lengths over which influences keep their sign */
+static const double MOST = 0.0625; /* of the range of wavelengths that half a window may cover */
 
 static const double MOST_TAKEN = 0.9; /* of the information that a window may have */
 
@@ -110,17 +113,26 @@ static double coherence(const spx_rv_spectra *w, const direction *along)
     return weight > 0 ? sum / weight : 0;
 }
 
-/* Bartlett's estimate of the variance of the sum of score[n], with a window of `length` bins. share[n]: of the
- * information; what a window has of it the fit has taken from its residuals. */
-static double bartlett(size_t n, const double *score, const double *share, size_t length)
+/* Parzen's estimate of the variance of the sum of score[n], with triangles of `half` bins on each side of their middle.
+ * share[n]: of the information, of which the fit has taken from the residuals of a window what belongs to it. */
+static double parzen(size_t n, const double *score, const double *share, size_t half)
 {
-    double window = 0, taken = 0, sum = 0;
-    for (size_t i = 0; i < n + length - 1; i++) {
-        window += (i < n ? score[i] : 0) - (i >= length ? score[i - length] : 0);
-        taken += (i < n ? share[i] : 0) - (i >= length ? share[i - length] : 0);
-        sum += window * window / (1 - fmin(MOST_TAKEN, fmax(0, taken)));
+    double sum = 0, squares = 1;
+    for (size_t k = 1; k < half; k++)
+        squares += 2 * pow((double)(half - k) / (double)half, 2);
+    for (size_t i = 0; i < n + 2 * (half - 1); i++) { /* the middle is at i - (half - 1) */
+        const size_t first = i >= 2 * (half - 1) ? i - 2 * (half - 1) : 0, end = i < n ? i + 1 : n;
+        double window = 0, part = 0, part2 = 0;
+        for (size_t k = first; k < end; k++) {
+            const double off = fabs((double)k + (double)(half - 1) - (double)i), w = 1 - off / (double)half;
+            window += w * score[k];
+            part += w * share[k];
+            part2 += w * w * share[k];
+        }
+        const double taken = part2 > 0 ? part * part / part2 : 0;
+        sum += window * window / (1 - fmin(MOST_TAKEN, taken));
     }
-    return sum / (double)length;
+    return sum / squares;
 }
 
 /* Factor of the error of a quantity, from the models at its two points. score[2][n of places] is used. */
@@ -149,7 +161,7 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
     const double most = fmax(1, MOST * (double)p->n), bins = fmax(1, fmin(most, round(length / p->bin)));
     for (size_t i = 0; i < p->n; i++)
         share[i] /= square;
-    const double variance = bartlett(p->n, score, share, (size_t)bins) * good / fmax(1, good - free);
+    const double variance = parzen(p->n, score, share, (size_t)bins) * good / fmax(1, good - free);
     const double rest = fmax(0, 1 - square); /* what priors and the penalty outside the range contribute */
     const double f = sqrt((fmax(variance, noise) + rest) / (square + rest));
     return isfinite(f) ? f : 1;
