@@ -20,6 +20,7 @@ trap 'rm -rf "$work"' EXIT
 "${MAKE:-make}" -s BUILD="$build" wheel
 mkdir "$work/elsewhere"
 git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | tar -xf - -C "$work/elsewhere"
+[ ! -e config.mk ] || cp config.mk "$work/elsewhere/" # compiler and architectures are of this folder
 "${MAKE:-make}" -s -C "$work/elsewhere" BUILD=out wheel
 cmp "$build/$archive.tar.xz" "$work/elsewhere/out/$archive.tar.xz"
 cmp "$build/$wheel" "$work/elsewhere/out/$wheel"
