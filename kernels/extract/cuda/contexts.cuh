@@ -49,11 +49,11 @@ struct context {
     cudaEvent_t strip_there[STRIPS];
     unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
     spx::array<char> memory;
-    size_t size;
-    layout_ref constants;              /* whose constants are in `memory`, at its front */
-    unsigned long long image;          /* number of the image whose pixels and weights are there, too; 0: none */
-    size_t shared;                     /* bytes of shared memory that a block may have */
-    bool starved;                      /* the last call found too little memory */
+    size_t size, front, each; /* of `memory`; how the last call has cut it: what all pieces share, then a part a slot */
+    layout_ref constants;     /* whose constants are in `memory`, at its front */
+    unsigned long long image; /* number of the image whose pixels and weights are there, too; 0: none */
+    size_t shared;            /* bytes of shared memory that a block may have */
+    bool starved;             /* the last call found too little memory */
     spx::device_buffer<unsigned> hits; /* pixels of the image that are rejected */
     staging_workers staging;           /* for pages that are not locked */
 };
@@ -242,13 +242,19 @@ void need_tables(context *c, const params &k, int nslot)
     }
 }
 
+/* Spots are no longer where they were. */
+void forget_spots(context *c)
+{
+    for (slot &s : c->slots)
+        s.spots_of = NULL;
+}
+
 /* Nothing that frames share is in the memory any more. */
 void forget_constants(context *c)
 {
     c->constants.reset();
     c->image = 0;
-    for (slot &s : c->slots)
-        s.spots_of = NULL;
+    forget_spots(c);
 }
 
 /* The layout of a job: one of those that are there, or a new one, for which calls that come meanwhile wait. */

@@ -200,6 +200,10 @@ template <class LIMIT> bool reserve_memory(call &job, size_t shared, bool alone,
         c->starved = false;
         c->size = size;
     }
+    if (c->front != shared || c->each != job.each) /* a slot's part may reach into another's of before */
+        forget_spots(c);
+    c->front = shared;
+    c->each = job.each;
     for (int i = 0; i < nslot; i++)
         job.memory[i] = c->memory.get() + shared + i * job.each;
     return true;
