@@ -71,42 +71,54 @@ static void average(const spx_rv_arm *a, size_t step, size_t n, const double *fl
     }
 }
 
-/* Templates first, first + every ...: rows (1, coefficients) into design[n][1+nc], coarse templates into target[n][nt].
- */
+/* Templates 0, every, 2 every ...: rows (1, coefficients) into design[n][1+nc], coarse templates into target[n][nt]. A
+ * thread has a few at a time, so that the components are read once for them. */
 static spx_status coarse_templates(const spx_rv_ctx *c, const spx_rv_arm *a, const spx_rv_arm *b, size_t step,
                                    size_t every, size_t n, double *design, double *target, spx_err *e)
 {
+    enum { FEW = 8 };
     const spx_pca *p = &a->setup->pca;
-    const size_t nc = p->ncomp, k = b->setup->pca.ncomp;
+    const size_t nc = p->ncomp, k = b->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
     spx_status st = SPX_OK;
 #pragma omp parallel num_threads(c->opt->threads) if (c->opt->threads > 1)
     {
         spx_err mine = {0};
-        double *plane = spx_alloc(a->ntile * SPX_RV_TILE, sizeof *plane, &mine),
+        double *planes = spx_alloc2(FEW, stride, sizeof *planes, &mine),
                *sums = spx_alloc(a->nt + 2, sizeof *sums, &mine);
-        float *cf = spx_alloc(nc, sizeof *cf, &mine);
-        const int ok = plane != NULL && sums != NULL && cf != NULL;
+        float *singles = spx_alloc2(FEW, nc, sizeof *singles, &mine);
+        const int ok = planes != NULL && sums != NULL && singles != NULL;
 #pragma omp for schedule(static)
-        for (size_t t = 0; t < n; t++) {
-            const double *cd = p->coef + t * every * nc;
+        for (size_t t = 0; t < n; t += FEW) {
+            const size_t few = n - t < FEW ? n - t : FEW;
+            const double *cd[FEW];
+            const float *cf[FEW];
+            double *plane[FEW];
+            float *slope[FEW] = {NULL};
+            for (size_t j = 0; j < few && ok; j++) {
+                cd[j] = p->coef + (t + j) * every * nc;
+                cf[j] = singles + j * nc;
+                plane[j] = planes + j * stride;
+                for (size_t i = 0; i < nc; i++)
+                    singles[j * nc + i] = (float)cd[j][i];
+            }
             if (!ok)
                 continue;
-            for (size_t i = 0; i < nc; i++)
-                cf[i] = (float)cd[i];
-            c->kernels->components(1, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, 1, &cd,
-                                   &(const float *){cf}, &plane, &(float *){NULL});
-            c->kernels->exponential(a->ntile * SPX_RV_TILE, plane);
-            average(a, step, b->nt, plane, sums, target + t * b->nt);
-            design[t * (1 + k)] = 1;
-            memcpy(design + t * (1 + k) + 1, cd, k * sizeof *cd);
+            c->kernels->components(1, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, few, cd,
+                                   cf, plane, slope);
+            for (size_t j = 0; j < few; j++) {
+                c->kernels->exponential(stride, plane[j]);
+                average(a, step, b->nt, plane[j], sums, target + (t + j) * b->nt);
+                design[(t + j) * (1 + k)] = 1;
+                memcpy(design + (t + j) * (1 + k) + 1, cd[j], k * sizeof **cd);
+            }
         }
         if (!ok) {
 #pragma omp critical(spx_rvfit_error)
             st = spx_err_pass(e, &mine);
         }
-        spx_free(plane);
+        spx_free(planes);
         spx_free(sums);
-        spx_free(cf);
+        spx_free(singles);
     }
     return st;
 }
@@ -185,7 +197,7 @@ static spx_status make_coarse_arm(const spx_rv_ctx *c, const spx_rv_arm *a, spx_
     spx_status st = spx_rv_coarse_basis(&a->basis, SPX_RV_BIN, b->n, b->stride, &b->basis, e);
     if (st == SPX_OK && (st = make_setup(a, b, step, e)) == SPX_OK)
         st = make_components(c, a, b, step, e);
-    return st;
+    return st == SPX_OK ? spx_rv_make_coefficients(b, e) : st;
 }
 
 static void free_arms(spx_rv_ctx *k)
@@ -197,6 +209,7 @@ static void free_arms(spx_rv_ctx *k)
         spx_free(a->basis.value);
         spx_free(a->basis.span);
         spx_free(a->comp);
+        spx_free(a->coef);
         spx_free(a->mean);
         if (a->setup != NULL)
             spx_free(a->setup->pca.coef);

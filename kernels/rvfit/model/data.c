@@ -43,6 +43,7 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
              (r->w = spx_alloc(c->size.n, sizeof *r->w, e)) && (r->u = spx_alloc2(lanes, c->size.n, sizeof *r->u, e)) &&
              (r->node = spx_alloc(nnode, sizeof *r->node, e)) && (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
              (r->weight = spx_alloc2(nnode, planes, sizeof *r->weight, e)) &&
+             (r->single = spx_alloc2(nnode, planes, sizeof *r->single, e)) &&
              (r->sum = spx_alloc2(planes, c->size.comp, sizeof *r->sum, e)) &&
              (r->net = spx_alloc2(2 * planes, c->size.width, sizeof *r->net, e));
     for (size_t i = 0; i < c->narm && ok; i++)
@@ -104,6 +105,7 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     spx_free(r->node);
     spx_free(r->row);
     spx_free(r->weight);
+    spx_free(r->single);
     spx_free(r->sum);
     spx_free(r->net);
     spx_free(r->cdata);

@@ -19,36 +19,36 @@ enum {
 
 /* ---- ln T from principal components ---- */
 
-/* Components i ... i + 2 SPX_VL - 1 of all lanes, whose sums stay in registers. */
-ALWAYS_INLINE void combine_few(size_t L, size_t n, size_t nnode, const int32_t *row, const double *weight,
-                               const double *coef, size_t i, double *out)
+/* The sums of V vectors of components from number i on, all lanes, which stay in registers. */
+ALWAYS_INLINE void combine_few(size_t L, size_t V, size_t n, size_t nnode, const int32_t *row, const float *weight,
+                               const float *coef, size_t i, float *out)
 {
-    vec sum[SPX_RV_LANES - 1][2];
+    vecf sum[SPX_RV_LANES - 1][2];
     for (size_t l = 0; l < L; l++)
-        sum[l][0] = sum[l][1] = every(0);
-    for (size_t k = 0; k < nnode; k++) {
-        const double *c = coef + (size_t)row[k] * n + i;
-        const vec c0 = load(c), c1 = load(c + SPX_VL);
-        for (size_t l = 0; l < L; l++) {
-            sum[l][0] += weight[k * L + l] * c0;
-            sum[l][1] += weight[k * L + l] * c1;
+        sum[l][0] = sum[l][1] = everyf(0);
+    for (size_t k = 0; k < nnode; k++)
+        for (size_t v = 0; v < V; v++) {
+            const vecf c = load_vecf(coef + (size_t)row[k] * n + i + v * 2 * SPX_VL);
+            for (size_t l = 0; l < L; l++)
+                sum[l][v] += weight[k * L + l] * c;
         }
-    }
-    for (size_t l = 0; l < L; l++) {
-        store(out + l * n + i, sum[l][0]);
-        store(out + l * n + i + SPX_VL, sum[l][1]);
-    }
+    for (size_t l = 0; l < L; l++)
+        for (size_t v = 0; v < V; v++)
+            store_vecf(out + l * n + i + v * 2 * SPX_VL, sum[l][v]);
 }
 
-static void combine(size_t n, size_t nnode, const int32_t *row, const double *weight, size_t nlane, const double *coef,
-                    double *out)
+static void combine(size_t n, size_t nnode, const int32_t *row, const float *weight, size_t nlane, const float *coef,
+                    float *out)
 {
-    size_t i = 0;
-    for (; i + 2 * SPX_VL <= n; i += 2 * SPX_VL)
+    enum { W = 2 * SPX_VL };
+    for (size_t i = 0; i < n; i += 2 * W)
         switch (nlane) {
 #define LANES(L)                                                                                                       \
     case L:                                                                                                            \
-        combine_few(L, n, nnode, row, weight, coef, i, out);                                                           \
+        if (i + 2 * W <= n)                                                                                            \
+            combine_few(L, 2, n, nnode, row, weight, coef, i, out);                                                    \
+        else                                                                                                           \
+            combine_few(L, 1, n, nnode, row, weight, coef, i, out);                                                    \
         break
             LANES(1);
             LANES(2);
@@ -56,15 +56,9 @@ static void combine(size_t n, size_t nnode, const int32_t *row, const double *we
             LANES(4);
             LANES(5);
             LANES(6);
+        default:
             LANES(7);
 #undef LANES
-        }
-    for (; i < n; i++)
-        for (size_t l = 0; l < nlane; l++) {
-            double sum = 0;
-            for (size_t k = 0; k < nnode; k++)
-                sum += weight[k * nlane + l] * coef[(size_t)row[k] * n + i];
-            out[l * n + i] = sum;
         }
 }
 
@@ -574,7 +568,7 @@ static double residual(const spx_rv_basis *basis, const double *coef, const doub
 }
 
 /* B_i'(S'S)^-1 B_i at the pixels from i on, of the w functions of a span whose first is number `first`. */
-static inline vec leverage(const spx_rv_basis *basis, const double *inverse, size_t first, size_t w,
+ALWAYS_INLINE vec leverage(const spx_rv_basis *basis, const double *inverse, size_t first, size_t w,
                            const double *value, size_t i, vec *b)
 {
     vec lever = every(0);
@@ -588,11 +582,33 @@ static inline vec leverage(const spx_rv_basis *basis, const double *inverse, siz
     return lever;
 }
 
+/* Rows of a block of m pixels from i0 on, which are multiplied: x[0] residuals and leverage, x[1 ...] and y
+ * derivatives, x[at ...] the w functions of the span. */
+ALWAYS_INLINE void block_rows(size_t w, const spx_rv_basis *basis, const spx_rv_span *p, size_t i0, size_t m, size_t nf,
+                              const double *inverse, const double *cont, const double *t, const double *ie,
+                              const double *flux, size_t at, double (*x)[BLOCK], double (*y)[BLOCK])
+{
+    const double *value = basis->value + p->first * basis->stride;
+    for (size_t i = 0; i < m; i += SPX_VL) {
+        const size_t j = i0 + i;
+        vec e = load(ie + j), q = load(cont + j), t0 = load(t + j), qe = q * e, te = t0 * e, b[SPX_RVFIT_MAX_POLY];
+        vec r = (load(flux + j) - q * t0) * e, lever = leverage(basis, inverse, p->first, w, value, j, b);
+        for (size_t k = 0; k < w; k++)
+            store(&x[at + k][i], b[k] * te * qe);
+        store(&x[0][i], lever * te * e - r * qe);
+        for (size_t l = 0; l < nf; l++) {
+            vec tl = load(t + (1 + l) * basis->stride + j);
+            store(&x[1 + l][i], qe * qe * tl);
+            store(&y[l][i], tl);
+        }
+    }
+}
+
 static void curvature(const spx_rv_basis *basis, size_t nf, const double *inverse, const double *cont, const double *t,
                       const double *ie, const double *flux, double *out)
 {
     /* rows of x: what all spans add to, then those of a span's functions, from a multiple of TX on */
-    const size_t np = basis->n, n = basis->stride, common = (1 + nf + TX - 1) / TX, ny = (nf + TY - 1) / TY;
+    const size_t np = basis->n, common = (1 + nf + TX - 1) / TX, ny = (nf + TY - 1) / TY;
     double x[(MAX_X + 1) * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK];
     vec sum[MAX_X + 1][MAX_Y][TX * TY];
     for (size_t a = 0; a < common; a++)
@@ -600,25 +616,22 @@ static void curvature(const spx_rv_basis *basis, size_t nf, const double *invers
     memset(out, 0, np * nf * sizeof *out);
     for (size_t j = 0; j < basis->nspan; j++) {
         const spx_rv_span *p = &basis->span[j];
-        const double *value = basis->value + p->first * n;
         const size_t w = p->n, nx = common + (w + TX - 1) / TX;
         for (size_t a = common; a < nx; a++)
             memset(sum[a], 0, ny * sizeof sum[0][0]);
         for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
             const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
-            for (size_t i = 0; i < m; i += SPX_VL) {
-                const size_t at = i0 + i;
-                vec e = load(ie + at), q = load(cont + at), t0 = load(t + at), qe = q * e, te = t0 * e,
-                    b[SPX_RVFIT_MAX_POLY];
-                vec r = (load(flux + at) - q * t0) * e, lever = leverage(basis, inverse, p->first, w, value, at, b);
-                for (size_t k = 0; k < w; k++)
-                    store(&x[common * TX + k][i], b[k] * te * qe);
-                store(&x[0][i], lever * te * e - r * qe);
-                for (size_t l = 0; l < nf; l++) {
-                    vec tl = load(t + (1 + l) * n + at);
-                    store(&x[1 + l][i], qe * qe * tl);
-                    store(&y[l][i], tl);
-                }
+            switch (w <= WIDEST && w <= basis->band + 1 ? w : 0) { /* loops over few functions are unrolled */
+#define FUNCTIONS(N, W)                                                                                                \
+    case N:                                                                                                            \
+        block_rows(W, basis, p, i0, m, nf, inverse, cont, t, ie, flux, common *TX, x, y);                              \
+        break
+                FUNCTIONS(4, 4);
+                FUNCTIONS(5, 5);
+                FUNCTIONS(6, 6);
+            default:
+                FUNCTIONS(0, w);
+#undef FUNCTIONS
             }
             clear_rows(x, 1 + nf, common * TX, m);
             clear_rows(x, common * TX + w, nx * TX, m);
@@ -629,7 +642,7 @@ static void curvature(const spx_rv_basis *basis, size_t nf, const double *invers
         }
         for (size_t k = 0; k < w; k++)
             for (size_t l = 0; l < nf; l++)
-                out[(p->first + k) * nf + l] += sum_in_order(sum[common + k / TX][l / TY][k % TX * TY + l % TY]);
+                out[(p->first + k) * nf + l] += sum_lanes(sum[common + k / TX][l / TY][k % TX * TY + l % TY]);
     }
     for (size_t k = 0; k < 1 + nf; k++)
         for (size_t l = 0; l < nf; l++)

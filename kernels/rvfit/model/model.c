@@ -166,7 +166,7 @@ static size_t stencil(const spx_rv_spectra *w, const double *x, const size_t *ce
 {
     const spx_rv_ctx *c = w->ctx;
     spx_rv_stencil s;
-    size_t ng = c->grid.ng, n = 1, j[SPX_MAX_PAR] = {0};
+    size_t ng = c->grid.ng, n = 1;
     if (c->interpolator == SPX_INTERPOLATE_NN)
         return 0;
     if (c->interpolator == SPX_INTERPOLATE_SIMPLEX) {
@@ -177,25 +177,27 @@ static size_t stencil(const spx_rv_spectra *w, const double *x, const size_t *ce
         }
         return ng + 1;
     }
+    /* products of the axes' weights, one axis after another; the last one's nodes are side by side */
+    double *weight = w->workspace->weight;
+    int32_t *node = w->workspace->node;
     along_axes(w, x, cell, &s);
-    for (size_t g = 0; g < ng; g++)
-        n *= (size_t)s.count[g];
-    for (size_t k = 0; k < n; k++) {
-        double *out = w->workspace->weight + k * lanes;
-        size_t node = (size_t)s.base;
-        for (size_t l = 0; l < lanes; l++) {
-            out[l] = 1;
-            for (size_t g = 0; g < ng; g++)
-                out[l] *= l == 1 + g ? s.slope[g][j[g]] : s.value[g][j[g]];
+    node[0] = s.base;
+    for (size_t l = 0; l < lanes; l++)
+        weight[l] = 1;
+    for (size_t g = 0; g < ng; g++) {
+        const size_t m = (size_t)s.count[g];
+        for (size_t k = n; k-- > 0;) { /* from behind, so that none is lost */
+            const int32_t from = node[k];
+            double was[1 + SPX_MAX_PAR];
+            memcpy(was, weight + k * lanes, lanes * sizeof *was);
+            for (size_t j = m; j-- > 0;) {
+                double *out = weight + (k * m + j) * lanes;
+                for (size_t l = 0; l < lanes; l++)
+                    out[l] = was[l] * (l == 1 + g ? s.slope[g][j] : s.value[g][j]);
+                node[k * m + j] = from + (int32_t)(j * c->grid.stride[g]);
+            }
         }
-        for (size_t g = 0; g < ng; g++)
-            node += j[g] * c->grid.stride[g];
-        w->workspace->node[k] = (int32_t)node;
-        for (size_t g = ng; g-- > 0;) {
-            if (++j[g] < (size_t)s.count[g])
-                break;
-            j[g] = 0;
-        }
+        n *= m;
     }
     return n;
 }
@@ -248,7 +250,8 @@ static void network_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, c
         cf[k] = (float)cd[k];
 }
 
-/* Coefficients of the principal components at x, [ncomp][lanes] in both precisions. */
+/* Coefficients of the principal components at x, [ncomp][lanes] in single precision, in double those of the values of
+ * the large ones. */
 static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const double *x, size_t nnode, size_t lanes,
                              double *cd, float *cf)
 {
@@ -257,16 +260,24 @@ static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const
         network_coefficients(w, a, x, lanes, cd, cf);
         return;
     }
+    const size_t nc = p->ncomp, nd = nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE;
+    const double *weight = w->workspace->weight;
     int32_t *row = w->workspace->row;
-    double *sum = w->workspace->sum;
+    float *single = w->workspace->single, *sum = w->workspace->sum;
+    double large[SPX_RV_LARGE] = {0};
     for (size_t k = 0; k < nnode; k++)
         row[k] = (int32_t)template_row(a, w->workspace->node[k]);
-    w->ctx->kernels->combine(p->ncomp, nnode, row, w->workspace->weight, lanes, p->coef, sum);
-    for (size_t k = 0; k < p->ncomp; k++)
-        for (size_t l = 0; l < lanes; l++) {
-            cd[k * lanes + l] = sum[l * p->ncomp + k];
-            cf[k * lanes + l] = (float)sum[l * p->ncomp + k];
-        }
+    for (size_t k = 0; k < nnode; k++)
+        for (size_t i = 0; i < nd; i++)
+            large[i] += weight[k * lanes] * p->coef[(size_t)row[k] * nc + i];
+    for (size_t k = 0; k < nnode * lanes; k++)
+        single[k] = (float)weight[k];
+    w->ctx->kernels->combine(a->ncoef, nnode, row, single, lanes, a->coef, sum);
+    for (size_t k = 0; k < nd; k++)
+        cd[k * lanes] = large[k];
+    for (size_t k = 0; k < nc; k++)
+        for (size_t l = 0; l < lanes; l++)
+            cf[k * lanes + l] = sum[l * a->ncoef + k];
 }
 
 /* Flux of a template whose components are those of flux itself; less has no logarithm. */

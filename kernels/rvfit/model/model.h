@@ -18,6 +18,7 @@ enum {
     SPX_RV_TILE = 32,    /* pixels of a tile of the principal components */
     SPX_RV_LARGE = 8,    /* components that are summed in double precision: what follows is small */
     SPX_RV_BLOCK = 256,  /* most pixels of a block of a scan */
+    SPX_RV_PAD = 16,     /* coefficients are padded to so many: any vector's */
     SPX_RV_BATCH = 16,   /* stars that advance together */
     SPX_RV_TOGETHER = 8, /* stars whose errors are computed side by side */
     SPX_RV_BIN = 4,      /* pixels of a coarse one */
@@ -63,9 +64,9 @@ typedef struct {
 /* Heavy loops (model/lanes.h). Arrays over pixels have a stride that is a multiple of SPX_RV_LANES, zero beyond the
  * last pixel. */
 typedef struct {
-    /* out[nlane][n] = sum over nodes of weight[nnode][nlane] coef[row[node]][n] */
-    void (*combine)(size_t n, size_t nnode, const int32_t *row, const double *weight, size_t nlane, const double *coef,
-                    double *out);
+    /* out[nlane][n] = sum over nodes of weight[nnode][nlane] coef[row[node]][n]; n is a multiple of SPX_RV_PAD */
+    void (*combine)(size_t n, size_t nnode, const int32_t *row, const float *weight, size_t nlane, const float *coef,
+                    float *out);
     /* For n stars: plane[star][ntile * SPX_RV_TILE]: mean + sum_k c_k comp_k, slope[star][L - 1][ntile * SPX_RV_TILE]:
      * the same of the derivatives' coefficients, without the mean. comp[ntile][nc][SPX_RV_TILE]; cd[star][nc][L] is
      * used for the first nd of the values, cf[star][nc][L] for the rest. */
@@ -138,6 +139,8 @@ typedef struct {
     size_t stride, ntile; /* of arrays over pixels; tiles of the template's */
     float *comp;    /* [ntile][ncomp][SPX_RV_TILE] principal components; NULL: the templates themselves are used */
     double *mean;   /* [ntile * SPX_RV_TILE] */
+    size_t ncoef;   /* ncomp, padded; */
+    float *coef;    /* [ntemp][ncoef] coefficients of the templates, of the setup's in single precision, or NULL */
     double *lnwave; /* [n] in the templates' medium */
     double *place;  /* [n] place on the templates' grid at v = 0 */
     spx_rv_basis basis;
@@ -272,7 +275,8 @@ typedef struct {
     double *rows;                                /* and with resolution matrices [maxn][SPX_RV_LANES] */
     int32_t *node, *row;                         /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
     double *weight;                              /* [SPX_RV_MAX_NODE][1+npar] */
-    double *sum;                                 /* [1+npar][maxcomp] */
+    float *single;                               /* the same */
+    float *sum;                                  /* [1+npar][maxcomp] */
     double *net;                                 /* [2][maxwidth][1+npar] layers of a network */
     double *cd[SPX_RV_BATCH];                    /* [maxcomp][1+npar] */
     float *cf[SPX_RV_BATCH];

@@ -129,6 +129,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->rebin_at);
         spx_free(a->rebin);
         spx_free(a->comp);
+        spx_free(a->coef);
         spx_free(a->mean);
         spx_free(a->cprime);
         spx_free(a->leftout);

@@ -7,6 +7,8 @@
 spx_status spx_rv_check_options(const spx_rvfit_options *o, spx_err *e);
 
 /* An arm whose index, data and templates are set; c->interpolator is chosen. Adds to the largest sizes in *c. */
+/* The coefficients of an arm's components in single precision, as they are combined. */
+spx_status spx_rv_make_coefficients(spx_rv_arm *a, spx_err *e);
 spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e);
 /* Makes a->match, for templates of this sigma, Angstrom; negative: as the setup says (model/lsf_match.c). SPX_EINPUT:
  * it does not; SPX_EUSAGE: lines that no bins of the arm could see. */

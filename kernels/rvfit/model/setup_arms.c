@@ -9,6 +9,19 @@
 enum { EDGE_PIXELS = 5 };
 static const double DICHROIC_MIN = 4300, DICHROIC_MAX = 4450;
 
+spx_status spx_rv_make_coefficients(spx_rv_arm *a, spx_err *e)
+{
+    const spx_pca *p = &a->setup->pca;
+    const size_t n = (p->ncomp + SPX_RV_PAD - 1) / SPX_RV_PAD * SPX_RV_PAD;
+    a->ncoef = n;
+    if ((a->coef = spx_alloc2(a->setup->ntemp, n, sizeof *a->coef, e)) == NULL)
+        return SPX_EIO;
+    for (size_t t = 0; t < a->setup->ntemp; t++)
+        for (size_t k = 0; k < p->ncomp; k++)
+            a->coef[t * n + k] = (float)p->coef[t * p->ncomp + k];
+    return SPX_OK;
+}
+
 /* Principal components in the order in which they are used: tile after tile. */
 static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
 {
@@ -22,7 +35,7 @@ static spx_status make_tiles(spx_rv_arm *a, spx_err *e)
     for (size_t k = 0; k < nc; k++)
         for (size_t i = 0; i < a->nt; i++)
             a->comp[(i / SPX_RV_TILE * nc + k) * SPX_RV_TILE + i % SPX_RV_TILE] = p->comp[k * a->nt + i];
-    return SPX_OK;
+    return p->coef != NULL ? spx_rv_make_coefficients(a, e) : SPX_OK;
 }
 
 /* Pixels in the templates' medium and on their grid; is the range covered? */
@@ -118,7 +131,8 @@ spx_status spx_rv_make_arm(spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         c->size.sample = n > c->size.sample ? n : c->size.sample;
     }
     c->size.band = a->n * row > c->size.band ? a->n * row : c->size.band;
-    c->size.comp = a->setup->pca.ncomp > c->size.comp ? a->setup->pca.ncomp : c->size.comp;
+    const size_t ncomp = a->ncoef > a->setup->pca.ncomp ? a->ncoef : a->setup->pca.ncomp;
+    c->size.comp = ncomp > c->size.comp ? ncomp : c->size.comp;
     if (c->interpolator == SPX_INTERPOLATE_NN) {
         size_t width = spx_nn_width(&a->setup->nn);
         c->size.width = width > c->size.width ? width : c->size.width;
