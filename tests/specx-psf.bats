@@ -169,3 +169,32 @@ column() {
     specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
     fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5
 }
+
+@test "a list in air of lamps that nobody knows: the move along the rows gives it away" {
+    local d=$BATS_FILE_TMPDIR/d
+    # Ne and Kr in air, under another name
+    printf 'Qq %s\n' 5852.488 5870.916 5881.895 5944.834 5975.534 6029.997 6074.338 6096.163 6143.063 6163.594 6217.281 \
+        6266.495 6304.789 6334.428 6382.991 6402.248 >air.txt
+    run -0 specx-psf --start "$d/arc.h5" --lines air.txt "${fit[@]}" -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"as wavelengths in air make them"*"--medium air"* ]]
+    run -0 specx-psf --start "$d/arc.h5" --lines air.txt --medium air "${fit[@]}" -o right.h5 "$d/arc.h5"
+    [[ "$output" != *"in air"* ]]
+}
+
+@test "six lines for traces of seven terms: the highest stay those of the start, and it says so" {
+    local d=$BATS_FILE_TMPDIR/d
+    printf 'Ne %s\n' 5854.110 5977.190 6031.667 6165.299 6306.533 6404.018 >six.txt
+    run -0 specx-psf --start "$d/arc.h5" --lines six.txt --trace-degree 6 --bundle-size 10 -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"10 of 10 fibres have fewer than two lines a term"*"those of the start"* ]]
+    h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, '
+        NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2 }
+        END { print sqrt(x / n), sqrt(y / n); exit !(x < n * 0.004 ^ 2 && y < n * 0.004 ^ 2) }'
+}
+
+@test "saturated lines: their pixels are flagged, and traces are right" {
+    local d=$BATS_FILE_TMPDIR/d
+    arc saturated --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 60000
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf.h5 saturated.h5
+    h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, '
+        NR > 1 && !(($1 - 0.3) ^ 2 < 0.005 ^ 2 && ($2 + 0.2) ^ 2 < 0.005 ^ 2) { print; exit 1 }'
+}

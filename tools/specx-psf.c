@@ -9,9 +9,11 @@
 #include "common/psf_file.h"
 #include "common/psf_report.h"
 #include "h5/file.h"
+#include "num/wave.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 #include "products/psffit_h5.h"
+#include "psf/psf_math.h"
 #include "psffit/psffit.h"
 
 enum { FIX_NONE, FIX_SHAPE };
@@ -210,6 +212,25 @@ static size_t count_nans(const exposures *x)
     return n;
 }
 
+/* Says that all traces lie as far from --start along the rows as a list in air, taken for vacuum, puts them. */
+static void suspect_air(const spx_psf *start, const spx_psffit *fit)
+{
+    const size_t f = start->nspec / 2;
+    const double mid = 0.5 * (start->y.wmin + start->y.wmax);
+    const double rows =
+        0.5 * (spx_psf_series_value(&start->y, f, mid + 1) - spx_psf_series_value(&start->y, f, mid - 1));
+    const double off = rows * (spx_air_to_vacuum(mid) - mid);
+    int near = o.start != NULL && o.lines != NULL && o.medium == SPX_VACUUM;
+    for (size_t i = 0; i < fit->nspec; i++)
+        near &= (fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0 ||
+                fabs(fit->fibre[i].y_shift - off) < 0.1 * fabs(off);
+    if (near)
+        spx_warn(
+            "all traces have moved by %.2f pixels in y, as wavelengths in air make them: if those of --lines %s are "
+            "in air, give --medium air",
+            off, o.lines);
+}
+
 static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
                         spx_err *e)
 {
@@ -263,6 +284,8 @@ static spx_status run(spx_run *s, spx_err *e)
                                  : spx_psffit_make(&in, &ko, &psf, &fit, e);
         spx_progress_end(ko.progress);
     }
+    if (st == SPX_OK)
+        suspect_air(&start, &fit);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write(s, &psf, &fit, nan, &tail, e);

@@ -45,6 +45,7 @@ enum { ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
  * ones than it has to have in the end, since these may be off. */
 #define SEEN 3.0
+#define GOOD 5.0 /* that of a line which counts for terms of the traces */
 enum { SEEN_LINES = 2 };
 
 typedef struct {
@@ -206,6 +207,36 @@ static spx_status seems_lit(const spx_pf_bundle *b, int *lit, int *failed, spx_e
     return SPX_OK;
 }
 
+/* Lines that at least half of the living fibres show with S/N above GOOD, over two: terms of traces that they can tell;
+ * one at least. 0: no solution. */
+static spx_status known_terms(const spx_pf_bundle *b, int *terms, spx_err *e)
+{
+    double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
+    size_t most = 0, lines = 0;
+    if (variance == NULL)
+        return SPX_EIO;
+    *terms = 0;
+    if (spx_pf_flux_variance(b, variance)) {
+        for (int pass = 0; pass < 2; pass++)
+            for (size_t l = 0; l < b->nl; l++) {
+                size_t seen = 0;
+                for (size_t i = 0; i < b->nf; i++) {
+                    int good = 0;
+                    for (size_t x = 0; x < b->p->nexp; x++) {
+                        const size_t s = (x * b->nl + l) * b->nf + i;
+                        good |= variance[s] > 0 && b->now.flux[s] > GOOD * sqrt(variance[s]);
+                    }
+                    seen += good != 0;
+                }
+                most = pass == 0 && seen > most ? seen : most;
+                lines += pass == 1 && b->line[l].free == 0 && 2 * seen > most;
+            }
+        *terms = lines / 2 > 1 ? (int)(lines / 2) : 1;
+    }
+    spx_free(variance);
+    return SPX_OK;
+}
+
 static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
@@ -222,6 +253,11 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
+    if (st == SPX_OK && ok && pass > 0) {
+        int terms = 0;
+        st = known_terms(b, &terms, e);
+        b->terms = terms > 0 && terms < b->terms ? terms : b->terms;
+    }
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == 0) {
