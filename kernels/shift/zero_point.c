@@ -21,6 +21,7 @@
 
 #include "base/mem.h"
 #include "calib/bordered.h"
+#include "calib/clones.h"
 #include "calib/envelope.h"
 #include "calib/series.h"
 #include "psf/psf.h"
@@ -227,6 +228,71 @@ static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, do
     return good ? memory : NULL;
 }
 
+/* ---- rows ---- */
+
+enum { BLOCK = 256 };
+
+/* Values of a fibre's series at wavelengths lambda[n] + off, with the operations of spx_psf_series_value(). */
+SPX_CLONES
+static void series_block(size_t n, const double *restrict lambda, double off, double wmin, double wmax, size_t ncoef,
+                         const double *restrict c, double *restrict value)
+{
+    double u[BLOCK], below[BLOCK], here[BLOCK];
+    for (size_t i = 0; i < n; i++) {
+        u[i] = 2.0 * (lambda[i] + off - wmin) / (wmax - wmin) - 1.0;
+        below[i] = value[i] = 0;
+        here[i] = 1;
+    }
+    for (size_t k = 0; k < ncoef; k++) {
+        const double a = (double)(2 * k + 1), b = (double)k, d = (double)(k + 1), ck = c[k];
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            const double above = (a * u[i] * here[i] - b * below[i]) / d;
+            value[i] += ck * here[i];
+            below[i] = here[i];
+            here[i] = above;
+        }
+    }
+}
+
+static void series_values(const spx_psf_series *s, size_t fibre, size_t n, const double *lambda, double off,
+                          double *value)
+{
+    const double wmin = s->range != NULL ? s->range[2 * fibre] : s->wmin,
+                 wmax = s->range != NULL ? s->range[2 * fibre + 1] : s->wmax;
+    for (size_t i = 0; i < n; i += BLOCK)
+        series_block(n - i < BLOCK ? n - i : BLOCK, lambda + i, off, wmin, wmax, s->ncoef, s->coef + fibre * s->ncoef,
+                     value + i);
+}
+
+/* Wavelengths lambda[n] at which a trace crosses rows y0, y0 + 1, ..., within lo ... hi, and what slope_of() is there
+ * and how far off the columns are: x[n]. By Newton's steps from a parabola. y: [n], memory. */
+static void cross_rows(const spx_psf *psf, size_t f, double y0, size_t n, double lo, double hi, double *lambda,
+                       double *slope, double *x, double *y)
+{
+    const double half = 0.5 * (hi - lo), a = spx_psf_series_value(&psf->y, f, lo),
+                 b = spx_psf_series_value(&psf->y, f, hi), m = spx_psf_series_value(&psf->y, f, lo + half);
+    const double bend = 0.5 * (a + b) - m, line = 0.5 * (b - a); /* y = m + line t + bend t^2 */
+    for (size_t i = 0; i < n; i++) {
+        const double t = (y0 + (double)i - m) / line;
+        lambda[i] = lo + half * (1 + t - bend / line * t * t);
+    }
+    for (int step = 0; step <= 3; step++) {
+        series_values(&psf->y, f, n, lambda, 0.5, slope);
+        series_values(&psf->y, f, n, lambda, -0.5, y);
+        for (size_t i = 0; i < n; i++)
+            slope[i] -= y[i];
+        if (step == 3) /* at these wavelengths */
+            break;
+        series_values(&psf->y, f, n, lambda, 0, y);
+        for (size_t i = 0; i < n; i++) {
+            const double there = lambda[i] + (slope[i] != 0 ? (y0 + (double)i - y[i]) / slope[i] : 0);
+            lambda[i] = fmin(fmax(isfinite(there) ? there : lo, lo), hi);
+        }
+    }
+    series_values(&psf->x, f, n, lambda, 0, x);
+}
+
 /* Light of a spectrum that is 1 in the row of the CCD that the trace's middle crosses at lambda, as fractions over the
  * 2 half + 1 columns in the middle of the spot there, half <= hsizex, from *first on: rows of spots of all
  * wavelengths, one beside the other, have sums like those of one spot's columns. 0: there is no spot. memory: of
@@ -362,26 +428,24 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     s->lambda = spx_alloc(s->nrow, sizeof *s->lambda, e);
     s->data = spx_alloc2(4, npix, sizeof *s->data, e);
     double *memory = spx_alloc(spot_work(psf), sizeof *memory, e);
-    double *profile = spx_alloc(s->ncol, sizeof *profile, e);
-    if (!profile || !s->xc || !s->lambda || !s->data || !memory) {
+    double *profile = spx_alloc(s->ncol, sizeof *profile, e), *rows = spx_alloc(3 * s->nrow, sizeof *rows, e);
+    if (!profile || !rows || !s->xc || !s->lambda || !s->data || !memory) {
         spx_free(profile);
+        spx_free(rows);
         spx_free(memory);
         return SPX_EIO;
     }
     s->w = s->data + npix;
     s->unit = s->w + npix;
     s->rest = s->unit + npix;
-    double lambda = a < b ? lo : hi, slope = slope_of(&psf->y, f, lambda);
+    double *slope = rows, *x = rows + s->nrow;
+    cross_rows(psf, f, (double)s->y0, s->nrow, lo, hi, s->lambda, slope, x, rows + 2 * s->nrow);
     for (size_t row = 0; row < s->nrow; row++) {
-        const double y = (double)s->y0 + (double)row, from = lambda + (row > 0 && slope != 0 ? 1 / slope : 0);
-        lambda = crosses(psf, f, y, from, row > 0 ? 2 : 4, &slope);
-        lambda = fmin(fmax(isfinite(lambda) ? lambda : lo, lo), hi);
-        s->lambda[row] = lambda;
-        const double x = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5) - reach;
-        s->xc[row] = fabs(x) < SPX_SPOT_FAR ? (long)x : -(long)s->ncol;
+        const double left_x = floor(x[row] + 0.5) - reach;
+        s->xc[row] = fabs(left_x) < SPX_SPOT_FAR ? (long)left_x : -(long)s->ncol;
         for (size_t c = 0; c < s->ncol; c++) {
             const long pixel = s->xc[row] + (long)c;
-            const size_t at = (size_t)y * im->nx + (size_t)pixel;
+            const size_t at = (size_t)(s->y0 + (long)row) * im->nx + (size_t)pixel;
             if (pixel < 0 || pixel >= (long)im->nx || (im->mask != NULL && im->mask[at] != 0) || !(im->ivar[at] > 0) ||
                 !isfinite(im->ivar[at]) || !isfinite(im->data[at]))
                 continue;
@@ -391,13 +455,13 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     }
     /* of a spectrum that is 1: as many Angstrom as a row has */
     for (size_t row = 0; row < s->nrow; row++) {
-        const double rows = fabs(slope_of(&psf->y, f, s->lambda[row]));
+        const double length = fabs(slope[row]);
         long from;
-        if (!(rows > 0) || !make_profile(psf, f, s->lambda[row], (int)reach, memory, profile, &from))
+        if (!(length > 0) || !make_profile(psf, f, s->lambda[row], (int)reach, memory, profile, &from))
             continue;
         for (size_t c = 0; c < s->ncol; c++) {
-            const long x = s->xc[row] + (long)c - from;
-            s->unit[row * s->ncol + c] = x >= 0 && x < (long)s->ncol ? profile[x] / rows : 0;
+            const long at = s->xc[row] + (long)c - from;
+            s->unit[row * s->ncol + c] = at >= 0 && at < (long)s->ncol ? profile[at] / length : 0;
         }
     }
     if (left - reach - 0.5 < NEIGHBOUR * sigma)
@@ -405,6 +469,7 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     if (right - reach - 0.5 < NEIGHBOUR * sigma)
         take_off(w, s, f + 1, memory);
     spx_free(profile);
+    spx_free(rows);
     spx_free(memory);
     return SPX_OK;
 }
