@@ -30,7 +30,7 @@
 
 /* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
  * a fixed ratio, and below which they share a place. */
-enum { MOST_STEPS = 40, PARTS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
+enum { MOST_STEPS = 40, PARTS = 16, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
 /* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
@@ -76,12 +76,13 @@ typedef struct column {
 /* Rows y0 ... y0 + nrow - 1 of the CCD along one fibre, ncol pixels each from column xc[row] on. */
 typedef struct {
     size_t fibre, nrow, ncol;
-    double scale;
+    double scale, low, high; /* wavelengths that its rows may have */
+    int beside[2];           /* the fibre before, and behind, has light in it */
     long y0, *xc;
     double *data, *w, *unit; /* [nrow][ncol] electrons, inverse variances, U */
     double *lambda, *rest;   /* [nrow]; [nrow][ncol] */
     struct column *line;     /* [nl] images of lines by the zero point of `made`, as make_line() gives them */
-    double *values;          /* theirs */
+    double *values;          /* theirs, value_size() */
     int made;
 } strip;
 
@@ -109,7 +110,10 @@ typedef struct {
     double z[SPX_SHIFT_ZERO_MOST], kappa;
     int made;         /* counts changes of z and kappa */
     double *strength; /* [nl + nb] */
-    strip *strips;    /* [nfibre] */
+    strip *strips;    /* [nfibre], and what they have: */
+    double *pixels;
+    long *corners;
+    column *images;
     /* Normal equations, columns sorted by wavelength, kappa last: column[i] is that of row i, and rank[] its inverse.
      */
     spx_envelope shape;
@@ -401,10 +405,10 @@ static void take_off(const work *w, const strip *s, size_t other, double *memory
     }
 }
 
-static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
+/* Place and size of strip i; none where the trace is not on the CCD. */
+static void place_strip(const work *w, size_t i, strip *s)
 {
     const spx_psf *psf = w->psf;
-    const spx_image *im = w->image;
     const size_t f = w->in->fibre[i];
     double usable[2];
     spx_psf_usable(psf, f, &usable[0], &usable[1]);
@@ -412,37 +416,37 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     const double sigma = sigma_x(psf, f, middle);
     const double a = spx_psf_series_value(&psf->y, f, lo), b = spx_psf_series_value(&psf->y, f, hi);
     const double left = distance(psf, f, f - 1, middle), right = distance(psf, f, f + 1, middle);
-    *s = (strip){.fibre = f, .scale = w->in->scale[i]};
+    *s = (strip){.fibre = f, .scale = w->in->scale[i], .low = lo, .high = hi};
     if (!(hi > lo && fabs(a) < SPX_SPOT_FAR && fabs(b) < SPX_SPOT_FAR && a != b && sigma > 0))
-        return SPX_OK;
-    const double ends[2] = {fmax(ceil(fmin(a, b)), 0), fmin(floor(fmax(a, b)), (double)im->ny - 1)};
+        return;
+    const double ends[2] = {fmax(ceil(fmin(a, b)), 0), fmin(floor(fmax(a, b)), (double)w->image->ny - 1)};
     if (!(ends[1] > ends[0]))
-        return SPX_OK;
+        return;
     double reach = floor(fmin(REACH * sigma, 0.5 * fmin(left, right) - 0.5));
     reach = reach < 1 ? 1 : reach > psf->hsizex ? psf->hsizex : reach;
     s->y0 = (long)ends[0];
     s->nrow = (size_t)(ends[1] - ends[0]) + 1;
     s->ncol = 2 * (size_t)reach + 1;
-    const size_t npix = s->nrow * s->ncol;
-    s->xc = spx_alloc(s->nrow, sizeof *s->xc, e);
-    s->lambda = spx_alloc(s->nrow, sizeof *s->lambda, e);
-    s->data = spx_alloc2(4, npix, sizeof *s->data, e);
-    double *memory = spx_alloc(spot_work(psf), sizeof *memory, e);
-    double *profile = spx_alloc(s->ncol, sizeof *profile, e), *rows = spx_alloc(3 * s->nrow, sizeof *rows, e);
-    if (!profile || !rows || !s->xc || !s->lambda || !s->data || !memory) {
-        spx_free(profile);
-        spx_free(rows);
-        spx_free(memory);
+    s->beside[0] = left - reach - 0.5 < NEIGHBOUR * sigma;
+    s->beside[1] = right - reach - 0.5 < NEIGHBOUR * sigma;
+}
+
+/* Pixels of a strip, and its model of a spectrum that is 1. */
+static spx_status fill_strip(const work *w, strip *s, spx_err *e)
+{
+    const spx_psf *psf = w->psf;
+    const spx_image *im = w->image;
+    const size_t f = s->fibre, half = s->ncol / 2;
+    if (s->nrow == 0)
+        return SPX_OK;
+    double *memory = spx_alloc(spot_work(psf) + s->ncol, sizeof *memory, e), *profile = memory + spot_work(psf);
+    if (memory == NULL)
         return SPX_EIO;
-    }
-    s->w = s->data + npix;
-    s->unit = s->w + npix;
-    s->rest = s->unit + npix;
-    double *slope = rows, *x = rows + s->nrow;
-    cross_rows(psf, f, (double)s->y0, s->nrow, lo, hi, s->lambda, slope, x, rows + 2 * s->nrow);
+    double *slope = s->rest, *x = slope + s->nrow; /* of at least three columns */
+    cross_rows(psf, f, (double)s->y0, s->nrow, s->low, s->high, s->lambda, slope, x, x + s->nrow);
     for (size_t row = 0; row < s->nrow; row++) {
-        const double left_x = floor(x[row] + 0.5) - reach;
-        s->xc[row] = fabs(left_x) < SPX_SPOT_FAR ? (long)left_x : -(long)s->ncol;
+        const double left = floor(x[row] + 0.5) - (double)half;
+        s->xc[row] = fabs(left) < SPX_SPOT_FAR ? (long)left : -(long)s->ncol;
         for (size_t c = 0; c < s->ncol; c++) {
             const long pixel = s->xc[row] + (long)c;
             const size_t at = (size_t)(s->y0 + (long)row) * im->nx + (size_t)pixel;
@@ -457,30 +461,82 @@ static spx_status make_strip(const work *w, size_t i, strip *s, spx_err *e)
     for (size_t row = 0; row < s->nrow; row++) {
         const double length = fabs(slope[row]);
         long from;
-        if (!(length > 0) || !make_profile(psf, f, s->lambda[row], (int)reach, memory, profile, &from))
+        if (!(length > 0) || !make_profile(psf, f, s->lambda[row], (int)half, memory, profile, &from))
             continue;
         for (size_t c = 0; c < s->ncol; c++) {
             const long at = s->xc[row] + (long)c - from;
             s->unit[row * s->ncol + c] = at >= 0 && at < (long)s->ncol ? profile[at] / length : 0;
         }
     }
-    if (left - reach - 0.5 < NEIGHBOUR * sigma)
+    if (s->beside[0])
         take_off(w, s, f - 1, memory);
-    if (right - reach - 0.5 < NEIGHBOUR * sigma)
+    if (s->beside[1])
         take_off(w, s, f + 1, memory);
-    spx_free(profile);
-    spx_free(rows);
     spx_free(memory);
     return SPX_OK;
 }
 
-static void free_strip(strip *s)
+/* Rows that a column of lines may take. */
+static size_t most_rows(const work *w, const strip *s, const blend *b)
 {
-    spx_free(s->xc);
-    spx_free(s->lambda);
-    spx_free(s->data);
-    spx_free(s->line);
-    spx_free(s->values);
+    const double length = w->line[b->first + b->n - 1].wavelength - w->line[b->first].wavelength;
+    const double rows = (double)s->nrow / (w->in->last - w->in->first) * length;
+    return (size_t)(1.5 * rows) + (size_t)spx_psf_ny(w->psf) + 3;
+}
+
+/* Doubles of the images of all lines in a strip. */
+static size_t value_size(const work *w, const strip *s)
+{
+    size_t size = 0;
+    for (size_t l = 0; l < w->nl; l++)
+        size += 3 * most_rows(w, s, &w->of[l]) * s->ncol;
+    return size;
+}
+
+/* Strips of all fibres, in one block of memory: some hundred small ones would cost as much as what is done with them.
+ */
+static spx_status make_strips(work *w, spx_err *e)
+{
+    const size_t n = w->in->nfibre;
+    size_t size = 0, nrow = 0;
+    int failed = 0;
+    w->strips = spx_alloc(n, sizeof *w->strips, e);
+    w->images = spx_alloc2(n, w->nl, sizeof *w->images, e);
+    if (w->strips == NULL || w->images == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < n; i++) {
+        strip *s = &w->strips[i];
+        place_strip(w, i, s);
+        size += s->nrow * (1 + 4 * s->ncol) + value_size(w, s);
+        nrow += s->nrow;
+    }
+    w->pixels = spx_alloc(size + 1, sizeof *w->pixels, e);
+    w->corners = spx_alloc(nrow + 1, sizeof *w->corners, e);
+    if (w->pixels == NULL || w->corners == NULL)
+        return SPX_EIO;
+    double *at = w->pixels;
+    long *xc = w->corners;
+    for (size_t i = 0; i < n; i++) {
+        strip *s = &w->strips[i];
+        const size_t npix = s->nrow * s->ncol;
+        s->lambda = at;
+        s->data = s->lambda + s->nrow;
+        s->w = s->data + npix;
+        s->unit = s->w + npix;
+        s->rest = s->unit + npix;
+        s->values = s->rest + npix;
+        at = s->values + value_size(w, s);
+        s->xc = xc;
+        xc += s->nrow;
+        s->line = w->images + i * w->nl;
+        s->made = -1;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads) reduction(| : failed)
+    for (size_t i = 0; i < n; i++) {
+        spx_err mine = {0};
+        failed |= fill_strip(w, &w->strips[i], &mine) != SPX_OK;
+    }
+    return failed ? spx_mem_fail(e) : SPX_OK;
 }
 
 /* ---- lines ---- */
@@ -569,14 +625,6 @@ static void make_line(const work *w, const strip *s, const blend *b, size_t most
     }
 }
 
-/* Rows that a column of lines may take. */
-static size_t most_rows(const work *w, const strip *s, const blend *b)
-{
-    const double length = w->line[b->first + b->n - 1].wavelength - w->line[b->first].wavelength;
-    const double rows = (double)s->nrow / (w->in->last - w->in->first) * length;
-    return (size_t)(1.5 * rows) + (size_t)spx_psf_ny(w->psf) + 3;
-}
-
 /* ---- normal equations ---- */
 
 /* sum w x y over the rows that both columns have; wx: w x, in the rows of x. */
@@ -628,21 +676,10 @@ static spx_status need_columns(columns *k, size_t n, spx_err *e)
 }
 
 /* Images of the lines in a strip, unless they are still those of this zero point. */
-static spx_status make_lines(const work *w, strip *s, double *memory, spx_err *e)
+static void make_lines(const work *w, strip *s, double *memory)
 {
-    size_t size = 0;
-    if (s->line != NULL && s->made == w->made)
-        return SPX_OK;
-    for (size_t l = 0; l < w->nl; l++)
-        size += 3 * most_rows(w, s, &w->of[l]) * s->ncol;
-    if (s->line == NULL) {
-        s->line = spx_alloc(w->nl, sizeof *s->line, e);
-        s->values = spx_alloc(size + 1, sizeof *s->values, e);
-    }
-    if (s->line == NULL || s->values == NULL)
-        return SPX_EIO;
     double *at = s->values;
-    for (size_t l = 0; l < w->nl; l++) {
+    for (size_t l = 0; l < w->nl && s->made != w->made; l++) {
         column *c = &s->line[l];
         c->value = at;
         make_line(w, s, &w->of[l], most_rows(w, s, &w->of[l]), memory, c);
@@ -651,7 +688,6 @@ static spx_status make_lines(const work *w, strip *s, double *memory, spx_err *e
         at += 3 * c->n * s->ncol;
     }
     s->made = w->made;
-    return SPX_OK;
 }
 
 /* Whether kappa is among the columns. */
@@ -729,7 +765,7 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
     if (st == SPX_OK)
         st = need(&k->weighted, npix, e);
     if (st == SPX_OK)
-        st = make_lines(w, s, k->work.at, e);
+        make_lines(w, s, k->work.at);
     if (st == SPX_OK && w->nl > 0)
         memcpy(k->c, s->line, w->nl * sizeof *k->c);
     if (st == SPX_OK)
@@ -1073,21 +1109,14 @@ spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, cons
     w.spline = spx_bspline_of(in->first, in->last, KNOTS);
     w.nb = w.spline.n;
     spx_status st = choose_lines(lines, &w, e);
-    w.strips = st == SPX_OK ? spx_alloc(in->nfibre, sizeof *w.strips, e) : NULL;
     w.strength = st == SPX_OK ? spx_alloc(w.nl + w.nb, sizeof *w.strength, e) : NULL;
-    if (w.strips == NULL || w.strength == NULL)
+    if (w.strength == NULL)
         st = SPX_EIO;
-    int failed = 0;
     if (st == SPX_OK && w.nl >= FEWEST) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(w.nthreads) reduction(| : failed)
-        for (size_t i = 0; i < in->nfibre; i++) {
-            spx_err mine = {0};
-            failed |= make_strip(&w, i, &w.strips[i], &mine) != SPX_OK;
-        }
-        st = failed ? spx_mem_fail(e) : iterate(&w, out, e);
+        st = make_strips(&w, e);
+        if (st == SPX_OK)
+            st = iterate(&w, out, e);
     }
-    for (size_t i = 0; w.strips != NULL && i < in->nfibre; i++)
-        free_strip(&w.strips[i]);
     for (size_t part = 0; part < PARTS; part++) {
         spx_free(w.memory[part].c);
         spx_free(w.memory[part].work.at);
@@ -1095,6 +1124,9 @@ spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, cons
         spx_free(w.memory[part].weighted.at);
     }
     spx_free(w.strips);
+    spx_free(w.pixels);
+    spx_free(w.corners);
+    spx_free(w.images);
     spx_free(w.strength);
     spx_free(w.line);
     spx_free(w.of);
