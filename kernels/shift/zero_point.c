@@ -27,6 +27,7 @@
 #include "psf/psf.h"
 #include "psf/spot_math.h"
 #include "shift/shift.h"
+#include "shift/spots.h"
 
 /* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
  * a fixed ratio, and below which they share a place. */
@@ -102,6 +103,7 @@ typedef struct {
     const spx_image *image;
     const spx_psf *psf;
     const spx_shift_common *in;
+    const spx_shift_spots *spots; /* of the best instruction set */
     spx_bspline spline;
     spx_shift_line *line;
     blend *of;             /* [nl] */
@@ -128,14 +130,21 @@ typedef struct {
 
 /* ---- spots ---- */
 
-/* Doubles of the workspace of make_spot(): the spots, then that of psf/spot_math.h, then its factors. */
+static const spx_shift_spots *best_spots(void)
+{
+    const spx_shift_spots *k = spx_shift_spots_avx512();
+    k = k != NULL ? k : spx_shift_spots_avx2();
+    return k != NULL ? k : spx_shift_spots_base();
+}
+
+/* Doubles of the workspace of make_spot(): the spots, then that of psf/spot_math.h, then coefficients and the work of
+ * shift/spots.h, or derivatives. */
 static size_t spot_work(const spx_psf *p)
 {
-    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p);
-    const size_t factors = (size_t)(p->ghdegx + 2) * nx + (size_t)(p->ghdegy + 3) * ny +
-                           (size_t)(p->ghdegx + 1) * (size_t)(p->ghdegy + 1) + 2 * nx;
-    const size_t derivatives = 4 * nx * ny;
-    return 3 * nx * ny + spx_psf_spot_work(p) + (factors > derivatives ? factors : derivatives);
+    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), derivatives = 4 * nx * ny;
+    const size_t plain =
+        (size_t)(p->ghdegx + 1) * (size_t)(p->ghdegy + 1) + spx_shift_spot_work((int)nx, (int)ny, p->ghdegx, p->ghdegy);
+    return 3 * nx * ny + spx_psf_spot_work(p) + (plain > derivatives ? plain : derivatives);
 }
 
 /* dX/dlambda or dY/dlambda of a trace, pixels per Angstrom. */
@@ -145,55 +154,26 @@ static double slope_of(const spx_psf_series *s, size_t fibre, double lambda)
     return spx_psf_series_value(s, fibre, lambda + h) - spx_psf_series_value(s, fibre, lambda - h);
 }
 
-/* Plain spots: factors of psf/spot_math.h. dg_m/dx = g_(m+1)/sigma, dg_m/d ln sigma = g_(m+2) + m g_m. Returns 0 where
- * the PSF has none. */
-static int make_plain(const spx_psf *p, size_t fibre, double lambda, double kappa, double dx, double dy, double *memory,
-                      double *spot, spx_spot *at)
+/* Plain spots. Returns 0 where the PSF has none. */
+static int make_plain(const spx_psf *p, const spx_shift_spots *spots, size_t fibre, double lambda, double kappa,
+                      double dx, double dy, double *memory, double *spot, spx_spot *at)
 {
-    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), npix = nx * ny;
     const int degx = p->ghdegx, degy = p->ghdegy;
-    double *gx = memory + spx_psf_spot_work(p), *gy = gx + (size_t)(degx + 2) * nx, *c = gy + (size_t)(degy + 3) * ny,
-           *across = c + (degx + 1) * (degy + 1);
+    double *c = memory + spx_psf_spot_work(p), *more = c + (degx + 1) * (degy + 1);
     spx_spot_core core;
     if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
         return 0;
     spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), memory);
     if (!spx_spot_core_find(p, fibre, 0, memory, &core))
         return 0;
-    const double wider = core.sigy * core.sigy + kappa * dy * dy, sigx = core.sigx, sigy = sqrt(wider);
+    const double wider = core.sigy * core.sigy + kappa * dy * dy;
     if (!(wider > 0 && wider < SPX_SPOT_FAR))
         return 0;
     for (int k = 0; k < (degx + 1) * (degy + 1); k++)
         c[k] = spx_psf_param_value(p, fibre, p->gh[k], memory);
-    spx_gauss_hermite(degx + 1, (int)nx, at->dx, sigx, gx);
-    spx_gauss_hermite(degy + 2, (int)ny, at->dy, sigy, gy);
-    for (int j = 0; j <= degy; j++) {
-        double *here = across, *moved = across + nx;
-        memset(across, 0, 2 * nx * sizeof *across);
-        for (int i = 0; i <= degx; i++)
-            for (size_t x = 0; x < nx && c[i + (degx + 1) * j] != 0; x++) {
-                here[x] += c[i + (degx + 1) * j] * gx[(size_t)i * nx + x];
-                moved[x] += c[i + (degx + 1) * j] * gx[(size_t)(i + 1) * nx + x] / sigx;
-            }
-        for (size_t y = 0; y < ny; y++) {
-            const double g = gy[(size_t)j * ny + y], g1 = gy[(size_t)(j + 1) * ny + y] / sigy,
-                         g2 = gy[(size_t)(j + 2) * ny + y] + j * g;
-            for (size_t x = 0; x < nx; x++) {
-                spot[y * nx + x] += g * here[x];
-                spot[npix + y * nx + x] += g1 * here[x] * dy + g * moved[x] * dx;
-                spot[2 * npix + y * nx + x] += 0.5 * g2 * here[x] * dy * dy / (sigy * sigy);
-            }
-        }
-    }
-    double sum = 0;
-    for (size_t k = 0; k < npix; k++) {
-        if (!(spot[k] > 0))
-            spot[k] = spot[npix + k] = spot[2 * npix + k] = 0;
-        sum += spot[k];
-    }
-    for (size_t k = 0; k < 3 * npix; k++)
-        spot[k] /= sum;
-    return sum > 0 && isfinite(sum);
+    const spx_shift_spot shape = {spx_psf_nx(p), spx_psf_ny(p), degx,        degy, c, at->dx,
+                                  at->dy,        core.sigx,     sqrt(wider), dx,   dy};
+    return spots->spot(&shape, more, spot);
 }
 
 /* Spots of other kinds, of all cores that have a width; to first order in kappa, which is some hundredths of the square
@@ -221,15 +201,15 @@ static int make_other(const spx_psf *p, size_t fibre, double lambda, double kapp
 
 /* Spot whose sigma along the trace is larger by kappa (Angstrom^2), with its derivatives by lambda and by kappa,
  * [ny][nx] each from *spot on; NULL: the PSF has none. */
-static const double *make_spot(const spx_psf *p, size_t fibre, double lambda, double kappa, double *memory,
-                               spx_spot *at)
+static const double *make_spot(const spx_psf *p, const spx_shift_spots *spots, size_t fibre, double lambda,
+                               double kappa, double *memory, spx_spot *at)
 {
     const double dx = slope_of(&p->x, fibre, lambda), dy = slope_of(&p->y, fibre, lambda);
     const size_t size = 3 * (size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p);
+    if (spx_psf_plain_spots(p))
+        return make_plain(p, spots, fibre, lambda, kappa, dx, dy, memory + size, memory, at) ? memory : NULL;
     memset(memory, 0, size * sizeof *memory);
-    const int good = spx_psf_plain_spots(p) ? make_plain(p, fibre, lambda, kappa, dx, dy, memory + size, memory, at)
-                                            : make_other(p, fibre, lambda, kappa, dx, dy, memory + size, memory, at);
-    return good ? memory : NULL;
+    return make_other(p, fibre, lambda, kappa, dx, dy, memory + size, memory, at) ? memory : NULL;
 }
 
 /* ---- rows ---- */
@@ -297,45 +277,70 @@ static void cross_rows(const spx_psf *psf, size_t f, double y0, size_t n, double
     series_values(&psf->x, f, n, lambda, 0, x);
 }
 
-/* Light of a spectrum that is 1 in the row of the CCD that the trace's middle crosses at lambda, as fractions over the
- * 2 half + 1 columns in the middle of the spot there, half <= hsizex, from *first on: rows of spots of all
- * wavelengths, one beside the other, have sums like those of one spot's columns. 0: there is no spot. memory: of
- * make_spot(). */
-static int make_profile(const spx_psf *p, size_t fibre, double lambda, int half, double *memory, double *profile,
-                        long *first)
+/* Light of a spectrum that is 1 in rows of the CCD that the trace's middle crosses, as fractions over the columns of
+ * the strip, per Angstrom that a row has: rows of spots of all wavelengths, one beside the other, have sums like those
+ * of one spot's columns. slope: rows an Angstrom has. */
+static void other_profiles(const work *w, const strip *s, const double *slope, double *memory)
 {
-    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p), n = 2 * half + 1;
-    double *spot = memory, *basis = memory + nx * ny, *gx = basis + spx_psf_spot_work(p), sum = 0;
-    spx_spot_core core;
-    spx_spot place, *at = &place;
-    memset(profile, 0, (size_t)n * sizeof *profile);
-    if (!spx_psf_plain_spots(p)) {
-        if (spx_psf_spot(p, fibre, lambda, basis, spot, at) != SPX_SPOT_OK)
-            return 0;
-        *first = at->xc + p->hsizex - half;
+    const spx_psf *p = w->psf;
+    const int nx = spx_psf_nx(p), ny = spx_psf_ny(p), n = (int)s->ncol, left = p->hsizex - n / 2;
+    double *spot = memory, *basis = memory + nx * ny;
+    for (size_t row = 0; row < s->nrow; row++) {
+        spx_spot at;
+        double *unit = s->unit + row * s->ncol;
+        if (!(fabs(slope[row]) > 0) || spx_psf_spot(p, s->fibre, s->lambda[row], basis, spot, &at) != SPX_SPOT_OK)
+            continue;
         for (int y = 0; y < ny; y++)
             for (int x = 0; x < n; x++)
-                profile[x] += spot[y * nx + p->hsizex - half + x];
-        return 1;
+                unit[x] += spot[y * nx + left + x] / fabs(slope[row]);
     }
-    if (spx_psf_spot_place(p, fibre, lambda, at) != SPX_SPOT_OK)
-        return 0;
-    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, fibre, lambda), basis);
-    if (!spx_spot_core_find(p, fibre, 0, basis, &core))
-        return 0;
-    *first = at->xc + p->hsizex - half;
-    double *all = gx + (core.degx + 1) * n; /* integrals over all columns: one pixel, in units of nx */
-    spx_gauss_hermite(core.degx, n, at->dx, core.sigx, gx);
-    spx_gauss_hermite(core.degx, 1, at->dx / nx, core.sigx / nx, all);
-    for (int i = 0; i <= core.degx; i++) { /* functions along the trace of a higher order than 0 have no sum */
-        const double c = p->gh[i] >= 0 ? spx_psf_param_value(p, fibre, p->gh[i], basis) : 0;
-        sum += c * all[i];
-        for (int x = 0; x < n; x++)
-            profile[x] += c * gx[i * n + x];
+}
+
+/* The same of plain spots: functions along the trace of a higher order than 0 have no sum. x: of the trace in rows. */
+enum { ROWS = 32 };
+
+static size_t profile_work(const work *w, size_t ncol)
+{
+    return ((size_t)w->psf->ghdegx + 2) * (spx_shift_row(ROWS * (ncol + 3)) + ROWS) + w->psf->ndeg;
+}
+
+static void plain_profiles(const work *w, const strip *s, const double *x, const double *slope, double *memory)
+{
+    const spx_psf *p = w->psf;
+    const int degx = p->ghdegx, n = (int)s->ncol, each = n + 3;
+    const size_t stride = spx_shift_row((size_t)(ROWS * each));
+    double *e = memory, *h = e + stride, *c = h + (size_t)(degx + 1) * stride, *basis = c + ROWS * (degx + 1);
+    for (size_t from = 0; from < s->nrow; from += ROWS) {
+        const size_t rows = s->nrow - from < ROWS ? s->nrow - from : ROWS;
+        memset(e, 0, stride * sizeof *e);
+        for (size_t r = 0; r < rows; r++) {
+            const double dx = x[from + r] - floor(x[from + r] + 0.5);
+            double *edge = e + r * (size_t)each;
+            spx_spot_core core;
+            spx_legendre_basis(p->ndeg, spx_psf_param_u(p, s->fibre, s->lambda[from + r]), basis);
+            const int good = spx_spot_core_find(p, s->fibre, 0, basis, &core) && fabs(slope[from + r]) > 0;
+            for (int i = 0; i <= degx; i++)
+                c[r * (size_t)(degx + 1) + (size_t)i] =
+                    good && p->gh[i] >= 0 ? spx_psf_param_value(p, s->fibre, p->gh[i], basis) : 0;
+            for (int k = 0; k <= n && good; k++)
+                edge[k] = (k - n / 2 - 0.5 - dx) / core.sigx;
+            for (int k = 0; k < 2 && good; k++) /* of all columns of a spot */
+                edge[n + 1 + k] = ((k - 0.5) * spx_psf_nx(p) - dx) / core.sigx;
+        }
+        w->spots->edges(rows * (size_t)each, degx, e, stride, h);
+        for (size_t r = 0; r < rows; r++) {
+            double *unit = s->unit + (from + r) * s->ncol, sum = 0;
+            for (int i = 0; i <= degx; i++) {
+                const double *hi = h + (size_t)i * stride + r * (size_t)each,
+                             ci = c[r * (size_t)(degx + 1) + (size_t)i];
+                sum += ci * (hi[n + 1] - hi[n + 2]);
+                for (int k = 0; k < n; k++)
+                    unit[k] += ci * (hi[k] - hi[k + 1]);
+            }
+            for (int k = 0; k < n; k++)
+                unit[k] = sum > 0 && isfinite(sum) ? fmax(unit[k], 0) / sum / fabs(slope[from + r]) : 0;
+        }
     }
-    for (int x = 0; x < n; x++)
-        profile[x] = fmax(profile[x], 0) / sum;
-    return sum > 0 && isfinite(sum);
 }
 
 /* Adds factor times pixels [ny][nx] at a corner to those of a strip from row `first` on, of n rows. */
@@ -398,7 +403,7 @@ static void take_off(const work *w, const strip *s, size_t other, double *memory
         const double flux = f->arm.flux[row * n + k] * w->in->step;
         spx_spot at;
         const double *spot = f->arm.ivar[row * n + k] > 0 && isfinite(flux)
-                                 ? make_spot(w->psf, other, f->arm.wavelength[k], 0, memory, &at)
+                                 ? make_spot(w->psf, w->spots, other, f->arm.wavelength[k], 0, memory, &at)
                                  : NULL;
         if (spot != NULL)
             add_pixels(s, w->psf, &at, spot, -flux, 0, (long)s->nrow, s->data);
@@ -439,7 +444,7 @@ static spx_status fill_strip(const work *w, strip *s, spx_err *e)
     const size_t f = s->fibre, half = s->ncol / 2;
     if (s->nrow == 0)
         return SPX_OK;
-    double *memory = spx_alloc(spot_work(psf) + s->ncol, sizeof *memory, e), *profile = memory + spot_work(psf);
+    double *memory = spx_alloc(spot_work(psf) + profile_work(w, s->ncol), sizeof *memory, e);
     if (memory == NULL)
         return SPX_EIO;
     double *slope = s->rest, *x = slope + s->nrow; /* of at least three columns */
@@ -457,17 +462,10 @@ static spx_status fill_strip(const work *w, strip *s, spx_err *e)
             s->w[row * s->ncol + c] = im->ivar[at];
         }
     }
-    /* of a spectrum that is 1: as many Angstrom as a row has */
-    for (size_t row = 0; row < s->nrow; row++) {
-        const double length = fabs(slope[row]);
-        long from;
-        if (!(length > 0) || !make_profile(psf, f, s->lambda[row], (int)half, memory, profile, &from))
-            continue;
-        for (size_t c = 0; c < s->ncol; c++) {
-            const long at = s->xc[row] + (long)c - from;
-            s->unit[row * s->ncol + c] = at >= 0 && at < (long)s->ncol ? profile[at] / length : 0;
-        }
-    }
+    if (spx_psf_plain_spots(psf))
+        plain_profiles(w, s, x, slope, memory);
+    else
+        other_profiles(w, s, slope, memory);
     if (s->beside[0])
         take_off(w, s, f - 1, memory);
     if (s->beside[1])
@@ -604,7 +602,8 @@ static void make_line(const work *w, const strip *s, const blend *b, size_t most
         for (size_t i = b->first; i < b->first + b->n; i++) {
             spx_spot at;
             const double lambda = w->line[i].wavelength - polynomial(w, w->z, w->line[i].wavelength);
-            const double *spot = pass == 0 ? NULL : make_spot(w->psf, s->fibre, lambda, w->kappa, memory, &at);
+            const double *spot =
+                pass == 0 ? NULL : make_spot(w->psf, w->spots, s->fibre, lambda, w->kappa, memory, &at);
             if (pass == 0 && spx_psf_spot_place(w->psf, s->fibre, lambda, &at) == SPX_SPOT_OK) {
                 first = at.yc - s->y0 < first ? at.yc - s->y0 : first;
                 end = at.yc - s->y0 + ny > end ? at.yc - s->y0 + ny : end;
@@ -1101,8 +1100,11 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
 spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
                                 const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
 {
-    work w = {
-        .image = image, .psf = psf, .in = in, .nthreads = in->nthreads > 0 ? in->nthreads : omp_get_max_threads()};
+    work w = {.image = image,
+              .psf = psf,
+              .in = in,
+              .spots = best_spots(),
+              .nthreads = in->nthreads > 0 ? in->nthreads : omp_get_max_threads()};
     *out = (spx_shift_zero){0};
     if (lines->n == 0 || in->nfibre == 0 || !(in->last > in->first))
         return SPX_OK;

@@ -112,7 +112,15 @@ static spx_status timed(void *ctx, const spx_image *image, const spx_psf *psf, c
 /* Part X of an exposure: windows by the clock, copies and plan included; the smooth fit in processor time. */
 static void whole(spx_backend *b, const scene *s, const char *name)
 {
-    const spx_shift_options o = {7560, 9780, 0.8, 25, 0, WINDOWS, 60, -1, -1, 1, 0};
+    const spx_shift_options o = {.wmin = 7560,
+                                 .wmax = 9780,
+                                 .dw = 0.8,
+                                 .bundle_size = 25,
+                                 .nwindow = WINDOWS,
+                                 .window = 60,
+                                 .degree_wave = -1,
+                                 .degree_fibre = -1,
+                                 .width = 1};
     watch w = {b, 0, 0};
     spx_psf psf = {0};
     spx_shift shift = {0};

@@ -9,6 +9,8 @@
 #include "extract/extract.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
+#include "psf/spot_math.h"
+#include "shift/spots.h"
 #include "sky/sky.h"
 #include "spectral/lines.h"
 
@@ -351,6 +353,60 @@ static void check_threads(const shift_scene *scene)
     spx_shift_free(&s[1]);
 }
 
+/* Spots of lines, of all instruction sets: the PSF's to 1e-13; derivatives against
+ * differences, to 1e-3 of the largest, as the sum of pixels that a spot is divided by counts as constant. */
+static void check_spots(const spx_psf *p)
+{
+    const spx_shift_spots *set[] = {spx_shift_spots_base(), spx_shift_spots_avx2(), spx_shift_spots_avx512()};
+    const size_t nx = (size_t)spx_psf_nx(p), ny = (size_t)spx_psf_ny(p), n = nx * ny;
+    const size_t ngh = (size_t)(p->ghdegx + 1) * (size_t)(p->ghdegy + 1);
+    double *work = spx_alloc(spx_psf_spot_work(p) + spx_shift_spot_work((int)nx, (int)ny, p->ghdegx, p->ghdegy),
+                             sizeof *work, NULL);
+    double *basis = spx_alloc(p->ndeg + ngh, sizeof *basis, NULL), *c = basis + p->ndeg;
+    double *plain = spx_alloc(n, sizeof *plain, NULL), *found = spx_alloc2(5, 3 * n, sizeof *found, NULL);
+    spx_spot at = {0, 0, 0, 0, 0, 0};
+    CHECK(spx_psf_plain_spots(p) && spx_psf_spot(p, 7, 8500.3, work, plain, &at) == SPX_SPOT_OK, "spot");
+    spx_legendre_basis(p->ndeg, spx_psf_param_u(p, 7, 8500.3), basis);
+    for (size_t k = 0; k < ngh; k++)
+        c[k] = spx_psf_param_value(p, 7, p->gh[k], basis);
+    const double sigx = spx_psf_param_value(p, 7, p->sigx, basis), sigy = spx_psf_param_value(p, 7, p->sigy, basis);
+    const double h = 1e-4;
+    const spx_shift_spot here = {(int)nx, (int)ny, p->ghdegx, p->ghdegy, c, at.dx, at.dy, sigx, sigy, -0.02, 1.6};
+    for (size_t i = 0; i < 3; i++) {
+        double worst = 0, most[3] = {0}, off[2] = {0};
+        if (set[i] == NULL)
+            continue;
+        for (int j = 0; j < 5; j++) { /* there; moved by h, widened by h, to both sides */
+            const double sign = j % 2 == 1 ? 1 : -1;
+            spx_shift_spot s = here;
+            s.dx += j == 1 || j == 2 ? sign * h * s.slope_x : 0;
+            s.dy += j == 1 || j == 2 ? sign * h * s.slope_y : 0;
+            s.sigy = j > 2 ? sqrt(sigy * sigy + sign * h * s.slope_y * s.slope_y) : sigy;
+            CHECK(set[i]->spot(&s, work, found + (size_t)j * 3 * n) == 1, "%s: no spot", set[i]->name);
+        }
+        for (size_t k = 0; k < n; k++) {
+            worst = fmax(worst, fabs(found[k] - plain[k]));
+            for (size_t d = 0; d < 2; d++) {
+                const double difference = (found[(3 * d * 2 + 3) * n + k] - found[(3 * d * 2 + 6) * n + k]) / (2 * h);
+                most[d] = fmax(most[d], fabs(difference));
+                off[d] = fmax(off[d], fabs(found[(1 + d) * n + k] - difference));
+            }
+        }
+        printf("spots, %s: off by %.2g, derivatives by %.2g and %.2g\n", set[i]->name, worst, off[0] / most[0],
+               off[1] / most[1]);
+        CHECK(worst < 1e-13, "%s: pixels are off by %g", set[i]->name, worst);
+        CHECK(off[0] < 1e-3 * most[0] && off[1] < 1e-3 * most[1], "%s: derivatives are off by %g, %g", set[i]->name,
+              off[0] / most[0], off[1] / most[1]);
+        CHECK(set[i]->spot(&(spx_shift_spot){(int)nx, (int)ny, p->ghdegx, p->ghdegy, c, at.dx, at.dy, NAN, sigy, 0, 1},
+                           work, found) == 0,
+              "%s: a spot without a width", set[i]->name);
+    }
+    spx_free(work);
+    spx_free(basis);
+    spx_free(plain);
+    spx_free(found);
+}
+
 /* ---- along the traces ---- */
 
 typedef struct {
@@ -553,6 +609,7 @@ int main(void)
     check_traces("wrong PSF, no lines", &scene, &m, 0, 0.015);
     m.constant_y = 0.3;
     check_traces("0.3 pixel", &scene, &m, 1, 0.015);
+    check_spots(&scene.psf);
     shift_scene_free(&scene);
     check_dark();
     check_zero_point('z', WMIN, WMAX);
