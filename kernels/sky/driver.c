@@ -15,10 +15,11 @@
 /* SAMPLE: bins that tell scales to begin with. UNKNOWN: passes after which a bin that was left out of all fibres has no
  * sky. */
 enum { WINDOW = 151, EVERY = 8, FEW_BINS = 50, SAMPLE = 400, TOGETHER = 8, UNKNOWN = 3 };
-/* Weight of all fibres in a bin without light, over the median; and information on s in a bin that was left out of all
- * fibres as its neighbours were, over that of all: a seventh in the usual resolution matrices. Where neighbours are in,
- * these tell s of a single bin: 0.28. Bins at the ends of those that were left out have more, up to BESIDE. */
-static const double DARK = 1e-7, LEFT_OUT = 0.2, BESIDE = 0.4;
+/* Weight of all fibres in a bin without light, over the median: the brightest lines of lamps have 1e-7; and information
+ * on s in a bin that was left out of all fibres as its neighbours were, over that of all: a seventh in the usual
+ * resolution matrices. Where neighbours are in, these tell s of a single bin: 0.28. Bins at the ends of those that were
+ * left out have more, up to BESIDE. */
+static const double DARK = 1e-8, LEFT_OUT = 0.2, BESIDE = 0.4;
 
 spx_sky_options spx_sky_defaults(void)
 {
