@@ -31,7 +31,7 @@ enum {
 /* Terms of a Taylor series. */
 static size_t terms_of(int order)
 {
-    return order > 1 ? MOST_TERMS : 3;
+    return order > 1 ? MOST_TERMS : order == 1 ? 3 : 1;
 }
 
 /* FFT of real arrays [ny][nx] and their transforms [ny][nx/2 + 1]. */
@@ -408,6 +408,7 @@ static void multiply(size_t n, const fftwf_complex *a, const fftwf_complex *b, i
 {
     const float *x = (const float *)a, *y = (const float *)b;
     float *z = (float *)to;
+#pragma omp simd
     for (size_t i = 0; i < 2 * n; i += 2) {
         const float re = x[i] * y[i] - x[i + 1] * y[i + 1], im = x[i] * y[i + 1] + x[i + 1] * y[i];
         z[i] = more ? z[i] + re : re;

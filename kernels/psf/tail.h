@@ -58,7 +58,8 @@ void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long ro
                   double electrons);
 
 /* The tails of the light that was added since spx_tail_clear(), which has to follow, electrons, into image[ny][nx];
- * order of the Taylor series: at most that of spx_tail_make(). The result does not depend on the number of threads (0:
+ * order of the Taylor series: 0 (places are
+ * those of pixels) to that of spx_tail_make(). The result does not depend on the number of threads (0:
  * OpenMP's default). */
 spx_status spx_tail_image(spx_tail *t, int order, int nthreads, float *image, spx_err *e) SPX_NODISCARD;
 

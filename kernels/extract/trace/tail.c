@@ -6,9 +6,10 @@
  *      the others
  *   2. image - tail(f) takes the place of the image, and f is solved for again; M and its factors stay, so this is a
  *      right-hand side and a few steps of conjugate gradients. As often as the options say: f_n = f_0 - K f_(n-1), and
- *      the error falls to the share k of the light that a tail leaves under its fibre, 0.06 or so. Where K f is k f the
- *      limit is f_0 - K f_0/(1 + k): the second correction begins there (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all
- *      bins, and what is left is what K f differs from that
+ *      the error falls to the share k of the light that a tail leaves under its fibre, 0.06 or so. The first time K f_0
+ *      is not solved for, but taken from tail(f_0) on the traces, to a few per cent; where K f is k f the limit is f_0
+ * - K f_0/(1 + k): the second correction begins there (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all bins, and what is
+ * left is K of what K f differs from that
  *   3. wanted bundles are extracted from there; flux is given as electrons within the spots with their tails, as
  *      without corrections
  *
@@ -96,15 +97,15 @@ static double add_fibre(const scene *s, const spx_trace_bundle *b, size_t f)
     return all;
 }
 
-/* The image of tails of the fluxes as they are. *light: their sum. */
-static spx_status draw_tails(scene *s, int nthreads, double *light, spx_err *e)
+/* The image of tails of the fluxes as they are, to an order of their series. *light: their sum. */
+static spx_status draw_tails(scene *s, int order, int nthreads, double *light, spx_err *e)
 {
     *light = 0.0;
     spx_tail_clear(s->tail);
     for (size_t i = 0; i < s->nbundle; i++)
         for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
             *light += add_fibre(s, &s->b[i], f);
-    return spx_tail_image(s->tail, 1, nthreads, s->far, e);
+    return spx_tail_image(s->tail, order, nthreads, s->far, e);
 }
 
 /* Keeps f_0 of a bundle. */
@@ -115,6 +116,47 @@ static spx_status keep(scene *s, size_t i)
         return SPX_EIO;
     memcpy(s->begin[i], s->b[i].x, n * sizeof **s->begin);
     return SPX_OK;
+}
+
+/* GHSIGX in the middle of a trace; of spots without it a guess. */
+static double width_of(const spx_psf *psf, size_t fibre)
+{
+    const double *c = psf->coeff + ((size_t)psf->sigx * psf->nspec + fibre) * psf->ndeg;
+    const double sigma = psf->sigx >= 0 && psf->ndeg > 0 ? spx_legendre_sum(psf->ndeg, c, 0.0) : 0.0;
+    return sigma > 0.0 ? sigma : 0.25 * (psf->hsizex + 1);
+}
+
+/* Takes from the flux of a bundle, about, what s->far gives it: of light that is the same along a trace, A^T W far is
+ * A^T W 1 times its mean over the columns of a spot, by their weights, and a row of M its sum. Spots are Gaussians for
+ * that, of the width that they have in the middle of the trace. */
+static void take_far(const scene *s, const spx_trace_bundle *b)
+{
+    const spx_image *im = s->p->job->image;
+    const spx_psf *psf = s->p->job->psf;
+    const long side = psf->hsizex < 5 ? psf->hsizex : 5;
+    for (size_t f = 0; f < b->nf; f++) {
+        const double sigma = width_of(psf, b->fibre0 + f);
+        for (size_t k = 0; k < s->p->nbin; k++) {
+            const spx_bin_geometry *at = &b->at[k * b->nf + f];
+            const long y = at->yc + psf->hsizey, x = at->xc + psf->hsizex;
+            if (b->state[k * b->nf + f] != SPX_TRACE_SPOT || y < b->y0 || y >= b->y1)
+                continue;
+            double far = 0.0, all = 0.0, row = 0.0;
+            for (long c = x - side > 0 ? x - side : 0; c <= x + side && c < (long)im->nx; c++) {
+                const double t = ((double)(c - x) - at->dx) / sigma;
+                const double w =
+                    exp(-0.5 * t * t) * (double)b->weight[(size_t)(y - b->wy0) * b->wnx + (size_t)(c - b->wx0)];
+                far += w * (double)s->far[y * (long)im->nx + c];
+                all += w;
+            }
+            for (size_t d = 0; d <= (size_t)b->hi[0]; d++) {
+                row += b->m[(k * b->nelem + d) * b->nl + f];
+                row += d > 0 && k >= d ? b->m[((k - d) * b->nelem + d) * b->nl + f] : 0.0;
+            }
+            if (row > 0.0 && all > 0.0)
+                b->x[k * b->nl + f] -= far / all * b->w[k * b->nl + f] / row;
+        }
+    }
 }
 
 /* From f_0 and f_1 to where the corrections lead. */
@@ -137,12 +179,12 @@ static void extrapolate(scene *s)
 }
 
 /* The image of tails of the fluxes as they are, and how much light they have, into *counts. */
-static spx_status count_tails(scene *s, int nthreads, spx_extract_counts *counts, spx_err *e)
+static spx_status count_tails(scene *s, int order, int nthreads, spx_extract_counts *counts, spx_err *e)
 {
     const size_t npix = s->p->job->image->ny * s->p->job->image->nx;
     const double begin = spx_thread_seconds();
     double light, far = 0.0;
-    const spx_status st = draw_tails(s, nthreads, &light, e);
+    const spx_status st = draw_tails(s, order, nthreads, &light, e);
     if (st != SPX_OK)
         return st;
     for (size_t k = 0; k < npix; k++)
@@ -186,7 +228,7 @@ static spx_status solve_with_background(scene *s, const spx_trace_plan *rough, i
     counts->background_steps = 0;
     for (int c = 0; c <= corrections && st == SPX_OK; c++) {
         if (c > 0) {
-            st = count_tails(s, nthreads, counts, e);
+            st = count_tails(s, 1, nthreads, counts, e);
             if (st == SPX_OK) {
                 spx_background_add(s->background, nthreads, s->far);
                 st = solve_again(s, rough, nthreads, e);
@@ -218,11 +260,17 @@ static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract
     if (s->all.background > 0.0)
         return solve_with_background(s, &rough, s->tail != NULL ? corrections : 0, nthreads, counts, e);
     for (int c = 0; c < corrections && st == SPX_OK; c++) {
-        if (c == 1)
+        const int first = c == 0 && corrections > 1;
+        st = count_tails(s, !first, nthreads, counts, e);
+        if (st == SPX_OK && first) {
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads)
+            for (size_t i = 0; i < s->nbundle; i++)
+                if (s->any[i] && s->solved[i])
+                    take_far(s, &s->b[i]);
             extrapolate(s);
-        st = count_tails(s, nthreads, counts, e);
-        if (st == SPX_OK)
+        } else if (st == SPX_OK) {
             st = solve_again(s, c + 1 == corrections ? s->p : &rough, nthreads, e);
+        }
     }
     return st;
 }
@@ -444,7 +492,7 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     if (st == SPX_OK)
         st = make_tail(&s, psf, 1, e);
     if (st == SPX_OK)
-        st = draw_tails(&s, nthreads, &light, e);
+        st = draw_tails(&s, 1, nthreads, &light, e);
     for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
         image->data[k] -= s.far[k];
     free_scene(&s);
