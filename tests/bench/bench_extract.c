@@ -1,11 +1,12 @@
 /* bench_extract [DEVICE...]: seconds of the whole-trace extraction by step, on simulated frames of 125, 250 and 500
  * fibres with 2326 wavelengths (a DESI r camera), the least of five runs each; the memory that it takes; the whole
  * process with its files, for one frame and for a queue of them (SPX_BENCH_FRAMES, 8 without it); the same frame with
- * its cosmic-ray hits to be found, and where there are none; and a floor: the bytes that must be moved and the
- * operations that must be done, over the rates of a copy and of a matrix product here. Made by `make bench-extract`.
- * Without arguments: the CPU with as many threads as there are processors. */
+ * its cosmic-ray hits to be found, and where there are none; with a tail of the PSF, with a background; and a floor:
+ * the bytes that must be moved and the operations that must be done, over the rates of a copy and of a matrix product
+ * here. Made by `make bench-extract`. Without arguments: the CPU with as many threads as there are processors. */
 #include <cblas.h>
 #include <hdf5.h>
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #include "num/blas.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
+#include "products/psf_index.h"
 #include "products/spectra.h"
 #include "psf/psf_math.h"
 #include "sim/sim.h"
@@ -245,6 +247,57 @@ static void time_rejection(spx_backend *b, spx_image *image, const spx_psf *psf,
     spx_free(open);
 }
 
+/* A PSF of the simulation, whose table has rows for a tail, with one of 14 % of the light. */
+static void add_tail(const spx_psf *from, spx_psf *to)
+{
+    spx_err e = {0};
+    must(spx_psf_copy(from, to, &e) == SPX_OK, &e);
+    for (size_t k = 0; k < to->npar; k++)
+        for (size_t f = 0; f < to->nspec; f++) {
+            double *c = to->coeff + (k * to->nspec + f) * to->ndeg;
+            *c = strcmp(to->param[k], "TAILAMP") == 0 ? 0.0071 : strcmp(to->param[k], "TAILINDE") == 0 ? 2.2 : *c;
+        }
+    must(spx_psf_index(to, &e) == SPX_OK && spx_psf_has_tail(to), &e);
+}
+
+/* The frame with light beyond the spots, which the CPU takes off: a tail, a background, both. */
+static void time_beyond(spx_backend *b, const spx_image *image, const spx_psf *psf, spx_extract_options o, double plain)
+{
+    spx_err e = {0};
+    spx_psf tailed = {0};
+    spx_image lit = *image; /* scattered light: a hill of 8 electrons, which is no spline */
+    add_tail(psf, &tailed);
+    o.tail_corrections = 2;
+    lit.data = must_have(spx_alloc_unset(image->ny, image->nx, sizeof *lit.data, &e));
+    for (size_t k = 0; k < image->ny * image->nx; k++) {
+        const double x = (double)(k % image->nx) / (double)image->nx - 0.5,
+                     y = (double)(k / image->nx) / (double)image->ny - 0.5;
+        lit.data[k] = image->data[k] + (float)(8.0 * exp(-4.5 * (x * x + y * y)));
+    }
+    for (int kind = 1; kind < 4; kind++) {
+        double best = 1e30, tail = 1e30, background = 1e30;
+        o.background = kind & 2 ? 512.0 : 0.0;
+        for (int run = 0; run < RUNS; run++) {
+            spx_frame frame = {0};
+            spx_extract_counts counts;
+            const double begin = spx_seconds();
+            must(b->extract(b, &lit, kind & 1 ? &tailed : psf, &o, &frame, &counts, &e) == SPX_OK, &e);
+            const double t = spx_seconds() - begin;
+            best = t < best ? t : best;
+            tail = fmin(tail, counts.seconds[SPX_EXTRACT_TAIL]);
+            background = fmin(background, counts.seconds[SPX_EXTRACT_BACKGROUND]);
+            spx_frame_free(&frame);
+        }
+        printf("   with %s: %.3f s, %.2f times the extraction; tail %.3f, background %.3f s of one thread\n",
+               kind == 1   ? "a tail"
+               : kind == 2 ? "a background"
+                           : "both",
+               best, best / plain, tail, background);
+    }
+    spx_free(lit.data);
+    spx_psf_free(&tailed);
+}
+
 int main(int argc, char **argv)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* lines as they come, in a file too */
@@ -300,6 +353,8 @@ int main(int argc, char **argv)
                 printf("\n");
             }
             time_rejection(&b, &image, &psf, o, best);
+            if (strcmp(b.device, "cpu") == 0)
+                time_beyond(&b, &image, &psf, o, best);
             spx_backend_close(&b);
         }
         if (nspec == 500)
