@@ -271,6 +271,12 @@ pulls() {
     fails_with 3 '*absent.txt*' specx-shift -q --lines absent.txt -o x.h5 "$d/image.h5"
     specx-extract -q -o frame.h5 "$d/image.h5"
     fails_with 3 '*holds neither an image nor a PSF*' specx-shift -q -o x.h5 frame.h5
+    local set
+    for set in coeff xtrace ytrace; do # of coeff, specx-shift called it a bug, and specx-extract went on
+        cp "$d/image.h5" nan.h5 && h5edit nan.h5 set "/psf/$set" 11 nan
+        fails_with 3 "*nan.h5:/psf/$set: a coefficient of trace [0-9]* is not finite: make the PSF again" specx-shift -q -o x.h5 nan.h5
+        fails_with 3 "*nan.h5:/psf/$set: a coefficient of trace *" specx-extract -q -o x.h5 nan.h5
+    done
     [ ! -e x.h5 ]
 }
 

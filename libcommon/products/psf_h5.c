@@ -26,12 +26,25 @@ static spx_status write_range(hid_t file, const char *path, double wmin, double 
     return st == SPX_OK ? spx_h5_set_f64(file, path, "wavemax", wmax, e) : st;
 }
 
+/* Refuses coefficients of n to each of `nspec` traces and `npar` parameters that are no numbers. */
+static spx_status check_finite(hid_t file, const char *path, size_t npar, size_t nspec, size_t n, const double *coef,
+                               spx_err *e)
+{
+    for (size_t i = 0; i < npar * nspec * n; i++)
+        if (!isfinite(coef[i]))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "make the PSF again",
+                               "a coefficient of trace %zu is not finite", i / n % nspec);
+    return SPX_OK;
+}
+
 static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_psf_series *s, spx_err *e)
 {
     size_t dims[2] = {*nspec, 0};
     spx_status st = spx_h5_read_f64(file, path, 2, dims, &s->coef, e);
     *nspec = dims[0];
     s->ncoef = dims[1];
+    if (st == SPX_OK)
+        st = check_finite(file, path, 1, dims[0], dims[1], s->coef, e);
     return st == SPX_OK ? read_range(file, path, &s->wmin, &s->wmax, e) : st;
 }
 
@@ -213,6 +226,7 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     dims[0] = psf->npar;
     dims[1] = psf->nspec;
     if ((st = spx_h5_read_f64(file, "/psf/coeff", 3, dims, &psf->coeff, e)) != SPX_OK ||
+        (st = check_finite(file, "/psf/coeff", dims[0], dims[1], dims[2], psf->coeff, e)) != SPX_OK ||
         (st = read_range(file, "/psf/coeff", &psf->wmin, &psf->wmax, e)) != SPX_OK ||
         (st = spx_cards_read(file, "/psf/header", &psf->header, e)) != SPX_OK)
         return st;
