@@ -13,6 +13,7 @@
 enum { ROUNDS = 30 };
 static const double THREE_SIGMA = 2.7e-3; /* two-sided probability of a deviation of more than 3 sigma: 0.0026998 */
 static const double HUBER = 2.5, FAR = 6; /* errors */
+static const double ROUNDED = 1e-12;      /* of shares whose sum is 1 */
 static const double KNOWN_LEAST = 1e-3;   /* km/s, error of a known velocity, at least */
 
 /* ---- measurement ---- */
@@ -266,6 +267,7 @@ static sum_of total(size_t n, const share *s)
         t.err += pow(s[i].weight * s[i].err, 2);
         t.known += s[i].weight;
     }
+    t.known = fabs(t.known - 1) < ROUNDED ? 1 : t.known;
     t.err = sqrt(t.err);
     return t;
 }
