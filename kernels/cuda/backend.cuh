@@ -2,6 +2,8 @@
 #ifndef SPX_CUDA_BACKEND_CUH
 #define SPX_CUDA_BACKEND_CUH
 
+#include <atomic>
+
 #include "cuda/check.cuh"
 #include "cuda/memory.cuh"
 #include "cuda/stream.cuh"
@@ -18,7 +20,8 @@ struct spx_cuda_state {
     int ndevice;
     int device[SPX_CUDA_MOST_DEVICES];
     void *extract; /* what extraction keeps from frame to frame */
-    int pagelock;  /* 1: an operation other than extraction has pages of blocks locked (spx_mem_set_pagelock()) */
+    /* 1: an operation other than extraction has pages of blocks locked (spx_mem_set_pagelock()) */
+    std::atomic<int> pagelock;
 };
 
 namespace spx
@@ -50,9 +53,14 @@ inline int use_first(spx_backend *b)
 /* Has pages of blocks that stay from item to item locked, by the first of an operation's calls. */
 inline void lock_blocks(spx_backend *b)
 {
-    if (!state_of(b)->pagelock)
+    if (state_of(b)->pagelock.exchange(1) == 0)
         spx_mem_set_pagelock(lock_pages);
-    state_of(b)->pagelock = 1;
+}
+
+/* Notes the seconds of an operation's kernels, which several workers of a queue may do at a time. */
+inline void note_seconds(spx_backend *b, double seconds)
+{
+    __atomic_store(&b->device_seconds, &seconds, __ATOMIC_RELAXED);
 }
 
 } // namespace spx

@@ -970,7 +970,7 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         engine.finish = finish;
         engine.mean = mean_spectrum;
         const spx_status status = spx_sky_solve(&engine, in, &used, out, e);
-        b->device_seconds = c.seconds;
+        spx::note_seconds(b, c.seconds);
         return status;
     });
 }

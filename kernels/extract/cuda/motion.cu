@@ -138,7 +138,7 @@ extern "C" spx_status spx_motion_cuda(spx_backend *b, const spx_image *image, co
         cuda c{{}, memory, 0};
         spx_motion_engine engine = {&c, measure};
         const spx_status st = spx_motion_solve(&engine, image, psf, o, row, fit, left, e);
-        b->device_seconds = c.seconds;
+        spx::note_seconds(b, c.seconds);
         return st;
     });
 }
