@@ -36,6 +36,9 @@ enum { MOST_DEVICES = 64 };
 /* Bytes that this program has of each device. */
 inline std::atomic<size_t> held[MOST_DEVICES];
 
+/* Gives back what the program keeps of devices and does not use; set by what keeps some. */
+inline std::atomic<void (*)()> give_back{nullptr};
+
 struct memory_of_device {
     size_t usable, total;
 };
@@ -56,11 +59,15 @@ inline int device_in_use()
     return std::min(device, (int)MOST_DEVICES - 1);
 }
 
-/* Bytes of the device in use that may be taken; where these are less than `least`, and other programs have the rest,
- * after a wait. own: bytes of this program that are given back before. */
+/* Bytes of the device in use that may be taken; where these are less than `least`, what the program keeps is given
+ * back, and other programs that have the rest are waited for. own: bytes of this program that are given back before. */
 inline size_t usable_memory(size_t least, size_t own = 0)
 {
     memory_of_device m = look_at_memory(own);
+    if (m.usable < least && give_back != nullptr) { /* programs that keep memory would wait for each other */
+        give_back.load()();
+        m = look_at_memory(own);
+    }
     const size_t mine = held[device_in_use()] - own;
     const double begin = spx_seconds();
     for (bool said = false; m.usable < least && least + mine + 2 * LEFT_FREE <= m.total; m = look_at_memory(own)) {

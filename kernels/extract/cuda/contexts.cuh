@@ -70,6 +70,7 @@ struct pool {
     bool gate_held = false; /* a call holds the launch gate */
     std::mutex planning;
     std::vector<layout_ref> layouts; /* the latest first */
+    pool *next = nullptr;            /* of those that are open */
 };
 
 /* Launch gate: the next call on the device begins when all pieces of this one have their solution. Calls that begin

@@ -871,6 +871,19 @@ spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *j
 /* Devices that are open; with the last, page-locked memory goes. */
 std::mutex opening;
 int open_devices;
+pool *open_pools;
+
+/* Frees contexts that no call uses (spx::give_back). */
+void free_idle_contexts()
+{
+    const std::lock_guard<std::mutex> lock(opening);
+    for (pool *all = open_pools; all != nullptr; all = all->next) {
+        const std::lock_guard<std::mutex> idle(all->lock);
+        for (context *c : all->idle)
+            free_context(c);
+        all->idle.clear();
+    }
+}
 
 } // namespace
 
@@ -893,6 +906,9 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device,
     dev->pool = new (std::nothrow) pool;
     if (!dev->pool)
         return spx_fail(e, SPX_EIO, "device %d cannot be opened: out of memory", device);
+    ((pool *)dev->pool)->next = open_pools;
+    open_pools = (pool *)dev->pool;
+    spx::give_back = free_idle_contexts;
     if (open_devices++ == 0)
         spx_mem_set_pagelock(spx::lock_pages);
     return SPX_OK;
@@ -907,6 +923,10 @@ extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
     if (cudaSetDevice(dev->device) == cudaSuccess)
         for (context *c : all->idle)
             free_context(c);
+    pool **at = &open_pools;
+    while (*at != all)
+        at = &(*at)->next;
+    *at = all->next;
     delete all;
     dev->pool = NULL;
     if (--open_devices == 0)

@@ -18,8 +18,8 @@ using spx::check;
 
 constexpr int PIXELS = 256; /* threads of a block for them */
 
-/* Memory of the work of a batch of jobs at most, unless one needs more. */
-constexpr size_t MOST_BYTES = (size_t)3 << 30;
+/* Memory of the work of a batch of jobs at most, unless one needs more: programs share the device. */
+constexpr size_t MOST_BYTES = (size_t)1 << 30;
 
 __global__ void __launch_bounds__(PIXELS) pixel_kernel(const __grid_constant__ spx_motion_view g)
 {

@@ -105,7 +105,11 @@ void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, params &
     }
 }
 
-/* Bytes that a piece of `count` bundles needs at least, and those with which nothing has to wait for memory. */
+/* Of the memory with which all segments' roots are under way at a time, the part that a piece takes: with all of it a
+ * frame takes 20 GB, and programs that share the device wait for each other. */
+enum { ROOT_PART = 4 };
+
+/* Bytes that a piece of `count` bundles needs at least, and those with which the device has enough to do. */
 void piece_size(const params &k, int count, size_t *least, size_t *best)
 {
     params w = k;
@@ -126,7 +130,7 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
         few = std::max(few, one.used / sizeof(double));
         all = std::max(all, all_blocks.used / sizeof(double));
     }
-    all = few > all ? few : all;
+    all = few > all ? few : few + (all - few) / ROOT_PART;
     *least = m.used + few * sizeof(double) + 16384;
     *best = m.used + all * sizeof(double) + 16384;
     if (w.reject > 0.0 || w.model_variance) {
