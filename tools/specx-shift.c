@@ -63,7 +63,7 @@ typedef struct {
     spx_frame frame;
     spx_shift shift;
     spx_fallback left; /* bundles, in windows and whole, and those that a device left to the CPU */
-    double seconds;
+    double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
 
 typedef struct {
@@ -89,6 +89,14 @@ static void add_fallback(spx_fallback *sum, const spx_fallback *f)
     sum->reason = sum->reason != NULL ? sum->reason : f->reason;
 }
 
+/* Adds what an operation's kernels took. Another worker's may be noted meanwhile: they are alike. */
+static void add_device_seconds(task *t)
+{
+    double seconds;
+    __atomic_load(&t->w->d.backend.device_seconds, &seconds, __ATOMIC_RELAXED);
+    t->j->device_seconds += seconds;
+}
+
 static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *m,
                           spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
@@ -97,6 +105,7 @@ static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_fallback left;
     const spx_status st = b->motion(b, image, psf, m, row, fit, &left, e);
     add_fallback(&t->j->left, &left);
+    add_device_seconds(t);
     return st;
 }
 
@@ -107,8 +116,10 @@ static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_status st = spx_frame_inherit(frame, image, psf, t->j->extract.first, t->j->extract.nspec, e);
     if (st == SPX_OK)
         st = t->w->d.backend.extract(&t->w->d.backend, image, psf, &t->j->extract, frame, &counts, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK) {
         add_fallback(&t->j->left, &counts.fallback);
+        t->j->device_seconds += counts.device_seconds;
+    }
     return st;
 }
 
@@ -140,6 +151,8 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int 
         spx_shift_lamp_variance(frame->nspec, frame->arm.nwave, frame->arm.flux, scene.ivar);
     if (st == SPX_OK && *found)
         st = t->w->d.backend.sky(&t->w->d.backend, &scene.in, &so, sky, e);
+    if (st == SPX_OK && *found)
+        add_device_seconds(t);
     if (st == SPX_OK && *found && !sky->converged && sky->change > SPX_SKY_UNSETTLED) {
         *found = 0;
         spx_warn("%sthe sky of %zu fibres has not converged: no shifts along the traces", t->j->x.label, sky->nsky);
@@ -217,6 +230,8 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     job *j = (job *)x;
     hid_t file;
     spx_run_seconds(w->d.s, "shift", j->seconds);
+    if (j->device_seconds > 0)
+        spx_run_seconds(w->d.s, "shift.device", j->device_seconds);
     spx_status st = spx_run_fallback(w->d.s, x->label, &j->left, e);
     if (st == SPX_OK)
         st = spx_shift_report(w->d.s, x->label, &j->shift, e);
