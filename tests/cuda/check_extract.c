@@ -239,6 +239,20 @@ static void show_errors(const spx_err *cpu, const spx_err *gpu)
     printf("GPU: %s\n", spx_err_text(gpu));
 }
 
+/* Magnitude of a row of a fibre's R, at least 1: the sum of that row of Q, which divides it, nearly cancels where it is
+ * above, and errors grow with it, as in extract_scene.h. */
+static double largest_in_row(const spx_frame *f, size_t fibre, long row)
+{
+    const size_t nw = f->arm.nwave, nd = f->arm.ndiag;
+    double most = 1.0;
+    for (size_t d = 0; d < nd; d++) {
+        const long k = row - (long)d + (long)(nd / 2);
+        if (k >= 0 && k < (long)nw)
+            most = fmax(most, fabs(f->arm.resolution[(fibre * nd + d) * nw + (size_t)k]));
+    }
+    return most;
+}
+
 /* Returns the number of bundles that were left to the CPU, which have the CPU's bits. What the CPU refuses the device
  * has to refuse with the same words. Of what is drawn only failures are reported. */
 static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t ndev, kind of, const char *what)
@@ -274,12 +288,15 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
             raise_to(&fraction, fabs(c.pixmask_fraction[i] - g.pixmask_fraction[i]));
             if (!(c.arm.ivar[i] > 0.0) || c.pixmask_fraction[i] > 0.99)
                 continue;
-            raise_to(&flux, fabs(c.arm.flux[i] - g.arm.flux[i]) * sqrt(c.arm.ivar[i]) / own);
-            raise_to(&ivar, fabs(g.arm.ivar[i] / c.arm.ivar[i] - 1.0));
+            const double scale = largest_in_row(&c, f, (long)(i % nw));
+            raise_to(&flux, fabs(c.arm.flux[i] - g.arm.flux[i]) * sqrt(c.arm.ivar[i]) / own / scale);
+            raise_to(&ivar, fabs(g.arm.ivar[i] / c.arm.ivar[i] - 1.0) / scale);
             raise_to(&chi2, fabs(c.chi2pix[i] - g.chi2pix[i]) / (1.0 + c.chi2pix[i]) / all);
             for (size_t d = 0; d < nd; d++) {
                 const size_t at = (f * nd + d) * nw + i % nw;
-                raise_to(&res, fabs(c.arm.resolution[at] - g.arm.resolution[at]));
+                const double in_row = largest_in_row(&c, f, (long)(i % nw + d) - (long)(nd / 2));
+                raise_to(&res,
+                         fabs(c.arm.resolution[at] - g.arm.resolution[at]) / fmax(in_row, fabs(c.arm.resolution[at])));
             }
         }
     }
