@@ -16,7 +16,7 @@ namespace
 
 enum {
     WORKERS = 6,       /* groups that a device works on at a time */
-    GROUP = 256,       /* stars of one, at most, */
+    GROUP = 512,       /* stars of one, at most, */
     LEAST_GROUP = 32,  /* and at least, where there are as many */
     ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
 };

@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(THREADS) coefficient_kernel(model m, const spx
             expand<L>(m, a, s, n0, n, weight, row);
             __syncthreads();
             if (k < a.ncomp) {
-#pragma unroll 4
-                for (int i = 0; i < n; i++) {
+#pragma unroll 16
+                for (int i = 0; i < n; i++) { /* each waits for memory: many are on their way */
                     const double c = __ldg(a.coef + (size_t)row[i] * a.ncomp + k);
 #pragma unroll
                     for (int l = 0; l < L; l++)

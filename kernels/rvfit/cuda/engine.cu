@@ -578,6 +578,12 @@ template <int PER> void engine::launch_scan(size_t n, const item *items, double 
         full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
 }
 
+template <int W> void engine::launch_narrow_scan(size_t n, const item *items, double *out)
+{
+    narrow_scan_kernel<W><<<dim3((unsigned)n, blocks(c_->scan.n, NARROW)), NARROW, 0, stream_>>>(
+        full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
+}
+
 const double *engine::scans(const std::vector<item> &items)
 {
     const size_t n = items.size(), nv = c_->scan.n, most = std::max((size_t)1, (size_t)ITEMS / nv);
@@ -589,8 +595,12 @@ const double *engine::scans(const std::vector<item> &items)
         item *list = item_.need(some);
         double *out = result_.need(some * nv);
         to_device(list, from + i, some);
-        const int entries = full_.m.scan_entries;
-        if (entries <= 9 * SCAN_WARPS)
+        const int entries = full_.m.scan_entries, wide = full_.m.scan_window;
+        if (wide > 0 && wide <= 5)
+            launch_narrow_scan<5>(some, list, out);
+        else if (wide > 0 && wide <= 8)
+            launch_narrow_scan<8>(some, list, out);
+        else if (entries <= 9 * SCAN_WARPS)
             launch_scan<9>(some, list, out);
         else if (entries <= 20 * SCAN_WARPS)
             launch_scan<20>(some, list, out);

@@ -118,6 +118,7 @@ class engine
     bool has_lines(const spx_rv_spectra *w) const;
 
     template <int PER> void launch_scan(size_t n, const item *items, double *out);
+    template <int W> void launch_narrow_scan(size_t n, const item *items, double *out);
 
     /* Scans of items, [items][nscan], until the next call. */
     const double *scans(const std::vector<item> &items);

@@ -173,6 +173,8 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
         a->line = keep(lines.line, lines.n * 2 * SPX_RVFIT_MAX_POLY);
         a->range = keep(range.data(), lines.n);
         m.scan_entries = std::max(m.scan_entries, scan_entries(a->npoly, a->band));
+        const bool in_order = std::is_sorted(range.begin(), range.end(), [](int2 p, int2 q) { return p.x < q.x; });
+        m.scan_window = in_order && m.scan_window >= 0 ? std::max(m.scan_window, a->band + 1) : -1;
     }
     if (s->node != nullptr) {
         size_t n = 1;

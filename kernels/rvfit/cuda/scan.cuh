@@ -141,6 +141,109 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
         out[(size_t)blockIdx.x * m.nscan + which] = isfinite(f) ? f : HUGE_VAL;
 }
 
+/* A band of S'S while it is factored from the first function on: those of a window of W functions, lower triangle by
+ * rows, and S'D; ln det(S'S) and |L^-1 S'D|^2/D of the functions before. */
+template <int W> struct window {
+    double a[W * (W + 1) / 2], right[W], ln, gain;
+    bool fine;
+
+    /* The window moves on by a function, which no later pixel has. */
+    __device__ void advance()
+    {
+        const double pivot = a[0], over = 1 / pivot;
+        fine = fine && pivot > 0 && isfinite(pivot);
+        ln += log(pivot);
+        gain = fma(right[0] * right[0], over, gain);
+        double column[W];
+#pragma unroll
+        for (int i = 1; i < W; i++)
+            column[i] = a[i * (i + 1) / 2];
+#pragma unroll
+        for (int i = 1; i < W; i++) {
+            const double l = -column[i] * over;
+            right[i - 1] = fma(l, right[0], right[i]);
+#pragma unroll
+            for (int j = 1; j <= i; j++)
+                a[(i - 1) * i / 2 + j - 1] = fma(l, column[j], a[i * (i + 1) / 2 + j]);
+        }
+        right[W - 1] = 0;
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            a[(W - 1) * W / 2 + j] = 0;
+    }
+};
+
+/* scan_kernel() where no more than W functions have pixels in common, and functions come and go in their order: a lane
+ * has the equations of its velocity in registers, and eliminates a function when its last pixel has been seen. Block
+ * (item, NARROW velocities). */
+enum { NARROW = 128 };
+template <int W>
+__global__ void __launch_bounds__(NARROW, W <= 5 ? 4 : 2)
+    narrow_scan_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
+                       const double2 *knots, double *out)
+{
+    const int which = (int)(blockIdx.y * NARROW + threadIdx.x);
+    if (which - (int)threadIdx.x % 32 >= m.nscan)
+        return;
+    const item &it = items[blockIdx.x];
+    const piece &d = pieces[it.piece];
+    const arm &a = m.arms[d.arm];
+    const int np = a.npoly, per = a.per, n = a.n, nblock = (n + per - 1) / per;
+    const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
+    const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
+    const double *place = a.place;
+    knots += (size_t)it.at * m.samples + a.sample0;
+    flux += d.pixel0;
+    ie += d.pixel0;
+    window<W> w = {};
+    w.fine = true;
+    double square = 0;
+    int at = 0; /* first function of the window */
+    for (int b = 0; b < nblock; b++) {
+        double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
+        const int i0 = b * per, end = min(per, n - i0);
+#pragma unroll 8
+        for (int j = 0; j < end; j++) {
+            const int i = i0 + j;
+            const double e = __ldg(ie + i), iv = e * e, f = __ldg(flux + i), fw = f * iv, x = j - middle;
+            const double p = fmin(fmax(__ldg(place + i) + shift, 0.0), last);
+            const int k = (int)p;
+            const double y = knots[k].x, t = fma(p - k, knots[k + 1].x - y, y);
+            const double tw = t * t * iv, td = t * fw;
+            s0 += tw;
+            s1 = fma(tw, x, s1);
+            s2 = fma(tw * x, x, s2);
+            d0 += td;
+            d1 = fma(td, x, d1);
+            square = fma(f, fw, square);
+        }
+        const int first = a.range[b].x;
+        for (; at < first; at++)
+            w.advance();
+        const double *value = a.line + (size_t)b * 2 * SPX_RVFIT_MAX_POLY, *slope = value + SPX_RVFIT_MAX_POLY;
+        double v0[W], v1[W];
+#pragma unroll
+        for (int k = 0; k < W; k++) { /* 0 of functions that the block does not have */
+            const bool is = at + k < np;
+            v0[k] = is ? __ldg(value + at + k) : 0;
+            v1[k] = is ? __ldg(slope + at + k) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            const double g0 = fma(s0, v0[k], s1 * v1[k]), g1 = fma(s1, v0[k], s2 * v1[k]);
+            w.right[k] = fma(d0, v0[k], fma(d1, v1[k], w.right[k]));
+#pragma unroll
+            for (int l = 0; l <= k; l++)
+                w.a[k * (k + 1) / 2 + l] = fma(g0, v0[l], fma(g1, v1[l], w.a[k * (k + 1) / 2 + l]));
+        }
+    }
+    for (; at < np; at++)
+        w.advance();
+    const double f = square - w.gain + w.ln + a.lndet + d.sum_lne2;
+    if (which < m.nscan)
+        out[(size_t)blockIdx.x * m.nscan + which] = w.fine && isfinite(f) ? f : HUGE_VAL;
+}
+
 } // namespace rv
 
 #endif

@@ -97,6 +97,7 @@ struct model {
     int reach;                           /* longest rotation kernel: weights 0 ... reach */
     int width;                           /* of the networks */
     int scan_entries;                    /* most of an arm */
+    int scan_window;                     /* functions that have a block in common, at most; -1: not in their order */
     int nscan;                           /* velocities scan_v0 + i scan_step */
     double scan_v0, scan_step;
     spx_rv_set set;

@@ -18,7 +18,7 @@ __host__ __device__ inline size_t value_size(int tiles, int np, int m)
 /* Warp: an item; result[item] as pixel_kernel() with VALUE, NAN where that has to be asked. |D - S a|^2 is what
  * (L^-1 S'D)' D^-1 (L^-1 S'D) leaves of D'D. */
 template <int TILES>
-__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 6 : (TILES == 2 ? 4 : 1))
+__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 : 1))
     value_kernel(model m, int n, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const double *band, const double2 *knots, double *result)
 {
