@@ -775,13 +775,16 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
         memcpy(s->rest, s->data, npix * sizeof *s->rest);
         for (size_t i = 0; i < w->nl + w->nb; i++)
             add_column(s, &k->c[i], -w->strength[i], s->rest);
+        double chi2 = w->chi2[part], used = w->npix[part]; /* those of other parts lie in the same line of the cache */
         for (size_t i = 0; i < npix; i++) {
             const double model = s->data[i] - s->rest[i], r2 = s->rest[i] * s->rest[i] * s->w[i];
             if (reject && r2 > REJECT * REJECT * (1 + WRONG * WRONG * model * model * s->w[i]))
                 s->w[i] = 0;
-            w->chi2[part] += s->w[i] > 0 ? r2 : 0;
-            w->npix[part] += s->w[i] > 0;
+            chi2 += s->w[i] > 0 ? r2 : 0;
+            used += s->w[i] > 0;
         }
+        w->chi2[part] = chi2;
+        w->npix[part] = used;
         for (size_t i = 0; i < nc; i++) {
             const column *x = &k->c[w->column[i]];
             for (size_t p = 0; p < x->n * s->ncol; p++)
