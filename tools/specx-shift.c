@@ -62,7 +62,7 @@ typedef struct {
     int has_frame;
     spx_frame frame;
     spx_shift shift;
-    spx_fallback left; /* bundles, in windows and whole, and those that a device left to the CPU */
+    spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
 
