@@ -7,7 +7,7 @@
 #     shift flat flux coadd        others of these programs
 #     night                        all of them together, one effect at a time
 # TRUTH_SEEDS=FIRST:LAST: exposures of sky, velocities, coadd and night; 1:2 without it.
-# The programs and helpers are found on the PATH. `make truth` runs all in BUILD/truth: some 20 minutes on 2 cores. Exit
+# The programs and helpers are found on the PATH. `make truth` runs all in BUILD/truth: 14 minutes of processor time. Exit
 # status 1: a case is beyond its limits.
 set -euo pipefail
 
