@@ -598,7 +598,9 @@ const double *engine::scans(const std::vector<item> &items)
         const int entries = full_.m.scan_entries, wide = full_.m.scan_window;
         if (wide > 0 && wide <= 5)
             launch_narrow_scan<5>(some, list, out);
-        else if (wide > 0 && wide <= 8)
+        else if (wide == 6)
+            launch_narrow_scan<6>(some, list, out);
+        else if (wide == 7 || wide == 8)
             launch_narrow_scan<8>(some, list, out);
         else if (entries <= 9 * SCAN_WARPS)
             launch_scan<9>(some, list, out);

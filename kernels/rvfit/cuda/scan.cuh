@@ -17,6 +17,38 @@ inline size_t scan_shared(int entries)
     return (size_t)std::max((int)SCAN_STAGE * MOMENTS, entries) * 32 * sizeof(double);
 }
 
+/* Moments of a block of pixels: sums of T^2/e^2, of that times x and x^2, of T f/e^2 and of that times x, where x is
+ * from the middle of the block. */
+struct moments {
+    double s0, s1, s2, d0, d1;
+};
+
+/* Those of pixels i0 ... i0+n-1 at one velocity; adds (f/e)^2 to *square. UNROLL: pixels whose data are on their way.
+ */
+template <int UNROLL>
+__device__ inline moments block_moments(const arm &a, const double *flux, const double *ie, const double2 *knots,
+                                        double shift, int i0, int n, double *square)
+{
+    const double last = (double)a.nt - 1.000001, middle = 0.5 * (a.per - 1);
+    moments q = {0, 0, 0, 0, 0};
+#pragma unroll UNROLL
+    for (int j = 0; j < n; j++) {
+        const int i = i0 + j;
+        const double e = __ldg(ie + i), w = e * e, f = __ldg(flux + i), fw = f * w, x = j - middle;
+        const double at = fmin(fmax(__ldg(a.place + i) + shift, 0.0), last);
+        const int k = (int)at;
+        const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y);
+        const double tw = t * t * w, td = t * fw;
+        q.s0 += tw;
+        q.s1 = fma(tw, x, q.s1);
+        q.s2 = fma(tw * x, x, q.s2);
+        q.d0 += td;
+        q.d1 = fma(td, x, q.d1);
+        *square = fma(f, fw, *square);
+    }
+    return q;
+}
+
 /* The objective of a piece out of its equations g[entries][32], of which this lane has a column. */
 __device__ inline double scan_value(int np, int band, double *g, double square)
 {
@@ -58,7 +90,7 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, np = a.npoly, per = a.per;
     const int which = (int)blockIdx.y * 32 + lane, nblock = (a.n + per - 1) / per, entries = scan_entries(np, a.band);
     const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
-    const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
+    const double shift = spx_rv_lnshift(v) / a.dlnwave;
     knots += (size_t)it.at * m.samples + a.sample0;
     flux += d.pixel0;
     ie += d.pixel0;
@@ -79,29 +111,14 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
         const int b1 = min(nblock, b0 + SCAN_STAGE);
         __syncthreads();
         for (int b = b0 + warp; b < b1; b += SCAN_WARPS) {
-            double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
-            const int i0 = b * per, n = min(per, a.n - i0);
-#pragma unroll 4
-            for (int j = 0; j < n; j++) {
-                const int i = i0 + j;
-                const double e = ie[i], w = e * e, f = flux[i], fw = f * w, x = j - middle;
-                const double at = fmin(fmax(a.place[i] + shift, 0.0), last);
-                const int k = (int)at;
-                const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y);
-                const double tw = t * t * w, td = t * fw;
-                s0 += tw;
-                s1 = fma(tw, x, s1);
-                s2 = fma(tw * x, x, s2);
-                d0 += td;
-                d1 = fma(td, x, d1);
-                square = fma(f, fw, square);
-            }
+            const int i0 = b * per;
+            const moments q = block_moments<4>(a, flux, ie, knots, shift, i0, min(per, a.n - i0), &square);
             double *to = workspace + (b - b0) * MOMENTS * 32 + lane;
-            to[0] = s0;
-            to[32] = s1;
-            to[64] = s2;
-            to[96] = d0;
-            to[128] = d1;
+            to[0] = q.s0;
+            to[32] = q.s1;
+            to[64] = q.s2;
+            to[96] = q.d0;
+            to[128] = q.d1;
         }
         __syncthreads();
         for (int b = b0; b < b1; b++) {
@@ -178,7 +195,7 @@ template <int W> struct window {
  * (item, NARROW velocities). */
 enum { NARROW = 128 };
 template <int W>
-__global__ void __launch_bounds__(NARROW, W <= 5 ? 4 : 2)
+__global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
     narrow_scan_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
                        const double2 *knots, double *out)
 {
@@ -190,8 +207,7 @@ __global__ void __launch_bounds__(NARROW, W <= 5 ? 4 : 2)
     const arm &a = m.arms[d.arm];
     const int np = a.npoly, per = a.per, n = a.n, nblock = (n + per - 1) / per;
     const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
-    const double shift = spx_rv_lnshift(v) / a.dlnwave, last = (double)a.nt - 1.000001, middle = 0.5 * (per - 1);
-    const double *place = a.place;
+    const double shift = spx_rv_lnshift(v) / a.dlnwave;
     knots += (size_t)it.at * m.samples + a.sample0;
     flux += d.pixel0;
     ie += d.pixel0;
@@ -200,23 +216,8 @@ __global__ void __launch_bounds__(NARROW, W <= 5 ? 4 : 2)
     double square = 0;
     int at = 0; /* first function of the window */
     for (int b = 0; b < nblock; b++) {
-        double s0 = 0, s1 = 0, s2 = 0, d0 = 0, d1 = 0;
-        const int i0 = b * per, end = min(per, n - i0);
-#pragma unroll 8
-        for (int j = 0; j < end; j++) {
-            const int i = i0 + j;
-            const double e = __ldg(ie + i), iv = e * e, f = __ldg(flux + i), fw = f * iv, x = j - middle;
-            const double p = fmin(fmax(__ldg(place + i) + shift, 0.0), last);
-            const int k = (int)p;
-            const double y = knots[k].x, t = fma(p - k, knots[k + 1].x - y, y);
-            const double tw = t * t * iv, td = t * fw;
-            s0 += tw;
-            s1 = fma(tw, x, s1);
-            s2 = fma(tw * x, x, s2);
-            d0 += td;
-            d1 = fma(td, x, d1);
-            square = fma(f, fw, square);
-        }
+        const int i0 = b * per;
+        const moments q = block_moments<8>(a, flux, ie, knots, shift, i0, min(per, n - i0), &square);
         const int first = a.range[b].x;
         for (; at < first; at++)
             w.advance();
@@ -230,8 +231,8 @@ __global__ void __launch_bounds__(NARROW, W <= 5 ? 4 : 2)
         }
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            const double g0 = fma(s0, v0[k], s1 * v1[k]), g1 = fma(s1, v0[k], s2 * v1[k]);
-            w.right[k] = fma(d0, v0[k], fma(d1, v1[k], w.right[k]));
+            const double g0 = fma(q.s0, v0[k], q.s1 * v1[k]), g1 = fma(q.s1, v0[k], q.s2 * v1[k]);
+            w.right[k] = fma(q.d0, v0[k], fma(q.d1, v1[k], w.right[k]));
 #pragma unroll
             for (int l = 0; l <= k; l++)
                 w.a[k * (k + 1) / 2 + l] = fma(g0, v0[l], fma(g1, v1[l], w.a[k * (k + 1) / 2 + l]));
