@@ -456,7 +456,8 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
             change = more;
             more = 0.0;
             if (all || reach >= SPX_TRACE_MAX_REACH ||
-                (change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]))
+                (change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
+                 before[0] > SPX_TRACE_STALL * before[1]))
                 break;
             __syncthreads();
         }

@@ -71,7 +71,8 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
                     last > 3 ? last - 1 : 2; /* one less than before: what the last changes is known then */
                 for (int reach = begin;
                      reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance &&
-                     !(change > SPX_TRACE_STALL * before[0] && before[0] > SPX_TRACE_STALL * before[1]);
+                     !(change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
+                       before[0] > SPX_TRACE_STALL * before[1]);
                      reach++) {
                     before[1] = before[0];
                     before[0] = reach > begin ? change : INFINITY;

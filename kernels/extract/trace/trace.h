@@ -76,9 +76,11 @@ static inline double spx_trace_reached_tolerance(double tolerance, double z)
     return more > 1.0 ? 5.0 * more * tolerance : tolerance;
 }
 
-/* Neighbours are added no longer when what they change has not fallen by more in two rounds: it is rounding. Where
- * traces overlap it falls by ten or more with each. */
-#define SPX_TRACE_STALL 0.5
+/* Neighbours are added no longer when what they change, as a fraction of the diagonal, has not fallen by more in two
+ * rounds and is small: it is rounding. Where traces overlap it falls by ten or more with each; where one row of pixels
+ * is left, or weights are wild, it may grow before it falls. */
+#define SPX_TRACE_STALL   0.5
+#define SPX_TRACE_ROUNDED 1e-3
 
 /* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-2
