@@ -174,26 +174,15 @@ __global__ void find_coupled_kernel(params k, coupled_work w)
     const int bin = i / k.lanes, column = i % k.lanes, f = column % k.nl, around = strong_bins(k);
     if (k.fibre[column] < 0)
         return;
-    const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
+    const size_t trow = (size_t)(k.band + 1) * k.lanes;
     const double limit = SPX_TRACE_STRONG * k.tolerance * k.drop_scale[i], inverse = k.inverse[i];
     bool strong = false;
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
             continue;
-        double direct = 0.0;
         const double own = k.t[side][(size_t)bin * trow + column] * inverse;
-        for (int df = 2; df <= k.reach; df++)
-            for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
-                const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
-                if (to < 0 || to >= k.n || far < 0 || far >= k.nl || k.fibre[column + (side ? df : -df)] < 0)
-                    continue;
-                const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
-                const double v =
-                    side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
-                direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
-            }
-        direct *= 10.0 * inverse;
+        const double direct = most_direct(k, side, bin, column);
         if (1.5 * (own + direct) <= limit)
             continue;
         const double both = own * most_subtracted(k, side, bin, column + g, around);
@@ -295,7 +284,7 @@ __device__ void coupled_columns(const params &k, const coupled_block &o)
     __syncthreads();
 }
 
-/* What columns have in bins first .. last - 1 after their own: v^2/D. */
+/* Sum of v^2/D of a column in bins first .. last - 1 after its own. */
 __device__ double column_share(const coupled_block &o, int c, int first, int last)
 {
     double sum = 0.0;

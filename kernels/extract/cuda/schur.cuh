@@ -587,9 +587,28 @@ __device__ double most_subtracted(const params &k, int side, int bin, int column
     return most;
 }
 
+/* Bound of what fibres farther than the next take off the diagonal of a bin on one side, as a fraction of it: see
+ * find_scales() of the CPU. */
+__device__ double most_direct(const params &k, int side, int bin, int column)
+{
+    const int f = column % k.nl;
+    const size_t lanes = k.lanes, mrow = (size_t)k.nelem * lanes;
+    double direct = 0.0;
+    for (int df = 2; df <= k.reach; df++)
+        for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
+            const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
+            if (to < 0 || to >= k.n || far < 0 || far >= k.nl || k.fibre[column + (side ? df : -df)] < 0)
+                continue;
+            const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
+            const double v = side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
+            direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
+        }
+    return direct * (10.0 * k.inverse[(size_t)bin * lanes + column]);
+}
+
 /* Where one neighbour on each side at a time is not enough, see find_strong() of the CPU: one thread a bin. What the
  * neighbour's own neighbour takes off it is corrected by second_kernel(); bundles for which that is not enough are left
- * to the host. What is near no bin of the output does not matter. */
+ * to the host. Bins that are near none of the output do not matter. */
 __global__ void strong_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -599,25 +618,14 @@ __global__ void strong_kernel(params k)
     if (k.fibre[column] < 0 || !(k.schur_flags[bin / SCHUR_BINS * k.lanes + column] & SCHUR_STRONG) ||
         bin + around < k.pad || bin - around >= k.pad + k.nwave)
         return;
-    const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes, mrow = (size_t)k.nelem * lanes;
+    const size_t trow = (size_t)(k.band + 1) * k.lanes;
     const double limit = STRONG * k.tolerance, inverse = k.inverse[i];
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
             continue;
-        double direct = 0.0;
         const double own = k.t[side][(size_t)bin * trow + column] * inverse;
-        for (int df = 2; df <= k.reach; df++)
-            for (int dk = k.lo[df]; dk <= k.hi[df]; dk++) {
-                const int to = side ? bin + dk : bin - dk, far = side ? f + df : f - df;
-                if (to < 0 || to >= k.n || far < 0 || far >= k.nl || k.fibre[column + (side ? df : -df)] < 0)
-                    continue;
-                const size_t e = (size_t)(k.first[df] + dk - k.lo[df]) * lanes;
-                const double v =
-                    side ? k.mat[(size_t)bin * mrow + e + column] : k.mat[(size_t)to * mrow + e + column - df];
-                direct += v * v * k.inverse[(size_t)to * lanes + column + (side ? df : -df)];
-            }
-        direct *= 10.0 * inverse;
+        const double direct = most_direct(k, side, bin, column);
         const double both = own > SECOND * k.tolerance ? own * most_subtracted(k, side, bin, column + g, around) : 0.0;
         double left = both;
         if (both > SECOND * k.tolerance && second_size(k) > 0) {
