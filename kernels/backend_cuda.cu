@@ -20,9 +20,10 @@ struct opened : spx_cuda_state {
     std::once_flag *ready;
 };
 
-/* Makes the context of a device, which takes half a gigabyte of it, and leaves what kernels take when they are first
- * launched (their code, the stacks of their threads). Where other programs have all memory, waits for them, PATIENCE
- * seconds at most, and says so. Any other failure is reported when the device is used. */
+/* Makes the context of a device, which takes half a gigabyte of it. FIRST_LAUNCHES more bytes have to be free after it,
+ * for the code of kernels and the stacks of their threads, which are taken when kernels are first launched; devices too
+ * small for that to matter, as emulated ones are, need not have them. Where other programs have all memory, waits for
+ * them, PATIENCE seconds at most, and says so. Any other failure is reported when the device is used. */
 static void make_context(int device)
 {
     constexpr size_t FIRST_LAUNCHES = (size_t)64 << 20;

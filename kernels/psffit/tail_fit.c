@@ -23,7 +23,7 @@ enum {
 
 /* Pixels at which amplitudes are held when the index changes. */
 #define PIVOT 15.0
-/* What is believed of the index before: DESI's and BOSS's tails have 2.0 to 2.6. */
+/* Prior of the index: DESI's and BOSS's tails have 2.0 to 2.6. */
 #define INDEX       2.0
 #define INDEX_WIDTH 1.0
 /* Step of the difference that the derivative by the index is made of. */
@@ -383,7 +383,7 @@ static spx_status take_off(problem *p, const spx_psffit_tail *t, spx_image *to, 
     return st;
 }
 
-/* What the start says of its tail, for the wavelengths of psf. */
+/* Tail of the start PSF, for the wavelengths of psf. */
 static spx_status read_tail(const spx_psf *start, const spx_psf *psf, spx_psffit_tail *t, spx_err *e)
 {
     spx_tail_shape shape;

@@ -6,7 +6,7 @@
 #include "convert/note_list.h"
 #include "products/psf.h"
 
-/* What is known at a row of a trace. */
+/* Wavelength, column and widths of the spot at a row of a trace. */
 enum { SPX_ROW_WAVELENGTH, SPX_ROW_X, SPX_ROW_SIGMA_X, SPX_ROW_SIGMA_Y, SPX_ROW_VALUES };
 
 /* Traces as functions of the row, which can be evaluated some per cent beyond their first and last row. */
