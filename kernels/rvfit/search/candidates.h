@@ -20,6 +20,11 @@ enum { SPX_RV_MAX_START = 10, SPX_RV_VELOCITIES = 3 };
 /* An entry of another vsini whose chi^2 is less than this above the best is a start of its own. */
 #define SPX_RV_ALIKE 50.0f
 
+/* Other velocities whose chi^2 is so much above the best, and that explain less than this fraction of the lines, are no
+ * starts: templates between the entries gain less. */
+#define SPX_RV_WORSE     200.0f
+#define SPX_RV_EXPLAINED 0.5f
+
 /* What the starts of all stars have in common: entries of the set and velocities lag_v0 + i lag_step. */
 typedef struct {
     size_t ntemp, nlag;
@@ -148,7 +153,8 @@ SPX_HD int spx_rv_candidates_other(const spx_rv_set *s, const spx_rv_surface *q,
 /* Several starts from chi^2 of all entries and lags. At the best velocity: the best of all; the best on both sides of
  * it along the main parameter, since minima are two where a line is strongest at a temperature between them (Balmer
  * lines of hot stars); that with another rotation where the data hardly tell. Then the best at velocities that are far
- * from all others. At last more at the best velocity that are apart from all. top: of spx_rv_candidates_near(). */
+ * from all others, unless they explain much less (chi^2 without lines is 0). At last more at the best velocity that are
+ * apart from all. top: of spx_rv_candidates_near(). */
 SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const spx_rv_surface *q, size_t top, spx_rv_candidates *p)
 {
     const size_t nl = s->nlag;
@@ -170,7 +176,7 @@ SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const spx_rv_surface *
             if (far && peak && (bi == nl || best[i] < best[bi]))
                 bi = i;
         }
-        if (bi == nl)
+        if (bi == nl || (best[bi] > p->chi[0] + SPX_RV_WORSE && best[bi] > SPX_RV_EXPLAINED * p->chi[0]))
             break;
         spx_rv_candidates_add(s, q, q->entry[bi], bi, p);
     }

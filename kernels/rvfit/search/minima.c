@@ -10,6 +10,8 @@ enum {
     FEW_STEPS = 64, /* stars whose search takes a step */
     LOOK_STEPS = 4  /* of a start, before it is given up */
 };
+/* Of the objective, where a search ends; on the coarse model it goes on from there. */
+static const double TOLERANCE = 1e-4, COARSE_TOLERANCE = 1e-2;
 /* A minimum of the coarse model that is less than this above its lowest is a start of the search. */
 static const double COARSE_DEPTH = 50;
 /* Ends of the coarse model that differ by less are of one minimum. */
@@ -130,7 +132,8 @@ static spx_status coarse_starts(spx_rv_group *g, size_t n, spx_rv_star *const *s
         s->followed = s->nstart > 1;
         if (!s->followed)
             continue;
-        spx_rv_search_begin(&s->search, g->c->coarse, s->nstart, s->nsure, s->start, LOOK_STEPS, &s->found);
+        spx_rv_search_begin(&s->search, g->c->coarse, s->nstart, s->nsure, s->start, LOOK_STEPS, COARSE_TOLERANCE,
+                            &s->found);
         g->ask.spectra[m] = &s->coarse;
         g->list[m++] = s;
     }
@@ -151,7 +154,7 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star
         return st;
     for (size_t k = 0; k < n; k++)
         spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->nsure, star[k]->start,
-                            coarse && star[k]->followed ? 1 : LOOK_STEPS, &star[k]->found);
+                            coarse && star[k]->followed ? 1 : LOOK_STEPS, TOLERANCE, &star[k]->found);
     return step_all(g, n, star, 0, e);
 }
 

@@ -73,11 +73,13 @@ typedef struct {
     size_t nsure, met; /* starts from nsure on are followed until `met` of all led to the best minimum (MEET) */
     int fresh;         /* the point that was asked for is the start itself */
     size_t steps;
-    double lambda, gain;   /* damping; what the step in question should gain */
+    double lambda, gain;   /* damping; what the step in question should gain, */
+    double before;         /* and what the last one did, as it should have; 0: it did not */
     double x[SPX_MAX_FIT]; /* current point */
     spx_rv_value at;       /* there */
     spx_rv_minimum *best;
-    size_t look; /* steps of a start before it is given up */
+    size_t look;      /* steps of a start before it is given up */
+    double tolerance; /* of the objective: a step that gains less is the last of a start */
     /* Where starts led to that neither met another on the way nor were given up. */
     spx_rv_start end[SPX_RV_MAX_START];
     size_t nend;
@@ -85,7 +87,7 @@ typedef struct {
 
 /* `look`: steps that a start is followed at least. */
 void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
-                         size_t look, spx_rv_minimum *out);
+                         size_t look, double tolerance, spx_rv_minimum *out);
 /* Point whose value the search needs next, in y[SPX_MAX_FIT]; 0 when all starts are done. */
 int spx_rv_search_next(spx_rv_search *f, double *y);
 void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *value);

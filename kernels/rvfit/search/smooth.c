@@ -8,11 +8,18 @@
 #include "rvfit/search/search.h"
 
 enum { MAX_STEPS = 60, MEET = 2 /* starts that led to a minimum which is taken for the lowest */ };
-static const double TOLERANCE = 1e-4; /* of the objective */
-static const double DAMPED = 1e-2;    /* more damping than this is much */
-static const double NEAR = 3;      /* a start is merged with the best minimum within this many (conditional) errors */
-static const double LOWER = 1e-3;  /* a start is followed that is below the best minimum by more than this, */
+static const double DAMPED = 1e-2; /* more damping than this is much */
+/* Steps whose gain falls as before leave so much of the tolerance: the next one is the last, */
+static const double REMAINS = 1e-2;
+static const double CLOSE = 100; /* if it gains less than this many tolerances: convergence may slow down */
+static const double HELD = 0.25; /* fraction of a gain by which a step may miss it where the curvature holds */
+static const double NEAR = 3;    /* a start is merged with the best minimum within this many (conditional) errors */
+/* A start is followed that is below the best minimum by more than this, or the tolerance, */
+static const double LOWER = 1e-3;
 static const double PROMISE = 0.1; /* or whose next step should lead so much below it */
+/* A start whose next step should lead to the best minimum is merged with it, if that gains less than this, */
+static const double AHEAD = 300;
+static const double ASTRAY = 0.05; /* to within this fraction of the gain */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
 /* Point to compute next of the current start; 0 when it is at its end, with *converged. */
@@ -35,8 +42,11 @@ static int propose(spx_rv_search *f, double *y, int *converged)
         y[q] = fmax(c->lo[q], fmin(c->hi[q], f->x[q] + d[k]));
     }
     /* A step that is damped promises little wherever it is. The last step is taken, but not looked at: where a search
-     * ends then depends on its way by 1e-3 of the errors, not 1e-2. */
-    if (f->gain < TOLERANCE && (f->lambda < DAMPED || f->gain < DAMPED * TOLERANCE)) {
+     * ends then depends on its way by 1e-3 of the errors, not 1e-2. Gains fall by a factor, or faster: with the one of
+     * the last two steps, this step leaves gain^2/before. */
+    const int settled =
+        f->before > 0 && f->gain < CLOSE * f->tolerance && f->gain * f->gain < REMAINS * f->tolerance * f->before;
+    if ((f->gain < f->tolerance || settled) && (f->lambda < DAMPED || f->gain < DAMPED * f->tolerance)) {
         *converged = 1;
         memcpy(f->x, y, sizeof f->x);
         f->at.f -= f->gain;
@@ -53,6 +63,7 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *n
 {
     double drop = f->at.f - next->f;
     f->steps++;
+    f->before = !f->fresh && fabs(drop - f->gain) < HELD * f->gain ? f->gain : 0;
     if (f->fresh || drop > 0) {
         if (!f->fresh)
             f->lambda = fmax(
@@ -65,27 +76,36 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *n
     }
 }
 
-/* Is a start near the best minimum, neither below it nor about to be? Where errors are large, valleys are near each
- * other. */
-static int met(const spx_rv_search *f)
+/* Is a point near the best minimum? Where errors are large, valleys are near each other. */
+static int is_near(const spx_rv_search *f, const double *x)
 {
     const spx_rv_ctx *c = f->c;
     const spx_rv_minimum *b = f->best;
-    int near = f->at.f < b->at.f + 1 && f->at.f > b->at.f - LOWER && f->at.f - f->gain > b->at.f - PROMISE;
+    int near = 1;
     for (size_t k = 0; k < c->nfree && near; k++) {
-        double h = b->at.hess[k * c->nfree + k], d = f->x[c->freeq[k]] - b->x[c->freeq[k]];
+        double h = b->at.hess[k * c->nfree + k], d = x[c->freeq[k]] - b->x[c->freeq[k]];
         near = d * d * h < 2 * NEAR * NEAR;
     }
     return near;
 }
 
-/* Has a later start met the best minimum, or no hope to get below it? */
-static int give_up(const spx_rv_search *f)
+/* Has a later start met the best minimum: is it there, neither below it nor about to be, or will it be, with its next
+ * step to y (NULL: there is none)? */
+static int met(const spx_rv_search *f, const double *y)
 {
-    const spx_rv_minimum *b = f->best;
-    if (f->s == 0 || !(b->at.f < HUGE_VAL))
+    const double above = f->at.f - f->best->at.f, ahead = above - f->gain;
+    if (f->s == 0 || !(f->best->at.f < HUGE_VAL))
         return 0;
-    return met(f) || (f->steps >= f->look && f->at.f - 4 * f->gain > b->at.f + HOPELESS);
+    if (above < 1 && above > -fmax(LOWER, f->tolerance) && ahead > -PROMISE && is_near(f, f->x))
+        return 1;
+    return y != NULL && f->gain < AHEAD && fabs(ahead) < PROMISE + ASTRAY * f->gain && is_near(f, y);
+}
+
+/* Has a later start no hope to get below the best minimum? */
+static int is_hopeless(const spx_rv_search *f)
+{
+    return f->s > 0 && f->best->at.f < HUGE_VAL && f->steps >= f->look &&
+           f->at.f - 4 * f->gain > f->best->at.f + HOPELESS;
 }
 
 /* Is the best minimum at a bound of the parameter that changes spectra most? Others may then be deeper inside. At
@@ -97,12 +117,9 @@ static int at_bound(const spx_rv_search *f)
     return c->ccf.n > 0 && c->lo[q] < c->hi[q] && (f->best->x[q] <= c->lo[q] || f->best->x[q] >= c->hi[q]);
 }
 
-/* Keeps where a start led to, unless it was given up on the way; one that met the best minimum is lower there by little
- * or nothing. */
-static void keep_end(spx_rv_search *f, int ended)
+/* Keeps where a start led to. */
+static void keep_end(spx_rv_search *f)
 {
-    if (!ended || !(f->at.f < HUGE_VAL) || (f->s > 0 && met(f)))
-        return;
     memcpy(f->end[f->nend].x, f->x, sizeof f->x);
     f->end[f->nend++].f = f->at.f;
 }
@@ -115,18 +132,19 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             memcpy(y, f->start[f->s].x, sizeof f->x);
             return 1;
         }
-        const int ended = !propose(f, y, &converged);
-        if (!ended && !give_up(f))
+        const int ended = !propose(f, y, &converged), same = met(f, ended ? NULL : y);
+        if (!ended && !same && !is_hopeless(f))
             return 1;
-        keep_end(f, ended);
-        if (f->s > 0 && met(f))
+        if (ended && !same && f->at.f < HUGE_VAL)
+            keep_end(f);
+        if (same)
             f->met++;
         else if (f->at.f < f->best->at.f)
             f->met = 1;
         if (f->at.f < f->best->at.f) {
             memcpy(f->best->x, f->x, sizeof f->x);
             /* a start that was merged with the minimum may be lower by a rounding error */
-            f->best->converged = converged || (f->best->converged && f->best->at.f - f->at.f < TOLERANCE);
+            f->best->converged = converged || (f->best->converged && f->best->at.f - f->at.f < f->tolerance);
             f->best->at = f->at;
         }
         f->s++;
@@ -134,19 +152,21 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             f->s = f->nstart;
         f->fresh = 1;
         f->steps = 0;
+        f->before = 0;
         f->lambda = 1e-4;
     }
     return 0;
 }
 
 void spx_rv_search_begin(spx_rv_search *f, const spx_rv_ctx *c, size_t nstart, size_t nsure, const spx_rv_start *start,
-                         size_t look, spx_rv_minimum *out)
+                         size_t look, double tolerance, spx_rv_minimum *out)
 {
     *f = (spx_rv_search){.c = c,
                          .start = start,
                          .nstart = nstart,
                          .nsure = nsure,
                          .look = look,
+                         .tolerance = tolerance,
                          .fresh = 1,
                          .lambda = 1e-4,
                          .best = out};
