@@ -1,7 +1,7 @@
 /* Templates with a line-spread function of their own and resolution matrices, against spectra of narrow lines that are
  * extracted by dense algebra: spots on the pixels of a CCD, least squares, and the resolution matrix of Bolton &
  * Schlegel (2010). The model of a line, the band times the template at the bin centres, is compared with what was
- * extracted. */
+ * extracted. Loops of all instruction sets are compared with plain sums. */
 #include <lapacke.h>
 #include <math.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "check.h"
 #include "num/blas.h"
+#include "random.h"
 #include "rvfit/model/setup.h"
 
 enum { N = 61, NPIX = 200, NDIAG = 11, NPLACE = 8 };
@@ -86,7 +87,7 @@ static void make_arm(spx_rv_arm *a, spx_arm *arm, spx_setup *s, double g)
 /* rms of the model less what was extracted, of the rms of that; and variances of both, bins squared. */
 static double compare(double p, double g, double variance[2], double *reported)
 {
-    static double R[N * N], value[NPLACE][N], res[NDIAG * N], band[N * NDIAG], tmp[N], wave[N];
+    static double R[N * N], value[NPLACE][N], res[NDIAG * N], band[NDIAG * N], tmp[N], wave[N];
     spx_arm arm = {.nwave = N, .ndiag = NDIAG, .wavelength = wave};
     spx_setup s = {0};
     spx_rv_arm a;
@@ -102,14 +103,14 @@ static double compare(double p, double g, double variance[2], double *reported)
                 res[k * N + j] = R[i * N + j];
         }
     make_arm(&a, &arm, &s, g);
-    spx_rv_match_rows(&a, res, band, tmp, &width, reported);
+    spx_rv_match_rows(spx_rv_kernels_base(), &a, res, band, tmp, &width, reported);
     for (size_t t = 0; t < NPLACE; t++)
         for (size_t i = 8; i + 8 < N; i++) {
             const double at = N / 2 + (double)t / NPLACE;
             double model = 0;
             for (size_t k = 0; k < NDIAG; k++) {
                 const double x = ((double)(i + k) - NDIAG / 2 - at) / g;
-                model += band[i * NDIAG + k] * exp(-0.5 * x * x) / (sqrt(2 * M_PI) * g);
+                model += band[k * N + i] * exp(-0.5 * x * x) / (sqrt(2 * M_PI) * g);
             }
             difference += (model - value[t][i]) * (model - value[t][i]);
             all += value[t][i] * value[t][i];
@@ -171,9 +172,65 @@ static void given(void)
     spx_err_clear(&e);
 }
 
+/* Loops of a set of instructions against the sums that they stand for: rows of odd lengths, bands that are wider than a
+ * vector, runs of columns that are no whole vectors. */
+static void loops(const spx_rv_kernels *k, size_t n, size_t ndiag)
+{
+    enum { NROW = 3, MOST = 160, MOST_DIAG = 129 };
+    static double band[MOST_DIAG * MOST], got[MOST_DIAG * MOST], M[2][MOST_DIAG * MOST_DIAG], in[NROW * MOST],
+        out[NROW * MOST], t[MOST];
+    const size_t stride = n + 3, h = ndiag / 2;
+    for (size_t i = 0; i < ndiag * n; i++)
+        got[i] = band[i] = gauss();
+    for (size_t i = 0; i < ndiag * ndiag; i++) {
+        M[0][i] = gauss();
+        M[1][i] = gauss();
+    }
+    for (size_t i = 0; i < NROW * stride; i++)
+        in[i] = gauss();
+    for (size_t i = 0; i < n; i++)
+        t[i] = uniform();
+    k->resolve(n, ndiag, band, NROW, stride, in, out);
+    for (size_t l = 0; l < NROW; l++)
+        for (size_t i = 0; i < n; i++) {
+            double s = 0;
+            for (size_t j = 0; j < n; j++)
+                s += j + h >= i && j <= i + h ? band[(j + h - i) * n + i] * in[l * stride + j] : 0;
+            CHECK(fabs(out[l * stride + i] - s) < 1e-11, "%zu values, %zu diagonals: value %zu is %g, want %g", n,
+                  ndiag, i, out[l * stride + i], s);
+        }
+    const size_t first = n / 3, m = n / 2;
+    for (int with = 0; with < 2; with++) {
+        memcpy(got, band, ndiag * n * sizeof *got);
+        k->match(ndiag, n, m, M[0], with ? M[1] : NULL, t, got + first);
+        for (size_t r = 0; r < ndiag; r++)
+            for (size_t i = 0; i < n; i++) {
+                double s = 0, next = 0;
+                for (size_t c = 0; c < ndiag; c++) {
+                    s += M[0][r * ndiag + c] * band[c * n + i];
+                    next += M[1][r * ndiag + c] * band[c * n + i];
+                }
+                if (i < first || i >= first + m)
+                    s = band[r * n + i];
+                else if (with)
+                    s = (1 - t[i - first]) * s + t[i - first] * next;
+                CHECK(fabs(got[r * n + i] - s) < 1e-11, "%zu diagonals: row %zu of column %zu is %g, want %g", ndiag, r,
+                      i, got[r * n + i], s);
+            }
+    }
+}
+
 int main(void)
 {
+    const spx_rv_kernels *set[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
     spx_err e = {0};
+    random_start(11);
+    for (int i = 0; i < 3; i++)
+        for (size_t n = 9; set[i] != NULL && n < 150; n += 47) {
+            loops(set[i], n, 1);
+            loops(set[i], n, 11);
+            loops(set[i], n, 129);
+        }
     CHECK(spx_blas_open(&e) == SPX_OK, "%s", spx_err_text(&e));
     lines();
     too_wide();

@@ -46,7 +46,7 @@ struct view {
         const int h = a.ndiag / 2;
         double s = 0;
         for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
-            s = fma(band[(size_t)i * a.ndiag + k], raw(i + k - h), s);
+            s = fma(band[(size_t)k * a.n + i], raw(i + k - h), s);
         return s;
     }
     __device__ double slope(const float *dt, int i) const
@@ -56,7 +56,7 @@ struct view {
         const int h = a.ndiag / 2;
         double s = 0;
         for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
-            s = fma(band[(size_t)i * a.ndiag + k], (double)dt[i + k - h], s);
+            s = fma(band[(size_t)k * a.n + i], (double)dt[i + k - h], s);
         return s;
     }
 };

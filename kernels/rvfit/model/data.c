@@ -274,9 +274,11 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     spx_rv_set_errors(a, d, err, d->level, w->jitter[d->arm]);
     for (size_t i = n; i < a->stride; i++) /* an arm with more pixels may have been here */
         d->flux[i] = d->ie[i] = 0;
-    if (c->opt->resolution)
-        (a->fine.per > 0 ? spx_rv_fine_rows : spx_rv_match_rows)(a, a->arm->resolution + row * a->arm->ndiag * n,
-                                                                 d->band, tmp, &d->width, &d->misfit);
+    const double *res = c->opt->resolution ? a->arm->resolution + row * a->arm->ndiag * n : NULL;
+    if (res != NULL && a->fine.per > 0)
+        spx_rv_fine_rows(a, res, d->band, tmp, &d->width, &d->misfit);
+    else if (res != NULL)
+        spx_rv_match_rows(c->kernels, a, res, d->band, tmp, &d->width, &d->misfit);
     if (a->fine.per > 0) {
         const size_t nair = c->opt->transmission->nspecies + 1;
         double plain[SPX_MAX_SPECIES + 1];

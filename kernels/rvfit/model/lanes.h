@@ -785,6 +785,69 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
     scan_values(lines, gram, right, f);
 }
 
+/* ---- resolution matrices ---- */
+
+static void resolve(size_t n, size_t ndiag, const double *band, size_t nrow, size_t stride, const double *in,
+                    double *out)
+{
+    enum { V = 4 }; /* vectors whose sums do not wait for each other */
+    const size_t h = ndiag / 2, step = V * SPX_VL;
+    for (size_t i = 0, m; i < n; i += m) {
+        const int inside = i >= h && i + step + h <= n;
+        m = inside ? step : 1;
+        for (size_t l = 0; l < nrow; l++) {
+            double *to = out + l * stride + i;
+            if (inside) {
+                const double *from = in + l * stride + i - h;
+                vec sum[V] = {every(0), every(0), every(0), every(0)};
+                for (size_t k = 0; k < ndiag; k++)
+                    for (size_t v = 0; v < V; v++)
+                        sum[v] += load(band + k * n + i + v * SPX_VL) * load(from + k + v * SPX_VL);
+                for (size_t v = 0; v < V; v++)
+                    store(to + v * SPX_VL, sum[v]);
+            } else {
+                double sum = 0;
+                for (size_t k = i < h ? h - i : 0; k < ndiag && i + k - h < n; k++)
+                    sum += band[k * n + i] * in[l * stride + i + k - h];
+                *to = sum;
+            }
+        }
+    }
+}
+
+/* SPX_VL columns of rows[ndiag][stride]. */
+static void match_few(size_t ndiag, size_t stride, const double *M, const double *N, vec t, double *rows)
+{
+    vec x[SPX_MAX_NDIAG];
+    for (size_t k = 0; k < ndiag; k++)
+        x[k] = load(rows + k * stride);
+    for (size_t k = 0; k < ndiag; k++, M += ndiag, N += N != NULL ? ndiag : 0) {
+        vec sum = every(0), next = every(0);
+        for (size_t j = 0; j < ndiag; j++)
+            sum += M[j] * x[j];
+        for (size_t j = 0; j < ndiag && N != NULL; j++)
+            next += N[j] * x[j];
+        store(rows + k * stride, N != NULL ? (1 - t) * sum + t * next : sum);
+    }
+}
+
+static void match(size_t ndiag, size_t n, size_t m, const double *M, const double *N, const double *t, double *rows)
+{
+    size_t i = 0;
+    for (; i + SPX_VL <= m; i += SPX_VL)
+        match_few(ndiag, n, M, N, load(t + i), rows + i);
+    if (i == m)
+        return;
+    double few[SPX_MAX_NDIAG * SPX_VL], part[SPX_VL] = {0};
+    memset(few, 0, ndiag * SPX_VL * sizeof *few);
+    memcpy(part, t + i, (m - i) * sizeof *part);
+    for (size_t k = 0; k < ndiag; k++)
+        memcpy(few + k * SPX_VL, rows + k * n + i, (m - i) * sizeof *few);
+    match_few(ndiag, SPX_VL, M, N, load(part), few);
+    for (size_t k = 0; k < ndiag; k++)
+        memcpy(rows + k * n + i, few + k * SPX_VL, (m - i) * sizeof *few);
+}
+
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .components = components,
                                            .exponential = exponential,
@@ -798,4 +861,6 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .scan = scan,
                                            .normal = normal,
                                            .residual = residual,
-                                           .curvature = curvature};
+                                           .curvature = curvature,
+                                           .resolve = resolve,
+                                           .match = match};

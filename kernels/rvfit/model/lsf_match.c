@@ -218,8 +218,9 @@ spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e)
     const size_t nd = a->arm->ndiag;
     double lo = HUGE_VAL, hi = 0;
     m->g = spx_alloc(a->n, sizeof *m->g, e);
+    m->place = spx_alloc(a->n, sizeof *m->place, e);
     double *L = spx_alloc2(nd, nd, sizeof *L, e);
-    spx_status st = m->g && L ? spx_rv_template_lsf(a->setup, sigma, a->n, a->wave, m->g, e) : SPX_EIO;
+    spx_status st = m->g && m->place && L ? spx_rv_template_lsf(a->setup, sigma, a->n, a->wave, m->g, e) : SPX_EIO;
     for (size_t i = 0; i < a->n && st == SPX_OK; i++) {
         lo = fmin(lo, m->g[i]);
         hi = fmax(hi, m->g[i]);
@@ -231,6 +232,8 @@ spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e)
                       a->arm->name, hi);
     m->least = lo;
     m->nclass = lo > 0 ? (size_t)ceil(log(hi / lo) / CLASS_STEP) + 1 : 1;
+    for (size_t i = 0; i < a->n && m->nclass > 1; i++)
+        m->place[i] = log(m->g[i] / lo) / CLASS_STEP;
     if (st == SPX_OK && ((m->matrix = spx_alloc2(m->nclass * SPX_RV_LEVELS, nd * nd, sizeof *m->matrix, e)) == NULL ||
                          (m->lag = spx_alloc2(m->nclass * SPX_RV_LEVELS, NPRODUCT * nd, sizeof *m->lag, e)) == NULL))
         st = SPX_EIO;
@@ -251,6 +254,7 @@ spx_status spx_rv_make_match(spx_rv_arm *a, double sigma, spx_err *e)
 void spx_rv_match_free(spx_rv_match *m)
 {
     spx_free(m->g);
+    spx_free(m->place);
     spx_free(m->lag);
     spx_free(m->matrix);
     *m = (spx_rv_match){0};
@@ -280,6 +284,13 @@ void spx_rv_raw_row(const spx_rv_arm *a, const double *res, size_t i, double *ra
     }
 }
 
+/* The class of a pixel: that below its g. */
+static size_t class_of(const spx_rv_match *m, size_t i)
+{
+    const size_t c = (size_t)m->place[i];
+    return c < m->nclass - 1 ? c : m->nclass - 1;
+}
+
 /* Mean square of sum_k b_k g(x - k) - d(x), of that of d. */
 static double misfit(size_t nd, const double *lag, const double *raw, const double *b)
 {
@@ -294,47 +305,65 @@ static double misfit(size_t nd, const double *lag, const double *raw, const doub
     return (bb - 2 * br + rr) / rr;
 }
 
-void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, double *tmp, double *width, double *miss)
+/* R by diagonals as spx_rv_raw_row() has its rows: out[ndiag][n]. */
+static void raw_rows(const spx_rv_arm *a, const double *res, double *out)
+{
+    const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
+    for (size_t k = 0; k < nd; k++) {
+        const double *from = res + (nd - 1 - k) * n + k - h;
+        double *to = out + k * n;
+        for (size_t i = 0; i < n; i++)
+            to[i] = i + k >= h && i + k - h < n && isfinite(from[i]) ? from[i] : 0;
+    }
+}
+
+/* Rows of R, [ndiag][n], to those of the band, as the matrices of the pixels' classes have it. */
+static void to_band(const spx_rv_kernels *kernels, const spx_rv_match *m, size_t nd, size_t n, size_t level,
+                    double *rows)
+{
+    enum { RUN = 256 };
+    const size_t size = SPX_RV_LEVELS * nd * nd;
+    for (size_t i = 0, end; i < n; i = end) {
+        double t[RUN];
+        const size_t c = class_of(m, i);
+        for (end = i; end < n && end < i + RUN && class_of(m, end) == c; end++)
+            t[end - i] = m->place[end] - (double)c;
+        const double *M = m->matrix + c * size + level * nd * nd;
+        kernels->match(nd, n, end - i, M, c + 1 < m->nclass ? M + size : NULL, t, rows + i);
+    }
+}
+
+void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const double *res, double *band, double *tmp,
+                       double *width, double *miss)
 {
     const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
     const spx_rv_match *m = &a->match;
-    double raw[SPX_MAX_NDIAG], few[MISFITS];
+    double raw[SPX_MAX_NDIAG], out[SPX_MAX_NDIAG], few[MISFITS];
     size_t whole = 0, nfew = 0;
-    for (size_t i = 0; i < n; i++) {
-        spx_rv_raw_row(a, res, i, band + i * nd);
-        const double v = spx_rv_row_variance(nd, band + i * nd);
-        if (i >= h && i + h < n && v > 0 && isfinite(v))
+    raw_rows(a, res, band);
+    for (size_t i = h; i + h < n; i++) {
+        for (size_t k = 0; k < nd; k++)
+            raw[k] = band[k * n + i];
+        const double v = spx_rv_row_variance(nd, raw);
+        if (v > 0 && isfinite(v))
             tmp[whole++] = v;
     }
     *width = sqrt(spx_median(tmp, whole));
     const size_t level = spx_rv_match_level(*width);
-    for (size_t i = 0; i < n; i++) {
-        double *out = band + i * nd, sum = 0;
-        const double at = m->nclass > 1 ? log(m->g[i] / m->least) / CLASS_STEP : 0;
-        const size_t c = at < (double)(m->nclass - 1) ? (size_t)at : m->nclass - 1;
-        const double t = c + 1 < m->nclass ? at - (double)c : 0;
-        const double *M = m->matrix + (c * SPX_RV_LEVELS + level) * nd * nd, *next = M + SPX_RV_LEVELS * nd * nd;
-        memcpy(raw, out, nd * sizeof *raw);
-        for (size_t k = 0; k < nd; k++) {
-            double s = 0, s1 = 0;
-            for (size_t j = 0; j < nd; j++)
-                s += M[k * nd + j] * raw[j];
-            for (size_t j = 0; j < nd && t > 0; j++)
-                s1 += next[k * nd + j] * raw[j];
-            out[k] = t > 0 ? (1 - t) * s + t * s1 : s;
-            sum += raw[k];
-        }
-        tmp[i] = sum;
-        if (i % (n / MISFITS + 1) == n / MISFITS / 2 && i >= h && i + h < n && sum > 0 && m->least > 0) {
-            const double x = misfit(nd, m->lag + (c * SPX_RV_LEVELS + level) * NPRODUCT * nd, raw, out);
-            if (isfinite(x))
-                few[nfew++] = sqrt(fmax(x, 0));
-        }
-        for (size_t k = 0; k < nd; k++) {
-            const size_t j = i + k;
-            if (j < h || j - h >= n)
-                out[k] = 0;
-        }
+    memset(tmp, 0, n * sizeof *tmp);
+    for (size_t k = 0; k < nd; k++)
+        for (size_t i = 0; i < n; i++)
+            tmp[i] += band[k * n + i];
+    to_band(kernels, m, nd, n, level, band);
+    for (size_t i = n / MISFITS / 2; i < n; i += n / MISFITS + 1) {
+        if (i < h || i + h >= n || !(tmp[i] > 0) || !(m->least > 0))
+            continue;
+        spx_rv_raw_row(a, res, i, raw);
+        for (size_t k = 0; k < nd; k++)
+            out[k] = band[k * n + i];
+        const double x = misfit(nd, m->lag + (class_of(m, i) * SPX_RV_LEVELS + level) * NPRODUCT * nd, raw, out);
+        if (isfinite(x))
+            few[nfew++] = sqrt(fmax(x, 0));
     }
     /* rows that are cut by the ends of the arm are scaled to the sum that rows have in the middle */
     double middle = spx_median(tmp, n);
@@ -344,10 +373,13 @@ void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, dou
         double sum = 0;
         if (i >= h && i + h < n)
             continue;
-        for (size_t k = 0; k < nd; k++)
-            sum += band[i * nd + k];
+        for (size_t k = 0; k < nd; k++) {
+            if (i + k < h || i + k - h >= n)
+                band[k * n + i] = 0;
+            sum += band[k * n + i];
+        }
         for (size_t k = 0; k < nd && sum != 0; k++)
-            band[i * nd + k] *= middle / sum;
+            band[k * n + i] *= middle / sum;
     }
     *miss = nfew > 0 ? spx_median(few, nfew) : 0;
 }

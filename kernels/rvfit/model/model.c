@@ -545,26 +545,6 @@ void spx_rv_use_templates(spx_rv_spectra *w, const double *x)
         spx_rv_template(w, x, NULL, 0);
 }
 
-/* t = R t, with the band rows of the star's resolution matrix. */
-static double *apply_band(const spx_rv_arm *a, const double *band, size_t P, const double *in, double *out)
-{
-    size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
-    for (size_t l = 0; l < P; l++) {
-        const double *v = in + l * a->stride;
-        double *o = out + l * a->stride;
-        for (size_t i = 0; i < n; i++) {
-            size_t k0 = i < h ? h - i : 0, k1 = n - i > h ? nd : n - i + h;
-            double s = 0;
-            for (size_t k = k0; k < k1; k++)
-                s += band[i * nd + k] * v[i + k - h];
-            o[i] = s;
-        }
-        for (size_t i = n; i < a->stride; i++)
-            o[i] = 0;
-    }
-    return out;
-}
-
 static size_t sample_stride(const spx_rv_arm *a)
 {
     return a->fine.per > 0 ? (a->fine.n + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES : a->stride;
@@ -602,7 +582,13 @@ static const double *blurred(const spx_rv_spectra *w, const spx_rv_data *d, size
         spx_rv_apply_fine(a, d->band, d->air, r->t + l * sample_stride(a), r->product, r->t2 + l * a->stride);
     if (a->fine.per > 0)
         return r->t2;
-    return w->ctx->opt->resolution ? apply_band(&w->ctx->arm[d->arm], d->band, P, r->t, r->t2) : r->t;
+    if (!w->ctx->opt->resolution)
+        return r->t;
+    w->ctx->kernels->resolve(a->n, a->arm->ndiag, d->band, P, a->stride, r->t, r->t2);
+    for (size_t l = 0; l < P; l++)
+        for (size_t i = a->n; i < a->stride; i++)
+            r->t2[l * a->stride + i] = 0;
+    return r->t2;
 }
 
 const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v)

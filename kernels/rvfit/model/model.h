@@ -101,6 +101,12 @@ typedef struct {
     /* out[functions+1+nf][nf]: S'u, half of the gradient, u'u (model/model.c). inverse: the band of (S'S)^-1. */
     void (*curvature)(const spx_rv_basis *basis, size_t nf, const double *inverse, const double *cont, const double *t,
                       const double *ie, const double *flux, double *out);
+    /* out_i = sum_k band[k][i] in_(i-h+k), h = ndiag/2: rows in[nrow][stride] of n values by a band with diagonals
+     * [ndiag][n], 0 beyond their ends. */
+    void (*resolve)(size_t n, size_t ndiag, const double *band, size_t nrow, size_t stride, const double *in,
+                    double *out);
+    /* m columns of rows[ndiag][n], each by ((1 - t) M + t N), matrices [ndiag][ndiag], t[m]; N NULL: by M. */
+    void (*match)(size_t ndiag, size_t n, size_t m, const double *M, const double *N, const double *t, double *rows);
 } spx_rv_kernels;
 
 /* NULL: not for this processor. */
@@ -112,6 +118,7 @@ const spx_rv_kernels *spx_rv_kernels_avx512(void);
 typedef struct {
     double *g;      /* [n] sigma of the templates' LSF, pixels of the arm */
     size_t nclass;  /* of g, in equal steps of its logarithm, from `least` on */
+    double *place;  /* [n] where g lies among these, 0 ... nclass-1 */
     double least;   /* pixels */
     double *matrix; /* [nclass][SPX_RV_LEVELS][ndiag][ndiag] makes a row of R a row of the band */
     double *lag;    /* [nclass][SPX_RV_LEVELS][3][ndiag] autocorrelations, for the misfit */
@@ -229,7 +236,7 @@ typedef struct {
     size_t exposure;   /* index in the input's row[] */
     double *flux, *ie; /* [stride] filled flux, 1/e */
     uint8_t *good;     /* [n] */
-    double *band;      /* [n][ndiag] rows of the resolution matrix, ready for use; or NULL */
+    double *band;      /* diagonals of the resolution matrix, ready for use (spx_rv_match_rows()); or NULL */
     double *air;       /* [2][fine.n] transmission at the samples, and what multiplies the differences of neighbours */
     double width;      /* with a resolution matrix: sigma of its rows, pixels, */
     double misfit;     /* and what the templates' LSF cannot be made of these, rms over rms; medians */
@@ -332,12 +339,12 @@ int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);
 int spx_rv_coarse_pieces(spx_rv_spectra *w);
 int spx_rv_coarsen(spx_rv_spectra *w);
 
-/* Rows of R, res[ndiag][n] by diagonals, for templates with an LSF of their own: band[n][ndiag] with which out_i =
- * sum_k band[i][k] T_(i-h+k), h = ndiag/2. Rows that are cut by the ends of the arm are scaled to the sum that rows
+/* R, res[ndiag][n] by diagonals, for templates with an LSF of their own: band[ndiag][n] with which out_i =
+ * sum_k band[k][i] T_(i-h+k), h = ndiag/2. Rows that are cut by the ends of the arm are scaled to the sum that rows
  * have in the middle. *width: sigma of the rows of R, pixels, the median; *misfit: rms difference between the model's
  * LSF and that of the spectrum, of the latter's rms, the median of some rows. tmp[n]. */
-void spx_rv_match_rows(const spx_rv_arm *a, const double *res, double *band, double *tmp, double *width,
-                       double *misfit);
+void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const double *res, double *band, double *tmp,
+                       double *width, double *misfit);
 
 /* With a transmission of the atmosphere: rows of the band by samples between the bins, [n][2 fine.half + 1], with which
  * values are sum_m band[i][m] times (transmission times template) at sample i per + per/2 + m - half. The rest as

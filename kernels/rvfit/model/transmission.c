@@ -128,7 +128,7 @@ void spx_rv_fine_rows(const spx_rv_arm *a, const double *res, double *band, doub
     const size_t level = spx_rv_match_level(*width);
     for (size_t i = 0; i < n; i++) {
         double *out = band + i * size, sum = 0, got = 0;
-        const size_t c = m->nclass > 1 ? (size_t)(log(m->g[i] / m->least) / CLASS_STEP + 0.5) : 0;
+        const size_t c = (size_t)(m->place[i] + 0.5);
         const double *kernel =
             f->kernel + ((c < m->nclass ? c : m->nclass - 1) * SPX_RV_LEVELS + level) * (f->reach + 1);
         spx_rv_raw_row(a, res, i, raw);
