@@ -17,6 +17,7 @@
 #include "convert/table_h5.h"
 #include "fits/values.h"
 #include "h5/table.h"
+#include "h5/write.h"
 #include "num/wave.h"
 #include "products/frame_h5.h"
 #include "products/image_h5.h"
@@ -197,6 +198,43 @@ static spx_status copy_cards(const spx_fits *f, int hdu, spx_cards *to, spx_err 
 
 /* ---- image ---- */
 
+/* Copies pixels of words (spx_fits_has_words()), some rows at a time, which stay in the cache. */
+static spx_status copy_words(spx_fits *f, size_t hdu, hid_t file, const char *path, hid_t type, spx_err *e)
+{
+    enum { PIECE = 1 << 18 };
+    spx_fits_hdu *h = &f->hdu[hdu];
+    const size_t nx = h->dims[1], step = nx < PIECE ? PIECE / nx : 1;
+    const unsigned char *raw = spx_fits_raw(f, hdu, e);
+    if (raw == NULL)
+        return e->code;
+    uint32_t *piece = spx_alloc2(step, nx, sizeof *piece, e);
+    spx_status st = piece != NULL ? spx_h5_create(file, path, type, 2, h->dims, e) : SPX_EIO;
+    for (size_t i = 0; st == SPX_OK && i < h->dims[0]; i += step) {
+        const size_t n = h->dims[0] - i < step ? h->dims[0] - i : step;
+        spx_fits_words(raw + i * nx * sizeof *piece, n * nx, h->flip, piece);
+        st = spx_h5_write_rows(file, path, type, i, n, piece, e);
+    }
+    spx_free(piece);
+    h->copied = st == SPX_OK ? path : NULL;
+    return st;
+}
+
+/* Writes the pixels of an HDU: numbers, or, where `bits` is set, a mask. */
+static spx_status copy_pixels(spx_fits *f, size_t hdu, hid_t file, const char *path, int bits, spx_err *e)
+{
+    const hid_t type = bits ? H5T_NATIVE_UINT32 : H5T_NATIVE_FLOAT;
+    float *number = NULL;
+    uint32_t *mask = NULL;
+    if (spx_fits_has_words(&f->hdu[hdu], bits ? 32 : -32))
+        return copy_words(f, hdu, file, path, type, e);
+    spx_status st = bits ? spx_fits_u32(f, hdu, &mask, e) : spx_fits_f32(f, hdu, &number, e);
+    if (st == SPX_OK)
+        st = spx_h5_write(file, path, type, 2, f->hdu[hdu].dims, bits ? (const void *)mask : number, e);
+    spx_free(number);
+    spx_free(mask);
+    return st;
+}
+
 static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     const char *what = "CCD image";
@@ -214,17 +252,17 @@ static spx_status image_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     im.nx = f->hdu[image].dims[1];
     if (im.ny == 0 || im.nx == 0)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU IMAGE has no pixels");
-    st = spx_fits_f32(f, (size_t)image, &im.data, e);
+    st = copy_pixels(f, (size_t)image, file, "/image/data", 0, e);
     if (st == SPX_OK)
-        st = spx_fits_f32(f, (size_t)ivar, &im.ivar, e);
+        st = copy_pixels(f, (size_t)ivar, file, "/image/ivar", 0, e);
     if (st == SPX_OK && mask >= 0)
-        st = spx_fits_u32(f, (size_t)mask, &im.mask, e);
+        st = copy_pixels(f, (size_t)mask, file, "/image/mask", 1, e);
     else if (st == SPX_OK && (im.mask = spx_alloc2(im.ny, im.nx, sizeof *im.mask, e)) == NULL)
         st = SPX_EIO;
     /* a scalar read noise for the whole CCD stays in its header and HDU */
     if (st == SPX_OK && noise >= 0 && f->hdu[noise].ndim == 2 && f->hdu[noise].dims[0] == im.ny &&
         f->hdu[noise].dims[1] == im.nx && spx_fits_is_image(&f->hdu[noise], 2))
-        st = spx_fits_f32(f, (size_t)noise, &im.readnoise, e);
+        st = copy_pixels(f, (size_t)noise, file, "/image/readnoise", 0, e);
     if (st == SPX_OK)
         st = copy_cards(f, image, &im.header, e);
     if (st == SPX_OK)

@@ -364,8 +364,8 @@ static spx_status same_values(hid_t file, const char *path, spx_fits *f, size_t 
     const spx_fits_hdu *h = &f->hdu[hdu];
     unsigned char *have = NULL;
     spx_err err = {0};
-    *same = 0;
-    if (!spx_h5_exists(file, path))
+    *same = h->copied != NULL && strcmp(h->copied, path) == 0;
+    if (*same || !spx_h5_exists(file, path))
         return SPX_OK;
     if (h->kind == SPX_FITS_BINTABLE && h->pcount == 0) {
         int tables = 0; /* equal columns are required, not only equal bytes */

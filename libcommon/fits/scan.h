@@ -50,6 +50,7 @@ typedef struct {
     int flip;               /* BZERO makes integers unsigned (8 bits: signed): the sign bit is inverted */
     double scale, zero;     /* BSCALE, BZERO; 1 and 0 where `flip` covers them */
     unsigned char *decoded; /* TILED: the decoded image as FITS bytes */
+    const char *copied;     /* dataset that was made of the image bit by bit (convert/blocks.c), or NULL */
     /* tables */
     size_t nrow, rowsize, ncol;
     spx_fits_column *col; /* [ncol] */

@@ -1,6 +1,7 @@
 /* Reads values of FITS HDUs: byte order, scaling, nulls (fits/values.h). */
 #include "fits/values.h"
 
+#include <endian.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,19 +20,21 @@ void spx_fits_flip(unsigned char *p, size_t n, size_t size)
         p[i * size] ^= 0x80;
 }
 
-/* Swaps the bytes of n elements on a little-endian machine. */
-static void swap_bytes(void *data, size_t n, size_t size)
+int spx_fits_has_words(const spx_fits_hdu *h, int bitpix)
 {
-    unsigned char *p = data;
-    const uint16_t probe = 1;
-    if (*(const unsigned char *)&probe == 0 || size == 1)
-        return;
-    for (size_t i = 0; i < n; i++, p += size)
-        for (size_t a = 0, b = size - 1; a < b; a++, b--) {
-            unsigned char t = p[a];
-            p[a] = p[b];
-            p[b] = t;
-        }
+    return (h->kind == SPX_FITS_IMAGE || h->kind == SPX_FITS_TILED) && h->bitpix == bitpix && abs(bitpix) == 32 &&
+           h->scale == 1.0 && h->zero == 0.0;
+}
+
+void spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out)
+{
+    const uint32_t sign = flip ? 0x80000000u : 0;
+    uint32_t *to = out;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, raw + i * sizeof v, sizeof v);
+        to[i] = be32toh(v) ^ sign;
+    }
 }
 
 const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
@@ -132,14 +135,12 @@ spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
     const spx_fits_hdu *h = &f->hdu[hdu];
     double *d = NULL;
     *out = NULL;
-    if (h->bitpix == -32 && h->scale == 1.0 && h->zero == 0.0) { /* most images: float32 without scaling, copied bit by
-                                                                  * bit */
+    if (spx_fits_has_words(h, -32)) { /* most images: float32 without scaling, copied bit by bit */
         const unsigned char *p = spx_fits_raw(f, hdu, e);
         *out = p != NULL ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
         if (*out == NULL)
             return e->code;
-        memcpy(*out, p, h->nelem * sizeof **out);
-        swap_bytes(*out, h->nelem, sizeof **out);
+        spx_fits_words(p, h->nelem, 0, *out);
         return SPX_OK;
     }
     if (spx_fits_f64(f, hdu, &d, e) != SPX_OK)
@@ -164,6 +165,10 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
     *out = spx_alloc(h->nelem, sizeof **out, e);
     if (*out == NULL)
         return SPX_EIO;
+    if (spx_fits_has_words(h, 32)) {
+        spx_fits_words(p, h->nelem, h->flip, *out);
+        return SPX_OK;
+    }
     size_t size = (size_t)(h->bitpix / 8);
     for (size_t i = 0; i < h->nelem; i++, p += size) {
         double v = element(p, h->bitpix, h->flip);

@@ -70,8 +70,10 @@ spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
 spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e)
 {
     size_t dims[2] = {im->ny, im->nx};
-    spx_status st = spx_h5_write(file, "/image/data", H5T_NATIVE_FLOAT, 2, dims, im->data, e);
-    if (st == SPX_OK)
+    spx_status st = SPX_OK;
+    if (im->data != NULL)
+        st = spx_h5_write(file, "/image/data", H5T_NATIVE_FLOAT, 2, dims, im->data, e);
+    if (st == SPX_OK && im->ivar != NULL)
         st = spx_h5_write(file, "/image/ivar", H5T_NATIVE_FLOAT, 2, dims, im->ivar, e);
     if (st == SPX_OK && im->mask != NULL)
         st = spx_h5_write(file, "/image/mask", H5T_NATIVE_UINT32, 2, dims, im->mask, e);

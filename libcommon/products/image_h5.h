@@ -13,6 +13,7 @@ spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e);
 spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);
 /* The read noise of an image whose pixels were read before, if the file has any. */
 spx_status spx_image_read_noise(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e);
+/* Arrays that are NULL are not written: there are none, or the caller did it before. */
 spx_status spx_image_write(hid_t file, const spx_image *im, spx_err *e);
 
 #endif
