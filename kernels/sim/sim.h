@@ -117,7 +117,7 @@ void spx_sim_star_errors(double rms, uint64_t seed, size_t nstar, const int32_t 
 /* Dark-time night sky seen by one fibre, electrons per Angstrom, out[nwave] on an increasing grid of at least two
  * values: continuum of 21.3 AB mag/arcsec^2 (bluer: fainter), atomic lines of the airglow and of street lamps at their
  * wavelengths, and the OH Meinel bands with line positions from the molecule's constants (Huber & Herzberg 1979).
- * Every line is a Gaussian of sigma 0.05 Angstrom, integrated over the grid's intervals: its photons are exact. */
+ * Every line is a Gaussian of sigma SPX_SIM_LINE_WIDTH, integrated over the grid's intervals: its photons are exact. */
 spx_status spx_sim_sky(char arm, double exptime, size_t nwave, const double *wavelength, double *out,
                        spx_err *e) SPX_NODISCARD;
 
@@ -148,9 +148,12 @@ void spx_sim_sky_field(size_t nspec, const double *x, const double *y, size_t nw
 /* Place of a target on the focal plane of a telescope that points at (150, +2) degrees, 250 mm a degree. */
 void spx_sim_focal_plane(const spx_target *target, double *x, double *y);
 
-/* Adds a line's photons at `wave` to out[nwave], per Angstrom: a Gaussian of sigma 0.05 Angstrom, integrated over the
- * intervals of an increasing grid of at least two values. */
-void spx_sim_add_line(double wave, double photons, size_t nwave, const double *wavelength, double *out);
+/* Width of lines of the sky, Angstrom: sigma. */
+#define SPX_SIM_LINE_WIDTH 0.05
+
+/* Adds a line's photons at `wave` to out[nwave], per Angstrom: a Gaussian of `sigma` Angstrom, integrated over the
+ * intervals of an increasing grid of at least two values. Of intervals longer than two sigma its place is not kept. */
+void spx_sim_add_line(double wave, double photons, double sigma, size_t nwave, const double *wavelength, double *out);
 
 /* Adds one spectrum, sky[nwave], to each of flux[nspec][nwave]. */
 void spx_sim_add_sky(size_t nspec, size_t nwave, const double *sky, double *flux);

@@ -10,6 +10,10 @@
 #include "sim/sim_math.h"
 #include "spectral/lines.h"
 
+/* Width of a lamp's lines, Angstrom: that of neon at 400 K, lambda sqrt(kT/m)/c. Coarser grids have wider ones, which
+ * keep their places. */
+#define NATURAL 0.01
+
 /* Photons of the flat lamp per Angstrom, any unit: lambda B_lambda. */
 static double lamp(double wavelength)
 {
@@ -56,6 +60,8 @@ spx_status spx_sim_arc(unsigned lamps, char arm, double level, uint64_t noise_se
     spx_line *from = NULL;
     if (nwave < 2)
         return spx_fail(e, SPX_EINPUT, "%zu wavelengths: a lamp's spectrum needs at least 2", nwave);
+    const double step = (wavelength[nwave - 1] - wavelength[0]) / (double)(nwave - 1);
+    const double width = fmin(SPX_SIM_LINE_WIDTH, fmax(NATURAL, 0.5 * step * (1 + 1e-9)));
     spx_status st = spx_lamp_lines(lamps, &from, &most, e);
     if (st != SPX_OK || (*line = spx_alloc(most + 1, sizeof **line, e)) == NULL) {
         spx_free(from);
@@ -74,7 +80,7 @@ spx_status spx_sim_arc(unsigned lamps, char arm, double level, uint64_t noise_se
         l.electrons = level * from[i].strength * through / 0.3 * exp(0.1 * normal(noise_seed, g, 0)) *
                       exp(0.03 * normal(noise_seed, g, k + 1));
         memcpy(l.species, spx_lamp_symbol(g), sizeof l.species);
-        spx_sim_add_line(l.wavelength, l.electrons, nwave, wavelength, out);
+        spx_sim_add_line(l.wavelength, l.electrons, width, nwave, wavelength, out);
         (*line)[n++] = l;
     }
     spx_free(from);

@@ -9,9 +9,9 @@
 /* 10^6/(4 pi) photons/s/cm^2/sr, per square arcsecond. */
 #define RAYLEIGH 1.8704e-6
 
-void spx_sim_add_line(double wave, double photons, size_t nwave, const double *wavelength, double *out)
+void spx_sim_add_line(double wave, double photons, double sigma, size_t nwave, const double *wavelength, double *out)
 {
-    const double sigma = 0.05, reach = 6.0 * sigma, scale = 1.0 / (sigma * sqrt(2.0));
+    const double reach = 6.0 * sigma, scale = 1.0 / (sigma * sqrt(2.0));
     size_t i0 = 0, i1 = nwave;
     while (i0 < i1) { /* first sample that ends beyond the line's blue end */
         size_t mid = i0 + (i1 - i0) / 2;
@@ -51,8 +51,8 @@ spx_status spx_sim_sky_parts(char arm, double exptime, const double *factor, siz
         out[i] = factor[SPX_SIM_SKY_CONTINUUM] *
                  spx_sim_photons(21.3 - 0.38e-3 * (wavelength[i] - SPX_SIM_WAVE_REF), wavelength[i]);
     for (size_t i = 0; i < n; i++)
-        spx_sim_add_line(lines[i].wavelength, lines[i].strength * RAYLEIGH * factor[part[lines[i].source]], nwave,
-                         wavelength, out);
+        spx_sim_add_line(lines[i].wavelength, lines[i].strength * RAYLEIGH * factor[part[lines[i].source]],
+                         SPX_SIM_LINE_WIDTH, nwave, wavelength, out);
     for (size_t i = 0; i < nwave; i++)
         out[i] *= throughput[i] * SPX_SIM_MIRROR * SPX_SIM_FIBRE_AREA * exptime;
     spx_free(throughput);

@@ -60,6 +60,49 @@ static void test_arc(void)
     spx_free(out);
 }
 
+/* Root of the second moment of Ne 6404.018, 30 Angstrom from the next line of neon, on a grid of `step`. */
+static double width_of_line(double step, double *place)
+{
+    spx_err e = {0};
+    spx_sim_arc_line *line = NULL;
+    size_t n = spx_sim_grid_size(6400, 6408, step), nline;
+    double *w = spx_alloc(n, sizeof *w, &e), *out = spx_alloc(n, sizeof *out, &e), sum = 0, square = 0;
+    CHECK(w != NULL && out != NULL, "%s", spx_err_text(&e));
+    *place = 0;
+    if (w == NULL || out == NULL)
+        return 0;
+    spx_sim_grid(6400, step, n, w);
+    CHECK(spx_sim_arc(SPX_LAMP_NE, 'r', 1e5, 1, n, w, out, &line, &nline, &e) == SPX_OK && nline == 1, "%zu lines, %s",
+          nline, spx_err_text(&e));
+    for (size_t k = 0; k < n; k++) {
+        sum += out[k];
+        *place += out[k] * w[k];
+    }
+    *place /= sum;
+    for (size_t k = 0; k < n; k++)
+        square += out[k] * (w[k] - *place) * (w[k] - *place) / sum;
+    spx_free(line);
+    spx_free(w);
+    spx_free(out);
+    return sqrt(square);
+}
+
+/* A lamp's lines are narrow where the grid lets them be, half an interval where it does not, and in place: variances of
+ * the line and of an interval, step^2/12, add. */
+static void test_width(void)
+{
+    static const struct {
+        double step, sigma;
+    } known[] = {{0.1, 0.05}, {0.05, 0.025}, {0.02, 0.01}, {0.005, 0.01}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        double place;
+        const double width = width_of_line(known[k].step, &place),
+                     expected = hypot(known[k].sigma, known[k].step / sqrt(12));
+        CHECK(fabs(width / expected - 1) < 0.02, "step %g: width %g, expected %g", known[k].step, width, expected);
+        CHECK(fabs(place - 6404.018) < 0.001, "step %g: line at %g", known[k].step, place);
+    }
+}
+
 static void test_flat(void)
 {
     spx_err e = {0};
@@ -88,6 +131,7 @@ static void test_flat(void)
 int main(void)
 {
     test_arc();
+    test_width();
     test_flat();
     return failures != 0;
 }
