@@ -75,7 +75,7 @@ setup_file() {
 @test "SPOTGRID: Gauss-Hermite series fitted to arcs of spots with coma extract stars beside brighter ones" {
     local d=$BATS_FILE_TMPDIR i n
     for n in 1 2; do
-        specx-sim -q --psf "$d/spots.h5" --arc all --step 0.05 --seed $n --format hdf5 -o arc$n.h5
+        specx-sim -q --psf "$d/spots.h5" --arc all --step 0.02 --seed $n --format hdf5 -o arc$n.h5
     done
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 -o fit.h5 arc1.h5 arc2.h5
     # every third fibre is 100 times brighter than its neighbours, all with lines

@@ -4,7 +4,8 @@
  *     FLUX% SIGMA VELOCITY RMS WORST R% R%WORST
  *
  * rms differences of flux by the median flux of the fibre (%) and by its error; mean, rms between fibres and largest
- * velocity (km/s); rms and largest difference of resolution by its peak in a bin (%). Status 1: not comparable. */
+ * velocity (km/s); rms and largest difference of resolution by its peak in a bin (%), of bins with half the ivar of the
+ * fibre or more. Status 1: not comparable. */
 #include <math.h>
 #include <stdio.h>
 
@@ -49,7 +50,10 @@ int main(int argc, char **argv)
         const size_t first = i * b->nwave;
         for (size_t k = 0; k < b->nwave; k++)
             some[k] = b->flux[first + k];
-        const double level = spx_median(some, b->nwave), v = velocity(a, b, first);
+        const double level = spx_median(some, b->nwave);
+        for (size_t k = 0; k < b->nwave; k++)
+            some[k] = b->ivar[first + k];
+        const double known = spx_median(some, b->nwave), v = velocity(a, b, first);
         ok = isfinite(v) && level > 0;
         mean += v / (double)f[0].nspec;
         rms += v * v / (double)f[0].nspec;
@@ -69,7 +73,7 @@ int main(int argc, char **argv)
                 most = fmax(most, fabs(off));
                 square += off * off;
             }
-            if (!(peak > 0))
+            if (!(peak > 0 && b->ivar[first + k] >= 0.5 * known))
                 continue;
             r += square / (peak * peak);
             nr += (double)b->ndiag;

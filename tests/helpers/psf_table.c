@@ -1,7 +1,7 @@
-/* psf_table FILE.h5 CASE SEED...: fits simulated arcs of the first 25 fibres of a PSF, whose spots are those of the
- * file, and prints how wrong places and shape are, in pixels and in units of what the errors say: a line for each seed
- * and one of all of them. 67 lines of Ne, Ar, Kr, Hg and Cd, 5720 to 7700 Angstrom, of 300 to 56 000 electrons, read
- * noise 3, a continuum, a bad column, from a start 1.2 pixels off. Cases:
+/* psf_table FILE.h5 CASE SEED[:DRAW]...: fits simulated arcs of the first 25 fibres of a PSF, whose spots are those of
+ * the file, and prints how wrong places and shape are, in pixels and in units of what the errors say: a line for each
+ * seed and one of all of them. DRAWs are other noise of the same scene. 67 lines of Ne, Ar, Kr, Hg and Cd, 5720 to 7700
+ * Angstrom, of 300 to 56 000 electrons, read noise 3, a continuum, a bad column, from a start 1.2 pixels off. Cases:
  *
  *     warm five hits masked dead lamp few list unlisted wrong cold
  *
@@ -167,7 +167,7 @@ static void cold_start(psffit_scene *s, spx_psf *start)
     spx_free(flat.image);
 }
 
-static void run(const spx_psf *truth, const char *name, uint64_t seed, psffit_score *q)
+static void run(const spx_psf *truth, const char *name, uint64_t seed, uint64_t draw, psffit_score *q)
 {
     const int few = is_case(name, "few") || is_case(name, "list");
     psffit_scene s = {.r = {.nspec = FIBRES,
@@ -181,6 +181,7 @@ static void run(const spx_psf *truth, const char *name, uint64_t seed, psffit_sc
                             .readnoise = 3,
                             .hits = is_case(name, "hits") ? 100 : 0,
                             .seed = seed,
+                            .draw = draw,
                             .noise = 1},
                       .nextra = is_case(name, "unlisted") ? UNLISTED : 0};
     unsigned char dead[FIBRES] = {0};
@@ -234,7 +235,7 @@ static void run(const spx_psf *truth, const char *name, uint64_t seed, psffit_sc
         stop(name);
     *q = scene_score(&s, &psf, &fit, skip);
     char label[64];
-    (void)snprintf(label, sizeof label, "%s:%llu", name, (unsigned long long)seed);
+    (void)snprintf(label, sizeof label, "%s:%llu:%llu", name, (unsigned long long)seed, (unsigned long long)draw);
     scene_print(label, q);
     size_t flagged = 0, wrong = 0, off = 0;
     for (size_t i = 0; i < FIBRES; i++)
@@ -260,11 +261,13 @@ int main(int argc, char **argv)
     psffit_score sum = {0};
     int n = 0;
     if (argc < 4 || spx_blas_open(&err) != SPX_OK)
-        stop("usage: psf_table FILE.h5 CASE SEED...");
+        stop("usage: psf_table FILE.h5 CASE SEED[:DRAW]...");
     take_fibres(argv[1], &truth);
     for (int k = 3; k < argc; k++, n++) {
         psffit_score q;
-        run(&truth, argv[2], strtoull(argv[k], NULL, 10), &q);
+        char *end;
+        const uint64_t seed = strtoull(argv[k], &end, 10);
+        run(&truth, argv[2], seed, *end == ':' ? strtoull(end + 1, NULL, 10) : 0, &q);
         for (int y = 0; y < 2; y++) {
             sum.rms[y] += q.rms[y] * q.rms[y];
             sum.limit[y] += q.limit[y] * q.limit[y];

@@ -26,7 +26,8 @@ typedef struct {
     double hits; /* cosmic-ray hits in a million pixels, not flagged */
     int deg;     /* Gauss-Hermite degree of the truth */
     uint64_t seed;
-    double noise; /* 1; 0: none */
+    uint64_t draw; /* of the noise: another one of the same scene */
+    double noise;  /* 1; 0: none */
 } psffit_request;
 
 typedef struct {
@@ -246,8 +247,8 @@ static inline int scene_expose(psffit_scene *s, size_t x, double dx, double dy, 
     for (size_t k = 0; k < n; k++) {
         double u[2], p = sum[k];
         if (s->r.noise > 0) {
-            spx_sim_uniform2(s->r.seed + 77, SPX_SIM_READ, (unsigned)x, k, 0, u);
-            p = spx_sim_poisson(sum[k], s->r.seed + 77, (unsigned)x, k) + rn * spx_sim_normal(u);
+            spx_sim_uniform2(s->r.seed + 77 + s->r.draw, SPX_SIM_READ, (unsigned)x, k, 0, u);
+            p = spx_sim_poisson(sum[k], s->r.seed + 77 + s->r.draw, (unsigned)x, k) + rn * spx_sim_normal(u);
         }
         if (scene_uniform(s->r.seed + 5 + x, k, 7) < 1e-6 * s->r.hits)
             p += 200 + 5000 * scene_uniform(s->r.seed + 5 + x, k, 8);

@@ -19,9 +19,10 @@ table() {
 }
 
 # holds RATIO CORE: rms of places at most RATIO times the errors, pulls, chi squared, core of the shape below CORE of the peak.
-# Pulls are down to 0.75, errors too large by up to a third; the priors explain 2 % of it, the cause is not known.
+# Pulls of an exposure have much in common, the shape of its bundle: their scatter varies by 0.08 (x) and 0.10 (y) from
+# one to the next, 0.06 in the mean of three ("many exposures of a scene").
 holds() {
-    awk -v ratio="$1" -v core="$2" '{ exit !($6 < ratio * $8 && $14 < ratio * $16 && $11 > 0.75 && $11 < 1.15 && $19 > 0.7 &&
+    awk -v ratio="$1" -v core="$2" '{ exit !($6 < ratio * $8 && $14 < ratio * $16 && $11 > 0.78 && $11 < 1.15 && $19 > 0.78 &&
         $19 < 1.15 && $25 < core && $30 > 0.96 && $30 < 1.03) }' table
     awk '/flagged/ && !($3 == "0,") { print; bad = 1 } END { exit bad }' each
 }
@@ -36,6 +37,12 @@ lines() {
     holds 1.15 0.0016
     lines 0 0
     awk '{ exit !($21 < 0.03 && $27 < 0.0035 && $28 < 0.01) }' table
+}
+
+# Thirty exposures of one scene: 0.951 +- 0.012 (x), 0.985 +- 0.014 (y) of the errors; each parameter of the shape 1.00.
+@test "errors are the scatter of many exposures of a scene" {
+    PSF_SEEDS="1:1 1:2 1:3 1:4 1:5 1:6 1:7 1:8 2:1 2:2 2:3 2:4 2:5 2:6 2:7 2:8" table warm
+    awk '{ x = $6 / $8; y = $14 / $16; exit !(x > 0.9 && x < 1.06 && y > 0.92 && y < 1.08 && $11 > 0.88 && $11 < 1.06 && $19 > 0.9 && $19 < 1.1) }' table
 }
 
 @test "five arcs" {
@@ -98,7 +105,8 @@ lines() {
 
 @test "spectra extracted with the PSF that was found" {
     local from=$BATS_FILE_TMPDIR/psf.h5
-    specx-sim -q --psf "$from" --fibers 0:25 --arc Ne,Ar,Kr,Hg,Cd --lamp-level 60000 -o arc.h5
+    # lines of 0.05 Angstrom would be 0.4 % of R
+    specx-sim -q --psf "$from" --fibers 0:25 --arc Ne,Ar,Kr,Hg,Cd --lamp-level 60000 --step 0.02 -o arc.h5
     specx-sim -q --psf "$from" --fibers 0:25 --flat -o flat.h5
     specx-sim -q --psf "$from" --fibers 0:25 --sky-fibers 0 --no-sky --snr 100 --teff 5000:6500 -o stars.h5
     h5copy -i stars.h5 -o image.h5 -s /image -d /image
@@ -108,5 +116,5 @@ lines() {
     frame_moves found-frame.h5 frame.h5 >moves
     awk '{ printf "found against true PSF: flux %.3f %%, %.3f errors; velocity mean %+.4f, rms %.3f, worst %.3f km/s; R rms %.2f %%, worst %.2f %%\n",
         $1, $2, $3, $4, $5, $6, $7 }' moves >&3
-    awk '{ exit !($1 < 0.05 && $2 < 0.05 && $3 ^ 2 < 0.03 ^ 2 && $4 < 0.06 && $7 < 1.5) }' moves
+    awk '{ exit !($1 < 0.05 && $2 < 0.05 && $3 ^ 2 < 0.03 ^ 2 && $4 < 0.06 && $6 < 0.03 && $7 < 0.3) }' moves
 }
