@@ -1,77 +1,24 @@
 /* The steps of the motion of traces on a device (extract/trace/motion_steps.h), run on the host: a team is some
- * threads with a barrier, so that ThreadSanitizer sees a missing wait, and memory that no step has written is NaN.
- * Against spx_motion_cpu(), to 1e-6 of F and of what g scatters by. */
-#include <pthread.h>
+ * threads with a barrier (teams.h). Against spx_motion_cpu(), to 1e-6 of F and of what g scatters by. */
 #include <stdlib.h>
 
 #include "extract/trace/motion_layout.h"
 #include "extract_exposure.h"
+#include "teams.h"
 
-enum { THREADS = 3, BATCH = 3, NWINDOW = 3, LONGEST = 64 };
+enum { BATCH = 3, NWINDOW = 3, LONGEST = 64 };
 
-/* ---- teams ---- */
-
-typedef void step(const spx_motion_view *g, const spx_team *t, size_t item);
-
-typedef struct {
-    step *run;
-    const spx_motion_view *g;
-    size_t items, bytes;
-    pthread_barrier_t *barrier;
-    double *sums, *shared;
-    int thread;
-} member;
-
-static void wait_for_all(void *barrier)
-{
-    (void)pthread_barrier_wait(barrier);
-}
-
-static void *work_through(void *member_)
-{
-    const member *m = member_;
-    const spx_team t = {m->thread, THREADS, m->sums, m->shared, wait_for_all, m->barrier};
-    for (size_t item = 0; item < m->items; item++) {
-        if (m->thread == 0)
-            memset(m->shared, 0xff, m->bytes);
-        spx_team_wait(&t);
-        m->run(m->g, &t, item);
-        spx_team_wait(&t);
+#define TEAM_STEP(name, items, threads, bytes, teams)                                                                  \
+    static void run_##name(const void *g, const spx_team *t, size_t item)                                              \
+    {                                                                                                                  \
+        spx_motion_##name(g, t, item);                                                                                 \
     }
-    return NULL;
-}
-
-static void run_step(step *run, const spx_motion_view *g, size_t items, size_t bytes)
-{
-    pthread_barrier_t barrier;
-    pthread_t id[THREADS];
-    member m[THREADS];
-    double sums[THREADS];
-    double *shared = spx_alloc(bytes + sizeof(double), 1, NULL);
-    CHECK(shared != NULL, "memory");
-    pthread_barrier_init(&barrier, NULL, THREADS);
-    for (int i = 0; i < THREADS; i++) {
-        m[i] = (member){run, g, items, bytes, &barrier, sums, shared, i};
-        pthread_create(&id[i], NULL, work_through, &m[i]);
-    }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(id[i], NULL);
-    pthread_barrier_destroy(&barrier);
-    spx_free(shared);
-}
+SPX_MOTION_STEPS(TEAM_STEP)
+#undef TEAM_STEP
 
 /* ---- a device that is the host ---- */
 
 static size_t measured; /* jobs */
-
-static char *unset(size_t bytes)
-{
-    char *p = spx_alloc(bytes + 1, 1, NULL);
-    CHECK(p != NULL, "memory");
-    if (p != NULL)
-        memset(p, 0xff, bytes);
-    return p;
-}
 
 static void put_pixels(const spx_image *im, const spx_motion_layout *l, const spx_motion_view *g)
 {
@@ -94,19 +41,19 @@ static spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_m
     spx_motion_view all = l->size;
     (void)engine;
     (void)e;
-    char *pixels = unset(spx_motion_pixels(&all, im->mask != NULL, NULL));
+    char *pixels = team_unset(spx_motion_pixels(&all, im->mask != NULL, NULL));
     (void)spx_motion_pixels(&all, im->mask != NULL, pixels);
     put_pixels(im, l, &all);
     for (size_t first = 0; first < (size_t)l->size.njob; first += BATCH) {
         spx_motion_view view = all;
         const spx_motion_view *g = &view;
         view.njob = l->size.njob - (int)first < BATCH ? l->size.njob - (int)first : BATCH;
-        char *tables = unset(spx_motion_tables(&view, nwindow, nspec, NULL)),
-             *work = unset(spx_motion_work(&view, NULL));
+        char *tables = team_unset(spx_motion_tables(&view, nwindow, nspec, NULL)),
+             *work = team_unset(spx_motion_work(&view, NULL));
         (void)spx_motion_tables(&view, nwindow, nspec, tables);
         (void)spx_motion_work(&view, work);
         spx_motion_fill(l, nwindow, first, g);
-#define RUN(name, items, threads, bytes, teams) run_step(spx_motion_##name, g, items, bytes);
+#define RUN(name, items, threads, bytes, teams) team_run(run_##name, g, items, bytes);
         SPX_MOTION_STEPS(RUN)
         spx_motion_collect(l, first, (size_t)g->njob, g->row, g->result, row, fit, left);
         measured += (size_t)g->njob;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "layout.h"
 
 /* Elements of an array of a job at most: indices within a job are int. */
 #define MOST_ELEMENTS 1e9
@@ -118,29 +119,21 @@ void spx_motion_layout_free(spx_motion_layout *l)
 
 /* ---- memory ---- */
 
-/* n elements behind those before, 256 bytes aligned. */
-static void *take(char *base, size_t *used, size_t n, size_t size)
-{
-    const size_t at = *used;
-    *used += (n * size + 255) / 256 * 256;
-    return base != NULL ? base + at : NULL;
-}
-
 size_t spx_motion_tables(spx_motion_view *g, size_t nwindow, size_t nspec, char *base)
 {
     const size_t njob = (size_t)g->njob, n = (size_t)g->n, nl = (size_t)g->nl, reach = (size_t)g->reach + 1;
     size_t used = 0;
-    g->lo = take(base, &used, reach, sizeof *g->lo);
-    g->hi = take(base, &used, reach, sizeof *g->hi);
-    g->first = take(base, &used, reach, sizeof *g->first);
-    g->element = take(base, &used, (size_t)g->nelem, sizeof *g->element);
-    g->job = take(base, &used, njob, sizeof *g->job);
-    g->at = take(base, &used, njob * n * nl, sizeof *g->at);
-    g->state = take(base, &used, njob * n * nl, 1);
-    g->left = take(base, &used, njob * nl, sizeof *g->left);
-    g->coeff = take(base, &used, nspec * (size_t)g->ndeg * (size_t)g->npar, sizeof(double));
-    g->basis = take(base, &used, nwindow * n * (size_t)g->ndeg, sizeof(double));
-    g->lambda = take(base, &used, nwindow * n, sizeof(double));
+    g->lo = spx_layout_take(base, &used, reach, sizeof *g->lo);
+    g->hi = spx_layout_take(base, &used, reach, sizeof *g->hi);
+    g->first = spx_layout_take(base, &used, reach, sizeof *g->first);
+    g->element = spx_layout_take(base, &used, (size_t)g->nelem, sizeof *g->element);
+    g->job = spx_layout_take(base, &used, njob, sizeof *g->job);
+    g->at = spx_layout_take(base, &used, njob * n * nl, sizeof *g->at);
+    g->state = spx_layout_take(base, &used, njob * n * nl, 1);
+    g->left = spx_layout_take(base, &used, njob * nl, sizeof *g->left);
+    g->coeff = spx_layout_take(base, &used, nspec * (size_t)g->ndeg * (size_t)g->npar, sizeof(double));
+    g->basis = spx_layout_take(base, &used, nwindow * n * (size_t)g->ndeg, sizeof(double));
+    g->lambda = spx_layout_take(base, &used, nwindow * n, sizeof(double));
     return used;
 }
 
@@ -151,33 +144,33 @@ size_t spx_motion_work(spx_motion_view *g, char *base)
     const size_t columns = 2 * fibres * (2 * (size_t)g->z + 1) * n;
     size_t used = 0;
     double **const rows[] = {&g->y, &g->w, &g->x, &g->variance, &g->light};
-    g->spot = take(base, &used, spots, sizeof(double));
-    g->dx = take(base, &used, spots, sizeof(double));
-    g->dwidth = take(base, &used, spots, sizeof(double));
+    g->spot = spx_layout_take(base, &used, spots, sizeof(double));
+    g->dx = spx_layout_take(base, &used, spots, sizeof(double));
+    g->dwidth = spx_layout_take(base, &used, spots, sizeof(double));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = take(base, &used, row, sizeof(double));
-    g->mat = take(base, &used, row * (size_t)g->nelem, sizeof(double));
-    g->ldl = take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
-    g->inverse = take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
-    g->vector = take(base, &used, row * SPX_MOTION_SLOTS * SPX_MOTION_VECTORS, sizeof(double));
-    g->work = take(base, &used, 4 * njob * (n + 1) * nl, sizeof(double));
-    g->strip = take(base, &used, 3 * fibres * strip, sizeof(double));
-    g->wj = take(base, &used, 2 * fibres * strip, sizeof(double));
-    g->touched = take(base, &used, fibres * strip, 1);
-    g->rest = take(base, &used, njob * (size_t)g->height * (size_t)g->tile, sizeof(double));
-    g->v = take(base, &used, columns, sizeof(double));
-    g->solution = take(base, &used, columns, sizeof(double));
-    g->row = take(base, &used, fibres, sizeof *g->row);
-    g->result = take(base, &used, njob, sizeof *g->result);
+        *rows[i] = spx_layout_take(base, &used, row, sizeof(double));
+    g->mat = spx_layout_take(base, &used, row * (size_t)g->nelem, sizeof(double));
+    g->ldl = spx_layout_take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
+    g->inverse = spx_layout_take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
+    g->vector = spx_layout_take(base, &used, row * SPX_MOTION_SLOTS * SPX_MOTION_VECTORS, sizeof(double));
+    g->work = spx_layout_take(base, &used, 4 * njob * (n + 1) * nl, sizeof(double));
+    g->strip = spx_layout_take(base, &used, 3 * fibres * strip, sizeof(double));
+    g->wj = spx_layout_take(base, &used, 2 * fibres * strip, sizeof(double));
+    g->touched = spx_layout_take(base, &used, fibres * strip, 1);
+    g->rest = spx_layout_take(base, &used, njob * (size_t)g->height * (size_t)g->tile, sizeof(double));
+    g->v = spx_layout_take(base, &used, columns, sizeof(double));
+    g->solution = spx_layout_take(base, &used, columns, sizeof(double));
+    g->row = spx_layout_take(base, &used, fibres, sizeof *g->row);
+    g->result = spx_layout_take(base, &used, njob, sizeof *g->result);
     return used;
 }
 
 size_t spx_motion_pixels(spx_motion_view *g, int has_mask, char *base)
 {
     size_t used = 0;
-    g->weight = take(base, &used, g->npixel, sizeof *g->weight);
-    g->data = take(base, &used, g->npixel, sizeof *g->data);
-    g->mask = has_mask ? take(base, &used, g->npixel, sizeof *g->mask) : NULL;
+    g->weight = spx_layout_take(base, &used, g->npixel, sizeof *g->weight);
+    g->data = spx_layout_take(base, &used, g->npixel, sizeof *g->data);
+    g->mask = has_mask ? spx_layout_take(base, &used, g->npixel, sizeof *g->mask) : NULL;
     return used;
 }
 
