@@ -19,6 +19,7 @@
 #include "flux/flux.h"
 #include "reduce/reduce.h"
 #include "rvfit/rvfit.h"
+#include "shift/shift.h"
 #include "sky/sky.h"
 #include "stack/stack.h"
 #include "svd/svd.h"

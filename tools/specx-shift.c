@@ -123,6 +123,16 @@ static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf,
     return st;
 }
 
+static spx_status zero_point(void *ctx, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                             const spx_shift_lines *lines, spx_shift_zero *zero, spx_err *e)
+{
+    task *t = ctx;
+    spx_backend *b = &t->w->d.backend;
+    const spx_status st = b->zero_point(b, image, psf, in, lines, zero, e);
+    add_device_seconds(t);
+    return st;
+}
+
 /* The sky of a frame, by its sky fibres, or the lamp of all. */
 static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e)
 {
@@ -211,7 +221,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     work *w = ctx;
     job *j = (job *)x;
     task t = {w, j};
-    const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky};
+    const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky, zero_point};
     (void)worker;
     const double begin = spx_seconds();
     /* tails of other fibres would make spots wider; what spots have within their pixels stays */

@@ -171,9 +171,9 @@ static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_z
 }
 
 /* Zero point by the lines on the image in fibres that see them alone: their traces moved by what is their own. */
-static spx_status find_zero(const spx_image *image, const spx_frame *frame, const spx_psf *psf, const spx_sky *sky,
-                            const spx_shift_lines *lines, const spx_shift_options *o, size_t nzero,
-                            spx_shift_zero *zero, spx_err *e)
+static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
+                            const spx_psf *psf, const spx_sky *sky, const spx_shift_lines *lines,
+                            const spx_shift_options *o, size_t nzero, spx_shift_zero *zero, spx_err *e)
 {
     const spx_arm *a = &frame->arm;
     spx_psf own = {0};
@@ -209,7 +209,7 @@ static spx_status find_zero(const spx_image *image, const spx_frame *frame, cons
                                  .frame = frame,
                                  .nthreads = o->nthreads};
     if (st == SPX_OK)
-        st = spx_shift_zero_point(image, &own, &in, lines, zero, e);
+        st = g->zero_point(g->ctx, image, &own, &in, lines, zero, e);
     spx_psf_free(&own);
     spx_free(fibre);
     spx_free(scale);
@@ -251,9 +251,9 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
-                           const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
-                           spx_shift_moved *moved, spx_err *e)
+spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
+                           const spx_sky *sky, const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf,
+                           spx_shift *out, spx_shift_moved *moved, spx_err *e)
 {
     /* lines of all fibres bear more terms than those of one */
     const size_t nzero = lines->n > 0 ? SPX_SHIFT_ZERO_MOST : 0;
@@ -262,7 +262,7 @@ spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const
     *moved = (spx_shift_moved){0};
     spx_status st = alloc_out(sky, nzero, out, e);
     if (st == SPX_OK)
-        st = find_zero(image, frame, psf, sky, lines, o, nzero, &zero, e);
+        st = find_zero(g, image, frame, psf, sky, lines, o, nzero, &zero, e);
     if (st != SPX_OK)
         return st;
     const double zero_error = sqrt(fmax(0, zero.cov[0]));
@@ -315,7 +315,7 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
         if (st == SPX_OK && found) {
             for (size_t i = 0; i < frame->nspec; i++)
                 out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
-            st = spx_shift_along(image, frame, &sky, lines, o, psf, out, &moved, e);
+            st = spx_shift_along(g, image, frame, &sky, lines, o, psf, out, &moved, e);
             out->rounds++;
         }
         spx_sky_free(&sky);

@@ -102,8 +102,8 @@ typedef struct {
 
 /* Zero point by spots of lines on the image. Never far off: beyond 1.5 bins, with fewer than three lines above 5
  * errors, or without convergence, there is none. The same for any number of threads. SPX_EIO: memory. */
-spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
-                                const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e) SPX_NODISCARD;
+spx_status spx_zero_point_cpu(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                              const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e) SPX_NODISCARD;
 
 /* By how much a round has moved traces along: at most, pixels; rms in the middle of the fibres, in units of errors. */
 typedef struct {
@@ -119,19 +119,22 @@ void spx_shift_lamp_variance(size_t nspec, size_t nwave, const double *flux, dou
  * found in that frame, of sky fibres by role[nspec]; their common part by the lines (n 0: none). Fills part Y of *out,
  * which spx_shift_across() has made, or adds to it in a later round. Fibres whose
  * shift is known worse than 0.1 pixel keep their traces. frame->fiber: of the PSF's fibres. SPX_EIO: memory. */
-spx_status spx_shift_along(const spx_image *image, const spx_frame *frame, const spx_sky *sky,
-                           const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
-                           spx_shift_moved *moved, spx_err *e) SPX_NODISCARD;
+struct spx_shift_engine;
+spx_status spx_shift_along(const struct spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
+                           const spx_sky *sky, const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf,
+                           spx_shift *out, spx_shift_moved *moved, spx_err *e) SPX_NODISCARD;
 
 /* ---- all ---- */
 
 /* Functions that measure and extract: the members of a backend, or others. extract NULL: there is a frame. */
-typedef struct {
+typedef struct spx_shift_engine {
     void *ctx;
     spx_shift_measure *measure;
     spx_status (*extract)(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e);
     /* The sky of a frame; *found 0: there is no sky fibre, or no sky. */
     spx_status (*sky)(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e);
+    spx_status (*zero_point)(void *ctx, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                             const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e);
 } spx_shift_engine;
 
 /* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and again

@@ -26,12 +26,11 @@
 #include "calib/series.h"
 #include "psf/psf.h"
 #include "psf/spot_math.h"
-#include "shift/shift.h"
-#include "shift/spots.h"
+#include "shift/zero_math.h"
+#include "shift/zero_point.h"
 
-/* Steps; parts that fibres are summed in, each by one thread; fewest lines; bins below which lines are one column with
- * a fixed ratio, and below which they share a place. */
-enum { MOST_STEPS = 40, PARTS = 16, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
+/* Steps; fewest lines; bins below which lines are one column with a fixed ratio, and below which they share a place. */
+enum { MOST_STEPS = 40, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
 /* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
@@ -43,9 +42,6 @@ enum { MOST_STEPS = 40, PARTS = 16, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 1
 #define FARTHEST    1.5
 /* Pixels are rejected when a step was below this, bins. */
 #define NEAR 0.1
-/* A pixel further off, in errors, is left out; a model that is wrong by this fraction is no reason. */
-#define REJECT 5.0
-#define WRONG  0.1
 /* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. Terms above the
  * slope have an empirical prior, by their own size beyond their error, of at least LEAST_CURVE: few lines, or lines in
  * one place, do not tell them, and most motions have none. */
@@ -60,73 +56,15 @@ enum { MOST_STEPS = 40, PARTS = 16, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 1
 #define REACH     2.5
 #define NEIGHBOUR 3.3
 
-/* Lines that are one column; group of those that share a place, NONE: too faint to have one. */
-typedef struct {
-    size_t first, n, group; /* of the sorted lines */
-    double middle;          /* Angstrom */
-} blend;
+typedef spx_zero_blend blend;
+typedef spx_zero_column column;
+typedef spx_zero_strip strip;
+typedef spx_zero_array array;
+typedef spx_zero_columns columns;
+typedef spx_zero_work work;
 
-#define NONE ((size_t)-1)
-
-/* Column of the fit in a strip: rows first ... first + n - 1. */
-typedef struct column {
-    size_t first, n;
-    double *value;
-} column;
-
-/* Rows y0 ... y0 + nrow - 1 of the CCD along one fibre, ncol pixels each from column xc[row] on. */
-typedef struct {
-    size_t fibre, nrow, ncol;
-    double scale, low, high; /* wavelengths that its rows may have */
-    int beside[2];           /* the fibre before, and behind, has light in it */
-    long y0, *xc;
-    double *data, *w, *unit; /* [nrow][ncol] electrons, inverse variances, U */
-    double *lambda, *rest;   /* [nrow]; [nrow][ncol] */
-    struct column *line;     /* [nl] images of lines by the zero point of `made`, as make_line() gives them */
-    double *values;          /* theirs, value_size() */
-    int made;
-} strip;
-
-typedef struct {
-    double *at;
-    size_t n;
-} array;
-
-/* Columns of a strip, and memory that stays from strip to strip. */
-typedef struct {
-    column *c; /* [nc] strengths of lines, splines, places of groups, kappa */
-    size_t n;  /* that there is memory for */
-    array work, rest, weighted;
-} columns;
-
-typedef struct {
-    const spx_image *image;
-    const spx_psf *psf;
-    const spx_shift_common *in;
-    const spx_shift_spots *spots; /* of the best instruction set */
-    spx_bspline spline;
-    spx_shift_line *line;
-    blend *of;             /* [nl] */
-    size_t nl, nb, ng, nc; /* columns: strengths of lines, splines, places of groups, kappa; all of them */
-    int nthreads;
-    double z[SPX_SHIFT_ZERO_MOST], kappa;
-    int made;         /* counts changes of z and kappa */
-    double *strength; /* [nl + nb] */
-    strip *strips;    /* [nfibre], and what they have: */
-    double *pixels;
-    long *corners;
-    column *images;
-    /* Normal equations, columns sorted by wavelength, kappa last: column[i] is that of row i, and rank[] its inverse.
-     */
-    spx_envelope shape;
-    size_t *column, *rank;
-    double *g,
-        *right; /* [PARTS][size], [PARTS][nc]: of the parts, then all in the first, right in the order of columns */
-    size_t size;
-    double *found; /* [nc] solution */
-    double chi2[PARTS], npix[PARTS];
-    columns memory[PARTS];
-} work;
+enum { PARTS = SPX_ZERO_PARTS };
+#define NONE SPX_ZERO_NONE
 
 /* ---- spots ---- */
 
@@ -145,13 +83,6 @@ static size_t spot_work(const spx_psf *p)
     const size_t plain =
         (size_t)(p->ghdegx + 1) * (size_t)(p->ghdegy + 1) + spx_shift_spot_work((int)nx, (int)ny, p->ghdegx, p->ghdegy);
     return 3 * nx * ny + spx_psf_spot_work(p) + (plain > derivatives ? plain : derivatives);
-}
-
-/* dX/dlambda or dY/dlambda of a trace, pixels per Angstrom. */
-static double slope_of(const spx_psf_series *s, size_t fibre, double lambda)
-{
-    const double h = 0.5; /* Angstrom */
-    return spx_psf_series_value(s, fibre, lambda + h) - spx_psf_series_value(s, fibre, lambda - h);
 }
 
 /* Plain spots. Returns 0 where the PSF has none. */
@@ -204,7 +135,7 @@ static int make_other(const spx_psf *p, size_t fibre, double lambda, double kapp
 static const double *make_spot(const spx_psf *p, const spx_shift_spots *spots, size_t fibre, double lambda,
                                double kappa, double *memory, spx_spot *at)
 {
-    const double dx = slope_of(&p->x, fibre, lambda), dy = slope_of(&p->y, fibre, lambda);
+    const double dx = spx_zero_slope(&p->x, fibre, lambda), dy = spx_zero_slope(&p->y, fibre, lambda);
     const size_t size = 3 * (size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p);
     if (spx_psf_plain_spots(p))
         return make_plain(p, spots, fibre, lambda, kappa, dx, dy, memory + size, memory, at) ? memory : NULL;
@@ -249,30 +180,24 @@ static void series_values(const spx_psf_series *s, size_t fibre, size_t n, const
                      value + i);
 }
 
-/* Wavelengths lambda[n] at which a trace crosses rows y0, y0 + 1, ..., within lo ... hi, and what slope_of() is there
- * and how far off the columns are: x[n]. By Newton's steps from a parabola. y: [n], memory. */
+/* Wavelengths lambda[n] at which a trace crosses rows y0, y0 + 1, ..., within lo ... hi, and what spx_zero_slope() is
+ * there and how far off the columns are: x[n]. By Newton's steps from a parabola. y: [n], memory. */
 static void cross_rows(const spx_psf *psf, size_t f, double y0, size_t n, double lo, double hi, double *lambda,
                        double *slope, double *x, double *y)
 {
-    const double half = 0.5 * (hi - lo), a = spx_psf_series_value(&psf->y, f, lo),
-                 b = spx_psf_series_value(&psf->y, f, hi), m = spx_psf_series_value(&psf->y, f, lo + half);
-    const double bend = 0.5 * (a + b) - m, line = 0.5 * (b - a); /* y = m + line t + bend t^2 */
-    for (size_t i = 0; i < n; i++) {
-        const double t = (y0 + (double)i - m) / line;
-        lambda[i] = lo + half * (1 + t - bend / line * t * t);
-    }
-    for (int step = 0; step <= 3; step++) {
+    const spx_zero_parabola p = spx_zero_parabola_of(&psf->y, f, lo, hi);
+    for (size_t i = 0; i < n; i++)
+        lambda[i] = spx_zero_start(&p, y0 + (double)i);
+    for (int step = 0; step <= SPX_ZERO_STEPS; step++) {
         series_values(&psf->y, f, n, lambda, 0.5, slope);
         series_values(&psf->y, f, n, lambda, -0.5, y);
         for (size_t i = 0; i < n; i++)
             slope[i] -= y[i];
-        if (step == 3) /* at these wavelengths */
+        if (step == SPX_ZERO_STEPS) /* at these wavelengths */
             break;
         series_values(&psf->y, f, n, lambda, 0, y);
-        for (size_t i = 0; i < n; i++) {
-            const double there = lambda[i] + (slope[i] != 0 ? (y0 + (double)i - y[i]) / slope[i] : 0);
-            lambda[i] = fmin(fmax(isfinite(there) ? there : lo, lo), hi);
-        }
+        for (size_t i = 0; i < n; i++)
+            lambda[i] = spx_zero_step(&p, lambda[i], y0 + (double)i, y[i], slope[i]);
     }
     series_values(&psf->x, f, n, lambda, 0, x);
 }
@@ -372,7 +297,7 @@ static double sigma_x(const spx_psf *psf, size_t f, double lambda)
 static double crosses(const spx_psf *psf, size_t f, double row, double lambda, int steps, double *slope)
 {
     for (int i = 0; i < steps; i++) {
-        *slope = slope_of(&psf->y, f, lambda);
+        *slope = spx_zero_slope(&psf->y, f, lambda);
         lambda += *slope != 0 ? (row - spx_psf_series_value(&psf->y, f, lambda)) / *slope : 0;
     }
     return lambda;
@@ -436,22 +361,10 @@ static void place_strip(const work *w, size_t i, strip *s)
     s->beside[1] = right - reach - 0.5 < NEIGHBOUR * sigma;
 }
 
-/* Pixels of a strip, and its model of a spectrum that is 1. */
-static spx_status fill_strip(const work *w, strip *s, spx_err *e)
+/* Pixels of rows first ... end - 1 of a strip. */
+static void fill_rows(const spx_image *im, const strip *s, size_t first, size_t end)
 {
-    const spx_psf *psf = w->psf;
-    const spx_image *im = w->image;
-    const size_t f = s->fibre, half = s->ncol / 2;
-    if (s->nrow == 0)
-        return SPX_OK;
-    double *memory = spx_alloc(spot_work(psf) + profile_work(w, s->ncol), sizeof *memory, e);
-    if (memory == NULL)
-        return SPX_EIO;
-    double *slope = s->rest, *x = slope + s->nrow; /* of at least three columns */
-    cross_rows(psf, f, (double)s->y0, s->nrow, s->low, s->high, s->lambda, slope, x, x + s->nrow);
-    for (size_t row = 0; row < s->nrow; row++) {
-        const double left = floor(x[row] + 0.5) - (double)half;
-        s->xc[row] = fabs(left) < SPX_SPOT_FAR ? (long)left : -(long)s->ncol;
+    for (size_t row = first; row < end; row++)
         for (size_t c = 0; c < s->ncol; c++) {
             const long pixel = s->xc[row] + (long)c;
             const size_t at = (size_t)(s->y0 + (long)row) * im->nx + (size_t)pixel;
@@ -461,25 +374,87 @@ static spx_status fill_strip(const work *w, strip *s, spx_err *e)
             s->data[row * s->ncol + c] = im->data[at];
             s->w[row * s->ncol + c] = im->ivar[at];
         }
-    }
+}
+
+static void take_neighbours_off(const work *w, const strip *s, double *memory)
+{
+    if (s->beside[0])
+        take_off(w, s, s->fibre - 1, memory);
+    if (s->beside[1])
+        take_off(w, s, s->fibre + 1, memory);
+}
+
+/* Pixels of a strip, and its model of a spectrum that is 1. */
+static spx_status fill_strip(const work *w, strip *s, spx_err *e)
+{
+    const spx_psf *psf = w->psf;
+    if (s->nrow == 0)
+        return SPX_OK;
+    double *memory = spx_alloc(spot_work(psf) + profile_work(w, s->ncol), sizeof *memory, e);
+    if (memory == NULL)
+        return SPX_EIO;
+    double *slope = s->rest, *x = slope + s->nrow; /* of at least three columns */
+    cross_rows(psf, s->fibre, (double)s->y0, s->nrow, s->low, s->high, s->lambda, slope, x, x + s->nrow);
+    for (size_t row = 0; row < s->nrow; row++)
+        s->xc[row] = spx_zero_corner(x[row], (long)s->ncol);
+    fill_rows(w->image, s, 0, s->nrow);
     if (spx_psf_plain_spots(psf))
         plain_profiles(w, s, x, slope, memory);
     else
         other_profiles(w, s, slope, memory);
-    if (s->beside[0])
-        take_off(w, s, f - 1, memory);
-    if (s->beside[1])
-        take_off(w, s, f + 1, memory);
+    take_neighbours_off(w, s, memory);
     spx_free(memory);
     return SPX_OK;
+}
+
+enum { TOGETHER = 16 }; /* rows */
+
+spx_status spx_zero_fill_pixels(const work *w, spx_err *e)
+{
+    const size_t n = w->in->nfibre;
+    size_t first = SIZE_MAX, end = 0;
+    int failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const strip *s = &w->strips[i];
+        if (s->nrow == 0)
+            continue;
+        memset(s->data, 0, s->nrow * s->ncol * sizeof *s->data);
+        memset(s->w, 0, s->nrow * s->ncol * sizeof *s->w);
+        first = (size_t)s->y0 < first ? (size_t)s->y0 : first;
+        end = (size_t)s->y0 + s->nrow > end ? (size_t)s->y0 + s->nrow : end;
+    }
+#pragma omp parallel for schedule(static) num_threads(w->nthreads)
+    for (size_t from = first; from < end; from += TOGETHER)
+        for (size_t i = 0; i < n; i++) {
+            const strip *s = &w->strips[i];
+            const size_t y0 = (size_t)s->y0, to = from + TOGETHER < y0 + s->nrow ? from + TOGETHER : y0 + s->nrow;
+            if (s->nrow > 0 && to > y0)
+                fill_rows(w->image, s, from > y0 ? from - y0 : 0, to - y0);
+        }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads) reduction(| : failed)
+    for (size_t i = 0; i < n; i++) {
+        const strip *s = &w->strips[i];
+        if (s->nrow == 0 || !(s->beside[0] || s->beside[1]))
+            continue;
+        double *memory = spx_alloc(spot_work(w->psf), sizeof *memory, NULL);
+        failed |= memory == NULL;
+        if (memory != NULL)
+            take_neighbours_off(w, s, memory);
+        spx_free(memory);
+    }
+    return failed ? spx_mem_fail(e) : SPX_OK;
+}
+
+size_t spx_zero_most_rows(const work *w, const strip *s, double length)
+{
+    const double rows = (double)s->nrow / (w->in->last - w->in->first) * length;
+    return (size_t)(1.5 * rows) + (size_t)spx_psf_ny(w->psf) + 3;
 }
 
 /* Rows that a column of lines may take. */
 static size_t most_rows(const work *w, const strip *s, const blend *b)
 {
-    const double length = w->line[b->first + b->n - 1].wavelength - w->line[b->first].wavelength;
-    const double rows = (double)s->nrow / (w->in->last - w->in->first) * length;
-    return (size_t)(1.5 * rows) + (size_t)spx_psf_ny(w->psf) + 3;
+    return spx_zero_most_rows(w, s, w->line[b->first + b->n - 1].wavelength - w->line[b->first].wavelength);
 }
 
 /* Doubles of the images of all lines in a strip. */
@@ -499,12 +474,17 @@ static spx_status make_strips(work *w, spx_err *e)
     size_t size = 0, nrow = 0;
     int failed = 0;
     w->strips = spx_alloc(n, sizeof *w->strips, e);
+    if (w->strips == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < n; i++)
+        place_strip(w, i, &w->strips[i]);
+    if (w->engine != NULL)
+        return w->engine->begin(w->engine, w, e);
     w->images = spx_alloc2(n, w->nl, sizeof *w->images, e);
-    if (w->strips == NULL || w->images == NULL)
+    if (w->images == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < n; i++) {
-        strip *s = &w->strips[i];
-        place_strip(w, i, s);
+        const strip *s = &w->strips[i];
         size += s->nrow * (1 + 4 * s->ncol) + value_size(w, s);
         nrow += s->nrow;
     }
@@ -534,6 +514,9 @@ static spx_status make_strips(work *w, spx_err *e)
         spx_err mine = {0};
         failed |= fill_strip(w, &w->strips[i], &mine) != SPX_OK;
     }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 1; k < w->strips[i].nrow; k++)
+            w->row = fmax(w->row, fabs(w->strips[i].lambda[k] - w->strips[i].lambda[k - 1]));
     return failed ? spx_mem_fail(e) : SPX_OK;
 }
 
@@ -562,6 +545,7 @@ static spx_status choose_lines(const spx_shift_lines *lines, work *w, spx_err *e
         if (lines->line[i].wavelength > lo - beyond && lines->line[i].wavelength < hi + beyond &&
             !(lines->line[i].strength < FAINT * brightest))
             w->line[n++] = lines->line[i];
+    w->nline = n;
     qsort(w->line, n, sizeof *w->line, by_wavelength);
     for (size_t i = 0; i < n; i++) {
         if (i > 0 && w->line[i].wavelength - w->line[i - 1].wavelength < BLEND * w->in->step)
@@ -583,6 +567,7 @@ static spx_status choose_lines(const spx_shift_lines *lines, work *w, spx_err *e
     return SPX_OK;
 }
 
+/* Value of a zero point z at a wavelength. */
 static double polynomial(const work *w, const double *z, double lambda)
 {
     double p[SPX_SHIFT_ZERO_MOST], sum = 0;
@@ -590,6 +575,11 @@ static double polynomial(const work *w, const double *z, double lambda)
     for (size_t q = 0; q < w->in->nterm; q++)
         sum += z[q] * p[q];
     return sum;
+}
+
+double spx_zero_place(const work *w, double lambda)
+{
+    return lambda - polynomial(w, w->z, lambda);
 }
 
 /* Image of a line in a strip, and its derivatives by the place of the line in the spectrum of bins, -d/dlambda, and by
@@ -601,7 +591,7 @@ static void make_line(const work *w, const strip *s, const blend *b, size_t most
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = b->first; i < b->first + b->n; i++) {
             spx_spot at;
-            const double lambda = w->line[i].wavelength - polynomial(w, w->z, w->line[i].wavelength);
+            const double lambda = spx_zero_place(w, w->line[i].wavelength);
             const double *spot =
                 pass == 0 ? NULL : make_spot(w->psf, w->spots, s->fibre, lambda, w->kappa, memory, &at);
             if (pass == 0 && spx_psf_spot_place(w->psf, s->fibre, lambda, &at) == SPX_SPOT_OK) {
@@ -689,12 +679,6 @@ static void make_lines(const work *w, strip *s, double *memory)
     s->made = w->made;
 }
 
-/* Whether kappa is among the columns. */
-static int has_kappa(const work *w)
-{
-    return w->nc > w->nl + w->nb + w->ng;
-}
-
 /* Splines, places of groups and kappa. */
 static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *e)
 {
@@ -702,7 +686,7 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
     double b[4];
     for (size_t i = w->nl; i < w->nc; i++)
         k->c[i] = (column){s->nrow, 0, NULL};
-    size_t size = has_kappa(w) ? s->nrow : 0;
+    size_t size = spx_zero_has_kappa(w) ? s->nrow : 0;
     for (int pass = 0; pass < 2; pass++) {
         for (size_t r = 0; r < s->nrow; r++) {
             const size_t i = spx_bspline_at(&w->spline, s->lambda[r], b);
@@ -743,10 +727,10 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
             k->c[i].value = at;
             at += k->c[i].n * s->ncol;
         }
-        if (has_kappa(w))
+        if (spx_zero_has_kappa(w))
             *kappa = (column){0, s->nrow, at};
     }
-    for (size_t l = 0; l < w->nl && has_kappa(w); l++) {
+    for (size_t l = 0; l < w->nl && spx_zero_has_kappa(w); l++) {
         const column *c = &k->c[l];
         add_column(s, &(column){c->first, c->n, c->value + 2 * c->n * s->ncol}, w->strength[l], kappa->value);
     }
@@ -777,8 +761,8 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
             add_column(s, &k->c[i], -w->strength[i], s->rest);
         double chi2 = w->chi2[part], used = w->npix[part]; /* those of other parts lie in the same line of the cache */
         for (size_t i = 0; i < npix; i++) {
-            const double model = s->data[i] - s->rest[i], r2 = s->rest[i] * s->rest[i] * s->w[i];
-            if (reject && r2 > REJECT * REJECT * (1 + WRONG * WRONG * model * model * s->w[i]))
+            const double r2 = s->rest[i] * s->rest[i] * s->w[i];
+            if (reject && spx_zero_is_far(s->data[i], s->rest[i], s->w[i]))
                 s->w[i] = 0;
             chi2 += s->w[i] > 0 ? r2 : 0;
             used += s->w[i] > 0;
@@ -797,8 +781,8 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
     return st;
 }
 
-/* Normal equations of all strips, in fixed parts, factored. *good 0: they have no factor. */
-static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
+/* Sums over all strips, in fixed parts, of the normal equations. */
+static spx_status sum_strips(work *w, int reject, spx_err *e)
 {
     const size_t nc = w->nc;
     int failed = 0;
@@ -821,7 +805,17 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
         w->chi2[0] += w->chi2[part];
         w->npix[0] += w->npix[part];
     }
-    if (has_kappa(w)) {
+    return SPX_OK;
+}
+
+/* Normal equations of all strips, factored. *good 0: they have no factor. */
+static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
+{
+    const size_t nc = w->nc;
+    const spx_status st = w->engine != NULL ? w->engine->sum_up(w->engine, w, reject, e) : sum_strips(w, reject, e);
+    if (st != SPX_OK)
+        return st;
+    if (spx_zero_has_kappa(w)) {
         const double prior = PRIOR_KAPPA * PRIOR_KAPPA * pow(w->in->step, 4);
         w->g[w->size - 1] += 1 / prior;
         w->right[nc - 1] -= w->kappa / prior;
@@ -972,11 +966,7 @@ static int by_middle(const void *a, const void *b)
 /* Ranges of lines, splines and groups, range[nc]: spots of lines, wherever the zero point may take them. */
 static void find_ranges(const work *w, range *r)
 {
-    double row = 0;
-    for (size_t i = 0; i < w->in->nfibre; i++)
-        for (size_t k = 1; k < w->strips[i].nrow; k++)
-            row = fmax(row, fabs(w->strips[i].lambda[k] - w->strips[i].lambda[k - 1]));
-    const double reach = (w->psf->hsizey + 2) * row + SPX_SHIFT_ZERO_MOST * FARTHEST * w->in->step;
+    const double reach = (w->psf->hsizey + 2) * w->row + SPX_SHIFT_ZERO_MOST * FARTHEST * w->in->step;
     for (size_t i = 0; i < w->nc; i++)
         r[i] = (range){INFINITY, -INFINITY, i};
     for (size_t l = 0; l < w->nl; l++) {
@@ -1024,9 +1014,10 @@ static spx_status resize(work *w, spx_err *e)
     }
     spx_free(r);
     w->size = spx_envelope_rows(&w->shape);
-    w->g = spx_alloc2(PARTS, w->size, sizeof *w->g, e);
-    w->right = spx_alloc2(PARTS + 1, w->nc, sizeof *w->right, e);
-    w->found = w->right + PARTS * w->nc;
+    const size_t parts = w->engine != NULL ? 1 : PARTS;
+    w->g = spx_alloc2(parts, w->size, sizeof *w->g, e);
+    w->right = spx_alloc2(parts + 1, w->nc, sizeof *w->right, e);
+    w->found = w->right + parts * w->nc;
     return w->g && w->right ? SPX_OK : SPX_EIO;
 }
 
@@ -1100,13 +1091,20 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
     return st;
 }
 
-spx_status spx_shift_zero_point(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
-                                const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
+spx_status spx_zero_point_cpu(const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                              const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
+{
+    return spx_zero_solve(NULL, image, psf, in, lines, out, e);
+}
+
+spx_status spx_zero_solve(spx_zero_engine *g, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                          const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
 {
     work w = {.image = image,
               .psf = psf,
               .in = in,
               .spots = best_spots(),
+              .engine = g,
               .nthreads = in->nthreads > 0 ? in->nthreads : omp_get_max_threads()};
     *out = (spx_shift_zero){0};
     if (lines->n == 0 || in->nfibre == 0 || !(in->last > in->first))

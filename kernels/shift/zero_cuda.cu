@@ -1,0 +1,172 @@
+/* Provides the zero point of wavelengths on a CUDA device: the engine of shift/zero_point.h. Steps and memory are those
+ * of shift/zero_steps.h and zero_layout.h; an item of a step is a block's. The host gathers the pixels of the fibres,
+ * half a per cent of the image, and has what is not larger than the lines: the solution of the normal equations, and
+ * the polynomial through the lines' places. */
+#include <vector>
+
+#include "cuda/backend.cuh"
+
+#define restrict __restrict__
+extern "C" {
+#include "shift/zero_layout.h"
+}
+#undef restrict
+
+namespace
+{
+
+using spx::check;
+
+constexpr int THREADS = 128; /* of a block for items of one thread */
+
+/* Shared memory of a block that every device has, bytes. */
+constexpr size_t MOST_SHARED = 48 << 10;
+
+__global__ void __launch_bounds__(THREADS) row_kernel(const __grid_constant__ spx_zero_view g)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < (size_t)g.nstrip * (size_t)g.rows)
+        spx_zero_row(&g, i);
+}
+
+__global__ void __launch_bounds__(THREADS) total_kernel(const __grid_constant__ spx_zero_view g)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < (size_t)(g.size + g.nc))
+        spx_zero_total(&g, i);
+}
+
+#define STEP(name, items, team, bytes)                                                                                 \
+    __global__ void __launch_bounds__(team) name##_kernel(const __grid_constant__ spx_zero_view g)                     \
+    {                                                                                                                  \
+        extern __shared__ double shared[];                                                                             \
+        __shared__ double sums[(team) / SPX_TEAM_WARP];                                                                \
+        const spx_team t = {(int)threadIdx.x, team, sums, shared, nullptr, nullptr};                                   \
+        spx_zero_##name(&g, &t, blockIdx.x);                                                                           \
+    }
+STEP(splines, 0, SPX_ZERO_TEAM, 0)
+SPX_ZERO_STEPS_OF_A_SUM(STEP)
+#undef STEP
+
+/* Memory that stays from call to call. One thread of a program measures, on one device. */
+struct kept {
+    spx::device_buffer<char> tables, work, sum_tables, sums;
+    spx::pinned_buffer<char> staging, sum_staging, results;
+    spx::pinned_buffer<double> pixels;
+};
+
+struct cuda {
+    spx::stream stream;
+    kept &k;
+    spx_zero_view g;
+    std::vector<long> xc;
+    double seconds;
+};
+
+void put(const cuda &c, void *to, const void *from, size_t bytes)
+{
+    spx::to_device += bytes;
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
+}
+
+void get(const cuda &c, void *to, const void *from, size_t bytes)
+{
+    spx::to_host += bytes;
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
+}
+
+spx_status begin(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
+{
+    return spx::guarded("zero point", e, [&] {
+        cuda &c = *static_cast<cuda *>(engine->state);
+        spx_zero_view &g = c.g, host;
+        const spx_status sizes = spx_zero_sizes(w, &g, e);
+        if (sizes != SPX_OK)
+            return sizes;
+        host = g;
+        const size_t bytes = spx_zero_tables(w, &host, nullptr);
+        const size_t rows = (size_t)g.nstrip * (size_t)g.rows, pixels = rows * (size_t)g.cols;
+        (void)spx_zero_tables(w, &host, c.k.staging.need(bytes));
+        spx_zero_fill(w, &host);
+        (void)spx_zero_tables(w, &g, c.k.tables.need(bytes));
+        (void)spx_zero_memory(&g, c.k.work.need(spx_zero_memory(&g, nullptr)));
+        put(c, c.k.tables.get(), c.k.staging.get(), bytes);
+        spx::stopwatch watch(c.stream.s);
+        row_kernel<<<spx::blocks(rows, THREADS), THREADS, 0, c.stream.s>>>(g);
+        check(cudaGetLastError(), "launch");
+        splines_kernel<<<(unsigned)g.nstrip, SPX_ZERO_TEAM, 0, c.stream.s>>>(g);
+        check(cudaGetLastError(), "launch");
+        char *results = c.k.results.need((size_t)g.nstrip * sizeof(double) + rows * sizeof(int));
+        double *step = reinterpret_cast<double *>(results);
+        int *xc = reinterpret_cast<int *>(step + g.nstrip);
+        get(c, step, g.step, (size_t)g.nstrip * sizeof(double));
+        get(c, xc, g.xc, rows * sizeof(int));
+        c.seconds += watch.stop();
+        c.xc.resize(rows);
+        for (size_t i = 0; i < (size_t)g.nstrip; i++)
+            w->strips[i].xc = c.xc.data() + i * (size_t)g.rows;
+        spx_zero_take_rows(&g, xc, step, w);
+        double *data = c.k.pixels.need(2 * pixels);
+        spx_zero_give_pixels(&g, data, data + pixels, w);
+        const spx_status filled = spx_zero_fill_pixels(w, e);
+        put(c, g.data, data, pixels * sizeof(double));
+        put(c, g.w, data + pixels, pixels * sizeof(double));
+        return filled;
+    });
+}
+
+spx_status sum_up(spx_zero_engine *engine, spx_zero_work *w, int reject, spx_err *e)
+{
+    return spx::guarded("zero point", e, [&] {
+        cuda &c = *static_cast<cuda *>(engine->state);
+        spx_zero_view view = c.g, host;
+        const spx_zero_view *g = &view;
+        spx_zero_sum_sizes(w, reject, &view);
+        host = view;
+        const size_t bytes = spx_zero_sum_tables(&host, nullptr);
+        (void)spx_zero_sum_tables(&host, c.k.sum_staging.need(bytes));
+        spx_zero_fill_sum(w, &host);
+        (void)spx_zero_sum_tables(&view, c.k.sum_tables.need(bytes));
+        (void)spx_zero_sum_memory(&view, c.k.sums.need(spx_zero_sum_memory(&view, nullptr)));
+        put(c, c.k.sum_tables.get(), c.k.sum_staging.get(), bytes);
+        spx::stopwatch watch(c.stream.s);
+#define STEP(name, items, team, bytes)                                                                                 \
+    if ((items) > 0)                                                                                                   \
+        name##_kernel<<<(unsigned)(items), team, bytes, c.stream.s>>>(view);                                           \
+    check(cudaGetLastError(), "launch");
+        SPX_ZERO_STEPS_OF_A_SUM(STEP)
+#undef STEP
+        const size_t all = (size_t)g->size + (size_t)g->nc;
+        total_kernel<<<spx::blocks(all, THREADS), THREADS, 0, c.stream.s>>>(view);
+        check(cudaGetLastError(), "launch");
+        double *sum = reinterpret_cast<double *>(c.k.results.need((all + 2) * sizeof(double)));
+        get(c, sum, view.sum, (all + 2) * sizeof(double));
+        c.seconds += watch.stop();
+        spx_zero_take_sum(&view, sum, w);
+        return SPX_OK;
+    });
+}
+
+} // namespace
+
+extern "C" spx_status spx_zero_point_cuda(spx_backend *b, const spx_image *image, const spx_psf *psf,
+                                          const spx_shift_common *in, const spx_shift_lines *lines, spx_shift_zero *out,
+                                          spx_err *e)
+{
+    spx_zero_view shape = {};
+    shape.psf = *psf;
+    if (!spx_zero_on_device(psf) || spx_zero_line_shared(&shape) * sizeof(double) > MOST_SHARED) {
+        spx::note_seconds(b, 0);
+        return spx_zero_point_cpu(image, psf, in, lines, out, e);
+    }
+    return spx::guarded("zero point", e, [&] {
+        (void)spx::use_first(b);
+        spx::lock_blocks(b);
+        static thread_local kept memory;
+        cuda c{{}, memory, {}, {}, 0};
+        spx_zero_engine engine = {&c, begin, sum_up};
+        const spx_status st = spx_zero_solve(&engine, image, psf, in, lines, out, e);
+        spx::note_seconds(b, c.seconds);
+        return st;
+    });
+}

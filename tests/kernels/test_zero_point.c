@@ -1,0 +1,220 @@
+/* Checks the zero point of wavelengths (shift/shift.h) on devices: by its steps (shift/zero_steps.h), run on the host
+ * by teams (teams.h), and on the device under test, against the CPU; and that a device gives the same bits again.
+ *
+ * Tolerance: 1e-6 of the error of each quantity. Sums of the normal equations differ by rounding, 1e-15 of their
+ * elements, which the factor's condition, some 1e5, makes 1e-10 errors at worst; the error of the last step, which is
+ * below 1e-4 bins, is the same on both. */
+#include "device.h"
+#include "shift/zero_layout.h"
+#include "shift_scene.h"
+#include "spectral/lines.h"
+#include "teams.h"
+
+enum { NSPEC = 12 };
+
+static const double WMIN = 8250, WMAX = 8950, STEP_OF_BINS = 0.8;
+
+/* ---- a device that is the host ---- */
+
+#define STEP(name, items, threads, bytes)                                                                              \
+    static void run_##name(const void *g, const spx_team *t, size_t item)                                              \
+    {                                                                                                                  \
+        spx_zero_##name(g, t, item);                                                                                   \
+    }
+STEP(splines, 0, 0, 0)
+SPX_ZERO_STEPS_OF_A_SUM(STEP)
+#undef STEP
+
+typedef struct {
+    spx_zero_view g;
+    char *tables, *work;
+    long *xc;
+    size_t sums, beside; /* that were made; sides with a neighbour's light */
+} host;
+
+static spx_status begin_on_host(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
+{
+    host *h = engine->state;
+    spx_zero_view *g = &h->g;
+    CHECK(spx_zero_sizes(w, g, e) == SPX_OK, "%s", spx_err_text(e));
+    const size_t rows = (size_t)g->nstrip * (size_t)g->rows;
+    h->tables = team_unset(spx_zero_tables(w, g, NULL));
+    (void)spx_zero_tables(w, g, h->tables);
+    spx_zero_fill(w, g);
+    h->work = team_unset(spx_zero_memory(g, NULL));
+    (void)spx_zero_memory(g, h->work);
+    for (size_t i = 0; i < rows; i++)
+        spx_zero_row(g, i);
+    team_run(run_splines, g, (size_t)g->nstrip, 0);
+    h->xc = need(rows, sizeof *h->xc);
+    for (size_t i = 0; i < (size_t)g->nstrip; i++) {
+        w->strips[i].xc = h->xc + i * (size_t)g->rows;
+        h->beside += (size_t)(w->strips[i].beside[0] + w->strips[i].beside[1]);
+    }
+    spx_zero_take_rows(g, g->xc, g->step, w);
+    spx_zero_give_pixels(g, g->data, g->w, w);
+    return spx_zero_fill_pixels(w, e);
+}
+
+static spx_status sum_on_host(spx_zero_engine *engine, spx_zero_work *w, int reject, spx_err *e)
+{
+    host *h = engine->state;
+    spx_zero_view view = h->g;
+    const spx_zero_view *g = &view;
+    (void)e;
+    spx_zero_sum_sizes(w, reject, &view);
+    char *tables = team_unset(spx_zero_sum_tables(&view, NULL)), *sums = team_unset(spx_zero_sum_memory(&view, NULL));
+    (void)spx_zero_sum_tables(&view, tables);
+    (void)spx_zero_sum_memory(&view, sums);
+    spx_zero_fill_sum(w, g);
+#define RUN(name, items, threads, bytes) team_run(run_##name, g, items, bytes);
+    SPX_ZERO_STEPS_OF_A_SUM(RUN)
+#undef RUN
+    for (size_t k = 0; k < (size_t)(g->size + g->nc); k++)
+        spx_zero_total(g, k);
+    spx_zero_take_sum(g, g->sum, w);
+    h->sums++;
+    spx_free(tables);
+    spx_free(sums);
+    return SPX_OK;
+}
+
+/* ---- cases ---- */
+
+typedef struct {
+    const char *what;
+    double wider;        /* factor of the spots' widths across: wide ones have their neighbours' light in them */
+    int width, hits;     /* kappa is free; pixels are hit, masked, NaN */
+    size_t nline_before; /* lines from the list that are taken, 0: all */
+    int found;           /* there is a zero point */
+} a_case;
+
+static const a_case cases[] = {
+    {"sky lines", 1, 1, 0, 0, 1},
+    {"widths held", 1, 0, 0, 0, 1},
+    {"pixels hit, masked, NaN", 1, 1, 1, 0, 1},
+    {"spots that overlap", 1.5, 1, 0, 0, 1},
+    {"two lines: none", 1, 1, 0, 2, 0},
+};
+
+static void hit(spx_image *im)
+{
+    for (size_t i = 0; i < im->nx * im->ny; i += 97) {
+        im->data[i] = i % 3 == 0 ? NAN : im->data[i] + 3000;
+        im->mask[i] |= i % 5 == 0;
+        im->ivar[i] = i % 7 == 0 ? 0 : im->ivar[i];
+    }
+}
+
+static spx_shift_lines lines_of(const a_case *c)
+{
+    spx_line *line = NULL;
+    spx_shift_lines out = {0};
+    spx_err e = {0};
+    CHECK(spx_sky_lines(&line, &out.n, &e) == SPX_OK, "%s", spx_err_text(&e));
+    out.line = need(out.n, sizeof *out.line);
+    size_t n = 0;
+    for (size_t i = 0; i < out.n; i++)
+        if (c->nline_before == 0 || (line[i].wavelength > WMIN && line[i].wavelength < WMAX && n < c->nline_before))
+            out.line[n++] = (spx_shift_line){line[i].wavelength, line[i].strength};
+    out.n = n;
+    spx_free(line);
+    return out;
+}
+
+/* Largest difference of two zero points in units of the errors of the first. */
+static double difference(const spx_shift_zero *a, const spx_shift_zero *b, size_t nterm)
+{
+    double most = 0;
+    if (a->nline == 0 || b->nline == 0)
+        return a->nline == b->nline ? 0 : INFINITY;
+    for (size_t q = 0; q < nterm; q++) {
+        most = fmax(most, fabs(a->z[q] - b->z[q]) / sqrt(a->cov[q * nterm + q]));
+        most = fmax(most, fabs(sqrt(b->cov[q * nterm + q] / a->cov[q * nterm + q]) - 1));
+    }
+    if (a->kappa_error > 0)
+        most = fmax(most, fabs(a->kappa - b->kappa) / a->kappa_error);
+    return a->nline == b->nline && a->dof == b->dof && fabs(a->chi2 - b->chi2) < 1e-6 * a->chi2 ? most : INFINITY;
+}
+
+static void check(const a_case *c, spx_backend *b)
+{
+    shift_scene scene = shift_expose('z', NSPEC, WMIN, WMAX, 11, 900, NULL);
+    spx_psf *psf = &scene.psf;
+    size_t fibre[NSPEC], n = 0;
+    double scale[NSPEC];
+    spx_frame frame = {.nspec = NSPEC};
+    const size_t nwave = (size_t)((WMAX - WMIN) / STEP_OF_BINS) + 1;
+    frame.fiber = need(NSPEC, sizeof *frame.fiber);
+    frame.arm.nwave = nwave;
+    frame.arm.wavelength = need(nwave, sizeof(double));
+    frame.arm.flux = need(NSPEC * nwave, sizeof(double));
+    frame.arm.ivar = need(NSPEC * nwave, sizeof(double));
+    for (size_t k = 0; k < nwave; k++)
+        frame.arm.wavelength[k] = WMIN + STEP_OF_BINS * (double)k;
+    for (size_t i = 0; i < NSPEC * nwave; i++) {
+        frame.arm.flux[i] = 40 + (double)(i % 11);
+        frame.arm.ivar[i] = i % 50 == 0 ? 0 : 1;
+    }
+    for (size_t f = 0; f < NSPEC; f++) {
+        frame.fiber[f] = (int32_t)f;
+        for (size_t q = 0; q < psf->ndeg; q++)
+            psf->coeff[((size_t)psf->sigx * NSPEC + f) * psf->ndeg + q] *= c->wider;
+        if (!scene.target[f].sky)
+            continue;
+        const double lambda[2] = {WMIN, WMAX}, move[2] = {-0.08, -0.03};
+        spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, psf->y.wmin, psf->y.wmax, 2, 2, lambda,
+                             move);
+        fibre[n] = f;
+        scale[n] = 1 + 0.01 * (double)n;
+        n++;
+    }
+    if (c->hits)
+        hit(&scene.image);
+    spx_shift_lines lines = lines_of(c);
+    const spx_shift_common in = {.nfibre = n,
+                                 .fibre = fibre,
+                                 .scale = scale,
+                                 .first = WMIN,
+                                 .last = WMAX,
+                                 .step = STEP_OF_BINS,
+                                 .nterm = 4,
+                                 .width = c->width,
+                                 .frame = &frame,
+                                 .nthreads = 2};
+    spx_shift_zero cpu, other[3];
+    spx_err e = {0};
+    host h = {.sums = 0};
+    spx_zero_engine engine = {&h, begin_on_host, sum_on_host};
+    CHECK(spx_zero_point_cpu(&scene.image, psf, &in, &lines, &cpu, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_zero_on_device(psf), "a device takes the PSF");
+    CHECK(spx_zero_solve(&engine, &scene.image, psf, &in, &lines, &other[0], &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (int i = 1; i < 3; i++)
+        CHECK(b->zero_point(b, &scene.image, psf, &in, &lines, &other[i], &e) == SPX_OK, "%s", spx_err_text(&e));
+    const double steps = difference(&cpu, &other[0], in.nterm), device = difference(&cpu, &other[1], in.nterm);
+    printf(
+        "%s: zero point %.5f +- %.5f, %zu lines, kappa %.5f; off by %.2g errors in steps of the host, %zu sums, %.2g "
+        "on %s\n",
+        c->what, cpu.z[0], sqrt(cpu.cov[0]), cpu.nline, cpu.kappa, steps, h.sums, device, b->device);
+    CHECK((cpu.nline > 0) == c->found, "%s: %zu lines", c->what, cpu.nline);
+    CHECK((h.beside > 0) == (c->wider > 1), "%s: neighbours on %zu sides", c->what, h.beside);
+    CHECK(steps < 1e-6, "%s: steps differ by %g errors", c->what, steps);
+    CHECK(device < 1e-6, "%s: the device differs by %g errors", c->what, device);
+    CHECK(memcmp(&other[1], &other[2], sizeof other[1]) == 0, "%s: another result when repeated", c->what);
+    spx_free(h.tables);
+    spx_free(h.work);
+    spx_free(h.xc);
+    spx_free(lines.line);
+    spx_frame_free(&frame);
+    shift_scene_free(&scene);
+}
+
+int main(void)
+{
+    spx_backend b;
+    open_device(&b, SPX_OP_SHIFT);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check(&cases[i], &b);
+    spx_backend_close(&b);
+    return failures != 0;
+}
