@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "calib/clones.h"
+#include "calib/dense.h"
 #include "calib/envelope.h"
 #include "calib/series.h"
 #include "psf/psf.h"
@@ -833,12 +834,13 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
     return SPX_OK;
 }
 
-/* Column i of the inverse, x[nc] by the ranks of columns. */
-static void inverse_column(const work *w, size_t i, double *x)
+/* Columns first ... first + m - 1 of the inverse side by side, x[nc][m] by the ranks of columns. */
+static void inverse_columns(const work *w, size_t first, size_t m, double *x)
 {
-    memset(x, 0, w->nc * sizeof *x);
-    x[w->rank[i]] = 1;
-    spx_envelope_solve(&w->shape, w->g, w->rank[i], x);
+    memset(x, 0, w->nc * m * sizeof *x);
+    for (size_t i = 0; i < m; i++)
+        x[w->rank[first + i] * m + i] = 1;
+    spx_envelope_solve_many(&w->shape, w->g, m, x);
 }
 
 /* ---- the fit ---- */
@@ -846,15 +848,15 @@ static void inverse_column(const work *w, size_t i, double *x)
 /* Gives lines above the noise groups with places of their own; places of the middles of groups into at[ng]. */
 static spx_status make_groups(work *w, double *at, spx_err *e)
 {
-    double *x = spx_alloc(w->nc, sizeof *x, e), before = 0;
+    double *x = spx_alloc2(w->nc, w->nl, sizeof *x, e), before = 0;
     if (x == NULL)
         return SPX_EIO;
     w->ng = 0;
+    inverse_columns(w, 0, w->nl, x);
     for (size_t l = 0; l < w->nl; l++) {
         blend *b = &w->of[l];
-        inverse_column(w, l, x);
         b->group = NONE;
-        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[w->rank[l]])) || b->middle < w->in->first ||
+        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[w->rank[l] * w->nl + l])) || b->middle < w->in->first ||
             b->middle > w->in->last)
             continue;
         if (w->ng == 0 || b->middle - before >= GROUP * w->in->step)
@@ -867,7 +869,7 @@ static spx_status make_groups(work *w, double *at, spx_err *e)
 }
 
 /* Polynomial z through places s[ng] at wavelengths with covariance c[ng][ng], z so far included, by generalised least
- * squares with scatter tau. use[ng]. memory: [ng][ng + 2 + terms]. 0: no solution, or none that stays. */
+ * squares with scatter tau. use[ng]. memory: [ng][ng + 1 + 2 terms]. 0: no solution, or none that stays. */
 static int fit_places(const work *w, const double *at, const double *s, const double *c, spx_shift_zero *out,
                       uint8_t *use, double *memory)
 {
@@ -878,7 +880,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
     int settled = 0;
     for (int round = 0; round <= ROUNDS; round++) {
         size_t n = 0, *list = (size_t *)memory;
-        double *v = memory + w->ng, *r = v + w->ng * w->ng, *p = r + w->ng;
+        double *v = memory + w->ng, *p = v + w->ng * w->ng, *r = p + w->ng * nt;
         double g[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST] = {0}, right[SPX_SHIFT_ZERO_MOST] = {0};
         for (size_t i = 0; i < w->ng; i++)
             if (use[i])
@@ -891,17 +893,17 @@ static int fit_places(const work *w, const double *at, const double *s, const do
             double q[SPX_SHIFT_ZERO_MOST];
             spx_legendre(spx_legendre_place(w->in->first, w->in->last, at[list[i]]), nt, q);
             for (size_t t = 0; t < nt; t++)
-                p[t * n + i] = q[t];
+                p[i * nt + t] = q[t];
         }
-        if (!spx_small_factor(n, v))
+        if (!spx_dense_factor(n, v))
             return 0;
+        memcpy(r, p, n * nt * sizeof *r);
+        spx_dense_solve(n, v, nt, r);
         for (size_t t = 0; t < nt; t++) {
-            memcpy(r, p + t * n, n * sizeof *r);
-            spx_small_solve(n, v, r);
             for (size_t i = 0; i < n; i++) {
-                right[t] += r[i] * s[list[i]];
+                right[t] += r[i * nt + t] * s[list[i]];
                 for (size_t u = 0; u < nt; u++)
-                    g[t * nt + u] += r[i] * p[u * n + i];
+                    g[t * nt + u] += r[i * nt + t] * p[i * nt + u];
             }
             g[t * nt + t] += 1 / (prior[t] * prior[t] * w->in->step * w->in->step);
         }
@@ -1040,8 +1042,8 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
     if (st == SPX_OK && good) {
         place = spx_alloc(ng, sizeof *place, e);
         cov = spx_alloc2(ng, ng, sizeof *cov, e);
-        x = spx_alloc(w->nc, sizeof *x, e);
-        memory = spx_alloc2(ng, ng + 2 + SPX_SHIFT_ZERO_MOST, sizeof *memory, e);
+        x = spx_alloc2(w->nc, w->nc - w->nl - w->nb, sizeof *x, e);
+        memory = spx_alloc2(ng, ng + 1 + 2 * SPX_SHIFT_ZERO_MOST, sizeof *memory, e);
         use = spx_alloc(ng, 1, e);
         if (!place || !cov || !x || !memory || !use)
             st = SPX_EIO;
@@ -1057,16 +1059,16 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         const double noise = fmax(1, w->chi2[0] / fmax(1, w->npix[0] - (double)w->nc));
         for (size_t i = 0; i < first; i++)
             w->strength[i] += w->found[i];
+        const size_t m = w->nc - first; /* of groups, and kappa */
+        inverse_columns(w, first, m, x);
         for (size_t i = 0; i < ng; i++) {
             place[i] = w->found[first + i] + polynomial(w, w->z, at[i]);
             use[i] = 1;
-            inverse_column(w, first + i, x);
             for (size_t j = 0; j < ng; j++)
-                cov[i * ng + j] = noise * x[w->rank[first + j]];
+                cov[i * ng + j] = noise * x[w->rank[first + j] * m + i];
         }
         if (w->in->width) {
-            inverse_column(w, w->nc - 1, x);
-            out->kappa_error = sqrt(noise * x[w->nc - 1] + pow(LINE_WIDTH, 4));
+            out->kappa_error = sqrt(noise * x[w->nc * m - 1] + pow(LINE_WIDTH, 4));
             w->kappa += w->found[w->nc - 1];
         }
         good = fit_places(w, at, place, cov, out, use, memory);

@@ -10,6 +10,7 @@
 
 #include "calib/band.h"
 #include "calib/bordered.h"
+#include "calib/dense.h"
 #include "calib/envelope.h"
 #include "calib/resolution.h"
 #include "calib/series.h"
@@ -325,6 +326,18 @@ static void envelope(size_t n)
         for (size_t i = 0; i < n; i++)
             close_to("inverse of an envelope", x[i], (double)inv[i * n + c], 1e-14);
     }
+    double many[60 * 3] = {0}; /* columns 0, n/2, n - 1 side by side */
+    const size_t chosen[3] = {0, n / 2, n - 1};
+    for (size_t c = 0; c < 3; c++)
+        many[chosen[c] * 3 + c] = 1;
+    spx_envelope_solve_many(&v, e, 3, many);
+    for (size_t c = 0; c < 3; c++) {
+        memset(x, 0, sizeof x);
+        x[chosen[c]] = 1;
+        spx_envelope_solve(&v, e, 0, x);
+        for (size_t i = 0; i < n; i++)
+            close_to("columns side by side", many[i * 3 + c], x[i], 0);
+    }
     size_t alike[2] = {0, 0}, rows[2];
     spx_envelope two = {2, alike, rows};
     double ones[3] = {1, 1, 1};
@@ -332,8 +345,40 @@ static void envelope(size_t n)
     close_to("factor of a singular envelope", spx_envelope_factor(&two, ones), 0, 0);
 }
 
+/* A matrix of n rows: bits of the small ones' functions, for each of its right-hand sides. */
+static void dense(size_t n)
+{
+    enum { MOST = 60, M = 5 };
+    double a[MOST * MOST], small[MOST * MOST], x[MOST * M], y[MOST];
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++) {
+            a[i * n + j] = small[i * n + j] = i == j ? 10 + draw() : draw() - 0.5;
+            a[j * n + i] = i == j ? a[i * n + i] : NAN; /* is not looked at */
+        }
+    close_to("factor of a matrix", spx_dense_factor(n, a), spx_small_factor(n, small), 0);
+    for (size_t i = 0; i < n * M; i++)
+        x[i] = draw();
+    for (size_t c = 0; c < M; c++) {
+        double right[MOST * M];
+        memcpy(right, x, n * M * sizeof *x);
+        spx_dense_solve(n, a, M, right);
+        for (size_t i = 0; i < n; i++)
+            y[i] = x[i * M + c];
+        spx_small_solve(n, small, y);
+        for (size_t i = 0; i < n; i++)
+            close_to("solution", right[i * M + c], y[i], 0);
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++)
+            close_to("factor", a[i * n + j], small[i * n + j], 0);
+    double ones[4] = {1, 1, 1, 1};
+    close_to("factor of a singular matrix", spx_dense_factor(2, ones), 0, 0);
+}
+
 int main(void)
 {
+    dense(1);
+    dense(60);
     envelope(1);
     envelope(60);
     resolution(4, 60, 11);

@@ -1,0 +1,70 @@
+/* Provides Cholesky factors of matrices of some hundred rows (calib/dense.h): each column, when it is there, is taken
+ * off all that come behind it, row by row, so that the inner loops have neither sums nor strides. */
+#include "calib/dense.h"
+
+#include <math.h>
+
+#include "calib/clones.h"
+
+/* y -= c x */
+SPX_CLONES
+static void take_off(size_t n, double c, const double *restrict x, double *restrict y)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        y[i] -= c * x[i];
+}
+
+int spx_dense_factor(size_t n, double *a)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++)
+            a[j * n + i] = a[i * n + j];
+    for (size_t j = 0; j < n; j++) {
+        double *row = a + j * n, pivot = row[j]; /* of L before the diagonal, of L^T behind it */
+        for (size_t t = 0; t < j; t++)
+            pivot -= row[t] * row[t];
+        if (!(pivot > 1e-13 * row[j]))
+            return 0;
+        row[j] = sqrt(pivot);
+        for (size_t i = j + 1; i < n; i++)
+            a[i * n + j] = row[i] /= row[j];
+        for (size_t i = j + 1; i < n; i++)
+            take_off(n - i - 1, row[i], row + i + 1, a + i * n + i + 1);
+    }
+    return 1;
+}
+
+void spx_dense_solve(size_t n, const double *a, size_t m, double *x)
+{
+    for (size_t j = 0; j < n; j++) {
+        for (size_t t = 0; t < j; t++)
+            take_off(m, a[j * n + t], x + t * m, x + j * m);
+        for (size_t i = 0; i < m; i++)
+            x[j * m + i] /= a[j * n + j];
+    }
+    for (size_t j = n; j-- > 0;) {
+        for (size_t t = j + 1; t < n; t++)
+            take_off(m, a[j * n + t], x + t * m, x + j * m);
+        for (size_t i = 0; i < m; i++)
+            x[j * m + i] /= a[j * n + j];
+    }
+}
+
+void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, double *x)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        const double *ai = a + v->row[i];
+        for (size_t t = v->first[i]; t < i; t++)
+            take_off(m, ai[t], x + t * m, x + i * m);
+        for (size_t c = 0; c < m; c++)
+            x[i * m + c] /= ai[i];
+    }
+    for (size_t i = v->n; i-- > 0;) {
+        const double *ai = a + v->row[i];
+        for (size_t c = 0; c < m; c++)
+            x[i * m + c] /= ai[i];
+        for (size_t t = v->first[i]; t < i; t++)
+            take_off(m, ai[t], x + i * m, x + t * m);
+    }
+}
