@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "calib/bordered.h"
+#include "calib/dense.h"
 #include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/psf_math.h"
@@ -46,6 +47,15 @@ enum { MOST_STEPS = 12, EVERY = 2 };
 /* Fibres for each degree of the function of fibres, unless the degree is asked for. */
 #define FIBRES_A_TERM 12
 
+/* Information of a fibre on coefficients of p_l, summed over its windows: shifts and widths (q, r) of its own, and with
+ * the next fibre. */
+typedef struct {
+    double own[2][2][MOST_TERMS * MOST_TERMS], next[2][2][MOST_TERMS * MOST_TERMS];
+    double offset[2][2], with_own[2][2][MOST_TERMS], with_next[2][2][MOST_TERMS]; /* the bundle's offset with p_l */
+    double right[2][MOST_TERMS], right_offset[2];
+    int any;
+} fibre_sums;
+
 typedef struct {
     const spx_shift_options *o;
     size_t ns, nw, nb, nl, nm, smooth,
@@ -58,6 +68,7 @@ typedef struct {
     double *p, *q, *at;    /* functions of windows' wavelengths [nw][ns][nl], of fibres [ns][nm]; [nw][ns][2] */
     uint8_t *use, *summed; /* [nw][ns] windows that are used; those in the normal equations */
     size_t *bundle;        /* [ns] of each fibre */
+    fibre_sums *sums;      /* [ns] of windows whose use has changed */
     double least;          /* length of windows at least, Angstrom */
     int whole;             /* windows are equal parts of the range, which they see as a whole */
     spx_motion_options motion;
@@ -77,6 +88,7 @@ static void free_work(work *w)
     spx_free(w->p);
     spx_free(w->use);
     spx_free(w->bundle);
+    spx_free(w->sums);
     spx_free(w->only);
     spx_free(w->some);
     spx_free(w->some_fit);
@@ -202,14 +214,6 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
 
 /* ---- the smooth fit ---- */
 
-/* Information of a fibre on coefficients of p_l, summed over its windows: shifts and widths (q, r) of its own, and with
- * the next fibre. */
-typedef struct {
-    double own[2][2][MOST_TERMS * MOST_TERMS], next[2][2][MOST_TERMS * MOST_TERMS];
-    double offset[2][2], with_own[2][2][MOST_TERMS], with_next[2][2][MOST_TERMS]; /* the bundle's offset with p_l */
-    double right[2][MOST_TERMS], right_offset[2];
-} fibre_sums;
-
 static void add_own(size_t nl, const spx_motion_row *r, double sign, const double *p, fibre_sums *s)
 {
     const double f[4] = {sign * r->fisher[0], sign * r->fisher[1], sign * r->fisher[1], sign * r->fisher[2]};
@@ -244,37 +248,51 @@ static void add_next(size_t nl, const spx_motion_row *r, double sign, const doub
         }
 }
 
-/* Adds the sums of fibre f to the lower triangle and the right-hand side. */
-static void add_fibre(work *w, size_t f, const fibre_sums *s)
+/* Functions of fibre f, and of the next one. */
+static const double *of_fibre(const work *w, size_t f)
+{
+    return w->q + f * w->nm;
+}
+
+static const double *of_next(const work *w, size_t f)
+{
+    return w->q + (f + 1 < w->ns ? f + 1 : f) * w->nm;
+}
+
+/* Adds the sums of fibre f to the rows of functions p_l of shifts or widths (q): of the lower triangle, and of the
+ * right-hand side. */
+static void add_functions(work *w, size_t q, size_t l, size_t f, const fibre_sums *s)
 {
     const size_t nl = w->nl, nm = w->nm;
-    const double *mine = w->q + f * nm, *its = w->q + (f + 1 < w->ns ? f + 1 : f) * nm;
-    for (size_t q = 0; q < 2; q++) {
-        const size_t offset = offset_of(w, q, f);
+    const double *mine = of_fibre(w, f), *its = of_next(w, f);
+    for (size_t m = 0; m < nm; m++)
+        w->right[q * w->smooth + l * nm + m] += s->right[q][l] * mine[m];
+    for (size_t r = 0; r <= q; r++)
+        for (size_t k = 0; k < (q == r ? l + 1 : nl); k++) {
+            const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k];
+            const double b = s->next[r][q][k * nl + l];
+            for (size_t m = 0; m < nm; m++) {
+                double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
+                const double x = own * mine[m] + b * its[m], y = a * mine[m];
+                for (size_t i = 0; i < nm; i++)
+                    to[i] += x * mine[i] + y * its[i];
+            }
+        }
+}
+
+/* The same of the offsets of bundles. */
+static void add_offset(work *w, size_t q, size_t f, const fibre_sums *s)
+{
+    const size_t nl = w->nl, nm = w->nm, offset = offset_of(w, q, f);
+    const double *mine = of_fibre(w, f), *its = of_next(w, f);
+    w->right[offset] += s->right_offset[q];
+    for (size_t r = 0; r < 2; r++) {
         for (size_t l = 0; l < nl; l++)
             for (size_t m = 0; m < nm; m++)
-                w->right[q * w->smooth + l * nm + m] += s->right[q][l] * mine[m];
-        w->right[offset] += s->right_offset[q];
-        for (size_t r = 0; r < 2; r++) {
-            for (size_t l = 0; l < nl; l++)
-                for (size_t m = 0; m < nm; m++)
-                    w->normal[offset * w->n + r * w->smooth + l * nm + m] +=
-                        s->with_own[q][r][l] * mine[m] + s->with_next[q][r][l] * its[m];
-            if (r > q)
-                continue;
+                w->normal[offset * w->n + r * w->smooth + l * nm + m] +=
+                    s->with_own[q][r][l] * mine[m] + s->with_next[q][r][l] * its[m];
+        if (r <= q)
             w->normal[offset * w->n + offset_of(w, r, f)] += s->offset[q][r];
-            for (size_t l = 0; l < nl; l++)
-                for (size_t k = 0; k < (q == r ? l + 1 : nl); k++) {
-                    const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k];
-                    const double b = s->next[r][q][k * nl + l];
-                    for (size_t m = 0; m < nm; m++) {
-                        double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
-                        const double x = own * mine[m] + b * its[m], y = a * mine[m];
-                        for (size_t i = 0; i < nm; i++)
-                            to[i] += x * mine[i] + y * its[i];
-                    }
-                }
-        }
     }
 }
 
@@ -296,21 +314,32 @@ static void sum_up(work *w, int begin)
             w->right[i] = -w->total[i] / w->prior[i];
         }
     }
+    const int nthreads = w->o->nthreads > 0 ? w->o->nthreads : omp_get_max_threads();
+#pragma omp parallel for num_threads(nthreads)
     for (size_t f = 0; f < w->ns; f++) {
-        fibre_sums s = {0};
-        int any = 0;
+        fibre_sums *s = &w->sums[f];
+        memset(s, 0, sizeof *s);
         for (size_t k = 0; k < w->nw; k++) {
             const size_t i = k * w->ns + f;
             const int own = w->use[i] - w->summed[i], both = with_next(w, w->use, k, f) - with_next(w, w->summed, k, f);
-            any |= own != 0 || both != 0;
+            s->any |= own != 0 || both != 0;
             if (own != 0)
-                add_own(w->nl, &w->row[i], own, w->p + i * w->nl, &s);
+                add_own(w->nl, &w->row[i], own, w->p + i * w->nl, s);
             if (both != 0)
-                add_next(w->nl, &w->row[i], both, w->p + i * w->nl, w->p + (i + 1) * w->nl, &s);
+                add_next(w->nl, &w->row[i], both, w->p + i * w->nl, w->p + (i + 1) * w->nl, s);
         }
-        if (any)
-            add_fibre(w, f, &s);
     }
+    /* each row by one thread, fibre by fibre: the same sums for any number of threads */
+#pragma omp parallel for schedule(dynamic, 1) num_threads(nthreads)
+    for (size_t i = 0; i < 2 * (w->nl + 1); i++)
+        for (size_t f = 0; f < w->ns; f++) {
+            if (!w->sums[f].any)
+                continue;
+            if (i % (w->nl + 1) < w->nl)
+                add_functions(w, i / (w->nl + 1), i % (w->nl + 1), f, &w->sums[f]);
+            else
+                add_offset(w, i / (w->nl + 1), f, &w->sums[f]);
+        }
     memcpy(w->summed, w->use, w->nw * w->ns);
 }
 
@@ -364,9 +393,9 @@ static int solve(work *w)
 {
     memcpy(w->factor, w->normal, w->n * w->n * sizeof *w->factor);
     memcpy(w->step, w->right, w->n * sizeof *w->step);
-    if (!spx_small_factor(w->n, w->factor))
+    if (!spx_dense_factor(w->n, w->factor))
         return 0;
-    spx_small_solve(w->n, w->factor, w->step);
+    spx_dense_solve(w->n, w->factor, 1, w->step);
     return 1;
 }
 
@@ -580,11 +609,12 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->use = spx_alloc(rows, 2, e);
     w->only = spx_alloc(w->nw * w->nb, 1, e);
     w->some = spx_alloc(rows, sizeof *w->some, e);
+    w->sums = spx_alloc(w->ns, sizeof *w->sums, e);
     w->some_fit = spx_alloc(w->nw * w->nb, sizeof *w->some_fit, e);
     const size_t functions_of = rows * (w->nl + 2) + w->ns * w->nm;
     w->p = spx_alloc(functions_of, sizeof *w->p, e);
     if (!w->row || !w->fit || !w->first || !w->total || !w->normal || !w->use || !w->p || !w->only || !w->some ||
-        !w->some_fit)
+        !w->some_fit || !w->sums)
         return SPX_EIO;
     w->motion.first = w->first;
     w->motion.last = w->last = w->first + w->nw;
@@ -769,13 +799,15 @@ static void fill_covariance(const work *w, spx_shift *out)
     out->dof_smooth = 2 * (double)out->nwindow_used - (double)free;
     /* the median: a hit by a particle is no reason; chi2 of the image: spots may be unlike those of the PSF */
     const double more = fmax(fmax(1, w->usual), out->dof > 0 ? out->chi2_after / out->dof : 1);
-    for (size_t i = 0; i < w->n; i++) {
-        double *to = out->covariance + i * w->n;
-        to[i] = 1;
-        spx_small_solve(w->n, w->factor, to);
-        for (size_t j = 0; j < w->n; j++)
-            to[j] *= more;
-    }
+    for (size_t i = 0; i < w->n; i++)
+        out->covariance[i * w->n + i] = 1;
+    spx_dense_solve(w->n, w->factor, w->n, out->covariance);
+    for (size_t i = 0; i < w->n; i++) /* row i is the solution of side i */
+        for (size_t j = 0; j <= i; j++) {
+            const double other = more * out->covariance[j * w->n + i];
+            out->covariance[j * w->n + i] = more * out->covariance[i * w->n + j];
+            out->covariance[i * w->n + j] = other;
+        }
 }
 
 /* Covariance of fibre f's series in wavelength (q = 0: shift, 1: width), with its offset last: own[nl + 1][nl + 1]. */
