@@ -3,7 +3,11 @@
  * bin needs, as fast as the first cache gives their operands. These are, for spots of 15 x 11 pixels and degrees of 4:
  * 2 600 for a spot with both derivatives, 1 300 for its overlaps with others, 500 for model and images of the
  * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
- * threads. Of other devices the time of their kernels counts, without copies; the line "a step" has all of it. */
+ * threads. Of other devices the time of their kernels counts, without copies; the line "a step" has all of it.
+ *
+ * Then the zero point by the lines of the night sky in one fibre of ten, by the clock, and of devices their kernels.
+ * Its floor is that of SUMS sums of its normal equations: 4 800 products for a spot of a line with both derivatives,
+ * and LINE_ROWS x 5 pixels of each column with the 15 that overlap it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,24 +19,64 @@
 #include "curve.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
+#include "psf/spot_math.h"
 #include "shift/shift.h"
 #include "sim/sim.h"
+#include "spectral/lines.h"
 
 enum { WINDOWS = 4, RUNS = 3 };
 
+static const double FIRST = 7560, LAST = 9780, STEP_OF_BINS = 0.8;
+
 #define PRODUCTS 5400.0
+
+/* Fibres of which one sees the sky; sums, rows of a column: see above. */
+enum { EVERY = 10, SUMS = 4, LINE_ROWS = 13 };
 
 typedef struct {
     spx_psf psf;
     spx_image image;
     double first[WINDOWS], last[WINDOWS];
+    spx_shift_lines lines;
 } scene;
+
+/* Adds the lines of the night sky to one fibre of ten, the brightest of 20 000 electrons. */
+static void add_lines(scene *s)
+{
+    spx_line *line = NULL;
+    spx_err e = {0};
+    must(spx_sky_lines(&line, &s->lines.n, &e) == SPX_OK, &e);
+    s->lines.line = must_have(spx_alloc(s->lines.n, sizeof *s->lines.line, &e));
+    double *spot = must_have(spx_alloc((size_t)spx_psf_nx(&s->psf) * (size_t)spx_psf_ny(&s->psf), sizeof *spot, &e));
+    double *work = must_have(spx_alloc(spx_psf_spot_work(&s->psf), sizeof *work, &e)), most = 0;
+    for (size_t i = 0; i < s->lines.n; i++) {
+        s->lines.line[i] = (spx_shift_line){line[i].wavelength, line[i].strength};
+        if (line[i].wavelength > FIRST && line[i].wavelength < LAST)
+            most = fmax(most, line[i].strength);
+    }
+    for (size_t f = 0; f < s->psf.nspec; f += EVERY)
+        for (size_t i = 0; i < s->lines.n; i++) {
+            spx_spot at;
+            if (!(line[i].wavelength > FIRST && line[i].wavelength < LAST) ||
+                spx_psf_spot(&s->psf, f, line[i].wavelength, work, spot, &at) != SPX_SPOT_OK)
+                continue;
+            for (long y = 0; y < spx_psf_ny(&s->psf); y++)
+                for (long x = 0; x < spx_psf_nx(&s->psf); x++) {
+                    const size_t to = (size_t)(at.yc + y) * s->image.nx + (size_t)(at.xc + x);
+                    s->image.data[to] += (float)(2e4 * line[i].strength / most * spot[y * spx_psf_nx(&s->psf) + x]);
+                    s->image.ivar[to] = 1 / (9 + fmaxf(s->image.data[to], 0));
+                }
+        }
+    spx_free(line);
+    spx_free(spot);
+    spx_free(work);
+}
 
 /* Traces with light of 400 electrons a row, rectangular: what it looks like does not matter to the time. */
 static void make(size_t nspec, scene *s)
 {
     spx_err e = {0};
-    *s = (scene){{0}, {0}, {0}, {0}};
+    *s = (scene){{0}, {0}, {0}, {0}, {0}};
     must(spx_sim_psf('z', nspec, 0, 0, &s->psf, &e) == SPX_OK, &e);
     const size_t n = s->psf.npix_x * s->psf.npix_y;
     s->image = (spx_image){.nx = s->psf.npix_x, .ny = s->psf.npix_y};
@@ -42,7 +86,7 @@ static void make(size_t nspec, scene *s)
     for (size_t i = 0; i < n; i++)
         s->image.ivar[i] = 1.0f / 9;
     for (size_t f = 0; f < nspec; f++)
-        for (double lambda = 7530; lambda < 9810; lambda += 0.5) {
+        for (double lambda = FIRST - 30; lambda < LAST + 30; lambda += 0.5) {
             const size_t x = (size_t)(spx_psf_series_value(&s->psf.x, f, lambda) + 0.5);
             const size_t y = (size_t)(spx_psf_series_value(&s->psf.y, f, lambda) + 0.5);
             for (size_t k = y * s->image.nx + x - 1; k <= y * s->image.nx + x + 1; k++) {
@@ -76,7 +120,7 @@ static double products(void)
 static double seconds(spx_backend *b, const scene *s, int nthreads)
 {
     const size_t nbundle = (s->psf.nspec + 24) / 25;
-    const spx_motion_options o = {WINDOWS, s->first, s->last, 0.8, 25, 0, NULL, 0, nthreads};
+    const spx_motion_options o = {WINDOWS, s->first, s->last, STEP_OF_BINS, 25, 0, NULL, 0, nthreads};
     spx_err e = {0};
     spx_motion_row *row = must_have(spx_alloc2(WINDOWS, s->psf.nspec, sizeof *row, &e));
     spx_motion_fit *fit = must_have(spx_alloc2(WINDOWS, nbundle, sizeof *fit, &e));
@@ -112,9 +156,9 @@ static spx_status timed(void *ctx, const spx_image *image, const spx_psf *psf, c
 /* Part X of an exposure: windows by the clock, copies and plan included; the smooth fit in processor time. */
 static void whole(spx_backend *b, const scene *s, const char *name)
 {
-    const spx_shift_options o = {.wmin = 7560,
-                                 .wmax = 9780,
-                                 .dw = 0.8,
+    const spx_shift_options o = {.wmin = FIRST,
+                                 .wmax = LAST,
+                                 .dw = STEP_OF_BINS,
                                  .bundle_size = 25,
                                  .nwindow = WINDOWS,
                                  .window = 60,
@@ -134,11 +178,44 @@ static void whole(spx_backend *b, const scene *s, const char *name)
     spx_shift_free(&shift);
 }
 
+/* The zero point. rate: products a second. */
+static void zero_point(spx_backend *b, const scene *s, const char *name, int nthreads, double rate)
+{
+    const size_t n = (s->psf.nspec + EVERY - 1) / EVERY;
+    spx_err e = {0};
+    size_t *fibre = must_have(spx_alloc(n, sizeof *fibre, &e)), nline = 0;
+    double *scale = must_have(spx_alloc(n, sizeof *scale, &e)), t[RUNS], device = 0;
+    for (size_t i = 0; i < n; i++) {
+        fibre[i] = i * EVERY;
+        scale[i] = 1;
+    }
+    for (size_t i = 0; i < s->lines.n; i++)
+        nline += s->lines.line[i].wavelength > FIRST && s->lines.line[i].wavelength < LAST;
+    const spx_shift_common in = {n, fibre, scale, FIRST, LAST, STEP_OF_BINS, SPX_SHIFT_ZERO_MOST, 1, NULL, nthreads};
+    spx_shift_zero zero = {.nline = 0};
+    for (int i = 0; i < RUNS; i++) {
+        const double begin = spx_seconds();
+        must(b->zero_point(b, &s->image, &s->psf, &in, &s->lines, &zero, &e) == SPX_OK, &e);
+        t[i] = spx_seconds() - begin;
+        device = b->device_seconds;
+    }
+    const double columns = 2 * (double)nline + (LAST - FIRST) / 25, of_columns = columns * LINE_ROWS * 5 * 15;
+    const double least = SUMS * (double)n * ((double)nline * 4800 + of_columns) / rate, now = spx_median(t, RUNS);
+    printf("  %-24s %8.1f ms a zero point of %zu fibres by %zu lines (floor, one core %.1f ms)", name, 1e3 * now, n,
+           zero.nline, 1e3 * least);
+    if (device > 0)
+        printf(", kernels %.1f ms", 1e3 * device);
+    puts("");
+    spx_free(fibre);
+    spx_free(scale);
+}
+
 static void bench(size_t nspec, int ndevice, char **device)
 {
     scene s;
     make(nspec, &s);
-    const double least = PRODUCTS * 76 * WINDOWS * (double)nspec / products();
+    add_lines(&s);
+    const double rate = products(), least = PRODUCTS * 76 * WINDOWS * (double)nspec / rate;
     printf("%zu fibres, %d windows of 60 Angstrom\n  products, one core %8.1f ms\n", nspec, WINDOWS, 1e3 * least);
     for (int d = 0; d < ndevice; d++) {
         const int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
@@ -151,12 +228,14 @@ static void bench(size_t nspec, int ndevice, char **device)
             (void)snprintf(name, sizeof name, "%.12s, %d thread%s", device[d], nthreads, nthreads > 1 ? "s" : "");
             printf("  %-24s %8.1f ms, %.1f times the floor\n", name, 1e3 * t, t * nthreads / least);
             curve_point(name, (double)nspec, t);
+            zero_point(&b, &s, name, nthreads, rate);
         }
         whole(&b, &s, device[d]);
         spx_backend_close(&b);
     }
     spx_psf_free(&s.psf);
     spx_image_free(&s.image);
+    spx_free(s.lines.line);
 }
 
 int main(int argc, char **argv)
