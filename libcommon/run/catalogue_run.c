@@ -81,7 +81,7 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
                                                        .ngroup = p->nstar,
                                                        .row = p->row,
                                                        .first = p->first,
-                                                       .most_bytes = (size_t)1 << 30,
+                                                       .most_bytes = p->most_bytes,
                                                        .row_bytes = p->result_bytes,
                                                        .result_size = sizeof(spx_rvfit),
                                                        .compute = fit_chunk,
