@@ -174,19 +174,23 @@ settled() {
 
 # shellcheck disable=SC2016
 on_device='--device $DEVICE'
-# A device is a lock that the kernel releases with the process, however that ends. Each is tried for a moment in turn.
+# A device is a lock that the kernel releases with the process, however that ends. All are tried ten times a second, and one in
+# turn is waited for meanwhile.
 take_device() {
-    local i list
+    local i list turn=0 moment
     # shellcheck disable=SC2153 # it is not DEVICE
     read -ra list <<<"$DEVICES"
     while :; do
         for i in "${!list[@]}"; do
             exec 9>"$OUT/.device-$i" || return
-            if flock -w 0.05 9; then
+            moment=0
+            [ "$i" -ne "$turn" ] || moment=0.1
+            if flock -w $moment 9; then
                 export DEVICE=${list[i]}
                 return
             fi
         done
+        turn=$(((turn + 1) % ${#list[@]}))
     done
 }
 
