@@ -12,6 +12,8 @@
 #     processors   rounds x processor seconds of a part / processors of a part: each has 3, or as many as there are for it, up
 #                  to 12; rounds = parts / parts that run at a time, rounded up
 #     devices      seconds that a GPU is held / GPUs; stages without a time of the GPU take processors alone
+#     latency      beside a GPU: seconds of the stages of one part, one after another, each with the machine alone. Processes
+#                  begin, read and write in them as long as they compute; the coadd is beside the fit
 #     disks        bytes / bytes a second
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
@@ -22,11 +24,14 @@ function min(a, b) { return a < b ? a : b }
 function max(a, b) { return a > b ? a : b }
 /^#/ || NF < 7 { next }
 {
-    # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written
+    # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written,
+    # seconds of one product alone, beside a GPU
     cpu[$2, $3] += gpus > 0 ? $5 : $4
     gpu[$2, $3] += gpus > 0 && $6 != "-" ? $6 : 0
     get[$2, $3] += $7
     put[$2, $3] += $8
+    if (gpus > 0 && $1 != "coadd")
+        alone[$2] += $9
 }
 function total(what, wave) {
     if (wave == "camera")
@@ -40,6 +45,7 @@ function run(wave, parts,    of_part, places, t, limit, seconds, bytes) {
     places = nodes * max(1, int(cores / of_part))
     t["processors"] = ceil(parts / places) * total(cpu, wave) / parts / of_part
     t["devices"] = gpus > 0 ? total(gpu, wave) / min(nodes * gpus, parts) : 0
+    t["latency"] = alone[wave]
     bytes = total(get, wave) + total(put, wave)
     t["disks"] = bytes / 1000 / (shared > 0 ? min(shared, nodes * disk) : nodes * disk)
     for (limit in t)

@@ -368,6 +368,10 @@ model() {
     [ "$(by_hand -v cores=600 -v disk=0.1)" = '0.7 processors 1800.0 disks 7.5 processors' ]
     [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.0 devices 7.5 processors' ]
     [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.0 devices 7.5 processors' ]
+    # beside a GPU the stages of a part, one after another; the coadd is beside the fit
+    printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t9\nb\tpetal\tframe\t2\t1\t0.5\t0\t0\t400\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t250\ncoadd\tgroup\tstar\t0.01\t0.01\t-\t0\t0\t99\n' >table
+    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '9.0 latency 650.0 latency 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v nodes=4)" = '0.7 processors 1.2 processors 7.5 processors' ]
     # what make needed for the exposure that the times are of
     local measured
     measured=$(sed -n 's/^# measured exposure: \([0-9.]*\) processor seconds.*/\1/p' "$SPX_ROOT/share/night/times")

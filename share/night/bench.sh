@@ -151,7 +151,7 @@ rm -f copy
 first=${devices[0]}
 {
     echo "# Measured by bench.sh: PETALS=$PETALS FIBRES=$FIBRES EXPOSURES=$EXPOSURES WIDTH=$WIDTH; devices: ${devices[*]}; $processors processors."
-    printf '# stage\twave\tof one\tprocessor s\tbeside a GPU\tGPU s\tMB read\tMB written\n'
+    printf '# stage\twave\tof one\tprocessor s\tbeside a GPU\tGPU s\tMB read\tMB written\ts alone\n'
     for device in "${devices[@]}"; do sed "s/^/$device /" "stages-$device"; done |
         awk -v cameras="$((3 * PETALS))" -v petals="$PETALS" -v exposures="$EXPOSURES" -v stars="$stars" '
         {
@@ -163,7 +163,7 @@ first=${devices[0]}
             k = kind "\t" wave
             if (kind ~ /html$/) next
             if (!(k in n)) { key[++m] = k; n[k] = 0 }
-            if ($3 == "stage") cpu[device, k] += $5
+            if ($3 == "stage") { cpu[device, k] += $5; clock[device, k] += $4; products[device, k]++ }
             if ($3 == "read" && !(seen[$2]++)) { n[k]++; get[k] += $4 }
             if ($3 == "written") put[k, $2] = $4
             if ($3 == "device") own[$2] = $4
@@ -178,8 +178,9 @@ first=${devices[0]}
                 one = q[2] == "camera" ? "camera" : q[2] == "group" ? "star" : q[1] ~ /^(standards|spectra)$/ ? "petal" : "frame"
                 of = one == "camera" ? cameras : one == "star" ? stars * exposures : one == "petal" ? petals * exposures : cameras * exposures
                 c = any["cpu"] ? cpu["cpu", k] : cpu["gpu", k]
-                printf "%s\t%s\t%.5g\t%.5g\t%s\t%.5g\t%.5g\n", k, one, c / of, (any["gpu"] ? cpu["gpu", k] : c) / of,
-                    any["gpu"] && k in gpu && q[1] !~ /spectra|rvtab/ ? sprintf("%.4g", gpu[k] / of) : "-", get[k] / of / 1e6, sum[k] / of / 1e6
+                printf "%s\t%s\t%.5g\t%.5g\t%s\t%.5g\t%.5g\t%.3g\n", k, one, c / of, (any["gpu"] ? cpu["gpu", k] : c) / of,
+                    any["gpu"] && k in gpu && q[1] !~ /spectra|rvtab/ ? sprintf("%.4g", gpu[k] / of) : "-", get[k] / of / 1e6, sum[k] / of / 1e6,
+                    any["gpu"] ? clock["gpu", k] / products["gpu", k] : 0
             }
         }'
 } >./times
