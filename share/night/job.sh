@@ -83,14 +83,16 @@ at() {
 # of the programs that run
 export product
 lease=${LEASE:-180}
-# start FILE: when a process began, in ticks since the machine did: the 22nd field of its /proc/PID/stat
+# start FILE: sets began to when a process did, in ticks since the machine: the 22nd field of its /proc/PID/stat
 start() {
     local stat
+    began=
     { read -r stat <"$1"; } 2>/dev/null || return
     read -ra stat <<<"${stat##*) }"
-    echo "${stat[19]}"
+    began=${stat[19]}
 }
-me=$HOSTNAME:$$:$(start /proc/$$/stat):${SLURM_JOB_ID:-}:${SLURM_RESTART_COUNT:-0}
+start /proc/$$/stat
+me=$HOSTNAME:$$:$began:${SLURM_JOB_ID:-}:${SLURM_RESTART_COUNT:-0}
 
 mine() { [ "$(readlink "$lock")" = "$me" ]; }
 
@@ -98,8 +100,9 @@ mine() { [ "$(readlink "$lock")" = "$me" ]; }
 over() {
     local host pid started job restart now=$lock.$HOSTNAME.$$ age
     IFS=: read -r host pid started job restart <<<"$1"
-    if [ "$host" = "$HOSTNAME" ] && [ "$(start "/proc/$pid/stat")" != "$started" ]; then
-        return 0
+    if [ "$host" = "$HOSTNAME" ]; then
+        start "/proc/$pid/stat"
+        [ "$began" = "$started" ] || return 0
     fi
     if [ -n "$job" ] && [ "$job" = "${SLURM_JOB_ID:-}" ] && [ "$restart" -lt "${SLURM_RESTART_COUNT:-0}" ]; then
         return 0
@@ -122,7 +125,7 @@ release() {
 # Takes the lock, however long that lasts; while any is held, a process renews them.
 take_lock() {
     local owner now tries=0
-    mkdir -p "$OUT/lock" || exit
+    [ -d "$OUT/lock" ] || mkdir -p "$OUT/lock" || exit
     # A process that is stopped here may have lost its lock when it goes on.
     until { ln -s "$me" "$lock" 2>/dev/null || mine; } && since=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
         owner=$(readlink "$lock")
@@ -252,6 +255,14 @@ image() {
     fd=${converted[$begin]:-}
 }
 
+# forget FILE...: removes those that exist; most do not, and each process counts
+forget() {
+    local f
+    for f; do
+        [ ! -e "$f" ] || rm -f "$f"
+    done
+}
+
 # ---- one product ----
 
 # Makes the I-th product, whose lock is held, by its own command.
@@ -265,7 +276,7 @@ make_one() {
         if [[ $command == *"$on_device"* ]]; then
             take_device || exit
         fi
-        rm -f "$product.failed" "$messages"
+        forget "$product.failed" "$messages"
         (
             [ -z "$fd" ] || exec <"/dev/fd/$fd"
             exec bash -euo pipefail -c "$run" 2>"$messages" {renewer}>&-
@@ -328,7 +339,7 @@ make_queue() {
         at "$i"
         image
         [[ $command =~ $form ]]
-        rm -f "$product.failed" "$messages"
+        forget "$product.failed" "$messages"
         before[i]=$(identity)
         targets+=("$product")
         labels[i]=${product##*/}
@@ -405,10 +416,11 @@ make_queues() {
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 # Messages go to files of this process.
-mkdir -p "$OUT/log" || exit
+[ -d "$OUT/log" ] || mkdir -p "$OUT/log" || exit
 due=() claimed=() made=()
 # All makes take locks in the order of the names.
-mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
+order=(0)
+[ ${#products[@]} -eq 1 ] || mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
 for i in "${order[@]##* }"; do
     at "$i"
     take_lock
