@@ -151,6 +151,94 @@ axis() {
     axis sun.h5 xshooter barycentric
 }
 
+@test "an unknown frame is written as unknown, and taken for topocentric with a warning" {
+    spec_make eso eso.fits
+    LC_ALL=C sed "s/SPECSYS = 'BARYCENT'/NOSYS   = 'BARYCENT'/" eso.fits >unsaid.fits
+    run --separate-stderr fits2h5 -o unsaid.h5 unsaid.fits
+    # run sets it
+    # shellcheck disable=SC2154
+    [[ $stderr == *"unsaid.fits: the frame of the wavelengths is unknown"* ]]
+    axis unsaid.h5 xshooter unknown
+    h5check unsaid.h5
+    run --separate-stderr rvs-fit -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 unsaid.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"arm 'xshooter': it is not known whether wavelengths are barycentric: they are taken for topocentric"* ]]
+    h5check rv.h5
+    h5dump -A -d /rvfit/xshooter/wavelength rv.h5 | grep '"unknown"'
+    # the same numbers as of topocentric ones, and no word of those
+    h5edit unsaid.h5 attr /spectra/xshooter/wavelength frame topocentric
+    run --separate-stderr rvs-fit -t "$BATS_FILE_TMPDIR/any.h5" -o topo.h5 unsaid.h5
+    [[ $stderr != *"not known whether"* ]]
+    cmp <(column VRAD,VRAD_ERR rv.h5) <(column VRAD,VRAD_ERR topo.h5)
+    # one file of each kind: arms of their own; and there and back as DESI's spectra
+    fits2h5 -q -o both.h5 eso.fits unsaid.fits
+    axis both.h5 xshooter barycentric
+    axis both.h5 xshooter2 unknown
+    h52fits -q --as spectra both.h5 -o both.fits
+    fits2h5 -q -o again.h5 both.fits
+    axis again.h5 xshooter barycentric
+    axis again.h5 xshooter2 unknown
+    # rows of unknown frame are not joined with others
+    fits2h5 -q -o known.h5 eso.fits
+    fits2h5 -q -o unknown.h5 unsaid.fits
+    fails_with 3 "*attribute frame is 'unknown', but 'barycentric'*" h5merge --by rows known.h5 unknown.h5 -o x.h5
+}
+
+@test "more stars than arms, each on a grid of its own" {
+    spec_make text star.txt
+    local k
+    # slower and faster by 0.6 km/s each, and other numbers of pixels
+    for k in {100..169}; do
+        awk -v k="$k" 'NR == 1 || $1 + 0 == 0 || NR < 1500 - k { if ($1 + 0 > 0) $1 = sprintf("%.6f", $1 * (1 + (k - 135) * 2e-6)); print }' \
+            star.txt >"s$k.txt"
+    done
+    fits2h5 -q --air -o many.h5 s1*.txt
+    h5check many.h5
+    [ "$(h5ls many.h5/spectra | awk '{ print $1 }' | tr '\n' ' ')" = "spectrum " ]
+    h5ls many.h5/spectra/spectrum/wavelength | grep 'Dataset {70, '
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 many.h5
+    h5check rv.h5
+    # each is where it was put, with its own pixels and model
+    column VRAD,VRAD_ERR,NPIX_TOT,RVS_WARN rv.h5 | awk -F, '{ v = 37 + (NR - 36) * 2e-6 * 299792.458; print $0, v
+        bad += ($1 - v)^2 > (3.5 * $2)^2 || $4 != 0; if (NR > 1 && $3 >= last) bad++; last = $3 } END { exit bad || NR != 70 }'
+    h5ls rv.h5/rvfit/spectrum/wavelength | grep 'Dataset {70, '
+    # as one by one
+    for k in 100 169; do
+        fits2h5 -q -f --air -o one.h5 "s$k.txt"
+        rvs-fit -q -f -t "$BATS_FILE_TMPDIR/any.h5" -o one-rv.h5 one.h5
+        cmp <(column VRAD,VRAD_ERR,TEFF,CHISQ_TOT one-rv.h5) <(column VRAD,VRAD_ERR,TEFF,CHISQ_TOT rv.h5 | sed -n "$((k - 99))p")
+    done
+    # the same bits with any number of threads, and of some rows
+    rvs-fit -q -j 1 -t "$BATS_FILE_TMPDIR/any.h5" -o again.h5 many.h5
+    h5diff rv.h5 again.h5 /rvfit
+    rvs-fit -q --rows 10:12 -w 6450,6550 -t "$BATS_FILE_TMPDIR/any.h5" -o part.h5 many.h5
+    column VRAD,VRAD_ERR,NPIX_TOT part.h5 | awk -F, '{ v = 37 + (NR - 26) * 2e-6 * 299792.458
+        bad += ($1 - v)^2 > (3.5 * $2)^2 || $3 > 900 || $3 < 700 } END { exit bad || NR != 2 }'
+    # what needs one grid says so
+    fails_with 2 '*--ccf needs spectra on one wavelength grid*' rvs-fit -t "$BATS_FILE_TMPDIR/any.h5" --ccf -o x.h5 many.h5
+    fails_with 3 '*many.h5:/spectra/spectrum/wavelength: has a grid for each spectrum*' h52fits -o x.fits --as spectra many.h5
+    # joined by rows, with spectra of the same number of bins
+    fits2h5 -q --air -o a.h5 s100.txt s101.txt
+    fits2h5 -q --air -o b.h5 s100.txt s102.txt
+    h5merge -q --by rows --allow repeated -o ab.h5 a.h5 b.h5
+    h5check ab.h5
+    rvs-fit -q -t "$BATS_FILE_TMPDIR/any.h5" -o ab-rv.h5 ab.h5
+    cmp <(column VRAD,VRAD_ERR ab-rv.h5) <(column VRAD,VRAD_ERR rv.h5 | awk '{ l[NR] = $0 } END { print l[1] "\n" l[2] "\n" l[1] "\n" l[3] }')
+    h5merge -q --by rows --allow repeated -o rv2.h5 ab-rv.h5 ab-rv.h5
+    h5check rv2.h5
+    fits2h5 -q -f --air -o b.h5 s102.txt
+    fails_with 3 '*has one grid, but a.h5 has a grid for each spectrum*' h5merge -q --by rows -o x.h5 a.h5 b.h5
+}
+
+@test "exposures of one star on different grids of an arm are not fitted jointly" {
+    spec_make text star.txt
+    awk '{ if ($1 + 0 > 0) $1 += 0.03; print }' star.txt >other.txt
+    fits2h5 -q --air -o two.h5 star.txt other.txt
+    h5ls two.h5/spectra/spectrum/wavelength | grep 'Dataset {2, '
+    fails_with 3 '*exposures of star 0 have different wavelength grids in one arm*' rvs-fit -q --joint all \
+        -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 two.h5
+}
+
 @test "the list tells what errors, masks and wavelengths become" {
     for kind in muse apstar espresso spec; do spec_make $kind $kind.fits; done
     fits2h5 --list muse.fits | grep 'STAT .* -> /spectra/muse/ivar$'

@@ -6,6 +6,7 @@
 #include "common/kernel_options.h"
 #include "common/rvfit_air.h"
 #include "common/rvfit_arms.h"
+#include "common/rvfit_grids.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"
 #include "common/rvfit_stars.h"
@@ -157,6 +158,7 @@ typedef struct {
     spx_rvfit_options options;
     spx_rvfit_plan *plan; /* of all parts: */
     int planned;          /* by the backend, with the first of them */
+    int grids;            /* 1: spectra have wavelength grids of their own, and each of these a plan */
     spx_rvfit_stars stars;
     spx_zeropoints zero;
     size_t nq;
@@ -173,11 +175,10 @@ static spx_status prepare(fit_run *r, spx_err *e)
     spx_rvfit_options *fit = &r->options;
     spx_input *in;
     spx_status st = SPX_OK;
-    const int joint = o.joint != SPX_JOINT_NO;
     r->spectra.with_resolution = o.resolution;
     for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
         if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
-            (st = spx_spectra_parts_add(&r->spectra, in->file, joint, e)) != SPX_OK)
+            (st = spx_spectra_parts_add(&r->spectra, in->file, o.joint != SPX_JOINT_NO, e)) != SPX_OK)
             st = spx_rvfit_explain_swap(&o, in, e);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
@@ -204,6 +205,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
     fit->keep_model = o.model || s->common.hook != NULL;
     fit->threads = (int)s->common.threads;
     if (st == SPX_OK)
+        st = spx_rvfit_check_grids(&o, &r->spectra, r->setup, &r->grids, e);
+    if (st == SPX_OK && !r->grids) /* else each grid needs a part of its own */
         st = spx_setups_cut(r->spectra.all.narm, r->spectra.all.arm, fit->vmin, fit->vmax, fit->vsinimax, r->setup,
                             r->cut, e);
     if (st == SPX_OK)
@@ -228,7 +231,7 @@ static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
 static spx_status begin_plan(fit_run *r, spx_err *e)
 {
     spx_rvfit_input in = input_of(r, &r->spectra.all);
-    if (o.resolution)
+    if (o.resolution || r->grids)
         return SPX_OK;
     spx_status st = spx_rvfit_open_cpu(&in, &r->options, &r->plan, e);
     return st == SPX_EINPUT ? spx_err_context(e, "%s", o.templates) : st;
@@ -243,11 +246,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     in.first = first;
     in.air = spx_rvfit_air_rows(&r->airs, r->stars.joint ? r->stars.first[star] : star);
     in.start = r->start != NULL ? r->start + star * r->nq : NULL;
-    spx_status st = r->planned ? SPX_OK : r->backend.rvfit_open(&r->backend, &in, &r->options, &r->plan, e);
-    r->planned = st == SPX_OK;
-    in.plan = r->plan;
-    if (st == SPX_OK)
-        st = r->backend.rvfit(&r->backend, &in, &r->options, r->progress, out, e);
+    spx_status st =
+        spx_rvfit_fit_part(&r->backend, r->grids, &in, &r->options, &r->plan, &r->planned, r->progress, out, e);
     if (st == SPX_OK && o.with_template)
         st = spx_rvfit_templates(&in, &r->options, r->bins, out, e);
     if (st == SPX_EINPUT)
@@ -287,7 +287,7 @@ static spx_status fit_all(fit_run *r, spx_err *e)
 
 static spx_status run(spx_run *s, spx_err *e)
 {
-    fit_run r = {.run = s};
+    fit_run r = {.run = s, .spectra.rows = 1};
     if (o.templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     if (s->ninput == 0)

@@ -307,13 +307,15 @@ static spx_status axis_of(const spx_fits *f, size_t hdu, spx_arm *a, spx_err *e)
         a->medium = strncasecmp(text, "air", 3) == 0 ? SPX_AIR : SPX_VACUUM;
     if (spx_cards_string(h, "CTYPE1", text, sizeof text) && strncmp(text, "AWAV", 4) == 0)
         a->medium = SPX_AIR;
-    const int frame = spx_cards_string(h, "SPECSYS", text, sizeof text) ? spx_wave_frame(text) : -1;
+    const int said = spx_cards_string(h, "SPECSYS", text, sizeof text), frame = said ? spx_wave_frame(text) : -1;
     if (frame == -2)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
                            "HDU %s: SPECSYS is '%s': should be TOPOCENT, BARYCENT or HELIOCEN",
                            spx_fits_hduname(f, hdu), text);
-    if (frame >= 0)
-        a->barycentric = frame;
+    if (said) { /* blank: h52fits had spectra of unknown frame */
+        a->barycentric = frame == 1;
+        a->frame_unknown = frame < 0;
+    }
     return SPX_OK;
 }
 

@@ -127,7 +127,7 @@ spx_status spx_fits_put_sky(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK)
         st = spx_wavelength_read(in, w, &a.nwave, &a.wavelength, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(in, w, &a.medium, &a.barycentric, e);
+        st = spx_wavelength_read_words(in, w, &a.medium, &a.barycentric, NULL, e);
     if (st == SPX_OK && (dims[0] == 0 || dims[1] == 0))
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/sky/model", NULL, "holds no spectra");
     for (size_t k = 0; st == SPX_OK && k < dims[0] * dims[1]; k++) {

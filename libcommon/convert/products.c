@@ -127,9 +127,12 @@ spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const s
     if (st == SPX_OK)
         st = spx_cards_set_string(&h, "AIRORVAC", a->medium == SPX_AIR ? "air" : "vac", "wavelengths in air or vacuum",
                                   e);
-    if (st == SPX_OK)
-        st = spx_cards_set_string(&h, "SPECSYS", a->barycentric ? "BARYCENT" : "TOPOCENT", "frame of the wavelengths",
-                                  e);
+    if (st == SPX_OK) /* blank: not known */
+        st = spx_cards_set_string(&h, "SPECSYS",
+                                  a->frame_unknown ? ""
+                                  : a->barycentric ? "BARYCENT"
+                                                   : "TOPOCENT",
+                                  "frame of the wavelengths", e);
     if (st == SPX_OK)
         st = spx_fits_out_image(o, extname, -64, 1, &a->nwave, a->wavelength, &h, e);
     spx_cards_free(&h);
@@ -515,7 +518,7 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const ch
     snprintf(path, sizeof path, "/rvfit/%.15s/wavelength", arm);
     spx_status st = spx_wavelength_read(in, path, &a.nwave, &a.wavelength, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(in, path, &a.medium, &a.barycentric, e);
+        st = spx_wavelength_read_words(in, path, &a.medium, &a.barycentric, &a.frame_unknown, e);
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
     if (st == SPX_OK)
         st = spx_fits_put_wavelength(o, name, &a, e);

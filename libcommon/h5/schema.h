@@ -37,6 +37,7 @@ typedef struct {
     char dim[8][32]; /* names of the dimensions, or numbers */
     char units[64];
     char flags[512]; /* NAME:BIT,NAME:BIT of a mask */
+    char per[32];    /* a dimension that may come before these; empty: none */
     int required, finite, nonnegative, increasing, scale, raw;
     char attrs[256];                 /* attributes that must be there: name=a|b,name */
     const spx_schema_column *column; /* of a table */

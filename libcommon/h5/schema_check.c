@@ -218,6 +218,8 @@ static void check_values(checker *c, const char *path, const spx_item *it, const
         for (size_t i = 0; i < n * row; i++) {
             if (!isfinite(v[i]) && nan++ == 0)
                 first_nan = r * row + i;
+            if (ndim > 1 && i % row == 0)
+                last = -INFINITY;
             if (v[i] < 0 && negative++ == 0)
                 first_negative = r * row + i;
             if (!(v[i] > last))
@@ -319,6 +321,15 @@ static void check_flags(checker *c, const char *path)
         violation(c, path, "attribute flag_masks has %ld bits, but flag_meanings names %ld", n, have);
 }
 
+/* 1 when there is a dataset of one dimension. */
+static int is_axis(const checker *c, const char *path)
+{
+    int ndim = 0;
+    size_t dims[SPX_H5_MAXDIM];
+    spx_err err = {0};
+    return spx_h5_exists(c->file, path) && spx_h5_shape(c->file, path, &ndim, dims, &err) == SPX_OK && ndim == 1;
+}
+
 /* Checks that a dimension with an axis in the same group (a dataset that the schema calls a scale) is attached to
  * it. */
 static void check_attached(checker *c, const char *path, const spx_item *it)
@@ -334,7 +345,7 @@ static void check_attached(checker *c, const char *path, const spx_item *it)
             continue;
         (void)snprintf(sibling, sizeof sibling, "%.*s%s", (int)dir, path, axis->path + n);
         for (int k = 0; k < it->ndim; k++) {
-            if (strcmp(it->dim[k], axis->dim[0]) != 0 || !spx_h5_exists(c->file, sibling))
+            if (strcmp(it->dim[k], axis->dim[0]) != 0 || !is_axis(c, sibling))
                 continue;
             hid_t d = H5Dopen2(c->file, path, H5P_DEFAULT);
             if (d < 0 || !spx_h5_has_scales(d) || H5DSget_num_scales(d, (unsigned)k) < 1)
@@ -376,12 +387,13 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
     (void)H5Tclose(t);
     (void)H5Dclose(d);
     int any = it->ndim == 1 && strcmp(it->dim[0], "...") == 0;
-    if (!any && ndim != it->ndim) {
+    const int more = it->per[0] != '\0' && ndim == it->ndim + 1; /* a row of values for each */
+    if (!any && ndim != it->ndim + more) {
         violation(c, path, "has %d dimensions, should have %d", ndim, it->ndim);
         return;
     }
     for (int i = 0; i < ndim && !any && c->st == SPX_OK; i++)
-        check_dim(c, path, it->dim[i], dims[i]);
+        check_dim(c, path, !more ? it->dim[i] : i == 0 ? it->per : it->dim[i - 1], dims[i]);
     check_attrs(c, path, it->attrs);
     if (it->raw)
         return;
@@ -396,7 +408,7 @@ static void check_dataset(checker *c, const char *path, const spx_item *it)
         violation(c, path, "attribute long_name is missing");
     if (it->flags[0] != '\0')
         check_flags(c, path);
-    if (it->scale) {
+    if (it->scale && !more) {
         char class[64];
         if (spx_h5_attr_str(c->file, path, "CLASS", class, sizeof class, &err) != SPX_OK ||
             strcmp(class, "DIMENSION_SCALE") != 0)

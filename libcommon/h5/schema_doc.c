@@ -23,7 +23,14 @@ void spx_schema_mdoc(FILE *out)
             fprintf(out, "%s [", it[i].kind == SPX_ITEM_TABLE ? "Table" : it[i].types);
             for (int k = 0; k < it[i].ndim; k++)
                 fprintf(out, "%s%s", k > 0 ? ", " : "", it[i].dim[k]);
-            fprintf(out, "]%s%s%s.\n", it[i].units[0] != '\0' ? ", units " : "", it[i].units,
+            fputc(']', out);
+            if (it[i].per[0] != '\0') {
+                fprintf(out, " or [%s", it[i].per);
+                for (int k = 0; k < it[i].ndim; k++)
+                    fprintf(out, ", %s", it[i].dim[k]);
+                fputc(']', out);
+            }
+            fprintf(out, "%s%s%s.\n", it[i].units[0] != '\0' ? ", units " : "", it[i].units,
                     it[i].required ? "; required" : "");
         }
         fprintf(out, "%s.\n", it[i].meaning);

@@ -85,6 +85,8 @@ static void parse_words(spx_item *it, const char *p)
             it->scale = 1;
         else if (spx_schema_same(w, n, "raw"))
             it->raw = 1;
+        else if (spx_schema_starts(w, n, "per="))
+            spx_schema_put(it->per, sizeof it->per, w + 4, n - 4, it->block);
         else if (spx_schema_starts(w, n, "units="))
             spx_schema_put(it->units, sizeof it->units, w + 6, n - 6, it->block);
         else if (spx_schema_starts(w, n, "flags="))

@@ -52,6 +52,7 @@ typedef struct {
     const char *pattern; /* its path in the schema */
     size_t part;         /* CAMERAS: index of the only input that has the group; else SPX_NO_ROW */
     size_t nwave;
+    int per_row;  /* 1: wavelengths are a dataset with a row a spectrum, too */
     size_t first; /* index of an input that has it */
 } spx_merge_group;
 
@@ -106,13 +107,14 @@ spx_status spx_merge_read_table(const spx_merge_input *p, const char *path, spx_
 spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e);
 
 /* Compare two inputs; SPX_EINPUT, naming both, when they differ in: the version of a block; an attribute (also when one
- * lacks it); the wavelengths of a group, whose number goes into *nwave; the cards that identify an exposure. */
+ * lacks it); the wavelengths of a group, whose number goes into *nwave (of groups with a grid for each row, *per_row 1,
+ * only the number, and that all increase); the cards that identify an exposure. */
 spx_status spx_merge_same_version(const spx_merge_input *a, const spx_merge_input *b, const char *pa, const char *pb,
                                   spx_err *e);
 spx_status spx_merge_same_attr(const spx_merge_input *a, const spx_merge_input *b, const char *pa, const char *pb,
                                const char *name, spx_err *e);
 spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_input *b, const char *ga, const char *gb,
-                                     size_t *nwave, spx_err *e);
+                                     size_t *nwave, int *per_row, spx_err *e);
 spx_status spx_merge_same_exposure(const spx_merge_input *a, const spx_merge_input *b, spx_err *e);
 
 /* Bins of a group whose flux or ivar cannot be, by rows of the product. */

@@ -226,11 +226,14 @@ static spx_status plan_group(spx_merge *m, size_t gi, spx_err *e)
             g->first = i;
             memcpy(first, base, sizeof first);
         }
-        st = spx_merge_same_wavelength(&m->part[g->first], &m->part[i], first, base, &g->nwave, e);
+        st = spx_merge_same_wavelength(&m->part[g->first], &m->part[i], first, base, &g->nwave, &g->per_row, e);
     }
     int missing = 0;
     for (size_t r = 0; r < m->nout && st == SPX_OK; r++)
         missing |= row_missing(m, g, has, r);
+    if (st == SPX_OK && missing && g->per_row)
+        st = spx_fail_at(e, SPX_EINPUT, m->part[g->first].name, g->path, "make one file of all in one call of fits2h5",
+                         "has a wavelength grid for each spectrum, and there are rows without");
     for (size_t i = 0; i < m->npart && st == SPX_OK && !m->allow_missing && m->by == SPX_MERGE_ROWS; i++)
         if (!has[i])
             st = spx_fail_at(e, SPX_EINPUT, m->part[i].name, g->path, NULL,
@@ -239,7 +242,8 @@ static spx_status plan_group(spx_merge *m, size_t gi, spx_err *e)
     size_t n = 0, len = strlen(g->pattern);
     const spx_item *it = spx_schema_items(&n);
     for (size_t i = 0; i < n && st == SPX_OK; i++)
-        if (it[i].kind == SPX_ITEM_DATASET && it[i].ndim > 0 && strcmp(it[i].dim[0], "nspec") == 0 &&
+        if (it[i].kind == SPX_ITEM_DATASET && it[i].ndim > 0 &&
+            (strcmp(it[i].dim[0], "nspec") == 0 || (g->per_row && it[i].per[0] != '\0')) &&
             strncmp(it[i].path, g->pattern, len) == 0 && it[i].path[len] == '/' &&
             strchr(it[i].path + len + 1, '/') == NULL && it[i].path[len + 1] != '<')
             st = plan_dataset(m, gi, &it[i], it[i].path + len + 1, missing, e);

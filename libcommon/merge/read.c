@@ -176,8 +176,30 @@ spx_status spx_merge_same_attr(const spx_merge_input *a, const spx_merge_input *
                        a->name);
 }
 
+/* Are the wavelengths of a group a dataset with a row a spectrum? Then *nwave is set, and each row increases. */
+static spx_status look_at_rows(const spx_merge_input *p, const char *path, int *per_row, size_t *nwave, spx_err *e)
+{
+    enum { AT_ONCE = 64 };
+    int ndim = 0;
+    size_t dims[SPX_H5_MAXDIM];
+    spx_status st = spx_h5_shape(p->file, path, &ndim, dims, e);
+    *per_row = st == SPX_OK && ndim == 2;
+    if (!*per_row)
+        return st;
+    *nwave = dims[1];
+    if (dims[0] != p->nrow)
+        return spx_fail_at(e, SPX_EINPUT, p->name, path, NULL, "has %zu rows, but there are %zu spectra", dims[0],
+                           p->nrow);
+    double *w = spx_alloc2(AT_ONCE, dims[1], sizeof *w, e);
+    st = w == NULL ? SPX_EIO : SPX_OK;
+    for (size_t r = 0; r < dims[0] && st == SPX_OK; r += AT_ONCE)
+        st = spx_wavelength_read_rows(p->file, path, r, dims[0] - r < AT_ONCE ? dims[0] - r : AT_ONCE, dims[1], w, e);
+    spx_free(w);
+    return st;
+}
+
 spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_input *b, const char *ga, const char *gb,
-                                     size_t *nwave, spx_err *e)
+                                     size_t *nwave, int *per_row, spx_err *e)
 {
     char pa[PATH_LEN + 16], pb[PATH_LEN + 16];
     size_t na = 0, nb = 0;
@@ -185,26 +207,43 @@ spx_status spx_merge_same_wavelength(const spx_merge_input *a, const spx_merge_i
     (void)snprintf(pa, sizeof pa, "%s/wavelength", ga);
     (void)snprintf(pb, sizeof pb, "%s/wavelength", gb);
     spx_medium ma = SPX_VACUUM, mb = SPX_VACUUM;
-    int fa = 0, fb = 0;
-    spx_status st = spx_wavelength_read(a->file, pa, &na, &wa, e);
+    int fa = 0, fb = 0, ua = 0, ub = 0;
+    spx_status st = look_at_rows(b, pb, per_row, &nb, e);
+    if (st == SPX_OK && a != b) {
+        int ndim = 0;
+        size_t dims[SPX_H5_MAXDIM];
+        st = spx_h5_shape(a->file, pa, &ndim, dims, e);
+        const int rows = ndim == 2;
+        na = rows ? dims[1] : 0;
+        if (st == SPX_OK && rows != *per_row)
+            st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "make both of their spectra in one call of fits2h5",
+                             "has %s, but %s has %s", *per_row ? "a grid for each spectrum" : "one grid", a->name,
+                             rows ? "a grid for each spectrum" : "one grid");
+    } else {
+        na = nb;
+    }
+    if (st == SPX_OK && !*per_row)
+        st = spx_wavelength_read(a->file, pa, &na, &wa, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(a->file, pa, &ma, &fa, e);
-    if (st == SPX_OK && a != b)
+        st = spx_wavelength_read_words(a->file, pa, &ma, &fa, &ua, e);
+    if (st == SPX_OK && a != b && !*per_row)
         st = spx_wavelength_read(b->file, pb, &nb, &wb, e);
     if (st == SPX_OK && a != b)
-        st = spx_wavelength_read_words(b->file, pb, &mb, &fb, e);
+        st = spx_wavelength_read_words(b->file, pb, &mb, &fb, &ub, e);
     if (st == SPX_OK && a != b) {
         if (na != nb)
-            st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
+            st = spx_fail_at(e, SPX_EINPUT, b->name, pb,
+                             *per_row ? "make both of their spectra in one call of fits2h5"
+                                      : "extract both with the same --wavelength",
                              "has %zu bins, but %s has %zu", nb, a->name, na);
-        for (size_t i = 0; st == SPX_OK && i < na; i++)
+        for (size_t i = 0; st == SPX_OK && i < na && !*per_row; i++)
             /* rounding of the grid's definition may differ, by less than any bin */
             if (!(fabs(wa[i] - wb[i]) <= 1e-9 * fabs(wa[i])))
                 st = spx_fail_at(e, SPX_EINPUT, b->name, pb, "extract both with the same --wavelength",
                                  "differs from %s in bin %zu (%.10g, %.10g Angstrom)", a->name, i, wb[i], wa[i]);
         if (st == SPX_OK && ma != mb)
             st = spx_merge_same_attr(a, b, pa, pb, "medium", e);
-        if (st == SPX_OK && fa != fb)
+        if (st == SPX_OK && (fa != fb || ua != ub))
             st = spx_merge_same_attr(a, b, pa, pb, "frame", e);
     }
     *nwave = na;

@@ -102,6 +102,23 @@ static spx_status repair_flux(const spx_merge *m, const spx_merge_dataset *ivar,
     return e->code;
 }
 
+/* Medium and frame of a group's wavelengths, as the definition wants them. */
+static spx_status write_words(const spx_merge *m, const spx_merge_group *g, hid_t out, spx_err *e)
+{
+    const spx_merge_input *p = &m->part[g->first];
+    char base[PATH_LEN], from[PATH_LEN + 16], to[PATH_LEN + 16];
+    spx_medium medium = SPX_VACUUM;
+    int barycentric = 0, unknown = 0;
+    if (!spx_merge_source_path(m, g, g->first, base))
+        return spx_fail_at(e, SPX_EBUG, NULL, g->path, NULL, "no input has it");
+    (void)snprintf(from, sizeof from, "%s/wavelength", base);
+    (void)snprintf(to, sizeof to, "%s/wavelength", g->path);
+    spx_status st = spx_wavelength_read_words(p->file, from, &medium, &barycentric, &unknown, e);
+    if (st == SPX_OK)
+        st = spx_wavelength_write_medium(out, to, medium, e);
+    return st == SPX_OK ? spx_wavelength_write_frame(out, to, barycentric, unknown, e) : st;
+}
+
 static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, hid_t out, checks *c, spx_err *e)
 {
     /* light, or a model of it: two rows never have the same */
@@ -203,7 +220,9 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
         st = repair_flux(m, d, known, c, out, e);
     if (st == SPX_OK && unique)
         st = spx_merge_check_sums(m, d, &c->sums, e);
-    if (st == SPX_OK && d->ndim > 1 && d->dims[d->ndim - 1] == g->nwave)
+    if (st == SPX_OK && strcmp(d->leaf, "wavelength") == 0) /* with a grid for each row */
+        st = write_words(m, g, out, e);
+    else if (st == SPX_OK && !g->per_row && d->ndim > 1 && d->dims[d->ndim - 1] == g->nwave)
         st = spx_h5_attach_scale(out, path, (unsigned)(d->ndim - 1), wave, "wavelength", e);
     return st;
 }
@@ -226,22 +245,16 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
         if (strcmp(m->part[i].camera, p->camera) != 0)
             st = spx_h5_set_str(out, g->path, "camera", g->arm, e);
     static const char *const words[] = {"units", "medium", "frame", NULL}; /* as the definition wants them */
-    spx_medium medium = SPX_VACUUM;
-    int barycentric = 0;
-    if (st == SPX_OK)
+    if (st == SPX_OK && !g->per_row)
         st = spx_wavelength_read(p->file, from, &n, &w, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK && !g->per_row)
         st = spx_wavelength_check(p->file, from, n, w, e);
-    if (st == SPX_OK)
-        st = spx_wavelength_read_words(p->file, from, &medium, &barycentric, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK && !g->per_row)
         st = spx_h5_write(out, to, H5T_NATIVE_DOUBLE, 1, &n, w, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK && !g->per_row)
         st = spx_h5_copy_attrs(p->file, from, out, to, words, e);
-    if (st == SPX_OK)
-        st = spx_wavelength_write_medium(out, to, medium, e);
-    if (st == SPX_OK)
-        st = spx_wavelength_write_frame(out, to, barycentric, e);
+    if (st == SPX_OK && !g->per_row)
+        st = write_words(m, g, out, e);
     spx_free(w);
     if (st == SPX_OK && m->by == SPX_MERGE_CAMERAS) {
         spx_cards own = {0};

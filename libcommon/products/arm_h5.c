@@ -58,17 +58,43 @@ static spx_status check_shape(hid_t file, const char *path, const char *name, in
     return st == SPX_OK ? check_claim(file, p, ndim, d, e) : st;
 }
 
-spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e)
+/* Wavelengths of an arm; of one with a grid for each spectrum those of the first, and how many spectra there are. */
+static spx_status read_bins(hid_t file, const char *p, int rows, size_t *nspec, spx_arm *a, spx_err *e)
+{
+    size_t dims[SPX_H5_MAXDIM];
+    int ndim = 0;
+    spx_status st = spx_h5_shape(file, p, &ndim, dims, e);
+    if (st != SPX_OK || ndim != 2) {
+        a->nwave = 0;
+        return st == SPX_OK ? spx_wavelength_read(file, p, &a->nwave, &a->wavelength, e) : st;
+    }
+    if (!rows)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p,
+                           "rvs-fit and h5merge take such spectra; of one star a file, others do, too",
+                           "has a grid for each spectrum, and all have to be on the same wavelengths here");
+    a->per_row = 1;
+    a->nwave = dims[1];
+    if (dims[0] == 0 || dims[1] == 0 || (*nspec != 0 && *nspec != dims[0]))
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
+                           "has grids of %zu spectra of %zu bins, but there are %zu spectra", dims[0], dims[1], *nspec);
+    *nspec = dims[0];
+    st = check_claim(file, p, 2, dims, e);
+    if (st == SPX_OK && (a->wavelength = spx_alloc(a->nwave, sizeof *a->wavelength, e)) == NULL)
+        st = SPX_EIO;
+    return st == SPX_OK ? spx_wavelength_read_rows(file, p, 0, 1, a->nwave, a->wavelength, e) : st;
+}
+
+spx_status spx_arm_read_head(hid_t file, const char *path, int rows, size_t *nspec, spx_arm *a, spx_err *e)
 {
     char p[128];
     size_t dims[3] = {0, 0, 0};
     sub(p, sizeof p, path, "wavelength");
-    spx_status st = spx_wavelength_read(file, p, dims, &a->wavelength, e);
+    spx_status st = read_bins(file, p, rows, nspec, a, e);
     if (st != SPX_OK)
         return st;
-    a->nwave = dims[0];
     if ((st = spx_wavelength_check(file, p, a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric, e)) != SPX_OK)
+        (st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric,
+                                        strcmp(path, "/frame") != 0 ? &a->frame_unknown : NULL, e)) != SPX_OK)
         return st;
     dims[0] = *nspec;
     dims[1] = a->nwave;
@@ -117,19 +143,28 @@ spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int w
 
 spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e)
 {
-    spx_status st = spx_arm_read_head(file, path, nspec, a, e);
+    spx_status st = spx_arm_read_head(file, path, 0, nspec, a, e);
     return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, e) : st;
 }
 
-static spx_status write_wavelength(hid_t file, const char *path, const spx_arm *a, spx_err *e)
+/* Attaches a dimension to the wavelengths, where they are an axis. */
+static spx_status attach(hid_t file, const char *path, unsigned dim, const char *wavelength, const spx_arm *a,
+                         spx_err *e)
+{
+    return a->per_row ? SPX_OK : spx_h5_attach_scale(file, path, dim, wavelength, "wavelength", e);
+}
+
+static spx_status write_wavelength(hid_t file, const char *path, size_t nspec, const spx_arm *a, spx_err *e)
 {
     char w[128];
+    const size_t dims[2] = {nspec, a->nwave};
     sub(w, sizeof w, path, "wavelength");
-    spx_status st = spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e);
+    spx_status st = a->per_row ? spx_h5_write_real(file, w, 8, 2, dims, a->row_wavelength, e)
+                               : spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e);
     if (st == SPX_OK)
         st = spx_wavelength_write_medium(file, w, a->medium, e);
     if (st == SPX_OK)
-        st = spx_wavelength_write_frame(file, w, a->barycentric, e);
+        st = spx_wavelength_write_frame(file, w, a->barycentric, a->frame_unknown, e);
     return st;
 }
 
@@ -140,30 +175,29 @@ spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_a
     size_t dims[2] = {nspec, a->nwave};
     spx_status st = spx_h5_group(file, path, e);
     sub(w, sizeof w, path, "wavelength");
-    if (st != SPX_OK || (st = write_wavelength(file, path, a, e)) != SPX_OK)
+    if (st != SPX_OK || (st = write_wavelength(file, path, nspec, a, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "flux");
     if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->flux, e)) != SPX_OK ||
         (st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e)) != SPX_OK ||
-        (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+        (st = attach(file, p, 1, w, a, e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "ivar");
     (void)snprintf(inverse, sizeof inverse, "(%s)^-2", a->unit[0] != '\0' ? a->unit : "1");
     if ((st = spx_h5_defer_write_real(writes, file, p, precision, 2, dims, a->ivar, e)) != SPX_OK ||
-        (st = spx_h5_set_str(file, p, "units", inverse, e)) != SPX_OK ||
-        (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+        (st = spx_h5_set_str(file, p, "units", inverse, e)) != SPX_OK || (st = attach(file, p, 1, w, a, e)) != SPX_OK)
         return st;
     if (a->mask != NULL) {
         sub(p, sizeof p, path, "mask");
         if ((st = spx_h5_defer_write(writes, file, p, H5T_NATIVE_UINT32, 2, dims, a->mask, e)) != SPX_OK ||
-            (st = spx_h5_attach_scale(file, p, 1, w, "wavelength", e)) != SPX_OK)
+            (st = attach(file, p, 1, w, a, e)) != SPX_OK)
             return st;
     }
     if (a->resolution != NULL) {
         size_t rd[3] = {nspec, a->ndiag, a->nwave};
         sub(p, sizeof p, path, "resolution");
         if ((st = spx_h5_defer_write_real(writes, file, p, precision, 3, rd, a->resolution, e)) != SPX_OK ||
-            (st = spx_h5_attach_scale(file, p, 2, w, "wavelength", e)) != SPX_OK)
+            (st = attach(file, p, 2, w, a, e)) != SPX_OK)
             return st;
     }
     return SPX_OK;
@@ -196,7 +230,7 @@ spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_
     row_sets(a, inverse, set);
     spx_status st = spx_h5_group(file, path, e);
     if (st == SPX_OK)
-        st = write_wavelength(file, path, a, e);
+        st = write_wavelength(file, path, nspec, a, e);
     sub(w, sizeof w, path, "wavelength");
     for (size_t i = 0; i < ROW_SETS && st == SPX_OK; i++) {
         const size_t dims[3] = {nspec, set[i].lines, a->nwave}, flat[2] = {nspec, a->nwave};
@@ -209,7 +243,7 @@ spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_
         if (st == SPX_OK && set[i].unit != NULL)
             st = spx_h5_set_str(file, p, "units", set[i].unit, e);
         if (st == SPX_OK)
-            st = spx_h5_attach_scale(file, p, (unsigned)(ndim - 1), w, "wavelength", e);
+            st = attach(file, p, (unsigned)(ndim - 1), w, a, e);
     }
     return st;
 }

@@ -10,8 +10,9 @@
 #include "products/spectra.h"
 
 /* Reads an arm at group `path` without flux, ivar, mask and resolution (frame and spectra share the layout). nspec 0:
- * any, and gets the number found. */
-spx_status spx_arm_read_head(hid_t file, const char *path, size_t *nspec, spx_arm *a, spx_err *e);
+ * any, and gets the number found. rows 1: each spectrum may have a grid of its own, of which the first is read; 0: that
+ * is refused, as by all that do not look at a->per_row. */
+spx_status spx_arm_read_head(hid_t file, const char *path, int rows, size_t *nspec, spx_arm *a, spx_err *e);
 spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
 /* Reads flux, ivar, mask and, on demand, resolution. */
 spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e);

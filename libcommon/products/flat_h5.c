@@ -39,7 +39,7 @@ static spx_status read_attributes(hid_t file, spx_flat *flat, spx_err *e)
     if (st == SPX_OK && spx_h5_has_attr(file, "/flat", "floor"))
         st = spx_h5_attr_f64(file, "/flat", "floor", &flat->floor, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(file, "/flat/wavelength", &flat->medium, NULL, e);
+        st = spx_wavelength_read_words(file, "/flat/wavelength", &flat->medium, NULL, NULL, e);
     if (st == SPX_OK && spx_h5_has_attr(file, "/flat/lamp", "units"))
         st = spx_h5_attr_str(file, "/flat/lamp", "units", flat->unit, sizeof flat->unit, e);
     flat->native = native != 0;
@@ -99,7 +99,7 @@ spx_status spx_flat_write(hid_t file, const spx_flat *flat, int precision, spx_e
     if (st == SPX_OK)
         st = spx_wavelength_write_medium(file, "/flat/wavelength", flat->medium, e);
     if (st == SPX_OK)
-        st = spx_wavelength_write_frame(file, "/flat/wavelength", 0, e);
+        st = spx_wavelength_write_frame(file, "/flat/wavelength", 0, 0, e);
     if (st == SPX_OK)
         st = write_rows(file, "/flat/flat", precision, flat->nspec, flat->nwave, flat->flat, e);
     if (st == SPX_OK)

@@ -63,7 +63,7 @@ spx_status spx_flux_read(hid_t file, spx_flux *f, spx_err *e)
     if (st == SPX_OK)
         st = spx_wavelength_read(file, "/flux/wavelength", &f->nwave, &f->wavelength, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(file, "/flux/wavelength", &f->medium, &f->barycentric, e);
+        st = spx_wavelength_read_words(file, "/flux/wavelength", &f->medium, &f->barycentric, NULL, e);
     size_t band[2] = {0, f->nwave};
     if (st == SPX_OK && f->nwave == 0)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/flux", NULL, "holds no response");
@@ -162,7 +162,7 @@ spx_status spx_flux_write(hid_t file, const spx_flux *f, spx_err *e)
     if (st == SPX_OK)
         st = spx_wavelength_write_medium(file, w, f->medium, e);
     if (st == SPX_OK)
-        st = spx_wavelength_write_frame(file, w, f->barycentric, e);
+        st = spx_wavelength_write_frame(file, w, f->barycentric, 0, e);
     if (st == SPX_OK)
         st = spx_h5_write_real(file, "/flux/response", 8, 1, &f->nwave, f->response, e);
     if (st == SPX_OK)

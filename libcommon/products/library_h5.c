@@ -47,7 +47,7 @@ spx_status spx_library_read(hid_t file, spx_library *lib, spx_err *e)
     if (st != SPX_OK || (st = spx_wavelength_read(file, "/library/wavelength", dims, &lib->wavelength, e)) != SPX_OK)
         return st;
     lib->nwave = dims[0];
-    if ((st = spx_wavelength_read_words(file, "/library/wavelength", &lib->medium, NULL, e)) != SPX_OK)
+    if ((st = spx_wavelength_read_words(file, "/library/wavelength", &lib->medium, NULL, NULL, e)) != SPX_OK)
         return st;
     dims[0] = dims[1] = 0;
     if ((st = spx_h5_read_f64(file, "/library/params", 2, dims, &lib->params, e)) != SPX_OK)

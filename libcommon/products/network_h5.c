@@ -21,7 +21,7 @@ spx_status spx_network_read(hid_t file, spx_network *n, spx_err *e)
     *n = (spx_network){0};
     spx_status st = spx_schema_accept(file, "/network", "network", e);
     if (st != SPX_OK || (st = spx_wavelength_read(file, wave, &n->nwave, &n->wavelength, e)) != SPX_OK ||
-        (st = spx_wavelength_read_words(file, wave, &n->medium, NULL, e)) != SPX_OK)
+        (st = spx_wavelength_read_words(file, wave, &n->medium, NULL, NULL, e)) != SPX_OK)
         return st;
     if ((st = spx_h5_attr_str(file, "/network", "output", word, sizeof word, e)) != SPX_OK)
         return st;

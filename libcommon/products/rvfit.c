@@ -14,6 +14,7 @@ void spx_rvfit_free(spx_rvfit *r)
     spx_free(r->star);
     spx_free(r->exposure);
     for (size_t k = 0; k < r->narm; k++) {
+        spx_free(r->arm[k].row_wavelength);
         spx_free(r->arm[k].model);
         spx_free(r->arm[k].star_template);
         spx_free(r->arm[k].ccf);

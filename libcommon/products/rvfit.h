@@ -116,6 +116,8 @@ typedef struct {
     struct {
         char name[16];
         size_t nwave;
+        double *row_wavelength; /* [nrow][nwave] where each spectrum has a grid of its own (products/spectra.h), else
+                                 * NULL */
         float *model; /* [nrow][nwave] model on the pixels and in the unit of the data, 0 for bad spectra; NULL: not
                        * kept */
         /* [nrow][nbin] template at the fitted point with its own continuum, without line-spread function, in the unit

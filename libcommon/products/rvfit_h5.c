@@ -357,14 +357,11 @@ static const char *template_name(int joint)
     return joint ? "exposure_template" : "template";
 }
 
-/* Wavelengths of an arm, with what they are. */
-static spx_status write_bins(hid_t file, const char *path, const spx_arm *a, size_t n, const double *wavelength,
-                             spx_err *e)
+/* Medium and frame of wavelengths. */
+static spx_status write_words(hid_t file, const char *path, const spx_arm *a, spx_err *e)
 {
-    spx_status st = spx_h5_write_real(file, path, 8, 1, &n, wavelength, e);
-    if (st == SPX_OK)
-        st = spx_wavelength_write_medium(file, path, a->medium, e);
-    return st == SPX_OK ? spx_wavelength_write_frame(file, path, a->barycentric, e) : st;
+    spx_status st = spx_wavelength_write_medium(file, path, a->medium, e);
+    return st == SPX_OK ? spx_wavelength_write_frame(file, path, a->barycentric, a->frame_unknown, e) : st;
 }
 
 static spx_status create_model(hid_t file, const spx_arm *a, size_t nrow, int joint, spx_err *e)
@@ -373,12 +370,15 @@ static spx_status create_model(hid_t file, const spx_arm *a, size_t nrow, int jo
     size_t dims[2] = {nrow, a->nwave};
     (void)snprintf(w, sizeof w, "/rvfit/%s/wavelength", a->name);
     (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, model_name(joint));
-    spx_status st = write_bins(file, w, a, a->nwave, a->wavelength, e);
+    spx_status st = a->per_row ? spx_h5_create(file, w, H5T_NATIVE_DOUBLE, 2, dims, e)
+                               : spx_h5_write_real(file, w, 8, 1, &a->nwave, a->wavelength, e);
+    if (st == SPX_OK)
+        st = write_words(file, w, a, e);
     if (st == SPX_OK)
         st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e);
     if (st == SPX_OK)
         st = spx_h5_set_str(file, p, "units", a->unit[0] != '\0' ? a->unit : "1", e);
-    return st == SPX_OK ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
+    return st == SPX_OK && !a->per_row ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
 }
 
 static spx_status create_template(hid_t file, const spx_arm *a, size_t n, const double *bins, size_t nrow, int joint,
@@ -388,7 +388,9 @@ static spx_status create_template(hid_t file, const spx_arm *a, size_t n, const 
     size_t dims[2] = {nrow, n};
     (void)snprintf(w, sizeof w, "/rvfit/%s/template_wavelength", a->name);
     (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, template_name(joint));
-    spx_status st = write_bins(file, w, a, n, bins, e);
+    spx_status st = spx_h5_write_real(file, w, 8, 1, &n, bins, e);
+    if (st == SPX_OK)
+        st = write_words(file, w, a, e);
     if (st == SPX_OK)
         st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e);
     return st == SPX_OK ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
@@ -464,8 +466,11 @@ spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first,
     spx_status st = SPX_OK;
     for (size_t k = 0; k < part->narm && st == SPX_OK; k++) {
         char p[64];
+        (void)snprintf(p, sizeof p, "/rvfit/%s/wavelength", part->arm[k].name);
+        if (part->arm[k].row_wavelength != NULL)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_DOUBLE, first, part->nrow, part->arm[k].row_wavelength, e);
         (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, model_name(joint));
-        if (part->arm[k].model != NULL)
+        if (st == SPX_OK && part->arm[k].model != NULL)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].model, e);
         (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, template_name(joint));
         if (st == SPX_OK && part->arm[k].star_template != NULL)

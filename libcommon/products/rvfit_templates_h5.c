@@ -59,7 +59,7 @@ static spx_status read_arm(hid_t file, const char *name, int joint, const spx_ta
         *c = (char)toupper((unsigned char)*c);
     spx_status st = spx_wavelength_read(file, bins, &a->nbin, &a->wavelength, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(file, bins, &a->medium, &a->barycentric, e);
+        st = spx_wavelength_read_words(file, bins, &a->medium, &a->barycentric, NULL, e);
     for (size_t k = 0; k < a->nbin && st == SPX_OK; k++)
         if (!(a->wavelength[k] > (k > 0 ? a->wavelength[k - 1] : 0)))
             st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, NULL, "does not increase at element %zu", k);

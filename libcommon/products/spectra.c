@@ -13,7 +13,8 @@ static const double GROUND_KMS = 30, MOST_KMS = 100;
 
 spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
 {
-    *out = (spx_arm){.nwave = a->nwave, .medium = a->medium, .barycentric = a->barycentric};
+    *out = (spx_arm){
+        .nwave = a->nwave, .medium = a->medium, .barycentric = a->barycentric, .frame_unknown = a->frame_unknown};
     memcpy(out->name, a->name, sizeof out->name);
     memcpy(out->unit, a->unit, sizeof out->unit);
     if ((out->wavelength = spx_alloc(a->nwave, sizeof *out->wavelength, e)) == NULL)
@@ -24,6 +25,7 @@ spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
 
 void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, size_t nband, const double *band)
 {
+    const double *wave = a->row_wavelength != NULL ? a->row_wavelength + row * a->nwave : a->wavelength;
     double shift = 0, wider = 0;
     if (a->barycentric && velocity != NULL && fabs(*velocity) < MOST_KMS)
         shift = *velocity / SPX_C_KMS;
@@ -31,7 +33,7 @@ void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, siz
         wider = GROUND_KMS / SPX_C_KMS;
     for (size_t i = 0; i < a->nwave; i++)
         for (size_t b = 0; b < nband; b++) {
-            const double w = a->wavelength[i] / (1 + shift);
+            const double w = wave[i] / (1 + shift);
             if (w >= band[2 * b] * (1 - wider) && w <= band[2 * b + 1] * (1 + wider))
                 a->mask[row * a->nwave + i] |= SPX_NODATA;
         }
@@ -40,6 +42,7 @@ void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, siz
 void spx_arm_free(spx_arm *a)
 {
     spx_free(a->wavelength);
+    spx_free(a->row_wavelength);
     spx_free(a->flux);
     spx_free(a->ivar);
     spx_free(a->mask);
@@ -88,10 +91,12 @@ spx_status spx_spectra_subset(const spx_spectra *s, size_t n, const size_t *row,
         spx_arm *b = &out->arm[i];
         static const size_t all = 0;
         *b = *a;
-        b->wavelength = NULL;
+        b->wavelength = b->row_wavelength = NULL;
         b->flux = b->ivar = b->resolution = NULL;
         b->mask = NULL;
         if ((st = select_rows((void **)&b->wavelength, a->wavelength, a->nwave, sizeof(double), 1, &all, e)) ==
+                SPX_OK &&
+            (st = select_rows((void **)&b->row_wavelength, a->row_wavelength, a->nwave, sizeof(double), n, row, e)) ==
                 SPX_OK &&
             (st = select_rows((void **)&b->flux, a->flux, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&
             (st = select_rows((void **)&b->ivar, a->ivar, a->nwave, sizeof(double), n, row, e)) == SPX_OK &&

@@ -14,16 +14,20 @@ enum { SPX_MAX_ARM = 64 };
 
 typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
 
-/* Arm: every spectrum is on the same wavelength grid. */
+/* Arm: every spectrum is on the same wavelength grid, or has one of its own. */
 typedef struct {
     char name[16]; /* b, r, z, sdss, ... */
     size_t nwave;
-    double *wavelength; /* [nwave], Angstrom, strictly increasing */
+    double *wavelength; /* [nwave], Angstrom, strictly increasing; with a grid for each row, that of the first */
+    int per_row; /* 1: each spectrum has a grid of its own. Where it ends before nwave bins, wavelengths go on, with
+                  * ivar 0 */
+    double *row_wavelength; /* [nspec][nwave] with per_row, where values are there; else NULL */
     spx_medium medium;
-    int barycentric; /* wavelengths are barycentric (1) or topocentric (0) */
-    double *flux;    /* [nspec][nwave]; unit in `unit` */
-    double *ivar;    /* [nspec][nwave]; 0: no information */
-    uint32_t *mask;  /* [nspec][nwave]; non-zero: not used; NULL: none */
+    int barycentric;   /* wavelengths are barycentric (1) or topocentric (0) */
+    int frame_unknown; /* 1: which of these is not known; `barycentric` is 0 then: they count as topocentric */
+    double *flux;      /* [nspec][nwave]; unit in `unit` */
+    double *ivar;      /* [nspec][nwave]; 0: no information */
+    uint32_t *mask;    /* [nspec][nwave]; non-zero: not used; NULL: none */
     /* Resolution matrix as diagonals, [nspec][ndiag][nwave]; scipy dia_matrix convention:
      * resolution[s][k][j] = R[j - off_k, j], off_k = ndiag/2 - k. NULL when ndiag is 0. */
     size_t ndiag;

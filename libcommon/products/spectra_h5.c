@@ -19,7 +19,7 @@ static spx_status frame_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PA
     spx_status st = spx_schema_accept(file, "/frame", "frame", e);
     s->narm = 1;
     (void)snprintf(path[0], SPX_ARM_PATH, "/frame");
-    if (st != SPX_OK || (st = spx_arm_read_head(file, path[0], &s->nspec, &s->arm[0], e)) != SPX_OK ||
+    if (st != SPX_OK || (st = spx_arm_read_head(file, path[0], 0, &s->nspec, &s->arm[0], e)) != SPX_OK ||
         (st = spx_frame_read_camera(file, sizeof camera, camera, &s->arm[0], e)) != SPX_OK)
         return st;
     return spx_cards_read(file, "/frame/header", &s->header, e);
@@ -42,7 +42,7 @@ static void sort_arms(spx_spectra *s, char (*path)[SPX_ARM_PATH])
         }
 }
 
-static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
+static spx_status spectra_head(hid_t file, int rows, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
 {
     size_t n = 0;
     char **names = NULL;
@@ -64,7 +64,7 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
         spx_arm *a = &s->arm[s->narm];
         (void)snprintf(a->name, sizeof a->name, "%.15s", names[i]);
         (void)snprintf(path[s->narm], SPX_ARM_PATH, "/spectra/%s", a->name);
-        st = spx_arm_read_head(file, path[s->narm++], &s->nspec, a, e);
+        st = spx_arm_read_head(file, path[s->narm++], rows, &s->nspec, a, e);
     }
     spx_h5_names_free(n, names);
     if (st == SPX_OK && s->narm == 0)
@@ -75,12 +75,12 @@ static spx_status spectra_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_
     return st == SPX_OK ? spx_table_read(file, "/exp_fibermap", &s->exp_fibermap, e) : st;
 }
 
-spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
+spx_status spx_spectra_read_head(hid_t file, int rows, spx_spectra *s, char (*path)[SPX_ARM_PATH], spx_err *e)
 {
     spx_status st;
     memset(s, 0, sizeof *s);
     if (spx_h5_exists(file, "/spectra"))
-        st = spectra_head(file, s, path, e);
+        st = spectra_head(file, rows, s, path, e);
     else if (spx_h5_exists(file, "/frame"))
         st = frame_head(file, s, path, e);
     else
@@ -95,7 +95,7 @@ spx_status spx_spectra_read_head(hid_t file, spx_spectra *s, char (*path)[SPX_AR
 spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
 {
     char path[SPX_MAX_ARM][SPX_ARM_PATH];
-    spx_status st = spx_spectra_read_head(file, s, path, e);
+    spx_status st = spx_spectra_read_head(file, 0, s, path, e);
     for (size_t i = 0; i < s->narm && st == SPX_OK; i++)
         st = spx_arm_read_values(file, path[i], s->nspec, with_resolution, &s->arm[i], e);
     return st;

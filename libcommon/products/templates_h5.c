@@ -286,7 +286,7 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "wavelength");
     if ((st = spx_h5_attr_f64(file, p, "lnwave0", &s->lnwave0, e)) != SPX_OK ||
         (st = spx_h5_attr_f64(file, p, "dlnwave", &s->dlnwave, e)) != SPX_OK ||
-        (st = spx_wavelength_read_words(file, p, &s->medium, NULL, e)) != SPX_OK)
+        (st = spx_wavelength_read_words(file, p, &s->medium, NULL, NULL, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "lnflux");
     if ((st = spx_h5_shape(file, p, &ndim, dims, e)) != SPX_OK)

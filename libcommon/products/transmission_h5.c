@@ -21,7 +21,7 @@ spx_status spx_transmission_read(hid_t file, spx_transmission *t, spx_err *e)
     if (st == SPX_OK)
         st = spx_wavelength_read(file, "/transmission/wavelength", &t->nwave, &t->wavelength, e);
     if (st == SPX_OK)
-        st = spx_wavelength_read_words(file, "/transmission/wavelength", &t->medium, NULL, e);
+        st = spx_wavelength_read_words(file, "/transmission/wavelength", &t->medium, NULL, NULL, e);
     dims[1] = t->nwave;
     if (st == SPX_OK)
         st = spx_h5_read_f64(file, "/transmission/tau", 2, dims, &t->tau, e);

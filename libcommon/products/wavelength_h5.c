@@ -9,8 +9,8 @@
 #include "h5/read.h"
 #include "num/wave.h"
 
-/* Which of two words attribute `name` is, 0 or 1; the first where it is absent. */
-static spx_status read_word(hid_t file, const char *path, const char *name, const char *const word[2], int *which,
+/* Which of `n` words, two or three, attribute `name` is; the first where it is absent. */
+static spx_status read_word(hid_t file, const char *path, const char *name, int n, const char *const *word, int *which,
                             spx_err *e)
 {
     char text[64];
@@ -20,23 +20,31 @@ static spx_status read_word(hid_t file, const char *path, const char *name, cons
     const spx_status st = spx_h5_attr_str(file, path, name, text, sizeof text, e);
     if (st != SPX_OK)
         return st;
-    *which = strcasecmp(text, word[1]) == 0;
-    if (*which == 0 && strcasecmp(text, word[0]) != 0)
-        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
-                           "attribute '%s' is '%s': should be %s or %s", name, text, word[0], word[1]);
-    return SPX_OK;
+    while (*which < n && strcasecmp(text, word[*which]) != 0)
+        ++*which;
+    return *which < n ? SPX_OK
+                      : spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                                    "attribute '%s' is '%s': should be %s%s%s or %s", name, text, word[0],
+                                    n > 2 ? ", " : "", n > 2 ? word[1] : "", word[n - 1]);
 }
 
-static const char *const media[2] = {"vacuum", "air"}, *const frames[2] = {"topocentric", "barycentric"};
+static const char *const media[2] = {"vacuum", "air"};
+enum { TOPOCENTRIC, BARYCENTRIC, UNKNOWN, FRAMES };
+static const char *const frames[FRAMES] = {"topocentric", "barycentric", "unknown"};
 
-spx_status spx_wavelength_read_words(hid_t file, const char *path, spx_medium *medium, int *barycentric, spx_err *e)
+spx_status spx_wavelength_read_words(hid_t file, const char *path, spx_medium *medium, int *barycentric, int *unknown,
+                                     spx_err *e)
 {
     int which;
     spx_status st = SPX_OK;
-    if (medium != NULL && (st = read_word(file, path, "medium", media, &which, e)) == SPX_OK)
+    if (medium != NULL && (st = read_word(file, path, "medium", 2, media, &which, e)) == SPX_OK)
         *medium = which ? SPX_AIR : SPX_VACUUM;
-    if (st == SPX_OK && barycentric != NULL)
-        st = read_word(file, path, "frame", frames, barycentric, e);
+    if (st == SPX_OK && barycentric != NULL &&
+        (st = read_word(file, path, "frame", unknown != NULL ? FRAMES : UNKNOWN, frames, &which, e)) == SPX_OK) {
+        *barycentric = which == BARYCENTRIC;
+        if (unknown != NULL)
+            *unknown = which == UNKNOWN;
+    }
     return st;
 }
 
@@ -45,9 +53,9 @@ spx_status spx_wavelength_write_medium(hid_t file, const char *path, spx_medium 
     return spx_h5_set_str(file, path, "medium", media[medium == SPX_AIR], e);
 }
 
-spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycentric, spx_err *e)
+spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycentric, int unknown, spx_err *e)
 {
-    return spx_h5_set_str(file, path, "frame", frames[barycentric != 0], e);
+    return spx_h5_set_str(file, path, "frame", frames[unknown ? UNKNOWN : barycentric ? BARYCENTRIC : TOPOCENTRIC], e);
 }
 
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e)
@@ -62,6 +70,24 @@ spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double *
                          "has units '%s': should be Angstrom, nm, um, mm, cm or m", unit);
     for (size_t i = 0; st == SPX_OK && scale != 1 && i < *n; i++)
         (*wavelength)[i] *= scale;
+    return st;
+}
+
+spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, double *out,
+                                    spx_err *e)
+{
+    char unit[64] = "Angstrom";
+    spx_status st = SPX_OK;
+    if (spx_h5_has_attr(file, path, "units"))
+        st = spx_h5_attr_str(file, path, "units", unit, sizeof unit, e);
+    if (st == SPX_OK && spx_wave_unit(unit) != 1)
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
+                         "has units '%s': with a grid for each spectrum it should be Angstrom", unit);
+    if (st == SPX_OK)
+        st = spx_h5_read_rows(file, path, H5T_NATIVE_DOUBLE, first, n, out, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        if ((st = spx_wavelength_check(file, path, nwave, out + i * nwave, e)) != SPX_OK)
+            spx_err_context(e, "spectrum %zu", first + i);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* Reads spectra of several files as one block: heads at once, pixels by rows (run/catalogue_parts.h). */
 #include "run/catalogue_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "h5/read.h"
 #include "h5/table.h"
 #include "products/spectra_h5.h"
+#include "products/wavelength_h5.h"
 
 /* ---- files as arms of the same rows, or as further rows ---- */
 
@@ -142,9 +144,10 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
 
 static int same_arm(const spx_spectra_parts *p, const spx_arm *a, const spx_arm *b)
 {
-    return a->nwave == b->nwave && a->medium == b->medium && a->barycentric == b->barycentric &&
+    return a->nwave == b->nwave && a->per_row == b->per_row && a->medium == b->medium &&
+           a->barycentric == b->barycentric && a->frame_unknown == b->frame_unknown &&
            (!p->with_resolution || a->ndiag == b->ndiag) &&
-           memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0;
+           (a->per_row || memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0);
 }
 
 /* 1 when one of the first n arms has this name. */
@@ -207,12 +210,35 @@ static void take_over(spx_spectra *all, spx_spectra *first)
     first->fibermap = first->scores = first->exp_fibermap = NULL;
 }
 
+/* Reads the grids of a file's spectra through: they increase, and how far they reach in all. */
+static spx_status look_at_grids(spx_spectra_parts *p, const spx_spectra_part *part, size_t k, spx_err *e)
+{
+    enum { AT_ONCE = 64 };
+    const size_t arm = part->arm[k], nwave = p->all.arm[arm].nwave;
+    double *ends = p->ends[arm], *w = spx_alloc2(AT_ONCE, nwave, sizeof *w, e);
+    char path[SPX_ARM_PATH + 16];
+    (void)snprintf(path, sizeof path, "%s/wavelength", part->path[k]);
+    spx_status st = w == NULL ? SPX_EIO : SPX_OK;
+    for (size_t r = 0; r < part->nspec && st == SPX_OK; r += AT_ONCE) {
+        const size_t n = part->nspec - r < AT_ONCE ? part->nspec - r : AT_ONCE;
+        st = spx_wavelength_read_rows(part->file, path, r, n, nwave, w, e);
+        for (size_t i = 0; i < n && st == SPX_OK; i++) {
+            const double first = w[i * nwave], last = w[(i + 1) * nwave - 1];
+            ends[0] = ends[1] > 0 ? fmin(ends[0], first) : first;
+            ends[1] = fmax(ends[1], last);
+        }
+    }
+    spx_free(w);
+    p->range[arm][1] = HUGE_VAL;
+    return st;
+}
+
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e)
 {
     spx_spectra head;
     spx_spectra_part part = {.file = file};
     spx_err why = {0};
-    spx_status st = spx_spectra_read_head(file, &head, part.path, e);
+    spx_status st = spx_spectra_read_head(file, p->rows, &head, part.path, e);
     int known = st != SPX_OK; /* 1: the message names the file already */
     if (st == SPX_OK)
         st = grow(p, e);
@@ -240,6 +266,8 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
         st = find_arm(p, &head.arm[k], &part.arm[k], e);
         if (st == SPX_OK && has_mask)
             p->has_mask[part.arm[k]] = 1;
+        if (st == SPX_OK && p->all.arm[part.arm[k]].per_row)
+            st = look_at_grids(p, &part, k, e);
     }
     if (st == SPX_OK)
         p->part[p->npart++] = part;
@@ -253,6 +281,11 @@ size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double
 {
     spx_arm *a = &p->all.arm[arm];
     size_t first = 0, end = a->nwave;
+    if (a->per_row) {
+        p->range[arm][0] = lo;
+        p->range[arm][1] = hi;
+        return p->ends[arm][0] <= hi && p->ends[arm][1] >= lo ? end : 0;
+    }
     while (first < end && a->wavelength[first] < lo)
         first++;
     while (end > first && a->wavelength[end - 1] > hi)
@@ -327,6 +360,8 @@ static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *
         (void)snprintf(mask, sizeof mask, "%s/mask", path);
         spx_h5_row shape = {1, p->whole[part->arm[k]], p->skip[part->arm[k]], a->nwave};
         st = read_rows(part->file, path, "flux", H5T_NATIVE_DOUBLE, &shape, n, m, a->flux, e);
+        if (st == SPX_OK && a->per_row)
+            st = read_rows(part->file, path, "wavelength", H5T_NATIVE_DOUBLE, &shape, n, m, a->row_wavelength, e);
         if (st == SPX_OK)
             st = read_rows(part->file, path, "ivar", H5T_NATIVE_DOUBLE, &shape, n, m, a->ivar, e);
         shape.lines = a->ndiag;
@@ -346,15 +381,31 @@ static spx_status make_arm(const spx_spectra_parts *p, size_t k, size_t n, spx_a
     a->ndiag = p->with_resolution ? from->ndiag : 0;
     a->resolution = NULL;
     a->mask = NULL;
+    a->row_wavelength = NULL;
     a->wavelength = spx_alloc(a->nwave, sizeof *a->wavelength, e);
     a->flux = spx_alloc2(n, a->nwave, sizeof *a->flux, e);
     a->ivar = spx_alloc2(n, a->nwave, sizeof *a->ivar, e);
     if (a->wavelength == NULL || a->flux == NULL || a->ivar == NULL ||
+        (a->per_row && (a->row_wavelength = spx_alloc2(n, a->nwave, sizeof *a->row_wavelength, e)) == NULL) ||
         ((p->has_mask[k] || p->nband > 0) && (a->mask = spx_alloc2(n, a->nwave, sizeof *a->mask, e)) == NULL) ||
         (a->ndiag > 0 && (a->resolution = spx_alloc2(n, a->ndiag * a->nwave, sizeof *a->resolution, e)) == NULL))
         return SPX_EIO;
     memcpy(a->wavelength, from->wavelength, a->nwave * sizeof *a->wavelength);
     return SPX_OK;
+}
+
+/* Of an arm with a grid for each spectrum: rows that have none, as their file lacks the arm, get that of the first;
+ * bins out of range have no information. */
+static void end_grids(spx_arm *a, size_t n, const double *range)
+{
+    for (size_t r = 0; r < n && a->per_row; r++) {
+        double *w = a->row_wavelength + r * a->nwave, *ivar = a->ivar + r * a->nwave;
+        if (!(w[0] > 0))
+            memcpy(w, a->wavelength, a->nwave * sizeof *w);
+        for (size_t i = 0; i < a->nwave; i++)
+            if (w[i] < range[0] || w[i] > range[1])
+                ivar[i] = 0;
+    }
 }
 
 spx_status spx_spectra_parts_ground(spx_spectra_parts *p, int *unknown, spx_err *e)
@@ -399,6 +450,8 @@ spx_status spx_spectra_parts_read(const spx_spectra_parts *p, size_t n, const si
         qsort(m, have, sizeof *m, by_row);
         st = read_part(p, part, have, m, out, e);
     }
+    for (size_t a = 0; a < out->narm && st == SPX_OK; a++)
+        end_grids(&out->arm[a], n, p->range[a]);
     for (size_t k = 0; k < n && st == SPX_OK && p->nband > 0; k++)
         for (size_t a = 0; a < out->narm; a++)
             spx_arm_leave_out(&out->arm[a], k, p->velocity != NULL ? &p->velocity[row[k]] : NULL, p->nband, p->band);
@@ -410,7 +463,7 @@ size_t spx_spectra_parts_row_bytes(const spx_spectra_parts *p)
 {
     size_t n = 0;
     for (size_t k = 0; k < p->all.narm; k++) {
-        size_t doubles = 2 + (p->with_resolution ? p->all.arm[k].ndiag : 0);
+        size_t doubles = 2 + (size_t)p->all.arm[k].per_row + (p->with_resolution ? p->all.arm[k].ndiag : 0);
         n += p->all.arm[k].nwave * (doubles * sizeof(double) + (p->has_mask[k] || p->nband > 0 ? sizeof(uint32_t) : 0));
     }
     return n;

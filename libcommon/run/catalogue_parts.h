@@ -24,6 +24,9 @@ typedef struct {
     /* Name of an arm in its file. An arm of the same name on other wavelengths is called b2, b3, ... in `all`. */
     char base[SPX_MAX_ARM][16];
     int has_mask[SPX_MAX_ARM], with_resolution;
+    int rows; /* 1: arms may have a wavelength grid for each spectrum; 0: files with such are refused */
+    double ends[SPX_MAX_ARM][2];  /* of these arms: first and last wavelength of all grids, and of the range that is */
+    double range[SPX_MAX_ARM][2]; /* taken: bins beyond it are read with ivar 0 */
     size_t skip[SPX_MAX_ARM], whole[SPX_MAX_ARM]; /* pixels of the files before the first of `all`, and in all */
     size_t npart, capacity;
     spx_spectra_part *part;
@@ -42,7 +45,8 @@ typedef struct {
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);
 
 /* Restricts an arm to pixels from wavelength `lo` to `hi`; returns their number, and leaves the arm unchanged where
- * that is 0. Call it once an arm, after all files were added. */
+ * that is 0. Call it once an arm, after all files were added. Of an arm with a grid for each spectrum all pixels stay,
+ * and those outside are read with ivar 0; returns 0 where no grid reaches into the range. */
 size_t spx_spectra_parts_cut(spx_spectra_parts *p, size_t arm, double lo, double hi);
 
 /* Reads BARYCENTRIC_VELOCITY of the fibermap into p->velocity where wavelengths of an arm are barycentric; *unknown 1:

@@ -32,8 +32,10 @@ static spx_status keep_stars(const work *w, const spx_group_chunk *c, spx_err *e
         *all = *fit;
         all->nstar = p->nstar;
         all->nrow = p->nrow;
-        for (size_t a = 0; a < all->narm; a++)
+        for (size_t a = 0; a < all->narm; a++) {
+            all->arm[a].row_wavelength = NULL;
             all->arm[a].model = all->arm[a].star_template = all->arm[a].ccf = all->arm[a].residual = NULL;
+        }
         all->star = spx_alloc(p->nstar, sizeof *all->star, e);
         all->exposure = spx_alloc(p->nrow, sizeof *all->exposure, e);
         all->row = spx_alloc(p->nrow, sizeof *all->row, e);

@@ -42,7 +42,7 @@ class Spectrum:
     diagonals : array, [ndiag, nwave], or None
         Resolution matrix as the file has it; see `specpipe.resolution`.
     medium, frame : str
-        ``vacuum`` or ``air``; ``topocentric`` or ``barycentric``.
+        ``vacuum`` or ``air``; ``topocentric``, ``barycentric`` or ``unknown``.
     unit : str
     target : dict
         Row of the fibermap; empty where there is none.
@@ -136,7 +136,7 @@ class Arm(Block):
 
     @property
     def wavelength(self) -> Wavelength:
-        """Bin centres, [nwave], Angstrom, with `medium` and `frame`."""
+        """Bin centres, [nwave], or [nspec, nwave] where each spectrum has its own; Angstrom, with `medium` and `frame`."""
         return self._values("wavelength", Wavelength)
 
     @property
@@ -193,7 +193,7 @@ class Arm(Block):
         return Spectrum(
             arm=self.name,
             row=row,
-            wavelength=w[:],
+            wavelength=w[row] if len(w.shape) == 2 else w[:],
             flux=self.flux[row],
             ivar=self.ivar[row],
             mask=np.asarray(self.mask[row]),
@@ -231,7 +231,7 @@ class Spectra(Mapping[str, Arm]):
         counts = {len(a) for a in arms}
         if len(counts) != 1:
             raise InputError(f"{product}: arms have different numbers of spectra: {sorted(counts)}")
-        self._arms = {a.name: a for a in sorted(arms, key=lambda a: float(a.wavelength[0]))}
+        self._arms = {a.name: a for a in sorted(arms, key=lambda a: float(np.ravel(a.wavelength[:1])[0]))}
         self.product = product
         self.nspec: int = counts.pop()
 

@@ -127,8 +127,8 @@ class Wavelength(Values):
 
     @property
     def frame(self) -> str:
-        """``topocentric`` or ``barycentric``."""
-        return self._word("frame", ("topocentric", "barycentric"))
+        """``topocentric``, ``barycentric`` or ``unknown``."""
+        return self._word("frame", ("topocentric", "barycentric", "unknown"))
 
 
 class Mask(Values):

@@ -412,7 +412,7 @@ class ArmData:
     flux, ivar : array, [nspec, nwave], or [nwave]
         Flux in `unit`, and its inverse variance; 0: no information.
     medium : {"vacuum", "air"}
-    frame : {"topocentric", "barycentric"}
+    frame : {"topocentric", "barycentric", "unknown"}
         Whether velocities that are measured on these wavelengths are heliocentric already.
     mask : array, optional
         Bits as in specpipe-schema(5), or as `flags` names them; or True where bad.

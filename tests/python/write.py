@@ -142,7 +142,7 @@ for words, changes in (
     (("/spectra/r/flux", "not finite"), dict(flux=bad)),
     (("/spectra/r/wavelength", "do not increase"), dict(wavelength=wave[::-1])),
     (("/spectra/r/wavelength", "give medium: vacuum or air"), dict(medium="water")),
-    (("/spectra/r/wavelength", "give frame: topocentric or barycentric"), dict(frame="heliocentric")),
+    (("/spectra/r/wavelength", "give frame: topocentric or barycentric or unknown"), dict(frame="heliocentric")),
     (("/spectra/r/mask", "float64", "uint32"), dict(mask=np.full((3, 200), 0.5))),
     (("/spectra/r/flux", "should be float32 or float64"), dict(flux=np.full((3, 200), "x"))),
     (("BAD ONE", "blanks"), dict(mask=bits, flags={"BAD ONE": 1})),

@@ -76,9 +76,10 @@ static spx_status check_grids(const spx_coadd_inputs *in, spx_err *e)
             for (size_t n = 0; n < p->all.narm; n++)
                 if (strcmp(p->all.arm[n].name, p->base[p->part[i].arm[k]]) == 0)
                     b = &p->all.arm[n];
-            const char *why = b == NULL || a->nwave != b->nwave  ? "another number of bins"
-                              : a->medium != b->medium           ? "another medium (vacuum, air)"
-                              : a->barycentric != b->barycentric ? "another frame (topocentric, barycentric)"
+            const char *why = b == NULL || a->nwave != b->nwave ? "another number of bins"
+                              : a->medium != b->medium          ? "another medium (vacuum, air)"
+                              : a->barycentric != b->barycentric || a->frame_unknown != b->frame_unknown
+                                  ? "another frame (topocentric, barycentric)"
                               : a->ndiag != b->ndiag ? "another number of diagonals of the resolution matrix"
                                                      : "other wavelengths";
             return spx_fail_at(e, SPX_EINPUT, in->name[i], p->part[i].path[k],
@@ -158,8 +159,9 @@ static spx_status check_frames(const spx_coadd_inputs *in, spx_err *e)
             return spx_fail_at(
                 e, SPX_EINPUT, in->name[0], in->spectra.part[0].path[0],
                 "extract with specx-extract --barycentric; --allow-topocentric takes exposures of one hour",
-                "has topocentric wavelengths, in which a star's lines move by up to 30 km/s in half a year "
-                "and 1 km/s in a night");
+                "has %s, in which a star's lines move by up to 30 km/s in half a year and 1 km/s in a night",
+                in->spectra.all.arm[k].frame_unknown ? "wavelengths of unknown frame, which may be topocentric ones"
+                                                     : "topocentric wavelengths");
     return SPX_OK;
 }
 

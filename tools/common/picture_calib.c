@@ -170,7 +170,7 @@ void spx_picture_sky(spx_picture *p)
     char unit[64];
     spx_picture_unit(p, in, "/sky/model", sizeof unit, unit);
     if (p->st == SPX_OK)
-        p->st = spx_wavelength_read_words(in->file, "/sky/wavelength", &medium, NULL, p->e);
+        p->st = spx_wavelength_read_words(in->file, "/sky/wavelength", &medium, NULL, NULL, p->e);
     if (p->st == SPX_OK)
         p->st = spx_table_read(in->file, "/sky/table", &t, p->e);
     n = t != NULL ? t->nrow : 0;

@@ -275,6 +275,22 @@ spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_t
     return st;
 }
 
+/* Warns of arms that are fitted on wavelengths of unknown frame. */
+static void warn_of_frames(const spx_spectra *s, const spx_setup *const *setup)
+{
+    size_t n = 0, first = 0;
+    for (size_t a = s->narm; a-- > 0;)
+        if (setup[a] != NULL && s->arm[a].frame_unknown) {
+            n++;
+            first = a;
+        }
+    if (n > 0)
+        spx_warn(
+            "arm '%s'%s: it is not known whether wavelengths are barycentric: they are taken for topocentric ones, "
+            "and velocities may hold the motion of the Earth, up to 30 km/s",
+            s->arm[first].name, n > 1 ? " and others" : "");
+}
+
 spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
                                    const spx_setup **setup, spx_err *e)
 {
@@ -300,6 +316,8 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
                           "the templates with rvs-template --norm median",
                           o->templates, setup[a]->setup);
     }
+    if (st == SPX_OK)
+        warn_of_frames(s, (const spx_setup *const *)setup);
     return st;
 }
 
@@ -316,7 +334,8 @@ spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, const spx_templ
     spx_status st = name_ranges(o->wavelength.n, o->wavelength.value, t, s->narm, name, range, chosen, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         const spx_arm *arm = &s->arm[a];
-        const double first = arm->wavelength[0], last = arm->wavelength[arm->nwave - 1];
+        const double first = arm->per_row ? p->ends[a][0] : arm->wavelength[0],
+                     last = arm->per_row ? p->ends[a][1] : arm->wavelength[arm->nwave - 1];
         const int fit = setup[a] != NULL, must = chosen[a] == SPX_RANGE_OF_ARM && is_alone(s->narm, name, a);
         if (!fit && must)
             return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' is not fitted", arm->name);

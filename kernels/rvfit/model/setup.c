@@ -137,10 +137,13 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_rv_fine_free(&a->fine);
         spx_free(a->lines.line);
         spx_free(a->lines.range);
-        if (a->forward)
-            fftwf_destroy_plan(a->forward);
-        if (a->inverse)
-            fftwf_destroy_plan(a->inverse);
+#pragma omp critical(spx_fftw)
+        {
+            if (a->forward)
+                fftwf_destroy_plan(a->forward);
+            if (a->inverse)
+                fftwf_destroy_plan(a->inverse);
+        }
     }
     for (size_t p = 0; p < SPX_MAX_PAR; p++)
         spx_free(c->grid.axis[p]);

@@ -238,8 +238,11 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
     for (size_t i = 0; st == SPX_OK && i < c->narm; i++) {
         spx_rv_arm *a = &c->arm[i];
         /* ESTIMATE: the plan, and so the last bit, does not depend on timing. */
-        a->forward = fftwf_plan_dft_r2c_1d((int)a->setup->ccf.nwave, r, z, FFTW_ESTIMATE);
-        a->inverse = fftwf_plan_dft_c2r_1d((int)a->nshort, z, r, FFTW_ESTIMATE);
+#pragma omp critical(spx_fftw) /* FFTW's planner is one for all threads */
+        {
+            a->forward = fftwf_plan_dft_r2c_1d((int)a->setup->ccf.nwave, r, z, FFTW_ESTIMATE);
+            a->inverse = fftwf_plan_dft_c2r_1d((int)a->nshort, z, r, FFTW_ESTIMATE);
+        }
         if (!a->forward || !a->inverse)
             st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %zu", a->setup->ccf.nwave);
     }

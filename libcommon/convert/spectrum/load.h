@@ -11,6 +11,7 @@ typedef struct {
     double *wave, *flux, *ivar;
     uint32_t *mask;
     size_t arm, offset; /* place in the block: arm, and offset in its grid */
+    int own;            /* 1: on a grid of its own */
 } spx_loaded;
 
 void spx_loaded_free(spx_loaded *l);

@@ -36,7 +36,7 @@ spx_status spx_notes_say(const spx_notes *said, spx_note_list *notes, spx_err *e
     static const char *const text[] = {
         "no errors are given: they are taken from the scatter of neighbouring pixels, so that chi squared says little",
         "wavelengths are taken for vacuum, as the file does not say: --air otherwise",
-        "wavelengths are taken as they are: whether the motion of the Earth was taken out is not said",
+        "the frame of the wavelengths is unknown: whether the motion of the Earth was taken out is not said",
         "the motion of the Earth is in the wavelengths, and in velocities that are measured on them"};
     spx_status st = SPX_OK;
     if (said->nblank > 0)

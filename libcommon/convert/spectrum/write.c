@@ -116,6 +116,7 @@ spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t 
     spx_grid b = {0};
     spx_notes said = {0};
     spx_identity *row = NULL;
+    int64_t *target = NULL;
     size_t n = 0, *first = spx_alloc(nfile, sizeof *first, e), *end = spx_alloc(nfile, sizeof *end, e);
     spx_spectrum_file *file = spx_alloc(nfile, sizeof *file, e);
     for (size_t i = 0; i < nfile; i++)
@@ -126,12 +127,16 @@ spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t 
         st = load_all(&b, nfile, files, &n, file, end, failed, &said, e);
     if (st == SPX_OK)
         st = give_rows(n, file, first, &row, &b.s.nspec, e);
+    if (st == SPX_OK && (target = spx_alloc(b.s.nspec, sizeof *target, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < b.s.nspec && st == SPX_OK; i++)
+        target[i] = row[i].target;
     for (size_t i = 0, j = 0; i < n && st == SPX_OK; i++)
         for (; j < end[i] && st == SPX_OK; j++) {
             spx_loaded *l = &b.l[j];
             const size_t narm = b.s.narm;
             l->row = first[i] + l->from->row;
-            st = spx_grid_place(&b, file[i].name, l, e);
+            st = spx_grid_place(&b, file[i].name, target, l, e);
             b.nplaced++;
             if (st == SPX_OK && b.s.narm > narm)
                 spx_unit_of_flux(&file[i], l->from, b.s.arm[narm].unit);
@@ -153,6 +158,7 @@ spx_status spx_fits_spectra_write(size_t nfile, spx_spectrum_file *files, hid_t 
     spx_free(end);
     spx_free(file);
     spx_free(row);
+    spx_free(target);
     spx_spectra_free(&b.s);
     return st;
 }

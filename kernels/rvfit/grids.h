@@ -1,0 +1,21 @@
+/* Fits stars whose spectra have wavelength grids of their own (per_row of products/spectra.h), grid by grid. */
+#ifndef SPX_RVFIT_GRIDS_H
+#define SPX_RVFIT_GRIDS_H
+
+#include "rvfit/rvfit.h"
+
+/* Fits a batch on one grid of each arm; makes its own plan. */
+typedef spx_status (*spx_rvfit_call)(void *ctx, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
+                                     spx_rvfit *out, spx_err *e);
+
+/* Has an arm that is fitted a grid for each row? */
+int spx_rvfit_has_grids(const spx_rvfit_input *in);
+
+/* Stars whose spectra share their grids are one batch of `call`, in which arms end where all of its spectra have no
+ * more information. `in` has no row[], air[] and plan; results are in the order of `in`, models on all bins. together
+ * 1: batches of few stars may be fitted side by side, each by one thread. SPX_EUSAGE: curves of the cross-correlation
+ * or a transmission are asked for; SPX_EINPUT: exposures of a star have different grids in one arm. */
+spx_status spx_rvfit_grids(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_call call, void *ctx,
+                           int together, spx_progress *p, spx_rvfit *out, spx_err *e);
+
+#endif

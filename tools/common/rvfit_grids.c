@@ -1,0 +1,58 @@
+#include "common/rvfit_grids.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "rvfit/grids.h"
+
+spx_status spx_rvfit_check_grids(const spx_rvfit_args *o, const spx_spectra_parts *p, const spx_setup *const *setup,
+                                 int *grids, spx_err *e)
+{
+    *grids = 0;
+    for (size_t a = 0; a < p->all.narm; a++)
+        *grids |= setup[a] != NULL && p->all.arm[a].per_row;
+    const char *option = o->tellurics != NULL ? "--tellurics"
+                         : o->with_template   ? "--with-template"
+                         : o->ccf             ? "--ccf"
+                                              : NULL;
+    return *grids && option != NULL
+               ? spx_fail(e, SPX_EUSAGE,
+                          "%s needs spectra on one wavelength grid; these have one each: convert each star for itself",
+                          option)
+               : SPX_OK;
+}
+
+static spx_status fit_one_grid(void *ctx, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
+                               spx_rvfit *out, spx_err *e)
+{
+    spx_backend *b = ctx;
+    return b->rvfit(b, in, o, p, out, e);
+}
+
+/* Grids of the spectra, for the models. */
+static spx_status keep_grids(const spx_spectra *s, spx_rvfit *out, spx_err *e)
+{
+    for (size_t a = 0; a < s->narm; a++) {
+        const size_t n = s->nspec * s->arm[a].nwave;
+        if (!s->arm[a].per_row || out->arm[a].model == NULL)
+            continue;
+        if ((out->arm[a].row_wavelength = spx_alloc(n, sizeof *out->arm[a].row_wavelength, e)) == NULL)
+            return SPX_EIO;
+        memcpy(out->arm[a].row_wavelength, s->arm[a].row_wavelength, n * sizeof *out->arm[a].row_wavelength);
+    }
+    return SPX_OK;
+}
+
+spx_status spx_rvfit_fit_part(spx_backend *b, int grids, spx_rvfit_input *in, const spx_rvfit_options *o,
+                              spx_rvfit_plan **plan, int *planned, spx_progress *p, spx_rvfit *out, spx_err *e)
+{
+    spx_status st;
+    if (grids) {
+        st = spx_rvfit_grids(in, o, fit_one_grid, b, b->library == NULL, p, out, e);
+        return st == SPX_OK ? keep_grids(in->spectra, out, e) : st;
+    }
+    st = *planned ? SPX_OK : b->rvfit_open(b, in, o, plan, e);
+    *planned = st == SPX_OK;
+    in->plan = *plan;
+    return st == SPX_OK ? b->rvfit(b, in, o, p, out, e) : st;
+}
