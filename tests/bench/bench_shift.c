@@ -120,7 +120,12 @@ static double products(void)
 static double seconds(spx_backend *b, const scene *s, int nthreads)
 {
     const size_t nbundle = (s->psf.nspec + 24) / 25;
-    const spx_motion_options o = {WINDOWS, s->first, s->last, STEP_OF_BINS, 25, 0, NULL, 0, nthreads};
+    const spx_motion_options o = {.nwindow = WINDOWS,
+                                  .first = s->first,
+                                  .last = s->last,
+                                  .dw = STEP_OF_BINS,
+                                  .bundle_size = 25,
+                                  .nthreads = nthreads};
     spx_err e = {0};
     spx_motion_row *row = must_have(spx_alloc2(WINDOWS, s->psf.nspec, sizeof *row, &e));
     spx_motion_fit *fit = must_have(spx_alloc2(WINDOWS, nbundle, sizeof *fit, &e));

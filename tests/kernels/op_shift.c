@@ -59,7 +59,13 @@ static void *draw(const size_t *size, uint64_t from)
     m->last[0] = 5036.6;
     m->first[1] = 5045;
     m->last[1] = 5076.2;
-    m->o = (spx_motion_options){NWINDOW, m->first, m->last, 1.2, size[2] == 3 ? size[1] : 4, 0, NULL, size[2] == 4, 1};
+    m->o = (spx_motion_options){.nwindow = NWINDOW,
+                                .first = m->first,
+                                .last = m->last,
+                                .dw = 1.2,
+                                .bundle_size = size[2] == 3 ? size[1] : 4,
+                                .rough = size[2] == 4,
+                                .nthreads = 1};
     op_const("image", m->s.image.data, npix, sizeof *m->s.image.data);
     op_const("ivar", m->s.image.ivar, npix, sizeof *m->s.image.ivar);
     return m;
@@ -111,8 +117,20 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
     spx_fallback left;
     spx_err e = {0};
     o.nthreads = threads;
-    if (op_done(b->motion(b, &m->s.image, m->s.psf, &o, row, fit, &left, &e), &e))
-        put(m, row, fit, 1e-5, a);
+    if (!op_done(b->motion(b, &m->s.image, m->s.psf, &o, row, fit, &left, &e), &e))
+        return;
+    put(m, row, fit, 1e-5, a);
+    /* twice again, at last with the image that a device has: the same bits */
+    static unsigned long long images = 1ull << 40;
+    spx_motion_row *again = need(n, sizeof *again);
+    spx_motion_fit *fit_again = need(nfit, sizeof *fit_again);
+    o.image = ++images;
+    for (int i = 0; i < 2; i++)
+        CHECK(op_done(b->motion(b, &m->s.image, m->s.psf, &o, again, fit_again, &left, &e), &e) &&
+                  memcmp(again, row, n * sizeof *row) == 0 && memcmp(fit_again, fit, nfit * sizeof *fit) == 0,
+              "another result with an image that has a number, call %d", i);
+    spx_free(again);
+    spx_free(fit_again);
 }
 
 /* ---- dense ---- */

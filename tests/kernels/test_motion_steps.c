@@ -117,7 +117,13 @@ static void compare(const a_case *c)
         last[i] = first[i] + c->length - 3 * c->dw * i;
     }
     unsigned char only[LONGEST];
-    spx_motion_options o = {NWINDOW, first, last, c->dw, c->bundle, 0, NULL, c->rough, 1};
+    spx_motion_options o = {.nwindow = NWINDOW,
+                            .first = first,
+                            .last = last,
+                            .dw = c->dw,
+                            .bundle_size = c->bundle,
+                            .rough = c->rough,
+                            .nthreads = 1};
     const size_t n = NWINDOW * c->nspec, nfit = NWINDOW * spx_motion_bundles(s.psf, &o);
     for (size_t i = 0; i < nfit; i++)
         only[i] = i % c->every == 0;

@@ -182,7 +182,8 @@ static void check_far(const shift_scene *scene, size_t bundle_size)
     o.bundle_size = bundle_size;
     shift_psf_before(scene, &m, &psf);
     CHECK(spx_shift_across(counted, &c, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
-    const spx_motion_options all = {s.nwindow, c.first, c.last, o.dw, bundle_size, 0, NULL, 0, 0};
+    const spx_motion_options all = {
+        .nwindow = s.nwindow, .first = c.first, .last = c.last, .dw = o.dw, .bundle_size = bundle_size};
     CHECK(shift_on_cpu(NULL, &scene->image, &psf, &all, row, fit, &e) == SPX_OK, "%s", spx_err_text(&e));
     for (int i = 0; i < 8; i++) { /* function of fibres, of wavelengths, q */
         double g = 0, fisher = 0;

@@ -44,7 +44,15 @@ SPX_MOTION_STEPS(STEP)
 struct kept {
     spx::device_buffer<char> pixels, tables, work;
     spx::pinned_buffer<char> staging, results;
+    /* rows of the image that `pixels` has, of each window: as in spx_motion_layout */
+    std::vector<long> row0;
+    std::vector<size_t> nrow, pixel;
+    size_t npixel = 0;
+    unsigned long long image = 0; /* its number */
 };
+
+/* Rows beyond those that are used, to each side, that are sent in case that the traces' next places need them. */
+constexpr long BEYOND = 8;
 
 struct cuda {
     spx::stream stream;
@@ -59,11 +67,44 @@ void put(const cuda &c, void *to, const void *from, size_t bytes)
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
 }
 
-/* Rows of the image that windows use. */
-void put_pixels(cuda &c, const spx_image *image, size_t nwindow, const spx_motion_layout &l, spx_motion_view &g)
+/* Whether the rows that windows use are there. */
+bool has_rows(const kept &k, size_t nwindow, const spx_motion_layout &l)
+{
+    bool all = k.row0.size() == nwindow;
+    for (size_t i = 0; i < nwindow && all; i++)
+        all = l.nrow[i] == 0 || (l.row0[i] >= k.row0[i] && l.row0[i] + (long)l.nrow[i] <= k.row0[i] + (long)k.nrow[i]);
+    return all;
+}
+
+/* Rows of the image that windows use, with some beyond, unless they are there; *l and *g are then those of these. */
+bool put_pixels(cuda &c, const spx_image *image, size_t nwindow, spx_motion_layout &l, spx_motion_view &g)
 {
     const int has_mask = image->mask != nullptr;
+    const unsigned long long number = l.w[0].image;
+    const bool there = number != 0 && number == c.k.image && has_rows(c.k, nwindow, l);
+    c.k.image = 0; /* until all of it is there */
+    if (!there) {
+        c.k.row0.resize(nwindow);
+        c.k.nrow.resize(nwindow);
+        c.k.pixel.resize(nwindow);
+        c.k.npixel = 0;
+        for (size_t i = 0; i < nwindow; i++) {
+            const long end = std::min(l.row0[i] + (long)l.nrow[i] + BEYOND, (long)image->ny);
+            c.k.row0[i] = std::max(l.row0[i] - BEYOND, 0L);
+            c.k.nrow[i] = l.nrow[i] > 0 ? (size_t)(end - c.k.row0[i]) : 0;
+            c.k.pixel[i] = c.k.npixel;
+            c.k.npixel += c.k.nrow[i] * image->nx;
+        }
+    }
+    l.row0 = c.k.row0.data();
+    l.nrow = c.k.nrow.data();
+    l.pixel = c.k.pixel.data();
+    l.size.npixel = g.npixel = c.k.npixel;
     (void)spx_motion_pixels(&g, has_mask, c.k.pixels.need(spx_motion_pixels(&g, has_mask, nullptr)));
+    if (there) {
+        c.k.image = number;
+        return false;
+    }
     for (const void *p : {(const void *)image->data, (const void *)image->ivar, (const void *)image->mask})
         if (p != nullptr)
             (void)spx_mem_pagelocked(p);
@@ -74,10 +115,12 @@ void put_pixels(cuda &c, const spx_image *image, size_t nwindow, const spx_motio
         if (has_mask)
             put(c, g.mask + l.pixel[i], image->mask + from, n * sizeof(uint32_t));
     }
+    c.k.image = number;
+    return true;
 }
 
-/* Jobs first ... first + g.njob - 1; g: with the pixels. */
-void measure_batch(cuda &c, const spx_motion_layout &l, size_t nwindow, size_t first, spx_motion_view view,
+/* Jobs first ... first + g.njob - 1; g: with the pixels. fresh: these are as they came. */
+void measure_batch(cuda &c, const spx_motion_layout &l, size_t nwindow, size_t first, spx_motion_view view, bool fresh,
                    spx_motion_row *row, spx_motion_fit *fit, unsigned char *left)
 {
     const size_t nspec = l.w[0].job.psf->nspec, fibres = (size_t)view.njob * (size_t)view.nl;
@@ -91,7 +134,7 @@ void measure_batch(cuda &c, const spx_motion_layout &l, size_t nwindow, size_t f
     put(c, tables, c.k.staging.get(), bytes);
     spx::stopwatch watch(c.stream.s);
     const spx_motion_view *g = &view;
-    if (first == 0)
+    if (fresh)
         pixel_kernel<<<spx::blocks(g->npixel, PIXELS), PIXELS, 0, c.stream.s>>>(view);
 #define STEP(name, items, team, bytes, teams) name##_kernel<<<(unsigned)(items), team, bytes, c.stream.s>>>(view);
     SPX_MOTION_STEPS(STEP)
@@ -113,13 +156,14 @@ spx_status measure(spx_motion_engine *engine, size_t nwindow, const spx_motion_l
 {
     return spx::guarded("shift", e, [&] {
         cuda &c = *static_cast<cuda *>(engine->state);
+        spx_motion_layout mine = *l; /* with the rows that the device has */
         spx_motion_view g = l->size;
-        put_pixels(c, l->w[0].job.image, nwindow, *l, g);
+        const bool fresh = put_pixels(c, l->w[0].job.image, nwindow, mine, g);
         g.njob = 1;
         const size_t most = std::max(MOST_BYTES / spx_motion_work(&g, nullptr), (size_t)1);
         for (size_t first = 0; first < (size_t)l->size.njob; first += most) {
             g.njob = (int)std::min(most, (size_t)l->size.njob - first);
-            measure_batch(c, *l, nwindow, first, g, row, fit, left);
+            measure_batch(c, mine, nwindow, first, g, fresh && first == 0, row, fit, left);
         }
         return SPX_OK;
     });

@@ -124,6 +124,7 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     w->o.wave_pad = 0;
     w->o.nthreads = o->nthreads;
     w->rough = o->rough;
+    w->image = o->image;
     w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o};
     spx_status st = spx_extract_check(psf, &w->o, e);
     if (st == SPX_OK) {

@@ -13,6 +13,7 @@ typedef struct {
     spx_trace_plan plan;
     spx_trace_bundle *list; /* [nbundle] */
     int rough;              /* as in spx_motion_options */
+    unsigned long long image;
 } spx_motion_window;
 
 struct spx_motion_layout;
