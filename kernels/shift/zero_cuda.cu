@@ -19,9 +19,6 @@ using spx::check;
 
 constexpr int THREADS = 128; /* of a block for items of one thread */
 
-/* Shared memory of a block that every device has, bytes. */
-constexpr size_t MOST_SHARED = 48 << 10;
-
 __global__ void __launch_bounds__(THREADS) row_kernel(const __grid_constant__ spx_zero_view g)
 {
     const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
@@ -153,12 +150,6 @@ extern "C" spx_status spx_zero_point_cuda(spx_backend *b, const spx_image *image
                                           const spx_shift_common *in, const spx_shift_lines *lines, spx_shift_zero *out,
                                           spx_err *e)
 {
-    spx_zero_view shape = {};
-    shape.psf = *psf;
-    if (!spx_zero_on_device(psf) || spx_zero_line_shared(&shape) * sizeof(double) > MOST_SHARED) {
-        spx::note_seconds(b, 0);
-        return spx_zero_point_cpu(image, psf, in, lines, out, e);
-    }
     return spx::guarded("zero point", e, [&] {
         (void)spx::use_first(b);
         spx::lock_blocks(b);

@@ -11,9 +11,13 @@
 /* Elements of an array at most, as indices are int. */
 #define MOST_ELEMENTS 2e9
 
+/* Shared memory of a block that every device has, bytes. */
+enum { MOST_SHARED = 48 << 10 };
+
 int spx_zero_on_device(const spx_psf *psf)
 {
-    return spx_psf_plain_spots(psf);
+    const spx_zero_view g = {.psf = *psf};
+    return spx_psf_plain_spots(psf) && spx_zero_line_shared(&g) * sizeof(double) <= MOST_SHARED;
 }
 
 spx_status spx_zero_sizes(const spx_zero_work *w, spx_zero_view *g, spx_err *e)

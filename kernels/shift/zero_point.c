@@ -1106,7 +1106,7 @@ spx_status spx_zero_solve(spx_zero_engine *g, const spx_image *image, const spx_
               .psf = psf,
               .in = in,
               .spots = best_spots(),
-              .engine = g,
+              .engine = g != NULL && spx_zero_on_device(psf) ? g : NULL,
               .nthreads = in->nthreads > 0 ? in->nthreads : omp_get_max_threads()};
     *out = (spx_shift_zero){0};
     if (lines->n == 0 || in->nfibre == 0 || !(in->last > in->first))

@@ -98,7 +98,7 @@ typedef struct spx_zero_engine {
 /* Is it a PSF whose spots devices make? */
 int spx_zero_on_device(const spx_psf *psf);
 
-/* spx_zero_point_cpu() with a device, for a PSF that it takes. */
+/* spx_zero_point_cpu() with a device, where that takes the PSF. */
 spx_status spx_zero_solve(spx_zero_engine *g, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
                           const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e);
 
