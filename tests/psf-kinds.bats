@@ -78,6 +78,12 @@ setup_file() {
         specx-sim -q --psf "$d/spots.h5" --arc all --step 0.02 --seed $n --format hdf5 -o arc$n.h5
     done
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 -o fit.h5 arc1.h5 arc2.h5
+    # what is left of the spots, % of their peak: rms in the core, and the largest pixel, of the median spot and the worst
+    psf_shapes "$d/spots.h5" fit.h5 6210:6490 | awk '{ exit !($1 < 0.2 && $2 < 0.4 && $3 < 0.4 && $4 < 0.85) }'
+    # more terms fit optics that turn better, and few of them cost noise
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 --hermite-degree 8 --shape-degree 2,3 \
+        -o more.h5 arc1.h5 arc2.h5
+    psf_shapes "$d/spots.h5" more.h5 6210:6490 | awk '{ exit !($1 < 0.15 && $2 < 0.3 && $3 < 0.3 && $4 < 0.75) }'
     # every third fibre is 100 times brighter than its neighbours, all with lines
     for ((i = 0; i < 12; i++)); do
         awk -v f=$((i % 3 == 1 ? 20000 : 200)) -v at=$((i * 7)) 'BEGIN {

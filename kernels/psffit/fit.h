@@ -112,6 +112,7 @@ typedef struct {
     double *fixed;     /* shape of the start, [nl][nf][2 + nc]; NULL: free */
     double *theta0;    /* the start */
     double *prior;     /* [nf][nf]: projection off cubics along fibres */
+    double *precision; /* [ntheta - shape0] of the shape's priors, 1/sigma^2, where it was learned; 0: it was not */
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
@@ -240,6 +241,8 @@ void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s);
 void spx_pf_work_free(struct spx_pf_work *w);
 /* Prior of a state, s->prior. */
 void spx_pf_prior(const spx_pf_bundle *b, spx_pf_state *s);
+/* Centre and 1/sigma^2 of the prior of parameter k of the shape. */
+double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre);
 /* Columns of a pass: traces, shifts, and `active` parameters of the shape. */
 size_t spx_pf_columns(const spx_pf_bundle *b);
 /* Gauss-Newton matrix H[n][n] (upper triangle) and gradient g[n] of the pass' columns with fluxes eliminated, priors
@@ -251,6 +254,15 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e);
 size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free);
 /* Variances of fluxes, out[nspot], from the factors of the state. 0: not positive definite. */
 int spx_pf_flux_variance(const spx_pf_bundle *b, double *out);
+
+/* ---- learn.c ---- */
+
+/* Priors of the shape by their evidence (empirical Bayes): the coefficients GH-i-j of one i + j, in one term along
+ * fibres and wavelengths, are draws of one variance, which the arc tells: sigma^2 = <c^2> by expectation and
+ * maximisation (Dempster, Laird & Rubin 1977, J. R. Stat. Soc. B 39, 1), He_i He_j scaled to norm 1. Terms that a
+ * camera has stay as they are, others lose most of their noise; so terms may be many. Of a pass in which all parameters
+ * are free, whose matrix and gradient are h and g; these change with the prior, and b->now.prior. SPX_EIO: memory. */
+spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e);
 
 /* ---- passes.c ---- */
 

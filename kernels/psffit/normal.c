@@ -321,8 +321,7 @@ int spx_pf_flux_variance(const spx_pf_bundle *b, double *out)
 
 /* ---- priors ---- */
 
-/* Centre and 1/sigma^2 of a parameter of the shape. */
-static double shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
+double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
 {
     const spx_pf_plan *p = b->p;
     const size_t q = k % (size_t)p->nq, term = k / (size_t)p->nq;
@@ -334,7 +333,7 @@ static double shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
     } else if (p->deg > 0 && (q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
                               (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2)))))
         sigma = SIGMA_GAUGE;
-    return 1 / (sigma * sigma);
+    return b->precision[k] > 0 ? b->precision[k] : 1 / (sigma * sigma);
 }
 
 /* Adds the prior at theta to h (upper triangle) and g of columns n, where these are not NULL; returns its value. */
@@ -368,14 +367,14 @@ static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, d
     }
     for (size_t k = b->shape0; k < b->ntheta; k++) {
         double centre;
-        const double w = shape_prior(b, k - b->shape0, &centre), off = theta[k] - centre;
+        const double w = spx_pf_shape_prior(b, k - b->shape0, &centre), off = theta[k] - centre;
         sum += w * off * off;
     }
     for (size_t k = b->shape0; k < n; k++) {
         int is_free;
         double centre;
         const size_t at = spx_pf_parameter(b, k, &is_free);
-        const double w = shape_prior(b, at - b->shape0, &centre);
+        const double w = spx_pf_shape_prior(b, at - b->shape0, &centre);
         if (h != NULL)
             h[k * n + k] += w;
         if (g != NULL)

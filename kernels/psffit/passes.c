@@ -259,6 +259,12 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         b->terms = terms > 0 && terms < b->terms ? terms : b->terms;
     }
     double fall = 1, gain = 0;
+    if (st == SPX_OK && ok && pass == FINAL && p->nq > 0) {
+        st = renew(b, s, &ok, e);
+        if (st == SPX_OK && ok)
+            st = spx_pf_learn(b, s->h, s->g, e);
+        fall = 0; /* the first step has this matrix */
+    }
     run->converged = 0;
     if (st == SPX_OK && ok && pass == 0) {
         int lit = 0, failed = 0;

@@ -812,6 +812,149 @@ static void test_fixed(void)
 
 /* The error of the PSF is what spots are wrong by, whether the truth is of the family that is fitted or not. Above a
  * tenth of the peak the rms of a Gaussian spot is 0.46 of the peak. */
+/* ln of the evidence of precisions of the shape's prior, but for a constant, of all columns, in plain Cholesky: with
+ * H x = r for the prior that H is without, sum ln w / 2 - ln det(H + W) / 2 + r'(H + W)^-1 r / 2. room[n][n + 1]. */
+static double log_evidence(size_t n, size_t shape0, const double *h, const double *r, const double *w, double *room)
+{
+    double *x = room + n * n, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k <= i; k++)
+            room[i * n + k] = h[k * n + i] + (i == k && i >= shape0 ? w[i - shape0] : 0);
+        sum += i >= shape0 ? 0.5 * log(w[i - shape0]) : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        x[i] = r[i];
+        for (size_t k = 0; k <= i; k++) {
+            double v = room[i * n + k];
+            for (size_t l = 0; l < k; l++)
+                v -= room[i * n + l] * room[k * n + l];
+            room[i * n + k] = i == k ? sqrt(v) : v / room[k * n + k];
+        }
+        for (size_t k = 0; k < i; k++)
+            x[i] -= room[i * n + k] * x[k];
+        x[i] /= room[i * n + i];
+        sum += 0.5 * x[i] * x[i] - log(room[i * n + i]);
+    }
+    return sum;
+}
+
+/* The prior of the shape that is learned has the largest evidence in each of its variances, and goes into matrix and
+ * gradient: random equations, of a shape whose orders have amplitudes of 0.05 to none beside noise of 0.003. */
+static void test_learn(void)
+{
+    enum { FIBRES = 3, DEG = 4, NTR = 2, NQ = (DEG + 1) * (DEG + 1) + 1, N = FIBRES * 2 * NTR + NQ, ROWS = 3 * N };
+    const psffit_request r = {
+        .nspec = FIBRES, .bundle = FIBRES, .ny = 64, .nexp = 1, .nline = 3, .deg = DEG, .seed = 5};
+    static double a[ROWS][N], rest[ROWS], h[N * N], g[N], plain[N * N], rhs[N], work[N * (N + 1)];
+    double sigma[] = {0.05, 0.05, 0.05, 0.05, 0.02, 0, 0.01, 0, 0};
+    psffit_scene s;
+    spx_pf_bundle b;
+    spx_err e = {0};
+    CHECK(scene_make(&r, 0, &s), "no memory");
+    const spx_pf_plan p = {.deg = DEG,
+                           .norder = DEG + 3,
+                           .nc = NQ - 1,
+                           .nq = NQ,
+                           .hx = 5,
+                           .hy = 4,
+                           .nx = 11,
+                           .ny = 9,
+                           .ntr = NTR,
+                           .na = 1,
+                           .nb = 1,
+                           .wmin = 4985,
+                           .wmax = 5055,
+                           .height = 64,
+                           .columns = 50,
+                           .nexp = 1,
+                           .start = &s.truth};
+    CHECK(spx_pf_begin(&p, 0, FIBRES, 0, &b, &e) == SPX_OK, "%s", spx_err_text(&e));
+    b.now.theta = spx_alloc(b.ntheta, sizeof *b.now.theta, &e);
+    CHECK(b.ntheta == N && b.now.theta != NULL, "%zu parameters", b.ntheta);
+    if (b.ntheta != N || b.now.theta == NULL)
+        return;
+    memcpy(b.now.theta, b.theta0, N * sizeof *b.now.theta);
+    const size_t shape0 = b.shape0;
+    for (size_t k = shape0; k < N; k++) { /* the state is somewhere, not at the minimum */
+        const size_t q = k - shape0;
+        b.now.theta[k] = q < 2 ? b.theta0[k] : 0.01 * scene_random(1, k, 1);
+    }
+    for (size_t i = 0; i < ROWS; i++) {
+        rest[i] = scene_random(2, i, 1);
+        for (size_t k = 0; k < N; k++) {
+            const size_t q = k - shape0;
+            const int gi = k > shape0 + 1 ? (int)(q - 1) % (DEG + 1) : 0,
+                      gj = k > shape0 + 1 ? (int)(q - 1) / (DEG + 1) : 0;
+            const double norm = exp(0.5 * (lgamma(gi + 1) + lgamma(gj + 1)));
+            a[i][k] = 330 * scene_random(3, i * N + k, 1) * norm / sqrt(ROWS);
+            if (k > shape0 + 1)
+                rest[i] += a[i][k] * (sigma[gi + gj] * scene_random(4, k, 1) / norm - b.now.theta[k]);
+        }
+    }
+    double old[NQ], precision[NQ], centre;
+    for (size_t k = 0; k < NQ; k++)
+        old[k] = spx_pf_shape_prior(&b, k, &centre);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = i; k < N; k++) {
+            for (size_t l = 0; l < ROWS; l++)
+                plain[i * N + k] += a[l][i] * a[l][k];
+            h[i * N + k] = plain[i * N + k] + (i == k && i >= shape0 ? old[i - shape0] : 0);
+        }
+    for (size_t i = 0; i < N; i++) {
+        for (size_t l = 0; l < ROWS; l++)
+            rhs[i] += a[l][i] * rest[l];
+        g[i] = rhs[i];
+        if (i >= shape0) {
+            (void)spx_pf_shape_prior(&b, i - shape0, &centre);
+            g[i] -= old[i - shape0] * (b.now.theta[i] - centre);
+            for (size_t k = shape0; k < N; k++) {
+                double middle;
+                (void)spx_pf_shape_prior(&b, k - shape0, &middle);
+                rhs[i] += plain[i < k ? i * N + k : k * N + i] * (b.now.theta[k] - middle);
+            }
+        } else {
+            for (size_t k = shape0; k < N; k++) {
+                (void)spx_pf_shape_prior(&b, k - shape0, &centre);
+                rhs[i] += plain[i * N + k] * (b.now.theta[k] - centre);
+            }
+        }
+    }
+    CHECK(spx_pf_learn(&b, h, g, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t k = 0; k < NQ; k++) {
+        precision[k] = spx_pf_shape_prior(&b, k, &centre);
+        const size_t at = shape0 + k;
+        double gradient = 0;
+        for (size_t l = 0; l < ROWS; l++)
+            gradient += a[l][at] * rest[l];
+        gradient -= precision[k] * (b.now.theta[at] - centre);
+        CHECK(fabs(h[at * (N + 1)] - plain[at * (N + 1)] - precision[k]) < 1e-9 * h[at * (N + 1)], "matrix at %zu", k);
+        CHECK(fabs(g[at] - gradient) < 1e-6 * (1 + fabs(gradient)), "gradient at %zu: %g, %g", k, g[at], gradient);
+    }
+    const double most = log_evidence(N, shape0, plain, rhs, precision, work);
+    const double before = log_evidence(N, shape0, plain, rhs, old, work);
+    CHECK(most > before + 10, "evidence %g, of the prior before %g", most, before);
+    for (int order = 3; order <= 2 * DEG - 2; order++) { /* of the orders at either end one variance is learned */
+        int seen = 0, shrunk = 0;
+        for (int side = -1; side <= 1; side += 2) {
+            double changed[NQ];
+            for (size_t k = 0; k < NQ; k++) {
+                const int gi = (int)(k - 1) % (DEG + 1), gj = (int)(k - 1) / (DEG + 1), of = k < 2 ? 0 : gi + gj;
+                const int mine =
+                    of == order || (order == 3 && gi == 1 && gj == 1 && k > 1) || (order == 2 * DEG - 2 && of > order);
+                changed[k] = mine ? precision[k] * exp(0.5 * side) : precision[k];
+                seen += mine;
+                if (mine)
+                    shrunk = precision[k] > 0.99e10 * exp(lgamma(gi + 1) + lgamma(gj + 1));
+            }
+            const double other = log_evidence(N, shape0, plain, rhs, changed, work);
+            CHECK(seen > 0 && (shrunk || other < most + 0.05),
+                  "order %d, %+d: %.4f above the evidence of what was learned", order, side, other - most);
+        }
+    }
+    spx_pf_close(&b);
+    scene_free(&s);
+}
+
 static void test_psf_error(void)
 {
     for (int deg = 4; deg <= 6; deg += 2) {
@@ -891,6 +1034,7 @@ int main(void)
     test_edge();
     test_threads();
     test_fixed();
+    test_learn();
     test_psf_error();
     test_refused();
     return failures != 0;
