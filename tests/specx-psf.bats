@@ -198,3 +198,20 @@ column() {
     h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, '
         NR > 1 && !(($1 - 0.3) ^ 2 < 0.005 ^ 2 && ($2 + 0.2) ^ 2 < 0.005 ^ 2) { print; exit 1 }'
 }
+
+@test "saturated lines without flags: found, left out, and named; bright ones that are not saturated are none" {
+    local d=$BATS_FILE_TMPDIR/d
+    arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000
+    cp right.h5 ceiling.h5
+    h5edit ceiling.h5 fill /image/mask 0 fill /image/ivar 1e-5
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf-right.h5 right.h5
+    run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o both.h5 "$d/arc.h5" ceiling.h5
+    [[ "$output" == *"ceiling.h5:/image/mask: "*" pixels at a ceiling of 60000 electrons, as saturated ones are, have no flag: left out:"* ]]
+    [[ "$output" != *"arc.h5:/image/mask"* ]]
+    h5table --provenance both.h5 | grep -q saturated_pixels
+    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf.h5 ceiling.h5
+    psf_shapes psf-right.h5 psf.h5 5890:6410 | awk '{ exit !($1 < 0.1 && $4 < 0.5) }'
+    arc bright --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 1e7
+    run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-bright.h5 bright.h5
+    [[ "$output" != *ceiling* ]]
+}

@@ -156,6 +156,23 @@ static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
     return st;
 }
 
+/* Masks what is saturated and not flagged, and says so. */
+static spx_status mask_saturated(spx_run *s, exposures *x, spx_err *e)
+{
+    size_t n = 0;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < x->n && st == SPX_OK; i++) {
+        spx_psffit_saturation found;
+        st = spx_psffit_saturated(&x->image[i], &found, e);
+        if (st == SPX_OK && found.npix > 0)
+            spx_warn("%s:/image/mask: %zu pixels at a ceiling of %.0f electrons, as saturated ones are, have no flag: "
+                     "left out: take shorter exposures, or flag them",
+                     s->input[i], found.npix, found.level);
+        n += st == SPX_OK ? found.npix : 0;
+    }
+    return st == SPX_OK && n > 0 ? spx_run_record(s, "saturated_pixels", e, "%zu", n) : st;
+}
+
 /* PSF to begin with: that of --start, moved to where the lines are, or of --flat. */
 static spx_status make_start(spx_run *s, const exposures *x, size_t nline, const spx_arc_line *line, spx_psf *start,
                              double moved[2], spx_err *e)
@@ -268,6 +285,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = read_lines(s, &line, &nline, e);
     if (st == SPX_OK)
         st = read_exposures(s, &x, e);
+    if (st == SPX_OK)
+        st = mask_saturated(s, &x, e);
     spx_run_step(s, "start");
     if (st == SPX_OK)
         st = make_start(s, &x, nline, line, &start, moved, e);

@@ -495,6 +495,8 @@ static spx_status look_at_lines(camera *c, spx_err *e)
 /* Of fewer lines nothing is said. Their shifts are a polynomial of as many terms as traces have, or more, because these
  * may be too few: a term for three lines, at most one for two. */
 enum { FEWEST_PLACED = 3, LINES_A_TERM = 3, FEWEST_A_TERM = 2 };
+/* Error of places, pixels, above which exposures without bright lines are no arcs. */
+#define UNCERTAIN 0.5
 
 /* Width of spots of the start in the middle of the camera, and rows an Angstrom. */
 static double width_at(const spx_pf_plan *p, double wave, double *slope)
@@ -555,8 +557,23 @@ typedef struct {
     size_t seen, placed; /* bright lines, and those of them in place */
 } lamps_of;
 
-/* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place; and one that has none
- * in place, however few it has, beside another that certainly is an arc. */
+/* Error of the places of spots along the rows: median of the fibres that were fitted. SPX_EIO: memory. */
+static spx_status place_error(const camera *c, double *error, spx_err *e)
+{
+    double *some = spx_alloc(c->fit->nspec + 1, sizeof *some, e);
+    size_t n = 0;
+    for (size_t i = 0; i < c->fit->nspec && some != NULL; i++)
+        if (!(c->fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)))
+            some[n++] = c->fit->fibre[i].y_error;
+    *error = some != NULL ? spx_median(some, n) : 0;
+    const spx_status st = some != NULL ? SPX_OK : SPX_EIO;
+    spx_free(some);
+    return st;
+}
+
+/* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place; one that has none in
+ * place, however few it has, beside another that certainly is an arc; and exposures with too few to tell that leave
+ * places uncertain by UNCERTAIN pixels. */
 static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
 {
     static const char remedy[] =
@@ -567,6 +584,9 @@ static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_er
     lamps_of *lamps = spx_alloc(in->nexp, sizeof *lamps, e);
     spx_status st = s != NULL && allowed != NULL && lamps != NULL ? SPX_OK : SPX_EIO;
     int arc = 0;
+    double error = 0;
+    if (st == SPX_OK)
+        st = place_error(c, &error, e);
     for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
         count_placed(c, in, x, s, allowed, &lamps[x].seen, &lamps[x].placed);
         arc |= lamps[x].placed >= FEWEST_PLACED && 2 * lamps[x].placed > lamps[x].seen;
@@ -576,6 +596,10 @@ static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_er
         if (arc && lamps[x].seen == 0)
             st = spx_fail_at(e, SPX_EINPUT, name, "/image/data", remedy,
                              "shows no lamp lines: none is bright enough to be measured");
+        else if (!arc && lamps[x].seen < FEWEST_PLACED && error > UNCERTAIN)
+            st = spx_fail_at(e, SPX_EINPUT, name, "/image/data", remedy,
+                             "shows no lamp lines: %zu are bright, and places are uncertain by %.1f pixels",
+                             lamps[x].seen, error);
         else if ((lamps[x].seen >= FEWEST_PLACED && 2 * lamps[x].placed <= lamps[x].seen) ||
                  (arc && lamps[x].placed == 0))
             st = spx_fail_at(e, SPX_EINPUT, name, "/image/data", remedy,

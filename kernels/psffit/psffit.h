@@ -66,4 +66,15 @@ size_t spx_psffit_bundles(const spx_psf *start, const spx_psffit_options *o);
 spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf, spx_psffit *fit,
                            spx_err *e) SPX_NODISCARD;
 
+typedef struct {
+    double level;          /* ceiling of the image, in its units; 0: it has none */
+    size_t npix;           /* pixels at the ceiling, now masked */
+    size_t npeak, nbright; /* peaks of rows there, and of all with S/N above 100 */
+} spx_psffit_saturation;
+
+/* Looks for saturated pixels that an arc does not flag, and masks them (SPX_CCD_SATURATED): where the highest peaks of
+ * the image's rows have one level, to 6 %, far more than below it, and many of them flat tops, as spots have not. Where
+ * amplifiers saturate at levels farther apart, the highest is found. SPX_EIO: memory. */
+spx_status spx_psffit_saturated(spx_image *im, spx_psffit_saturation *out, spx_err *e) SPX_NODISCARD;
+
 #endif
