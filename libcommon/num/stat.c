@@ -108,3 +108,52 @@ double spx_log10_chisq_tail(double chisq, double dof)
     }
     return (front + log(h)) / log(10);
 }
+
+/* Sum of weights 1/(v + t). */
+static double sum_of_weights(size_t n, const double *variance, double t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += 1 / (variance[i] + t);
+    return sum;
+}
+
+double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times, double odds)
+{
+    enum { PLACES = 64, HALVINGS = 50 };
+    double logl[PLACES + 1], weight[PLACES + 1], most = -INFINITY, all = 0, kept = 0, largest = 1;
+    if (n == 0)
+        return 0;
+    const double none = sum_of_weights(n, variance, 0), v = (double)n / none;
+    for (size_t i = 0; i < n; i++)
+        largest = fmax(largest, square[i] / v);
+    const double low = log(0.01 * sqrt(2 / ((double)n * times))), high = log(largest) + 5;
+    for (int k = 0; k <= PLACES; k++) {
+        const double t = k < PLACES ? v * exp(low + (high - low) * k / (PLACES - 1)) : 0;
+        double product = 1, sum = 0; /* a logarithm for some of the factors v/(v_i + t) at a time */
+        logl[k] = 0;
+        for (size_t i = 0; i < n; i++) {
+            const double total = variance[i] + t;
+            sum += square[i] / total;
+            product *= total / v;
+            if (i % 8 == 7 || i + 1 == n) {
+                logl[k] -= 0.5 * times * log(product);
+                product = 1;
+            }
+        }
+        logl[k] -= 0.5 * times * sum;
+        weight[k] = k < PLACES ? sum_of_weights(n, variance, t) : none;
+        most = fmax(most, logl[k]);
+    }
+    for (int k = 0; k <= PLACES; k++) {
+        const double likely = (k < PLACES ? 1.0 / PLACES : odds) * exp(logl[k] - most);
+        all += likely;
+        kept += likely * weight[k];
+    }
+    double from = 0, to = v * exp(high);
+    for (int k = 0; k < HALVINGS && n > 1; k++) {
+        const double middle = 0.5 * (from + to);
+        *(sum_of_weights(n, variance, middle) > kept / all ? &from : &to) = middle;
+    }
+    return n > 1 ? 0.5 * (from + to) : fmax(all / kept - v, 0);
+}

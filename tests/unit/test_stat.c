@@ -43,9 +43,70 @@ static int tails(void)
     return 0;
 }
 
+static double uniform(void)
+{
+    return (rand() + 0.5) / (RAND_MAX + 1.0);
+}
+
+static double gauss(void)
+{
+    return sqrt(-2 * log(uniform())) * cos(2 * acos(-1) * uniform());
+}
+
+/* Mean weight of one value of variance 1, by the definition: prior 0 with odds 1, or flat in the logarithm. */
+static double mean_weight(double n, double square)
+{
+    enum { PLACES = 4000 };
+    const double low = log(0.01 * sqrt(2 / n)), high = log(fmax(square, 1)) + 5;
+    double all = exp(-0.5 * n * square), kept = all;
+    for (int k = 0; k < PLACES; k++) {
+        const double t = exp(low + (high - low) * (k + 0.5) / PLACES);
+        const double likely = pow(1 + t, -0.5 * n) * exp(-0.5 * n * square / (1 + t)) / PLACES;
+        all += likely;
+        kept += likely / (1 + t);
+    }
+    return kept / all;
+}
+
+/* Intrinsic variance: by a fine sum; of values that stand for many; of draws with none and with some. */
+static int intrinsic(void)
+{
+    enum { N = 60, DRAWS = 400 };
+    static double square[N], variance[N];
+    for (int i = 0; i < 5; i++) {
+        const double n = 4 + 12 * i, s = 0.3 * (i + 1);
+        const double one = spx_intrinsic_variance(1, &s, &(double){1}, n, 1), want = 1 / mean_weight(n, s) - 1;
+        for (size_t k = 0; k < N; k++) {
+            square[k] = 4 * s;
+            variance[k] = 4;
+        }
+        const double many = spx_intrinsic_variance(N, square, variance, n / N, 1);
+        if (!(fabs(one - want) < 0.03 * want && fabs(many / 4 - one) < 1e-6 * one)) {
+            printf("intrinsic variance of %g values, mean square %g: %g and %g, not %g\n", n, s, one, many / 4, want);
+            return 1;
+        }
+    }
+    for (int put = 0; put < 3; put++) {
+        const double t = put == 0 ? 0 : put == 1 ? 1 : 9;
+        double mean = 0;
+        srand(11);
+        for (int draw = 0; draw < DRAWS; draw++) {
+            for (size_t k = 0; k < N; k++) {
+                variance[k] = 0.25 + 8 * uniform() * uniform();
+                square[k] = pow(gauss() * sqrt(variance[k] + t), 2);
+            }
+            mean += spx_intrinsic_variance(N, square, variance, 1, 1) / DRAWS;
+        }
+        printf("intrinsic variance put in %g: mean %.3f\n", t, mean);
+        if (put == 0 ? !(mean < 0.03) : !(fabs(mean / t - 1) < (put == 1 ? 0.25 : 0.1)))
+            return 1;
+    }
+    return spx_intrinsic_variance(0, square, variance, 1, 1) != 0;
+}
+
 int main(void)
 {
-    if (tails())
+    if (tails() || intrinsic())
         return 1;
     enum { MAX = 60, MOST = 5000 };
     static double v[MOST], sorted[MOST];
