@@ -17,7 +17,7 @@
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
 
-static spx_shift_args o = {.terms_y = "1,4", .windows = 6, .window = 60, .bundle_size = 25};
+static spx_shift_args o = {.terms_y = "3,4", .windows = 6, .window = 60, .bundle_size = 25};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,
@@ -43,7 +43,8 @@ static const spx_opt options[] = {
                "Degrees of the smooth functions for shifts and widths across the traces",
                .absent = "3, and what the number of fibres bears, at most 7"),
     SPX_OPTION(STRING, "terms-y", 0, "WAVELENGTH,FIBER", o.terms_y,
-               "The same along the traces: of each fibre, and of the prior that fibres have in common"),
+               "The same along the traces: of each fibre, and of the prior that fibres have in common, as far as the "
+               "fibres show them"),
     SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,
                .max = 64),
     SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window, at least: large spots need more",
@@ -142,6 +143,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int 
     spx_sky_scene scene = {0};
     so.terms = t->w->terms;
     so.degree = t->w->degree;
+    so.together = 1; /* the slit */
     so.nthreads = t->w->o.nthreads;
     if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
         so.reject = 0;

@@ -613,8 +613,8 @@ static spx_status find_posterior(job *j, int rough, spx_err *e)
     spx_status st = SPX_OK;
     if (!rough || j->found.mean == NULL) {
         spx_sky_prior_free(&j->found);
-        st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, ns, j->in->place, j->info,
-                                j->right, j->informs, j->o->nthreads, &j->found, e);
+        st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, j->o->together, ns,
+                                j->in->place, j->info, j->right, j->informs, j->o->nthreads, &j->found, e);
     }
     if (st == SPX_OK)
         spx_sky_posterior(&j->found, j->info, j->right, j->in->side == NULL ? j->w.active : NULL, j->w.p,

@@ -20,6 +20,10 @@
 /* Least tau^2, and the variance of a quantity that is left out, in units of the square of the error that is expected
  * where nothing is known. */
 static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
+/* Information of all fibres on a quantity, in these units, from which on they tell whether they move together. */
+static const double TOLD = 100;
+/* Odds that fibres which move together do not differ in a term above the slope. */
+static const double HIGHER_ODDS = 8;
 
 enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12 };
 /* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
@@ -519,7 +523,9 @@ typedef struct {
     double *in;                                        /* [size] 1: a fibre */
     double *weight;                                    /* [pairs][size] (V + diag(tau^2))^-1, of the last fit */
     double *weighted;                                  /* [size] scratch */
+    double together[SPX_SKY_MOST]; /* odds that the fibres have neither scatter nor curves; 0: not expected */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
+    double curve2[SPX_SKY_MOST];     /* prior variances of coefficients of degree 1 and above */
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
     double *sum;                     /* [pairs][nproduct] sums of a fit, then the covariance of polynomials, folded */
 } sample;
@@ -691,7 +697,7 @@ static void fit_polynomials(sample *s)
                     s->normal[(of_q + u) * np + s->term[r] + t] = sum[at_product(u, t)];
         }
         for (size_t u = 0; u < nu; u++)
-            s->normal[(of_q + u) * (np + 1)] += 1;
+            s->normal[(of_q + u) * (np + 1)] += u == 0 ? 1 : 1 / s->curve2[q];
     }
     (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
     spx_small_solve(np, s->normal, s->a);
@@ -752,13 +758,20 @@ static void polynomial_covariance(size_t nq, size_t nproduct, const double *prod
             cov[q * nq + r] = cov[r * nq + q] = sum[pair];
 }
 
-/* Gradient of the restricted likelihood of tau^2, gradient[nq], and behind it its expected curvature [nq][nq], both
- * doubled; with the weights of the last fit. */
+/* Restricted likelihood of tau^2: gradient and expected curvature [nq][nq], both doubled; sums of weights W_qq over
+ * fibres, and of what the polynomials take of them. */
+typedef struct {
+    double gradient[SPX_SKY_MOST], curvature[SPX_SKY_MOST * SPX_SKY_MOST];
+    double weight[SPX_SKY_MOST], fitted[SPX_SKY_MOST];
+} slopes;
+
+/* With the weights of the last fit. */
 SPX_CLONES
-static void likelihood(const sample *s, double *gradient)
+static void likelihood(const sample *s, slopes *out)
 {
     const size_t nq = s->nq, pairs = npair(nq);
-    four sum[SPX_SKY_MOST] = {0}, square[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
+    four sum[SPX_SKY_MOST] = {0}, weight[SPX_SKY_MOST] = {0}, taken[SPX_SKY_MOST] = {0},
+         square[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
     fold_covariance(nq, s->term, s->covariance, s->nproduct, s->sum);
     for (size_t i = 0; i < s->size; i += FOUR) {
         four of[SPX_SKY_MOST], w[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], cov[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2];
@@ -781,12 +794,16 @@ static void likelihood(const sample *s, double *gradient)
                 fitted += w[at_pair(q, r)] * with;
             }
             sum[q] += wr * wr - w[at_pair(q, q)] + fitted;
+            weight[q] += w[at_pair(q, q)];
+            taken[q] += fitted;
         }
     }
     for (size_t q = 0; q < nq; q++) {
-        gradient[q] = sum_of(&sum[q]);
+        out->gradient[q] = sum_of(&sum[q]);
+        out->weight[q] = sum_of(&weight[q]);
+        out->fitted[q] = sum_of(&taken[q]);
         for (size_t r = 0; r < nq; r++)
-            gradient[nq + q * nq + r] = sum_of(&square[at_pair(q, r)]);
+            out->curvature[q * nq + r] = sum_of(&square[at_pair(q, r)]);
     }
 }
 
@@ -796,8 +813,9 @@ static double find_scatter(sample *s)
 {
     double change = 0;
     const size_t nq = s->nq;
-    double gradient[SPX_SKY_MOST * (SPX_SKY_MOST + 1)], *curvature = gradient + nq;
-    likelihood(s, gradient);
+    slopes of;
+    likelihood(s, &of);
+    double *gradient = of.gradient, *curvature = of.curvature;
     for (size_t q = 0; q < nq; q++) {
         if ((s->tau2[q] > 0 || gradient[q] > 0) && curvature[q * nq + q] > 0)
             continue;
@@ -824,16 +842,43 @@ static double mean_above_zero(double mean, double sigma)
 }
 
 /* Few fibres, or fibres of large errors, tell tau^2 badly, and 0 would be as wrong as any: its mean over the
- * likelihood, which is taken for normal, in place of the most likely value. */
+ * likelihood, which is taken for normal, in place of the most likely value. Of fibres that move together, that of a
+ * prior flat in its logarithm: fibres of all errors are as many of the mean error as tell tau^2 as well. */
 static void widen_scatter(sample *s)
 {
     const size_t nq = s->nq;
-    double gradient[SPX_SKY_MOST * (SPX_SKY_MOST + 1)], *curvature = gradient + nq;
-    likelihood(s, gradient);
+    slopes of;
+    likelihood(s, &of);
     for (size_t q = 0; q < nq; q++) {
-        const double f = curvature[q * nq + q];
-        const double tau2 = f > 0 ? mean_above_zero(s->tau2[q] + gradient[q] / f, sqrt(2 / f)) : 0;
+        const double f = of.curvature[q * nq + q], w = of.weight[q];
+        double tau2 = f > 0 ? mean_above_zero(s->tau2[q] + of.gradient[q] / f, sqrt(2 / f)) : 0;
+        if (!(w > TOLD && w > of.fitted[q]))
+            s->together[q] = 0;
+        if (s->together[q] > 0) {
+            const double v = fmax(w / f - s->tau2[q], TAU_LEAST), n = fmax(w / f * (w - of.fitted[q]), 1),
+                         square = fmax(w / f + of.gradient[q] / f, 0);
+            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q]);
+        }
         s->tau2[q] = tau2 < 1 ? tau2 : 1;
+    }
+    fit_polynomials(s);
+}
+
+/* Prior variance of the coefficients of degree 1 and above of each quantity, by their own size beyond their errors:
+ * fibres of a slit that has moved as a whole need no curves, whose noise each fibre would have. */
+static void shrink_curves(sample *s)
+{
+    for (size_t q = 0; q < s->nq; q++) {
+        double n = 0, square = 0, v = 0;
+        for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++) {
+            square += s->a[u] * s->a[u] / s->covariance[u * (s->nterm + 1)];
+            v += 1 / s->covariance[u * (s->nterm + 1)];
+            n++;
+        }
+        if (n > 0 && s->together[q] > 0)
+            s->curve2[q] = fmin(
+                fmax(spx_intrinsic_variance(1, &(double){square / v}, &(double){n / v}, n, s->together[q]), TAU_LEAST),
+                1);
     }
     fit_polynomials(s);
 }
@@ -844,6 +889,7 @@ static void find_prior(sample *s, size_t *used)
     for (size_t q = 0; q < s->nq; q++) {
         const double tau2 = s->n > 1 ? robust_variance(s, q) : 0;
         s->tau2[q] = tau2 < 1 ? tau2 : 1;
+        s->curve2[q] = 1;
         used[q] = s->n;
     }
     fit_polynomials(s);
@@ -852,8 +898,10 @@ static void find_prior(sample *s, size_t *used)
         done = find_scatter(s) < 1e-3 && !changed;
         fit_polynomials(s);
     }
-    if (s->n > 0)
+    if (s->n > 0) {
         widen_scatter(s);
+        shrink_curves(s);
+    }
 }
 
 /* Those of the fibres whose own data tell all quantities, in units of `unit`[nq]: what they tell, p and cov of each of
@@ -917,6 +965,12 @@ static void free_sample(sample *s)
     spx_free(s->sum);
 }
 
+/* Degree in wavelength of quantity q. */
+static size_t degree_of(const spx_sky_terms *t, size_t q)
+{
+    return q < t->nt ? q : q < t->nt + t->nd ? q - t->nt : q - t->nt - t->nd;
+}
+
 /* What the fibres' own data tell: p[nspec][nq], cov[nspec][nq][nq]; good[nspec]: 1 where that is all quantities. */
 static void estimate_all(size_t nspec, size_t nq, const double *info, const double *right, const uint8_t *use,
                          int nthreads, double *p, double *cov, uint8_t *good)
@@ -938,6 +992,7 @@ static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
         const size_t nterm = s->term[q + 1] - s->term[q];
         prior->tau[q] = sqrt(s->tau2[q]) * unit[q];
         prior->degree[q] = nterm - 1;
+        prior->curve[q] = s->curve2[q] * unit[q] * unit[q];
         prior->precision[q] = 1 / (fmax(s->tau2[q], TAU_LEAST) * unit[q] * unit[q]);
         for (size_t i = 0; i < prior->nspec; i++)
             prior->mean[i * nq + q] =
@@ -949,9 +1004,9 @@ static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
     }
 }
 
-spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, size_t nspec, const double *place,
-                              const double *info, const double *right, const uint8_t *use, int nthreads,
-                              spx_sky_prior *prior, spx_err *e)
+spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, int together, size_t nspec,
+                              const double *place, const double *info, const double *right, const uint8_t *use,
+                              int nthreads, spx_sky_prior *prior, spx_err *e)
 {
     sample s = {.nq = spx_sky_count(t)};
     const size_t nq = s.nq;
@@ -969,6 +1024,7 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         for (size_t q = 0; q < nq; q++) {
             unit[q] = spx_sky_expected_error(t, step, q);
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
+            s.together[q] = !together ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
         }
         estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);
         st = make_sample(prior, unit, good, p, p + nspec * nq, &s, e);

@@ -27,6 +27,7 @@ typedef struct {
     double knots;          /* of a star's continuum, Angstrom */
     double gradient_knots; /* of spectra of a gradient, Angstrom */
     size_t degree;         /* of the prior of shift and width over the fibres */
+    int together;          /* fibres have moved as one: little scatter is expected (sky/params.h) */
     double reject;         /* bins of sky fibres further off than this many errors are left out; 0: none */
     double shift_error;    /* Angstrom: a shift that is not reason enough to leave a bin out */
     double tolerance;      /* the iteration ends when no bin of a sky fibre changes by more, in errors */

@@ -433,7 +433,8 @@ static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, spx_sky *sky, in
     spx_sky_options o = spx_sky_defaults();
     uint8_t role[NSPEC];
     double place[NSPEC];
-    o.terms = (spx_sky_terms){1, 2, 1};
+    o.terms = (spx_sky_terms){1, 4, 1};
+    o.together = 1;
     for (size_t i = 0; i < NSPEC; i++) {
         role[i] = c->lamp || c->scene->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
         place[i] = 2 * (double)i / (NSPEC - 1) - 1;
