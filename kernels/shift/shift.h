@@ -85,6 +85,7 @@ typedef struct {
     double first, last, step; /* wavelengths of the bins */
     size_t nterm;             /* of z, 1 to SPX_SHIFT_ZERO_MOST */
     int width;                /* 0: kappa is not free */
+    double curve;             /* size that terms of z above the slope may have, Angstrom; 0: not known */
     const spx_frame *frame;
     int nthreads;
 } spx_shift_common;

@@ -25,6 +25,7 @@
 #include "calib/dense.h"
 #include "calib/envelope.h"
 #include "calib/series.h"
+#include "num/stat.h"
 #include "psf/psf.h"
 #include "psf/spot_math.h"
 #include "shift/zero_math.h"
@@ -44,15 +45,16 @@ enum { MOST_STEPS = 40, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
 /* Pixels are rejected when a step was below this, bins. */
 #define NEAR 0.1
 /* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. Terms above the
- * slope have an empirical prior, by their own size beyond their error, of at least LEAST_CURVE: few lines, or lines in
- * one place, do not tell them, and most motions have none. */
+ * slope have an empirical prior, by their own size beyond their error, of at least what the caller expects: few lines,
+ * or lines in one place, do not tell them. CURVE, where nothing is known: of three cameras over 2.5 days, whose rows
+ * had curves of 0.003 to 0.006 pixel in common. */
 #define PRIOR_SLOPE 0.1
-#define LEAST_CURVE 0.01
+#define CURVE       0.004
 #define MOST_TAU    0.5
 #define PRIOR_KAPPA 0.5
 /* Width (sigma) that lines may have of their own, Angstrom: of temperature, isotopes, components closer than the list
  * resolves. The list says nothing of it, so that its square is part of kappa's error. */
-#define LINE_WIDTH 0.05
+#define LINE_WIDTH 0.06
 /* Columns of a fibre that are used reach so far, in sigma; its neighbours' light is taken off where it is nearer. */
 #define REACH     2.5
 #define NEIGHBOUR 3.3
@@ -874,6 +876,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
                       uint8_t *use, double *memory)
 {
     const size_t nt = w->in->nterm;
+    const double least = w->in->curve > 0 ? w->in->curve / w->in->step : CURVE;
     double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, prior[SPX_SHIFT_ZERO_MOST];
     for (size_t t = 0; t < nt; t++)
         prior[t] = t == 0 ? FARTHEST : PRIOR_SLOPE;
@@ -915,14 +918,13 @@ static int fit_places(const work *w, const double *at, const double *s, const do
             moved = fmax(moved, fabs(right[t] - z[t]) / w->in->step);
         memcpy(z, right, nt * sizeof *z);
         spx_small_inverse(nt, g, out->cov);
-        double sum = 0, weight = 0;
+        double *square = r, *variance = p; /* no longer needed */
         out->chi2 = 0;
         for (size_t i = 0; i < n; i++) {
-            const double own = c[list[i] * w->ng + list[i]], wi = 1 / (own + tau2);
             const double d = s[list[i]] - polynomial(w, z, at[list[i]]);
-            sum += wi * (d * d * (double)n / (double)(n > nt ? n - nt : 1) - own);
-            weight += wi;
-            out->chi2 += d * d / own;
+            variance[i] = c[list[i] * w->ng + list[i]];
+            square[i] = d * d;
+            out->chi2 += square[i] / variance[i];
         }
         out->dof = n > nt ? (double)(n - nt) : 0;
         out->nline = n;
@@ -934,12 +936,14 @@ static int fit_places(const work *w, const double *at, const double *s, const do
          * the smaller curvature, and not that line */
         const int turns = round >= ROUNDS / 2;
         const double had_tau2 = tau2;
-        tau2 = fmin(fmax(sum / weight, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
+        const double free = (double)(n > nt ? n - nt : 1) / (double)n;
+        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 1);
+        tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
         for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
             const double had = pow(prior[q] * w->in->step, 2),
                          own = 1 / fmax(1 / out->cov[q * nt + q] - 1 / had, 1e-9 / had);
             const double value = z[q] * own / out->cov[q * nt + q];
-            const double curve = fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, LEAST_CURVE);
+            const double curve = fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, least);
             prior[q] = fmin(curve, turns ? prior[q] : PRIOR_SLOPE);
         }
         for (size_t i = 0; i < w->ng; i++) {
