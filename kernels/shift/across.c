@@ -40,6 +40,10 @@ enum { MOST_STEPS = 12, EVERY = 2 };
 /* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 5e-5), and the most of them. */
 #define REJECT      20.0
 #define MOST_REJECT 0.5
+/* Windows that scatter by so many errors more than they should show that the smooth functions are not those of the
+ * motion. */
+#define LACKING 3.0
+#define CLIP    9.0
 /* Rows of a window that are used, at least. */
 #define FREE_ROWS 10
 /* Length of the range, over that of all windows, from which on a window is the best place in its part of it. */
@@ -798,13 +802,19 @@ static spx_status alloc_out(const work *w, const spx_psf *psf, spx_shift *out, s
     return st;
 }
 
+/* Factor of the errors' squares: the median of windows, for a hit by a particle is no reason; chi2 of the image: spots
+ * may be unlike those of the PSF. */
+static double enlargement(const work *w, const spx_shift *out)
+{
+    return fmax(fmax(1, w->usual), out->dof > 0 ? out->chi2_after / out->dof : 1);
+}
+
 /* Covariance of all coefficients from the factor, enlarged where windows or pixels scatter more than they should. */
 static void fill_covariance(const work *w, spx_shift *out)
 {
     const size_t free = (w->o->width ? 2 : 1) * w->nl * w->nm;
     out->dof_smooth = 2 * (double)out->nwindow_used - (double)free;
-    /* the median: a hit by a particle is no reason; chi2 of the image: spots may be unlike those of the PSF */
-    const double more = fmax(fmax(1, w->usual), out->dof > 0 ? out->chi2_after / out->dof : 1);
+    const double more = enlargement(w, out);
     for (size_t i = 0; i < w->n; i++)
         out->covariance[i * w->n + i] = 1;
     spx_dense_solve(w->n, w->factor, w->n, out->covariance);
@@ -835,8 +845,56 @@ static void covariance_of(const work *w, const double *covariance, size_t q, siz
         }
 }
 
-/* Errors at the places of the product. */
-static void fill_errors(const work *w, spx_shift *out)
+/* Scatter of n values beyond errors that are known, at most `most`: that which makes the mean of r^2/(e^2 + tau^2), at
+ * most CLIP each, 1; 0 unless it is LACKING of its errors above 1. r2, e2: squares. */
+static double scatter_beyond(size_t n, const double *r2, const double *e2, double most)
+{
+    double low = 0, high = most;
+    for (int step = 0; step < 24 && n > 0; step++) {
+        const double tau = step == 0 ? 0 : 0.5 * (low + high);
+        double sum = 0;
+        for (size_t i = 0; i < n; i++)
+            sum += fmin(r2[i] / (e2[i] + tau * tau), CLIP);
+        if (step == 0 && !(sum > (double)n + LACKING * sqrt(2 * (double)n)))
+            return 0;
+        *(sum > (double)n ? &low : &high) = tau;
+    }
+    return n > 0 ? 0.5 * (low + high) : 0;
+}
+
+/* How far the smooth functions of shifts (q = 0) or widths (q = 1) are from the motion, such as by terms that they have
+ * not: scatter of windows about them, and of means over the fibres of a window. scratch[2 nw (ns + 1)]. */
+static double lack_of_fit(work *w, const spx_shift *out, size_t q, double *scratch)
+{
+    const double more = enlargement(w, out), most = q == 0 ? PRIOR_SHIFT : PRIOR_WIDTH;
+    const double *value = q == 0 ? out->window_dx : out->window_width_x,
+                 *error = q == 0 ? out->window_dx_error : out->window_width_x_error;
+    double *r2 = scratch, *e2 = r2 + w->nw * w->ns, *mean2 = e2 + w->nw * w->ns, *error2 = mean2 + w->nw;
+    size_t n = 0, m = 0;
+    values(w, w->total);
+    for (size_t k = 0; k < w->nw; k++) {
+        double sum = 0, weight = 0;
+        for (size_t f = 0; f < w->ns; f++) {
+            const size_t i = k * w->ns + f, at = f * w->nw + k;
+            const double r = value[at] - w->at[2 * i + q], v = more * error[at] * error[at];
+            if (!w->use[i] || !(w->row[i].fisher[0] > 0))
+                continue;
+            r2[n] = r * r;
+            e2[n++] = v;
+            sum += r / v;
+            weight += 1 / v;
+        }
+        if (weight > 0) {
+            mean2[m] = sum * sum / (weight * weight);
+            error2[m++] = 1 / weight;
+        }
+    }
+    const double own = scatter_beyond(n, r2, e2, most), common = scatter_beyond(m, mean2, error2, most);
+    return sqrt(own * own + common * common);
+}
+
+/* Errors at the places of the product. lack[2]: of lack_of_fit(). */
+static void fill_errors(const work *w, const double *lack, spx_shift *out)
 {
     double own[(MOST_TERMS + 1) * (MOST_TERMS + 1)], p[MOST_TERMS + 1];
     const size_t n = w->nl + 1;
@@ -845,7 +903,7 @@ static void fill_errors(const work *w, spx_shift *out)
             double *error = (q == 0 ? out->dx_error : out->width_x_error) + f * SPX_SHIFT_PLACES;
             covariance_of(w, out->covariance, q, f, own);
             for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
-                double sum = 0;
+                double sum = lack[q] * lack[q];
                 functions(w, out->wavelength[k], p);
                 p[w->nl] = 1;
                 for (size_t i = 0; i < n * n; i++)
@@ -921,7 +979,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
 {
     work w;
     spx_psf before = {0};
-    double *last = NULL, *best, largest = 1, chi2 = 0, few = 0, lowest = INFINITY;
+    double *last = NULL, *scratch = NULL, lack[2] = {0}, *best, largest = 1, chi2 = 0, few = 0, lowest = INFINITY;
     int sparse = 0; /* the step before looked at some of the windows, whose chi2 was `few` */
     uint8_t *moves = NULL;
     spx_status st = make_work(image, psf, o, &w, e);
@@ -929,8 +987,9 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         st = spx_shift_psf_copy(psf, &before, e);
     if (st == SPX_OK)
         st = alloc_out(&w, psf, out, e);
-    if (st == SPX_OK &&
-        ((last = spx_alloc(2 * w.n, sizeof *last, e)) == NULL || (moves = spx_alloc(w.ns, 1, e)) == NULL))
+    if (st == SPX_OK && ((last = spx_alloc(2 * w.n, sizeof *last, e)) == NULL ||
+                         (scratch = spx_alloc2(2 * w.nw, w.ns + 1, sizeof *scratch, e)) == NULL ||
+                         (moves = spx_alloc(w.ns, 1, e)) == NULL))
         st = SPX_EIO;
     if (st == SPX_OK)
         memset(moves, 1, w.ns);
@@ -974,8 +1033,10 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         /* a step that is still large is no prediction: chi^2 of the last measurement, then */
         out->chi2_after = largest > SMALL_STEP ? chi2 : chi2 - gain(&w);
         fill_covariance(&w, out);
-        fill_errors(&w, out);
         fill_windows(&w, last, out);
+        for (size_t q = 0; q < 2; q++)
+            lack[q] = lack_of_fit(&w, out, q, scratch);
+        fill_errors(&w, lack, out);
         judge(&w, out, moves);
         /* no convergence, or a worse image: nothing that may be used */
         if (out->chi2_after > WORSE * out->chi2_before || largest > SMALL_STEP)
@@ -990,6 +1051,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         fill_places(&w, moves, out);
     }
     spx_free(last);
+    spx_free(scratch);
     spx_free(moves);
     spx_psf_free(&before);
     free_work(&w);
