@@ -31,8 +31,9 @@ static const double CLASS_STEP = 0.02;                  /* of ln g, between whic
 static const double LEVEL_MIN = 0.25, LEVEL_STEP = 0.1; /* P, pixels, and steps of its ln */
 static const double RIDGE = 1e-5;                       /* of Gamma at frequency 0; errors of templates, squared */
 static const double LINE = 0.2;                         /* pixels, sigma of lines, 7 km/s in bins of 0.8 Angstrom */
-static const double ROUNDED = 0.01; /* a sigma that is given and one that templates say are the same */
-static const double WIDEST = 4;     /* pixels, sigma of g: no bins see such a spectrum's lines */
+static const double ROTATION = 0.225; /* variance of the rotation's kernel with limb darkening 0.6, of vsini^2 */
+static const double ROUNDED = 0.01;   /* a sigma that is given and one that templates say are the same */
+static const double WIDEST = 4;       /* pixels, sigma of g: no bins see such a spectrum's lines */
 
 /* Products of frequency responses, g^2, g eta and eta^2, and the functions of the lag that belong to them. */
 enum { GG, GH, HH, NPRODUCT };
@@ -382,4 +383,41 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
             band[k * n + i] *= middle / sum;
     }
     *miss = nfew > 0 ? spx_median(few, nfew) : 0;
+}
+
+double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *band, double width, double vsini)
+{
+    enum { WAVES = 48, ROWS = 3 };
+    const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
+    const double line = LINE * LINE + ROTATION * vsini * vsini;
+    double off = 0, rows = 0;
+    for (size_t r = 1; r <= ROWS; r++) {
+        const size_t i = r * n / (ROWS + 1);
+        const double g = a->match.g[i];
+        double raw[SPX_MAX_NDIAG], gram[3] = {0}, right[2] = {0};
+        spx_rv_raw_row(a, res, i, raw);
+        for (size_t q = 0; q < WAVES; q++) {
+            const double w = M_PI * ((double)q + 0.5) / WAVES, w2 = w * w;
+            double b = 0, d = 0;
+            for (size_t k = 0; k < nd; k++) {
+                const double wave = cos(((double)k - (double)h) * w);
+                b += band[k * n + i] * wave;
+                d += raw[k] * wave;
+            }
+            b *= exp(-0.5 * g * g * w2);
+            d *= spx_rv_bin_response(width, w);
+            const double power = exp(-line * w2), slope = -0.5 * w2 * d; /* derivative by the variance of lines */
+            gram[0] += power * d * d;
+            gram[1] += power * d * slope;
+            gram[2] += power * slope * slope;
+            right[0] += power * d * (b - d);
+            right[1] += power * slope * (b - d);
+        }
+        const double det = gram[0] * gram[2] - gram[1] * gram[1];
+        if (!(det > 0))
+            continue;
+        off += (gram[0] * right[1] - gram[1] * right[0]) / det / ROTATION;
+        rows++;
+    }
+    return rows > 0 ? off / rows : 0;
 }

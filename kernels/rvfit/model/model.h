@@ -364,6 +364,11 @@ void spx_rv_filter(double g, double p, size_t n, double *filter);
 size_t spx_rv_match_level(double p);
 double spx_rv_level_width(size_t level);
 
+/* By how much vsini^2 comes out too small, pixels^2, since the band is not what the resolution matrix res[ndiag][n] of
+ * a spectrum and the templates' LSF ask for: the difference of their frequency responses along that of lines' variance,
+ * their depth marginalised, for lines of vsini pixels. width: sigma of the matrix's rows. */
+double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *band, double width, double vsini);
+
 /* Sigma of a setup's LSF at n > 1 wavelengths, in steps of these, into g[n]; `sigma` as in spx_rvfit_options. Templates
  * are means over their own pixels, which adds to the variance. SPX_EINPUT: the setup does not say. */
 spx_status spx_rv_template_lsf(const spx_setup *s, double sigma, size_t n, const double *wave, double *g, spx_err *e);

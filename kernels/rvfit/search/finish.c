@@ -27,10 +27,11 @@ static int at_edge(const spx_rv_ctx *c, size_t p, double value)
  * and no sign of a bad fit. */
 static const double FIT_SIGMA = 5;
 
-/* Misfit of the line-spread function that is flagged. At a signal-to-noise ratio of 100 vsini is off by 0.3 sigma with
- * 0.009, by 0.8 with 0.02 and by 1.2 with 0.06; where templates are narrower than the resolution matrix it is aliases,
- * which bias nothing, and so it is where they are narrower than NARROW. */
-static const double MISFIT = 0.012;
+/* Templates that are wider than the resolution matrix are flagged where vsini^2 is off by OFF of its error, by what
+ * spx_rv_match_off() expects; where vsini is held, or there is an atmosphere, with a misfit above MISFIT. Where
+ * templates are narrower than the matrix the misfit is aliases, which bias nothing, and so it is where they are
+ * narrower than NARROW. */
+static const double OFF = 0.2, MISFIT = 0.012;
 static const double NARROW = 0.8; /* pixels, sigma */
 
 /* Multiplies the error of each quantity by a factor, widen[nq]. */
@@ -90,16 +91,29 @@ static int is_negative(const spx_rv_spectra *w)
     return spx_rule_broken(SPX_RULE_NEGATIVE, sn) && sn * sqrt(n) / 1.2533 < -FIT_SIGMA;
 }
 
-/* Are the templates of a piece wider than its resolution matrix, and by more than can be taken out of this? */
-static int is_too_wide(const spx_rv_spectra *w)
+/* Are the templates of pieces wider than their resolution matrices, by more than can be taken out of these? What
+ * vsini^2 is off by is the mean of the pieces, with their signal as weight. */
+static int is_too_wide(const spx_rv_spectra *w, const spx_rvfit_star *s)
 {
-    for (size_t i = 0; i < w->first[w->ctx->narm]; i++) {
+    const spx_rv_ctx *c = w->ctx;
+    double off = 0, weights = 0, most = 0;
+    for (size_t i = 0; i < w->first[c->narm]; i++) {
         const spx_rv_data *d = &w->piece[i];
-        const spx_rv_arm *a = &w->ctx->arm[d->arm];
-        if (a->match.matrix != NULL && a->match.g[a->n / 2] > fmax(d->width, NARROW) && d->misfit > MISFIT)
-            return 1;
+        const spx_rv_arm *a = &c->arm[d->arm];
+        const double weight = d->sn * d->sn * (double)d->ngood;
+        weights += weight;
+        if (a->match.matrix == NULL || !(a->match.g[a->n / 2] > fmax(d->width, NARROW)))
+            continue;
+        most = fmax(most, d->misfit);
+        const double pixel = SPX_C_KMS * (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1);
+        const double *res = a->arm->resolution + spx_rv_row(c, d->exposure) * a->arm->ndiag * a->n;
+        if (a->fine.per == 0)
+            off += weight * pixel * pixel * spx_rv_match_off(a, res, d->band, d->width, s->vsini / pixel);
     }
-    return 0;
+    if (!(c->lo[1] < c->hi[1]) || c->opt->transmission != NULL)
+        return most > MISFIT;
+    const double error = s->vsini > 0 ? 2 * s->vsini * s->vsini_err : s->vsini_err * s->vsini_err; /* of vsini^2 */
+    return weights > 0 && off / weights > OFF * error;
 }
 
 static void no_pair(spx_rvfit_star *s)
@@ -187,7 +201,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->warn |= SPX_RVS_NEGATIVE;
     if (spx_rv_exposures_differ(w, out->first[star->index], out->first[star->index + 1], s->vrad))
         s->warn |= SPX_RVS_EXPOSURES;
-    if (is_too_wide(w))
+    if (is_too_wide(w, s))
         s->warn |= SPX_RVS_WIDE;
 }
 
