@@ -152,20 +152,29 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
 
 /* ---- lines ---- */
 
-/* Lines within the range of the traces, in the camera's list. */
+/* Whether a wavelength lies on the CCD's rows, or within `beyond` rows of them, in any fibre of the start. */
+static int is_on_ccd(const spx_pf_plan *p, double wave, double beyond)
+{
+    const double lo = p->wmin + MARGIN, hi = p->wmax - MARGIN, far = beyond * (hi - lo) / (double)p->height;
+    return wave > lo - far && wave < hi + far;
+}
+
+/* Lines of which spots touch the CCD, in the camera's list. */
 static spx_status take_lines(const spx_psffit_input *in, const spx_pf_plan *p, spx_pf_line **line, size_t *n,
                              spx_err *e)
 {
+    size_t inside = 0;
     *n = 0;
     if ((*line = spx_alloc(in->nline + 1, sizeof **line, e)) == NULL)
         return SPX_EIO;
     for (size_t l = 0; l < in->nline; l++)
-        if (in->line[l].wavelength > p->wmin + MARGIN && in->line[l].wavelength < p->wmax - MARGIN) {
+        if (is_on_ccd(p, in->line[l].wavelength, p->hy + 1)) {
+            inside += (size_t)is_on_ccd(p, in->line[l].wavelength, 0);
             (*line)[*n] =
                 (spx_pf_line){.wave = in->line[l].wavelength, .listed = in->line[l].wavelength, .row = *n, .source = l};
             ++*n;
         }
-    if (*n == 0)
+    if (inside == 0)
         return spx_fail(e, SPX_EINPUT, "none of %zu lines of the list is on the CCD, %.0f to %.0f Angstrom", in->nline,
                         p->wmin + MARGIN, p->wmax - MARGIN);
     return SPX_OK;
@@ -646,10 +655,11 @@ static spx_status new_fit(const camera *c, spx_psffit *f, spx_err *e)
                               (f->chi = spx_alloc2(npix, f->nx, sizeof *f->chi, e)) == NULL)))
         return SPX_EIO;
     double lo = INFINITY, hi = -INFINITY;
-    for (size_t l = 0; l < c->nline; l++) {
-        lo = fmin(lo, c->line[l].wave);
-        hi = fmax(hi, c->line[l].wave);
-    }
+    for (size_t l = 0; l < c->nline; l++)
+        if (is_on_ccd(p, c->line[l].wave, 0)) {
+            lo = fmin(lo, c->line[l].wave);
+            hi = fmax(hi, c->line[l].wave);
+        }
     for (size_t k = 0; k < PLACES; k++)
         f->place[k] = lo + (hi - lo) * (double)k / (PLACES - 1);
     return SPX_OK;

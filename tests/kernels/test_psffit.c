@@ -754,6 +754,38 @@ static void test_edge(void)
 }
 
 /* Bundles by themselves, or with others, in any number of threads: the same bits. */
+/* A line whose centre is beyond the CCD, and whose light is not, is no light that the list has not. */
+static void test_beyond(void)
+{
+    psffit_request r = small;
+    psffit_scene s;
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    CHECK(scene_make(&r, 0, &s), "no memory");
+    const size_t last = r.nline - 1;
+    double wave = s.drawn[last];
+    while (spx_psf_series_value(&s.truth.y, r.nspec / 2, wave) < (double)r.ny + 1.5)
+        wave += 0.01;
+    s.drawn[last] = s.line[last].wavelength = wave;
+    for (size_t i = 0; i < r.nspec; i++)
+        s.flux[i * r.nline + last] = 50000;
+    CHECK(scene_expose(&s, 0, 0, 0, NULL), "no memory");
+    spx_psffit_options o = small_options();
+    o.fix_shape = 1;
+    spx_psf_free(&s.start);
+    spx_err e = {0};
+    CHECK(spx_psf_copy(&s.truth, &s.start, &e) == SPX_OK, "%s", spx_err_text(&e));
+    if (fit_scene(&s, &o, &psf, &fit)) {
+        const psffit_score q = scene_score(&s, &psf, &fit, 0);
+        check_score("line beyond the CCD", &q);
+        CHECK(fit.nunlisted == 0, "%zu lines that are not listed", fit.nunlisted);
+        CHECK(fit.place[fit.nplace - 1] < wave, "places beyond the CCD");
+    }
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    scene_free(&s);
+}
+
 static void test_threads(void)
 {
     psffit_request two = small;
@@ -1032,6 +1064,7 @@ int main(void)
     test_normal();
     test_truth();
     test_edge();
+    test_beyond();
     test_threads();
     test_fixed();
     test_learn();
