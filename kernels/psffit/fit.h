@@ -321,12 +321,13 @@ spx_status spx_pf_new_psf(const spx_pf_plan *p, spx_psf *psf, spx_err *e);
 
 /* ---- kernels for an instruction set ---- */
 
-/* Sums over pixels for the background, in lanes that are added in the end, of weights w and profiles p_i with their
- * moments along the rows of an interval of the B-splines, t of 0 to 1. */
+/* Sums over pixels for the background of weights w and profiles p_i with their moments along the rows of an interval of
+ * the B-splines, t of 0 to 1. */
 typedef struct {
     size_t band;        /* fibres from i on whose profiles overlap with its own */
-    double *pair;       /* w p_i p_i+k t^l: [nf][band][SPX_PF_PAIR][LANES] */
-    double *one;        /* w p_i (data - ground) t^l, w p_i t^l: [nf][2][SPX_PF_SPLINE][LANES] */
+    double *pair;       /* t^l w p_i p_i+k: [SPX_PF_PAIR][nf][band] */
+    double *one;        /* t^l w p_i (data - ground), t^l w p_i: [SPX_PF_SPLINE][nf][2] */
+    double *row;        /* room for those of a row: [nf (band + 2)] */
     double weight, sum; /* w, w (data - ground) */
 } spx_pf_moments;
 

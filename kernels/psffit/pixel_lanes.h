@@ -1,9 +1,11 @@
 /* Provides the loops over the pixels of a bundle (spx_pf_kernels), compiled for each instruction set by fit_lanes.h,
- * which includes it. Loops are plain, for the compiler to vectorise. */
+ * which includes it. Most loops are plain, for the compiler to vectorise. */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "psffit/fit.h"
+#include "simd/simd.h"
 
 static float pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon)
 {
@@ -117,39 +119,45 @@ static inline const float *pixels_profile(const spx_pf_bundle *b, const spx_pf_p
     return *first > -(long)wide && *first < (long)b->width ? px->profile + k * wide : NULL;
 }
 
-/* Sums of products a b, in lanes. */
-static inline void pixels_dot(size_t n, const double *restrict a, const float *restrict b, double *restrict work,
-                              double *restrict sum)
+/* Sum of products a b, of whole vectors; work: the products. */
+static inline double pixels_product(size_t n, const double *a, const float *b, double *work)
 {
-#pragma omp simd
-    for (size_t k = 0; k < n; k++)
-        work[k] = a[k] * b[k];
-    for (size_t l = 0; l < SPX_PF_LANES; l++)
-        sum[l] = work[l];
-    for (size_t k = SPX_PF_LANES; k < n; k += SPX_PF_LANES)
-        for (size_t l = 0; l < SPX_PF_LANES; l++)
-            sum[l] += work[k + l];
+    vec sum = every(0.0);
+    for (size_t k = 0; k < n; k += SPX_VL) {
+        const vec v = load(a + k) * load_float(b + k);
+        store(work + k, v);
+        sum += v;
+    }
+    return sum_lanes(sum);
 }
 
-/* Adds sums, times n powers, to moments. */
-static inline void pixels_add(size_t n, const double *restrict power, const double *restrict sum, double *restrict to)
+static inline double pixels_dot(size_t n, const double *a, const float *b)
 {
-    for (size_t t = 0; t < n; t++)
+    vec sum = every(0.0);
+    for (size_t k = 0; k < n; k += SPX_VL)
+        sum += load(a + k) * load_float(b + k);
+    return sum_lanes(sum);
+}
+
+/* Adds n sums of a row, times its powers, to their moments. */
+static inline void pixels_add(size_t powers, const double *power, size_t n, const double *row, double *to)
+{
+    for (size_t l = 0; l < powers; l++)
 #pragma omp simd
-        for (size_t l = 0; l < SPX_PF_LANES; l++)
-            to[t * SPX_PF_LANES + l] += power[t] * sum[l];
+        for (size_t k = 0; k < n; k++)
+            to[l * n + k] += power[l] * row[k];
 }
 
 static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *power, double *work,
                            spx_pf_moments *m)
 {
-    enum { ONE = SPX_PF_SPLINE * SPX_PF_LANES };
     const size_t nf = b->nf, wide = spx_pf_profile_width(b->p), at = r * b->width;
     const float *root = px->root + at, *data = px->data + at;
     const double *ground = px->ground + at;
     double *w = pixels_padded(b, work, 0), *v = pixels_padded(b, work, 1), sum = 0, total = 0;
     double *wp = work + 2 * (b->width + 2 * wide) + wide; /* w times profiles, each with zeros on either side */
-    double product[SPX_PF_MOST_WIDE], lanes[SPX_PF_LANES];
+    double *one = m->row, *pair = one + 2 * nf;
+    memset(m->row, 0, nf * (m->band + 2) * sizeof *m->row);
 #pragma omp simd reduction(+ : sum, total)
     for (size_t k = 0; k < b->width; k++) {
         w[k] = (double)root[k] * root[k];
@@ -164,10 +172,8 @@ static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size
         const float *p = pixels_profile(b, px, i, r, &first);
         if (p == NULL)
             continue;
-        pixels_dot(wide, v + first, p, product, lanes);
-        pixels_add(SPX_PF_SPLINE, power, lanes, m->one + 2 * i * ONE);
-        pixels_dot(wide, w + first, p, wp + 3 * i * wide, lanes);
-        pixels_add(SPX_PF_SPLINE, power, lanes, m->one + (2 * i + 1) * ONE);
+        one[2 * i] = pixels_dot(wide, v + first, p);
+        one[2 * i + 1] = pixels_product(wide, w + first, p, wp + 3 * i * wide);
     }
     for (size_t i = 0; i < nf; i++) {
         long first, first2;
@@ -178,10 +184,11 @@ static void pixels_moments(const spx_pf_bundle *b, const spx_pf_pixels *px, size
             const long off = first2 - first;
             if (off <= -(long)wide || off >= (long)wide)
                 break;
-            pixels_dot(wide, wp + 3 * (long)(i * wide) + off, q, product, lanes);
-            pixels_add(SPX_PF_PAIR, power, lanes, m->pair + SPX_PF_PAIR * (i * m->band + j - i) * SPX_PF_LANES);
+            pair[i * m->band + j - i] = pixels_dot(wide, wp + 3 * (long)(i * wide) + off, q);
         }
     }
+    pixels_add(SPX_PF_SPLINE, power, 2 * nf, one, m->one);
+    pixels_add(SPX_PF_PAIR, power, nf * m->band, pair, m->pair);
 }
 
 /* Changes of a profile by a shift of a pixel and by half a pixel^2 of variance, d[wide] and s[wide]: differences of its

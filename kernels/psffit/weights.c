@@ -166,8 +166,13 @@ static void fill_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, int par
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     double *level = work, *rows = work + 4 * b->nf;
+    int none = (parts & CONTINUUM) == 0;
+    for (size_t k = 0; k < 6 * b->nf; k++)
+        none &= px->drift[k] == 0;
+    memset(level, 0, 3 * b->nf * sizeof *level);
     for (size_t r = 0; r < b->p->height; r++) {
-        levels(b, px, r, level);
+        if (!none)
+            levels(b, px, r, level);
         for (size_t i = 0; i < b->nf; i++) {
             level[3 * i] *= (parts & CONTINUUM) != 0;
             level[3 * i + 1] *= (parts & CHANGES) != 0;
@@ -286,23 +291,15 @@ static size_t overlapping(const spx_pf_bundle *b, const spx_pf_pixels *px)
     return most;
 }
 
-static double sum_of(const double *lane)
-{
-    double sum = 0;
-    for (int k = 0; k < SPX_PF_LANES; k++)
-        sum += lane[k];
-    return sum;
-}
-
 /* Adds the moments of an interval of the B-splines to the border, and clears them. */
 static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, spx_pf_border *to)
 {
-    enum { LANES = SPX_PF_LANES, N = SPX_PF_SPLINE };
+    enum { N = SPX_PF_SPLINE };
     const size_t nf = b->nf;
     for (size_t i = 0; i < nf; i++) {
         double one[2][N], pair[SPX_PF_PAIR];
         for (size_t l = 0; l < 2 * N; l++)
-            one[l / N][l % N] = sum_of(m->one + (2 * N * i + l) * LANES);
+            one[l / N][l % N] = m->one[(l % N * nf + i) * 2 + l / N];
         for (size_t k = 0; k < N; k++)
             for (size_t l = 0; l < N; l++) {
                 to->rhs[(q + k) * nf + i] += piece[k][l] * one[0][l];
@@ -310,7 +307,7 @@ static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, sp
             }
         for (size_t j = i; j < nf && j < i + m->band; j++) {
             for (size_t l = 0; l < SPX_PF_PAIR; l++)
-                pair[l] = sum_of(m->pair + (SPX_PF_PAIR * (i * m->band + j - i) + l) * LANES);
+                pair[l] = m->pair[(l * nf + i) * m->band + j - i];
             for (size_t k = 0; k < N; k++)
                 for (size_t l = j == i ? k : 0; l < N; l++) {
                     const size_t one_at = (q + k) * nf + i, other = (q + l) * nf + j;
@@ -323,8 +320,8 @@ static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, sp
                 }
         }
     }
-    memset(m->pair, 0, SPX_PF_PAIR * m->band * nf * LANES * sizeof *m->pair);
-    memset(m->one, 0, 2 * N * nf * LANES * sizeof *m->one);
+    memset(m->pair, 0, SPX_PF_PAIR * m->band * nf * sizeof *m->pair);
+    memset(m->one, 0, 2 * N * nf * sizeof *m->one);
 }
 
 /* Normal equations of continuum and constant of an exposure, without spots. SPX_EIO: memory. */
@@ -334,12 +331,13 @@ static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *wo
     const spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf, height = b->p->height;
     spx_pf_moments m = {.band = overlapping(b, px)};
-    const size_t npair = SPX_PF_PAIR * m.band * nf * SPX_PF_LANES, none = 2 * SPX_PF_SPLINE * nf * SPX_PF_LANES;
-    double *room = spx_alloc(npair + none, sizeof *room, e), power[SPX_PF_PAIR] = {1};
+    const size_t npair = SPX_PF_PAIR * m.band * nf, none = 2 * SPX_PF_SPLINE * nf;
+    double *room = spx_alloc(npair + none + nf * (m.band + 2), sizeof *room, e), power[SPX_PF_PAIR] = {1};
     if (room == NULL)
         return SPX_EIO;
     m.pair = room;
     m.one = room + npair;
+    m.row = m.one + none;
     memset(to->a, 0, to->n * (to->band + 1) * sizeof *to->a);
     memset(to->rhs, 0, 2 * to->n * sizeof *to->rhs);
     size_t q = 0;
