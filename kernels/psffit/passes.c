@@ -186,6 +186,20 @@ static spx_status step(spx_pf_bundle *b, system_of *s, int chord, double stop, d
     return st;
 }
 
+/* Learns the prior of the shape, and moves to where it says: within the noise, so that the matrix is still that of the
+ * state; most of the fall is the prior's. */
+static spx_status learn(spx_pf_bundle *b, system_of *s, double stop, double *damping, int *ok, spx_err *e)
+{
+    double fall, gain;
+    spx_status st = renew(b, s, ok, e);
+    if (st == SPX_OK && *ok)
+        st = spx_pf_learn(b, s->h, s->g, e);
+    if (st == SPX_OK && *ok)
+        st = step(b, s, 1, stop, damping, &fall, &gain, ok, e);
+    s->lately = 0;
+    return st;
+}
+
 /* Whether enough fibres show light to fit, at the places of the start: a dark bundle would go through all passes with
  * nothing to hold on to. *failed: no solution. */
 static spx_status seems_lit(const spx_pf_bundle *b, int *lit, int *failed, spx_err *e)
@@ -259,13 +273,14 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         b->terms = terms > 0 && terms < b->terms ? terms : b->terms;
     }
     double fall = 1, gain = 0;
-    if (st == SPX_OK && ok && pass == FINAL && p->nq > 0) {
-        st = renew(b, s, &ok, e);
-        if (st == SPX_OK && ok)
-            st = spx_pf_learn(b, s->h, s->g, e);
-        fall = 0; /* the first step has this matrix */
-    }
     run->converged = 0;
+    if (st == SPX_OK && ok && pass == FINAL && p->nq > 0 && run->niter < most) {
+        st = learn(b, s, passes[pass].stop, &damping, &ok, e);
+        run->niter++;
+        fall = 0; /* the next step has the matrix that is there */
+        if (st == SPX_OK && ok)
+            st = settle(b, epsilon, clip, 1, KEEP, &ok, e);
+    }
     if (st == SPX_OK && ok && pass == 0) {
         int lit = 0, failed = 0;
         st = seems_lit(b, &lit, &failed, e);
