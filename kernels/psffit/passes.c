@@ -29,7 +29,7 @@ static const struct {
               {-1, -1, 1, 1, 0.003, 1e-4, 0.02}, /* clip */
               {-1, -1, 1, 1, 0, 1e-5, 0.02}};    /* final */
 
-enum { ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
+enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 
 /* Damping at first, and its factor. */
 #define DAMPING 1e-3
@@ -346,7 +346,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
         run->failed = !ok;
     }
     for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
-        if (pass != ALL || b->p->nq > 0) /* with a shape that is fixed it has the parameters of the pass before */
+        if (b->p->nq > 0 || (pass != WIDTH && pass != ALL)) /* they are for the shape */
             st = one_pass(b, pass, most, &s, run, e);
     if (st == SPX_OK && !run->failed && model != NULL && s.lately < STILL) {
         b->information = s.h;
