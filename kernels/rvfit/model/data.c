@@ -61,7 +61,7 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
              (!c->opt->resolution || (r->rows = spx_alloc2(c->size.n, SPX_RV_LANES, sizeof *r->rows, e)));
     if (ok && c->ccf.n > 0) {
         size_t stride = c->ccf.stride, ntemp = c->arm[0].setup->ccf.ntemp;
-        ok = (r->cdata = spx_alloc(2 * c->ccf.n, sizeof *r->cdata, e)) &&
+        ok = (r->cdata = spx_alloc(2 * c->ccf.n + 4, sizeof *r->cdata, e)) &&
              (r->cout = spx_alloc(c->ccf.n + 3, sizeof *r->cout, e)) && (r->cs = spx_alloc(stride, sizeof *r->cs, e)) &&
              (r->civ = spx_alloc(stride, sizeof *r->civ, e)) && (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
              (r->clag = spx_alloc2(c->ccf.ncomp, c->ccf.nlag, sizeof *r->clag, e)) &&

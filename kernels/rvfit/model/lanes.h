@@ -848,6 +848,37 @@ static void match(size_t ndiag, size_t n, size_t m, const double *M, const doubl
         memcpy(rows + k * n + i, few + k * SPX_VL, (m - i) * sizeof *few);
 }
 
+/* ---- cross-correlation ---- */
+
+/* Real and imaginary parts of complex numbers, each twice. */
+#if SPX_VL == 8
+#define REAL_PARTS(z) __builtin_shufflevector(z, z, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14)
+#define IMAG_PARTS(z) __builtin_shufflevector(z, z, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15)
+#elif SPX_VL == 4
+#define REAL_PARTS(z) __builtin_shufflevector(z, z, 0, 0, 2, 2, 4, 4, 6, 6)
+#define IMAG_PARTS(z) __builtin_shufflevector(z, z, 1, 1, 3, 3, 5, 5, 7, 7)
+#else
+#define REAL_PARTS(z) __builtin_shufflevector(z, z, 0, 0, 2, 2)
+#define IMAG_PARTS(z) __builtin_shufflevector(z, z, 1, 1, 3, 3)
+#endif
+
+static void correlate(size_t n, const float (*s)[2], const float (*si)[2], const float (*v)[2], const float (*vi)[2],
+                      const float (*f)[2], const float (*f2)[2], float (*out)[2])
+{
+    size_t i = 0;
+    for (; i + SPX_VL <= n; i += SPX_VL) {
+        const vecf z = load_vecf(f[i]), z2 = load_vecf(f2[i]);
+        vecf sum = load_vecf(s[i]) * REAL_PARTS(z);
+        sum += load_vecf(si[i]) * IMAG_PARTS(z);
+        sum += load_vecf(v[i]) * REAL_PARTS(z2);
+        sum += load_vecf(vi[i]) * IMAG_PARTS(z2);
+        store_vecf(out[i], sum);
+    }
+    for (; i < n; i++)
+        for (size_t k = 0; k < 2; k++)
+            out[i][k] = s[i][k] * f[i][0] + si[i][k] * f[i][1] + v[i][k] * f2[i][0] + vi[i][k] * f2[i][1];
+}
+
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .components = components,
                                            .exponential = exponential,
@@ -863,4 +894,5 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .residual = residual,
                                            .curvature = curvature,
                                            .resolve = resolve,
-                                           .match = match};
+                                           .match = match,
+                                           .correlate = correlate};

@@ -107,6 +107,9 @@ typedef struct {
                     double *out);
     /* m columns of rows[ndiag][n], each by ((1 - t) M + t N), matrices [ndiag][ndiag], t[m]; N NULL: by M. */
     void (*match)(size_t ndiag, size_t n, size_t m, const double *M, const double *N, const double *t, double *rows);
+    /* out[n] = s conj(f) + v conj(f2), complex; si, vi: -i times s and v, (imaginary part, -real part). */
+    void (*correlate)(size_t n, const float (*s)[2], const float (*si)[2], const float (*v)[2], const float (*vi)[2],
+                      const float (*f)[2], const float (*f2)[2], float (*out)[2]);
 } spx_rv_kernels;
 
 /* NULL: not for this processor. */

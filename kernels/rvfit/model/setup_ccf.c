@@ -10,7 +10,7 @@
 
 enum { MAX_CCF_GRAM = 512 /* entries that the components of the cross-correlation are made from */ };
 static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
-static const double CCF_LEFT_OUT = 0.02; /* rms of the entries that the components may leave out */
+static const double CCF_LEFT_OUT = 0.04; /* rms of the entries that the components may leave out */
 
 /* Can the sets of two arms be summed entry by entry? */
 static int ccf_alike(const spx_ccf_set *a, const spx_ccf_set *b, size_t npar)

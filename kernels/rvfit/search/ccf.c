@@ -48,6 +48,15 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
     }
 }
 
+/* -i times n complex numbers. */
+static void turn(size_t n, const float (*z)[2], float (*out)[2])
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i][0] = z[i][1];
+        out[i][1] = -z[i][0];
+    }
+}
+
 /* Into workspace->cs and civ: what n pieces, all of one arm, are correlated as. */
 static void transform(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
 {
@@ -70,15 +79,14 @@ static void correlate(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
     size_t ns = a->nshort, nf = ns / 2 + 1;
     transform(w, n, piece);
     const float(*s)[2] = (const float(*)[2])r->cs, (*iv)[2] = (const float(*)[2])r->civ;
-    float(*prod)[2] = (float(*)[2])r->cprod;
+    float(*s_turned)[2] = (float(*)[2])r->cdata, (*iv_turned)[2] = s_turned + nf; /* the data have been transformed */
+    turn(nf, s, s_turned);
+    turn(nf, iv, iv_turned);
     for (size_t k = 0; k < a->nccf; k++) {
-        const float *f = a->ccf_comp + k * 4 * nf, *f2 = f + 2 * nf;
+        const float(*f)[2] = (const float(*)[2])(a->ccf_comp + k * 4 * nf);
         float *out = r->clag + k * c->ccf.nlag;
-        for (size_t i = 0; i < nf; i++) { /* S conj(F) + V conj(F2) */
-            float sr = s[i][0], si = s[i][1], vr = iv[i][0], vi = iv[i][1];
-            prod[i][0] = sr * f[2 * i] + si * f[2 * i + 1] + vr * f2[2 * i] + vi * f2[2 * i + 1];
-            prod[i][1] = si * f[2 * i] - sr * f[2 * i + 1] + vi * f2[2 * i] - vr * f2[2 * i + 1];
-        }
+        c->kernels->correlate(nf, s, (const float(*)[2])s_turned, iv, (const float(*)[2])iv_turned, f, f + nf,
+                              (float(*)[2])r->cprod);
         fftwf_execute_dft_c2r(a->inverse, r->cprod, r->cout);
         memcpy(r->cout + ns, r->cout, 3 * sizeof *r->cout);
         for (size_t i = 0; i < c->ccf.nlag; i++) {
