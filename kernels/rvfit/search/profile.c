@@ -9,8 +9,8 @@
 enum { PROFILE_MAX = 8192, PROFILE_ROUNDS = 8, OTHER_ROUNDS = 8 };
 static const double SCAN_KMS = 10;   /* step of a scan of the whole range, where errors are wide */
 static const double SCAN_DEPTH = 50; /* objective above the minimum beyond which a velocity has no weight */
-/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-5 with these. */
-static const double PROFILE_HALF = 6, PROFILE_STEPS = 1.2;
+/* Half-width of the profile in errors, and points an error: the moments of a Gaussian are right to 1e-4 with these. */
+static const double PROFILE_HALF = 5.5, PROFILE_STEPS = 1;
 static const double PROFILE_BEYOND = 7; /* errors from which on other velocities are looked for */
 /* Spread, in steps of the velocities, below which a single one has nearly all weight: it measures the step, no error.
  * (A Gaussian whose sigma is a third of the step has 0.15.) */
@@ -124,6 +124,17 @@ static void begin_others(spx_rv_profile *p, double half)
         end_others(p);
 }
 
+/* Velocities that are wanted of another minimum, into v unless NULL; returns how many. */
+static size_t ask_other(const spx_rv_other *o, double *v)
+{
+    if (!(o->half > 0))
+        return 0;
+    for (int i = -1; v && i <= 1; i++)
+        if (o->moved == 0 || o->moved == i)
+            *v++ = o->v + i * o->half;
+    return o->moved == 0 ? 3 : 1;
+}
+
 /* One step downhill, or, where the middle is lowest, the vertex of the parabola, which is the minimum. Beyond the range
  * and towards the best minimum there is none. */
 static void take_others(spx_rv_profile *p, const double *f)
@@ -135,8 +146,11 @@ static void take_others(spx_rv_profile *p, const double *f)
         spx_rv_other *o = &p->other[k];
         if (!(o->half > 0))
             continue;
-        double left = f[0], middle = f[1], right = f[2], curvature = (left - middle) + (right - middle), was = o->half;
-        f += 3;
+        for (int i = -1; i <= 1; i++)
+            if (o->moved == 0 || o->moved == i)
+                o->around[1 + i] = *f++;
+        const double left = o->around[0], middle = o->around[1], right = o->around[2], was = o->half;
+        const double curvature = (left - middle) + (right - middle);
         o->f = HUGE_VAL;
         if (middle <= left && middle <= right && curvature > 0) {
             double at = 0.5 * (left - right) / curvature;
@@ -144,7 +158,10 @@ static void take_others(spx_rv_profile *p, const double *f)
             o->f = middle - 0.25 * (left - right) * at;
             o->half = 0;
         } else {
-            o->v += left < right ? -was : was;
+            o->moved = left < right ? -1 : 1;
+            o->v += o->moved * was;
+            o->around[1 - o->moved] = middle;
+            o->around[1] = o->moved < 0 ? left : right;
         }
         if (!(middle < HUGE_VAL) || fabs(o->v - p->x[0]) <= SPX_RV_FAR || o->v - was < c->lo[0] ||
             o->v + was > c->hi[0] || (p->round == OTHER_ROUNDS && o->half > 0)) {
@@ -180,9 +197,7 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
     if (p->step == SPX_RV_OTHER) {
         size_t m = 0;
         for (size_t k = 0; k < p->nother; k++)
-            for (int i = -1; i <= 1 && p->other[k].half > 0; i++, m++)
-                if (v)
-                    v[m] = p->other[k].v + i * p->other[k].half;
+            m += ask_other(&p->other[k], v ? v + m : NULL);
         return m;
     }
     double i0;

@@ -97,6 +97,8 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *v
 enum { SPX_RV_MAX_OTHER = 5 };
 typedef struct {
     double v, f, half; /* half: distance of the points on both sides that are looked at; 0: done */
+    double around[3];  /* objective at v - half, v, v + half: */
+    int moved;         /* -1, 1: only the first or last of them is wanted, for v is where that was; 0: all */
 } spx_rv_other;
 
 typedef struct {
