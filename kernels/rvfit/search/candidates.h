@@ -22,7 +22,7 @@ enum { SPX_RV_MAX_START = 10, SPX_RV_VELOCITIES = 3 };
 
 /* Other velocities whose chi^2 is so much above the best, and that explain less than this fraction of the lines, are no
  * starts: templates between the entries gain less. */
-#define SPX_RV_WORSE     200.0f
+#define SPX_RV_WORSE     1000.0f
 #define SPX_RV_EXPLAINED 0.5f
 
 /* What the starts of all stars have in common: entries of the set and velocities lag_v0 + i lag_step. */

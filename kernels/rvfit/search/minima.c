@@ -23,6 +23,8 @@ static const double FAINT = 10;
 static const double INSIDE = 0.1;
 /* Error of vsini by the coarse model, km/s, above which there is a start with another one: slow if this is exceeded. */
 static const double ALIKE = 30, MODERATE = 75;
+/* Where the velocity is as open, all of these that are unlike its own, km/s. */
+static const double ROTATION[] = {0, 300};
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
 /* Steps of the searches of n stars that have begun, a point of each at a time: on the coarse model, or the model. */
@@ -65,19 +67,21 @@ static int from_bounds(const spx_rv_ctx *c, const double *x, double *y)
     return moved;
 }
 
-/* x as a slow rotator if it is a fast one, and the other way round, into y; 0: the coarse model, of which vsini is a
- * fraction of a pixel, tells them apart. */
-static int other_rotation(const spx_rv_search *f, const double *x, double *y)
+/* Is vsini open by the coarse model, of which it is a fraction of a pixel? */
+static int rotation_is_open(const spx_rv_search *f)
 {
     const spx_rv_ctx *c = f->c;
     size_t k = 0;
     while (k < c->nfree && c->freeq[k] != 1)
         k++;
-    if (k == c->nfree || f->best->at.hess[k * c->nfree + k] * ALIKE * ALIKE > 2)
-        return 0;
+    return k < c->nfree && f->best->at.hess[k * c->nfree + k] * ALIKE * ALIKE <= 2;
+}
+
+/* x with another vsini, km/s, into y. */
+static void turn(const spx_rv_ctx *c, const double *x, double vsini, double *y)
+{
     memcpy(y, x, SPX_MAX_FIT * sizeof *y);
-    y[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, spx_rv_unmap(c, 1, x[1]) < MODERATE ? 2 * MODERATE : 0)));
-    return 1;
+    y[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, vsini)));
 }
 
 /* Where the starts on the coarse model led to, unless far above the lowest, each minimum once, in this order into
@@ -107,9 +111,14 @@ static int take_ends(spx_rv_star *s)
 {
     const spx_rv_search *f = &s->search;
     if (f->c->freeq[0] == 0 && !(f->best->at.hess[0] * FAINT * FAINT > 2)) {
-        const size_t n = lowest_ends(f, SPX_RV_MAX_START - s->nsure, s->start + s->nsure);
+        size_t n = lowest_ends(f, SPX_RV_MAX_START - s->nsure, s->start + s->nsure);
         if (n > 0)
             s->nstart = s->nsure += n;
+        for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION && n > 0 && s->nsure < SPX_RV_MAX_START; i++)
+            if (fabs(spx_rv_unmap(f->c, 1, f->best->x[1]) - ROTATION[i]) > MODERATE && rotation_is_open(f)) {
+                turn(f->c, f->best->x, ROTATION[i], s->start[s->nsure].x);
+                s->nstart = ++s->nsure;
+            }
         return 0;
     }
     size_t n = lowest_ends(f, SPX_RV_MAX_START, s->start);
@@ -117,8 +126,10 @@ static int take_ends(spx_rv_star *s)
         return 0;
     if (n < SPX_RV_MAX_START && from_bounds(f->c, s->start[0].x, s->start[n].x))
         n++;
-    if (n < SPX_RV_MAX_START && other_rotation(f, s->start[0].x, s->start[n].x))
-        n++;
+    if (n < SPX_RV_MAX_START && rotation_is_open(f)) {
+        const double vsini = spx_rv_unmap(f->c, 1, s->start[0].x[1]);
+        turn(f->c, s->start[0].x, vsini < MODERATE ? 2 * MODERATE : 0, s->start[n++].x);
+    }
     s->nstart = s->nsure = n;
     return 1;
 }

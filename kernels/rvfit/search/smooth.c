@@ -19,7 +19,7 @@ static const double LOWER = 1e-3;
 static const double PROMISE = 0.1; /* or whose next step should lead so much below it */
 /* A start whose next step should lead to the best minimum is merged with it, if that gains less than this, */
 static const double AHEAD = 300;
-static const double ASTRAY = 0.05; /* to within this fraction of the gain */
+static const double ASTRAY = 0.01; /* to within this fraction of the gain */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
 /* Point to compute next of the current start; 0 when it is at its end, with *converged. */
