@@ -397,6 +397,12 @@ $(BENCHES): bench-%: $(BUILD)/bench/bench_% $(if $(findstring cuda,$(DEVICES)),$
 	$(if $(PLOT),SPX_BENCH_CURVES=$(BUILD)/bench/$*.tsv) $< $(DEVICES)
 	$(if $(PLOT),@tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png)
 
+## bench-shift-queue: a queue of specx-shift, beside what reading it takes (EXPOSURES=8 FIBERS=500 ARM=z DEVICES="cpu cuda")
+.PHONY: bench-shift-queue
+bench-shift-queue: all $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES FIBERS ARM,$(if $($v),$v='$($v)')) \
+	    tests/bench/shift-queue.sh $(DEVICES)
+
 # The installed profiler of the two; ncu profiles a few launches from the middle.
 NSYS     ?= $(shell command -v nsys)
 PROFILER  = $(if $(NSYS),$(NSYS) profile --force-overwrite=true --trace=cuda$(,)nvtx --stats=true, \

@@ -3,7 +3,7 @@
  * bin needs, as fast as the first cache gives their operands. These are, for spots of 15 x 11 pixels and degrees of 4:
  * 2 600 for a spot with both derivatives, 1 300 for its overlaps with others, 500 for model and images of the
  * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
- * threads. Of other devices the time of their kernels counts, without copies; the line "a step" has all of it.
+ * threads. Of other devices the time of their kernels counts, without copies; the line "an exposure" has all of it.
  *
  * Then the zero point by the lines of the night sky in one fibre of ten, by the clock, and of devices their kernels.
  * Its floor is that of SUMS sums of its normal equations: 4 800 products for a spot of a line with both derivatives,
@@ -22,6 +22,7 @@
 #include "psf/spot_math.h"
 #include "shift/shift.h"
 #include "sim/sim.h"
+#include "sky/sky.h"
 #include "spectral/lines.h"
 
 enum { WINDOWS = 4, RUNS = 3 };
@@ -32,6 +33,9 @@ static const double FIRST = 7560, LAST = 9780, STEP_OF_BINS = 0.8;
 
 /* Fibres of which one sees the sky; sums, rows of a column: see above. */
 enum { EVERY = 10, SUMS = 4, LINE_ROWS = 13 };
+/* Electrons an Angstrom, and in the brightest line. */
+#define CONTINUUM 400.0
+#define BRIGHTEST 2e4
 
 typedef struct {
     spx_psf psf;
@@ -40,42 +44,27 @@ typedef struct {
     spx_shift_lines lines;
 } scene;
 
-/* Adds the lines of the night sky to one fibre of ten, the brightest of 20 000 electrons. */
-static void add_lines(scene *s)
+/* Adds `electrons` of light at one wavelength of a fibre. spot, work: memory. */
+static void add_spot(scene *s, size_t f, double lambda, double electrons, double *spot, double *work)
+{
+    const long nx = spx_psf_nx(&s->psf), ny = spx_psf_ny(&s->psf);
+    spx_spot at;
+    if (spx_psf_spot(&s->psf, f, lambda, work, spot, &at) != SPX_SPOT_OK)
+        return;
+    for (long y = 0; y < ny; y++)
+        for (long x = 0; x < nx; x++) {
+            const long row = at.yc + y, column = at.xc + x;
+            if (row >= 0 && column >= 0 && row < (long)s->image.ny && column < (long)s->image.nx)
+                s->image.data[(size_t)row * s->image.nx + (size_t)column] += (float)(electrons * spot[y * nx + x]);
+        }
+}
+
+/* Image without noise: a continuum in all fibres, and the lines of the night sky in one of EVERY. */
+static void make(size_t nspec, scene *s)
 {
     spx_line *line = NULL;
     spx_err e = {0};
-    must(spx_sky_lines(&line, &s->lines.n, &e) == SPX_OK, &e);
-    s->lines.line = must_have(spx_alloc(s->lines.n, sizeof *s->lines.line, &e));
-    double *spot = must_have(spx_alloc((size_t)spx_psf_nx(&s->psf) * (size_t)spx_psf_ny(&s->psf), sizeof *spot, &e));
-    double *work = must_have(spx_alloc(spx_psf_spot_work(&s->psf), sizeof *work, &e)), most = 0;
-    for (size_t i = 0; i < s->lines.n; i++) {
-        s->lines.line[i] = (spx_shift_line){line[i].wavelength, line[i].strength};
-        if (line[i].wavelength > FIRST && line[i].wavelength < LAST)
-            most = fmax(most, line[i].strength);
-    }
-    for (size_t f = 0; f < s->psf.nspec; f += EVERY)
-        for (size_t i = 0; i < s->lines.n; i++) {
-            spx_spot at;
-            if (!(line[i].wavelength > FIRST && line[i].wavelength < LAST) ||
-                spx_psf_spot(&s->psf, f, line[i].wavelength, work, spot, &at) != SPX_SPOT_OK)
-                continue;
-            for (long y = 0; y < spx_psf_ny(&s->psf); y++)
-                for (long x = 0; x < spx_psf_nx(&s->psf); x++) {
-                    const size_t to = (size_t)(at.yc + y) * s->image.nx + (size_t)(at.xc + x);
-                    s->image.data[to] += (float)(2e4 * line[i].strength / most * spot[y * spx_psf_nx(&s->psf) + x]);
-                    s->image.ivar[to] = 1 / (9 + fmaxf(s->image.data[to], 0));
-                }
-        }
-    spx_free(line);
-    spx_free(spot);
-    spx_free(work);
-}
-
-/* Traces with light of 400 electrons a row, rectangular: what it looks like does not matter to the time. */
-static void make(size_t nspec, scene *s)
-{
-    spx_err e = {0};
+    double most = 0;
     *s = (scene){{0}, {0}, {0}, {0}, {0}};
     must(spx_sim_psf('z', nspec, 0, 0, &s->psf, &e) == SPX_OK, &e);
     const size_t n = s->psf.npix_x * s->psf.npix_y;
@@ -83,21 +72,31 @@ static void make(size_t nspec, scene *s)
     s->image.data = must_have(spx_alloc(n, sizeof(float), &e));
     s->image.ivar = must_have(spx_alloc(n, sizeof(float), &e));
     s->image.mask = must_have(spx_alloc(n, sizeof(uint32_t), &e));
+    must(spx_sky_lines(&line, &s->lines.n, &e) == SPX_OK, &e);
+    s->lines.line = must_have(spx_alloc(s->lines.n, sizeof *s->lines.line, &e));
+    double *spot = must_have(spx_alloc((size_t)spx_psf_nx(&s->psf) * (size_t)spx_psf_ny(&s->psf), sizeof *spot, &e));
+    double *work = must_have(spx_alloc(spx_psf_spot_work(&s->psf), sizeof *work, &e));
+    for (size_t i = 0; i < s->lines.n; i++) {
+        s->lines.line[i] = (spx_shift_line){line[i].wavelength, line[i].strength};
+        if (line[i].wavelength > FIRST && line[i].wavelength < LAST)
+            most = fmax(most, line[i].strength);
+    }
+    for (size_t f = 0; f < nspec; f++) {
+        for (double lambda = FIRST - 30; lambda < LAST + 30; lambda++)
+            add_spot(s, f, lambda, CONTINUUM, spot, work);
+        for (size_t i = 0; i < s->lines.n && f % EVERY == 0; i++)
+            if (line[i].wavelength > FIRST && line[i].wavelength < LAST)
+                add_spot(s, f, line[i].wavelength, BRIGHTEST * line[i].strength / most, spot, work);
+    }
     for (size_t i = 0; i < n; i++)
-        s->image.ivar[i] = 1.0f / 9;
-    for (size_t f = 0; f < nspec; f++)
-        for (double lambda = FIRST - 30; lambda < LAST + 30; lambda += 0.5) {
-            const size_t x = (size_t)(spx_psf_series_value(&s->psf.x, f, lambda) + 0.5);
-            const size_t y = (size_t)(spx_psf_series_value(&s->psf.y, f, lambda) + 0.5);
-            for (size_t k = y * s->image.nx + x - 1; k <= y * s->image.nx + x + 1; k++) {
-                s->image.data[k] = 133;
-                s->image.ivar[k] = 1.0f / 142;
-            }
-        }
+        s->image.ivar[i] = 1 / (9 + fmaxf(s->image.data[i], 0));
     for (size_t i = 0; i < WINDOWS; i++) {
         s->first[i] = 7700 + 580.0 * (double)i;
         s->last[i] = s->first[i] + 60;
     }
+    spx_free(line);
+    spx_free(spot);
+    spx_free(work);
 }
 
 /* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
@@ -141,46 +140,141 @@ static double seconds(spx_backend *b, const scene *s, int nthreads)
     return spx_median(t, RUNS);
 }
 
+/* Parts of an exposure by the clock, of the smooth functions by this thread's processor time; kernels of a device. */
 typedef struct {
     spx_backend *b;
-    double seconds, mine; /* of the windows: by the clock, and of this thread */
+    int nthreads;
+    double windows, sky, zero, device;
+    double mine; /* of this thread in what is not the smooth functions */
 } watch;
 
-static spx_status timed(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
-                        spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+static double begin_part(watch *w)
+{
+    w->mine -= spx_thread_seconds();
+    return spx_seconds();
+}
+
+static void end_part(watch *w, double begin, double *seconds)
+{
+    *seconds += spx_seconds() - begin;
+    w->mine += spx_thread_seconds();
+    w->device += w->b->device_seconds;
+}
+
+static spx_status windows(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                          spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
 {
     watch *w = ctx;
-    const double begin = spx_seconds(), mine = spx_thread_seconds();
     spx_fallback left;
+    const double begin = begin_part(w);
     const spx_status st = w->b->motion(w->b, image, psf, o, row, fit, &left, e);
-    w->seconds += spx_seconds() - begin;
-    w->mine += spx_thread_seconds() - mine;
+    end_part(w, begin, &w->windows);
     return st;
 }
 
-/* Part X of an exposure: windows by the clock, copies and plan included; the smooth fit in processor time. */
-static void whole(spx_backend *b, const scene *s, const char *name)
+static spx_status sky(void *ctx, const spx_frame *frame, spx_sky *out, int *found, spx_err *e)
+{
+    watch *w = ctx;
+    const spx_arm *a = &frame->arm;
+    spx_sky_options o = spx_sky_defaults();
+    uint8_t *role = must_have(spx_alloc(frame->nspec, 1, e));
+    double *place = must_have(spx_alloc(frame->nspec, sizeof *place, e));
+    for (size_t i = 0; i < frame->nspec; i++) {
+        role[i] = i % EVERY == 0 ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
+        place[i] = 2 * (double)i / (double)frame->nspec - 1;
+    }
+    o.terms = (spx_sky_terms){1, 2, 1};
+    o.nthreads = w->nthreads;
+    const spx_sky_input in = {.nspec = frame->nspec,
+                              .nwave = a->nwave,
+                              .ndiag = a->ndiag,
+                              .wavelength = a->wavelength,
+                              .resolution = a->resolution,
+                              .flux = a->flux,
+                              .ivar = a->ivar,
+                              .role = role,
+                              .place = place};
+    *found = 1;
+    const double begin = begin_part(w);
+    const spx_status st = w->b->sky(w->b, &in, &o, out, e);
+    end_part(w, begin, &w->sky);
+    spx_free(role);
+    spx_free(place);
+    return st;
+}
+
+static spx_status zero(void *ctx, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
+                       const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e)
+{
+    watch *w = ctx;
+    const double begin = begin_part(w);
+    const spx_status st = w->b->zero_point(w->b, image, psf, in, lines, out, e);
+    end_part(w, begin, &w->zero);
+    return st;
+}
+
+/* A frame of the image, by the PSF as it is. */
+static void extract(spx_backend *b, const scene *s, spx_frame *frame)
+{
+    spx_extract_options o = spx_extract_trace_defaults();
+    spx_extract_counts counts;
+    spx_err e = {0};
+    o.nspec = s->psf.nspec;
+    o.wmin = FIRST;
+    o.wmax = LAST;
+    o.dw = STEP_OF_BINS;
+    must(b->extract(b, &s->image, &s->psf, &o, frame, &counts, &e) == SPX_OK, &e);
+}
+
+/* An exposure whose traces have moved by 0.05 pixel, from a frame on. Returns its seconds. */
+static double expose(const scene *s, spx_frame *frame, watch *w, double *smooth, int *steps)
 {
     const spx_shift_options o = {.wmin = FIRST,
                                  .wmax = LAST,
                                  .dw = STEP_OF_BINS,
                                  .bundle_size = 25,
-                                 .nwindow = WINDOWS,
+                                 .nwindow = 6,
                                  .window = 60,
                                  .degree_wave = -1,
                                  .degree_fibre = -1,
-                                 .width = 1};
-    watch w = {b, 0, 0};
+                                 .width = 1,
+                                 .nthreads = w->nthreads};
+    const spx_shift_engine g = {w, windows, NULL, sky, zero};
     spx_psf psf = {0};
     spx_shift shift = {0};
     spx_err e = {0};
     must(spx_shift_psf_copy(&s->psf, &psf, &e) == SPX_OK, &e);
-    const double mine = spx_thread_seconds();
-    must(spx_shift_across(timed, &w, &s->image, &psf, &o, &shift, &e) == SPX_OK, &e);
-    printf("  %-24s %8.1f ms a step with plan and copies; smooth functions %.1f ms, %d steps\n", name,
-           1e3 * w.seconds / shift.steps, 1e3 * (spx_thread_seconds() - mine - w.mine), shift.steps);
+    for (size_t f = 0; f < psf.nspec; f++)
+        psf.x.coef[f * psf.x.ncoef] += 0.05;
+    const double begin = spx_seconds(), mine = spx_thread_seconds();
+    must(spx_shift_traces(&g, &s->image, frame, &s->lines, &o, &psf, &shift, &e) == SPX_OK, &e);
+    const double seconds = spx_seconds() - begin;
+    *smooth = spx_thread_seconds() - mine - w->mine;
+    *steps = shift.steps;
     spx_psf_free(&psf);
     spx_shift_free(&shift);
+    return seconds;
+}
+
+static void whole(spx_backend *b, const scene *s, const char *name, int nthreads)
+{
+    spx_frame frame = {0};
+    extract(b, s, &frame);
+    for (int i = 0; i < RUNS; i++) { /* the last of them is shown */
+        watch w = {.b = b, .nthreads = nthreads};
+        double smooth;
+        int steps;
+        const double t = expose(s, &frame, &w, &smooth, &steps);
+        if (i + 1 < RUNS)
+            continue;
+        printf(
+            "  %-24s %8.1f ms an exposure: windows %.1f (%d steps), smooth functions %.1f, sky %.1f, zero point %.1f",
+            name, 1e3 * t, 1e3 * w.windows, steps, 1e3 * smooth, 1e3 * w.sky, 1e3 * w.zero);
+        if (w.device > 0)
+            printf("; kernels %.1f", 1e3 * w.device);
+        puts("");
+    }
+    spx_frame_free(&frame);
 }
 
 /* The zero point. rate: products a second. */
@@ -196,7 +290,15 @@ static void zero_point(spx_backend *b, const scene *s, const char *name, int nth
     }
     for (size_t i = 0; i < s->lines.n; i++)
         nline += s->lines.line[i].wavelength > FIRST && s->lines.line[i].wavelength < LAST;
-    const spx_shift_common in = {n, fibre, scale, FIRST, LAST, STEP_OF_BINS, SPX_SHIFT_ZERO_MOST, 1, NULL, nthreads};
+    const spx_shift_common in = {.nfibre = n,
+                                 .fibre = fibre,
+                                 .scale = scale,
+                                 .first = FIRST,
+                                 .last = LAST,
+                                 .step = STEP_OF_BINS,
+                                 .nterm = SPX_SHIFT_ZERO_MOST,
+                                 .width = 1,
+                                 .nthreads = nthreads};
     spx_shift_zero zero = {.nline = 0};
     for (int i = 0; i < RUNS; i++) {
         const double begin = spx_seconds();
@@ -219,7 +321,6 @@ static void bench(size_t nspec, int ndevice, char **device)
 {
     scene s;
     make(nspec, &s);
-    add_lines(&s);
     const double rate = products(), least = PRODUCTS * 76 * WINDOWS * (double)nspec / rate;
     printf("%zu fibres, %d windows of 60 Angstrom\n  products, one core %8.1f ms\n", nspec, WINDOWS, 1e3 * least);
     for (int d = 0; d < ndevice; d++) {
@@ -234,8 +335,8 @@ static void bench(size_t nspec, int ndevice, char **device)
             printf("  %-24s %8.1f ms, %.1f times the floor\n", name, 1e3 * t, t * nthreads / least);
             curve_point(name, (double)nspec, t);
             zero_point(&b, &s, name, nthreads, rate);
+            whole(&b, &s, name, nthreads);
         }
-        whole(&b, &s, device[d]);
         spx_backend_close(&b);
     }
     spx_psf_free(&s.psf);
