@@ -33,11 +33,11 @@ enum { TEXT = 16384 };
 /* Value of the last `name=value` line among the options of all runs in the provenance; 0: none. */
 int spx_fits_recorded(hid_t in, const char *name, char *value, size_t size)
 {
-    size_t n = spx_provenance_count(in), len = strlen(name);
+    const size_t len = strlen(name);
     int found = 0;
     spx_err e = {0};
     char *text = spx_alloc(TEXT, 1, &e);
-    for (size_t i = 0; text != NULL && i < n; i++)
+    for (size_t i = spx_provenance_count(in); text != NULL && !found && i-- > 0;)
         if (spx_provenance_field(in, i, "option", text, TEXT))
             for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
                 if (strncmp(line, name, len) == 0 && line[len] == '=' && line[len + 1]) {
@@ -385,6 +385,9 @@ static spx_status add_setups(hid_t in, spx_cards *h, spx_err *e)
     char **names = NULL, key[64], setup[128];
     spx_status st = spx_h5_list(in, "/rvfit", &n, &names, e);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        snprintf(key, sizeof key, "/rvfit/%.40s/wavelength", names[i]);
+        if (!spx_h5_exists(in, key)) /* no arm: all records would be read in vain */
+            continue;
         snprintf(key, sizeof key, "setup_%.40s", names[i]);
         if (!spx_fits_recorded(in, key, setup, sizeof setup))
             continue;
