@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "h5/deferred.h"
+#include "h5/gather.h"
 #include "h5/heaps.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
@@ -85,6 +86,24 @@ spx_status spx_h5_check_shape(hid_t loc, const char *path, int ndim, size_t *dim
     return st;
 }
 
+/* All rows of float32 as doubles: each piece of the file is read, compared and widened once. *done: 0, they are of
+ * another type, or few. */
+static spx_status read_wider(hid_t loc, const char *path, hid_t ftype, hid_t mem, size_t nrow, size_t n, void *out,
+                             int *done, spx_err *e)
+{
+    *done = 0;
+    if (nrow < 2 || n < SPX_H5_MANY_VALUES || H5Tequal(mem, H5T_NATIVE_DOUBLE) <= 0 ||
+        H5Tequal(ftype, H5T_NATIVE_FLOAT) <= 0)
+        return SPX_OK;
+    const spx_h5_row row = {1, n / nrow, 0, n / nrow};
+    spx_h5_move *m = spx_alloc_unset(nrow, 1, sizeof *m, e);
+    for (size_t i = 0; m != NULL && i < nrow; i++)
+        m[i] = (spx_h5_move){i, i};
+    const spx_status st = m != NULL ? spx_h5_gather(loc, path, mem, &row, nrow, m, out, done, e) : SPX_EIO;
+    spx_free(m);
+    return st;
+}
+
 static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims,
                            void **out, spx_err *e)
 {
@@ -108,6 +127,8 @@ static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid
     int done = 0;
     if (st == SPX_OK)
         st = spx_h5_read_directly(reads, loc, path, d, ftype, use, bytes, *out, &done, e);
+    if (st == SPX_OK && !done && ndim > 0)
+        st = read_wider(loc, path, ftype, use, dims[0], n, *out, &done, e);
     if (st == SPX_OK && !done) {
         touch(*out, bytes);
         if (n > 0)
