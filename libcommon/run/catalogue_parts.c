@@ -374,21 +374,32 @@ static spx_status read_part(const spx_spectra_parts *p, const spx_spectra_part *
     return st;
 }
 
+/* Do all rows have arm k? No row has it from two files. */
+static int in_all_rows(const spx_spectra_parts *p, size_t k)
+{
+    size_t n = 0;
+    for (const spx_spectra_part *part = p->part; part < p->part + p->npart; part++)
+        for (size_t i = 0; i < part->narm; i++)
+            n += part->arm[i] == k ? part->nspec : 0;
+    return n == p->all.nspec;
+}
+
 static spx_status make_arm(const spx_spectra_parts *p, size_t k, size_t n, spx_arm *a, spx_err *e)
 {
     const spx_arm *from = &p->all.arm[k];
+    void *(*const alloc)(size_t, size_t, size_t, spx_err *) = in_all_rows(p, k) ? spx_alloc_unset : spx_alloc2;
     *a = *from;
     a->ndiag = p->with_resolution ? from->ndiag : 0;
     a->resolution = NULL;
     a->mask = NULL;
     a->row_wavelength = NULL;
     a->wavelength = spx_alloc(a->nwave, sizeof *a->wavelength, e);
-    a->flux = spx_alloc2(n, a->nwave, sizeof *a->flux, e);
-    a->ivar = spx_alloc2(n, a->nwave, sizeof *a->ivar, e);
+    a->flux = alloc(n, a->nwave, sizeof *a->flux, e);
+    a->ivar = alloc(n, a->nwave, sizeof *a->ivar, e);
     if (a->wavelength == NULL || a->flux == NULL || a->ivar == NULL ||
         (a->per_row && (a->row_wavelength = spx_alloc2(n, a->nwave, sizeof *a->row_wavelength, e)) == NULL) ||
         ((p->has_mask[k] || p->nband > 0) && (a->mask = spx_alloc2(n, a->nwave, sizeof *a->mask, e)) == NULL) ||
-        (a->ndiag > 0 && (a->resolution = spx_alloc2(n, a->ndiag * a->nwave, sizeof *a->resolution, e)) == NULL))
+        (a->ndiag > 0 && (a->resolution = alloc(n, a->ndiag * a->nwave, sizeof *a->resolution, e)) == NULL))
         return SPX_EIO;
     memcpy(a->wavelength, from->wavelength, a->nwave * sizeof *a->wavelength);
     return SPX_OK;

@@ -77,6 +77,7 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
 {
     work w = {.p = p, .file = H5I_INVALID_HID, .all = all};
     memset(all, 0, sizeof *all);
+    spx_mem_cache(1); /* chunks use the memory of those before: the system clears it once */
     const spx_status st = spx_groups_run(&(spx_groups){.stage = p->stage,
                                                        .step = "fit",
                                                        .spectra = p->spectra,
@@ -91,6 +92,7 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
                                                        .clear = clear,
                                                        .ctx = &w},
                                          e);
+    spx_mem_cache(0);
     *file = w.file;
     return st;
 }

@@ -124,9 +124,7 @@ spx_status spx_groups_run(const spx_groups *g, spx_err *e)
                                .write = write_chunk,
                                .publish = publish_chunk,
                                .end = end_chunk};
-    spx_mem_cache(1); /* chunks use the memory of those before: the system clears it once */
     const spx_status st = spx_pipeline_run(&line, e);
-    spx_mem_cache(0);
     spx_run_seconds(g->stage, "read", w.seconds[READ]);
     spx_run_seconds(g->stage, g->step, w.seconds[COMPUTE]);
     spx_run_seconds(g->stage, "write", w.seconds[WRITE]);

@@ -146,7 +146,7 @@ static spx_status coadd_all(work *w, spx_err *e)
                                                        .ngroup = w->in.ntarget,
                                                        .row = w->in.row,
                                                        .first = w->in.first,
-                                                       .most_bytes = (size_t)1 << 26,
+                                                       .most_bytes = (size_t)1 << 28,
                                                        .result_size = sizeof(result),
                                                        .compute = coadd_chunk,
                                                        .write = write_chunk,
