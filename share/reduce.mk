@@ -102,9 +102,11 @@ from-healpix  = $(FROM-$1)
 # Names of products: each of the first list with each of the second.
 cross       = $(foreach a,$2,$(foreach b,$3,$(OUT)/$1-$a-$b.h5))
 
+# Of exposures one petal after another, in which order make begins them.
+petal-made  = $(foreach p,psf frame sframe cframe,$(foreach a,$(ARMS),$(if $(filter $a$1,$(CAMERAS)),$p-$a$1-$2.h5))) \
+              standards-$1-$2.h5 spectra-$1-$2.h5
 PRODUCTS   := $(CAMERAS:%=$(OUT)/psf-%.h5) $(call cross,frame,$(CAMERAS),$(FLATS)) $(if $(FLATS),$(CAMERAS:%=$(OUT)/flat-%.h5)) \
-              $(foreach p,psf frame sframe cframe,$(call cross,$p,$(CAMERAS),$(SCIENCE))) \
-              $(foreach p,standards spectra,$(call cross,$p,$(PETALS),$(SCIENCE))) \
+              $(addprefix $(OUT)/,$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call petal-made,$p,$e)))) \
               $(foreach g,$(GROUPS),$(OUT)/coadd-$g.h5 $(OUT)/rv-$g.h5 $(OUT)/rvtab-$g.fits)
 
 # Parts, which are made one after another: all of a kind need only those before. What none has is made last.
@@ -112,8 +114,6 @@ PARTS      := $(CAMERAS:%=camera-%)
 PARTS      += $(foreach p,$(PETALS),$(foreach e,$(SCIENCE),petal-$p-$e))
 PARTS      += $(GROUPS:%=group-%)
 camera-made = psf-$1.h5 $(if $(FLATS),$(FLATS:%=frame-$1-%.h5) flat-$1.h5)
-petal-made  = $(foreach p,psf frame sframe cframe,$(foreach a,$(ARMS),$(if $(filter $a$1,$(CAMERAS)),$p-$a$1-$2.h5))) \
-              standards-$1-$2.h5 spectra-$1-$2.h5
 group-made  = coadd-$1.h5 rv-$1.h5 rvtab-$1.fits
 words      := $(subst -, ,$(PART))
 ONLY       := $(if $(PART),$(addprefix $(OUT)/,$(call $(firstword $(words))-made,$(word 2,$(words)),$(word 3,$(words)))))
@@ -257,13 +257,18 @@ behind      := $(shell echo $$(($(BATCH) + 1)))
 present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
 absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
-# batch KINDS STEMS
+# batch KINDS STEMS [AFTER]
 made-of      = $(foreach k,$1,$(2:%=$(OUT)/$k-%.h5))
 define batch
-$(foreach p,$(made-of),$p $p.failed) &: $(sort $(filter-out $(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from)))))
+$(foreach p,$(made-of),$p $p.failed) &: $(sort $(filter-out $(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from))))) $(if $3,| $3)
 	$$(foreach k,$1,$$(foreach stem,$2,$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
 endef
-in-batches   = $(if $2,$(if $(word 2,$1)$(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2))))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2)))
+in-batches   = $(if $2,$(if $(word 2,$1)$(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2),$3)))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2),$3))
+# On devices a batch waits for an earlier one of its arm, so that there are as many as have places, and one more of each arm whose
+# images are converted meanwhile. Else make would begin all traces of a night, with all images converted, before the first sky.
+ahead       := $(shell echo $$(($(words $(DEVICES)) / $(words $(ARMS)) + 1)))
+in-turn      = $(if $2,$(eval begun := $(firstword $2) $(begun))$(call in-batches,$1,$(wordlist 1,$(BATCH),$2),$(patsubst %,$(OUT)/$(lastword $1)-%.h5,$(word $(behind-turn),$(begun))))$(call in-turn,$1,$(wordlist $(behind),$(words $2),$2)))
+behind-turn := $(shell echo $$(($(ahead) + 1)))
 # stems CAMERAS EXPOSURES, one exposure after another
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
@@ -274,7 +279,7 @@ batches      = $(call in-batches,$1,$(call absent,$1,$2))
 traces      := $(foreach a,$(ARMS),$(call absent,psf,$(call stems,$(call of-arm,$a),$(SCIENCE))))
 frames      := $(foreach a,$(ARMS),$(call absent,frame,$(call stems,$(call of-arm,$a),$(SCIENCE))))
 both        := $(filter $(traces),$(frames))
-$(foreach a,$(ARMS),$(call in-batches,psf frame,$(filter $a%,$(both))))
+$(foreach a,$(ARMS),$(eval begun :=)$(call $(if $(DEVICES),in-turn,in-batches),psf frame,$(filter $a%,$(both))))
 ifneq ($(BATCH),1)
 $(foreach a,$(ARMS),$(call in-batches,psf,$(filter $a%,$(filter-out $(both),$(traces)))))
 $(foreach a,$(ARMS),$(call in-batches,frame,$(filter $a%,$(filter-out $(both),$(frames)))))

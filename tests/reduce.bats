@@ -218,6 +218,17 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
         END { exit bad || !both || jobs["cuda:0"] < 5 || jobs["cuda:1"] < 5 }' calls
 }
 
+@test "batches of an arm take turns on devices, and the first exposures go on meanwhile" {
+    fake_programs
+    empty_night b1 b2 r1 z1
+    quick -j16 BATCH=2 DEVICES=cuda:0 >log
+    quick status | grep '^frame  *20  *0  *0$'
+    # traces of an exposure are begun when spectra of that before are there: two cameras of b in a batch
+    [ "$(sed -n 's/^\(begin\|end\) [^ ]* out.\(psf\|frame\)-b2-\([0-9]*\).h5.*/\1 \2 \3/p' calls | grep -v 0007 | xargs)" = \
+        "$(for e in 0008 0009 0010 0011; do echo "begin psf $e end psf $e begin frame $e end frame $e"; done | xargs)" ]
+    awk '/^begin .*spectra-1-0008/ { first = 1 } /^begin .*psf-b1-0011/ { found = 1; exit !first } END { exit !first || !found }' calls
+}
+
 @test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
     fake_programs
     empty_night b1 b2 r1
