@@ -14,6 +14,7 @@
  * the power there, so that templates are sharper than spectra and slow rotators too fast; the inverse of the samples of
  * g, R / sum_m G, is too smooth.) Alias frequencies have the weight of the power of lines, which have a width of their
  * own. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -311,10 +312,36 @@ static void raw_rows(const spx_rv_arm *a, const double *res, double *out)
 {
     const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
     for (size_t k = 0; k < nd; k++) {
+        /* rows that have such a column */
+        const size_t first = k < h ? h - k : 0, end = k < h ? n : n + h > k ? n + h - k : 0;
         const double *from = res + (nd - 1 - k) * n + k - h;
         double *to = out + k * n;
-        for (size_t i = 0; i < n; i++)
-            to[i] = i + k >= h && i + k - h < n && isfinite(from[i]) ? from[i] : 0;
+        memset(to, 0, n * sizeof *to);
+#pragma omp simd
+        for (size_t i = first; i < end; i++)
+            to[i] = fabs(from[i]) <= DBL_MAX ? from[i] : 0;
+    }
+}
+
+/* spx_rv_row_variance() of rows first ... first+m-1, v[m]. */
+static void row_variances(size_t nd, size_t n, const double *rows, size_t first, size_t m, double *v)
+{
+    enum { BLOCK = 256 };
+    for (size_t at = 0; at < m; at += BLOCK) {
+        double s0[BLOCK] = {0}, s1[BLOCK] = {0}, s2[BLOCK] = {0};
+        const size_t some = m - at < BLOCK ? m - at : BLOCK;
+        for (size_t k = 0; k < nd; k++) {
+            const double x = (double)k - (double)(nd / 2), *row = rows + k * n + first + at;
+#pragma omp simd
+            for (size_t i = 0; i < some; i++) {
+                s0[i] += row[i];
+                s1[i] += row[i] * x;
+                s2[i] += row[i] * x * x;
+            }
+        }
+#pragma omp simd
+        for (size_t i = 0; i < some; i++)
+            v[at + i] = s2[i] / s0[i] - s1[i] / s0[i] * (s1[i] / s0[i]);
     }
 }
 
@@ -342,17 +369,16 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
     double raw[SPX_MAX_NDIAG], out[SPX_MAX_NDIAG], few[MISFITS];
     size_t whole = 0, nfew = 0;
     raw_rows(a, res, band);
-    for (size_t i = h; i + h < n; i++) {
-        for (size_t k = 0; k < nd; k++)
-            raw[k] = band[k * n + i];
-        const double v = spx_rv_row_variance(nd, raw);
-        if (v > 0 && isfinite(v))
-            tmp[whole++] = v;
-    }
+    const size_t inner = n > 2 * h ? n - 2 * h : 0;
+    row_variances(nd, n, band, h, inner, tmp);
+    for (size_t i = 0; i < inner; i++)
+        if (tmp[i] > 0 && isfinite(tmp[i]))
+            tmp[whole++] = tmp[i];
     *width = sqrt(spx_median(tmp, whole));
     const size_t level = spx_rv_match_level(*width);
     memset(tmp, 0, n * sizeof *tmp);
     for (size_t k = 0; k < nd; k++)
+#pragma omp simd
         for (size_t i = 0; i < n; i++)
             tmp[i] += band[k * n + i];
     to_band(kernels, m, nd, n, level, band);
