@@ -60,7 +60,6 @@ typedef struct {
     spx_psf psf; /* moved */
     spx_extract_options extract;
     spx_shift_options o;
-    int has_frame;
     spx_frame frame;
     spx_shift shift;
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
@@ -190,8 +189,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);
-    j->has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
-    if (st == SPX_OK && j->has_frame)
+    const int has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
+    if (st == SPX_OK && has_frame)
         st = spx_frame_read(x->in->file, &j->frame, e);
     if (st == SPX_OK)
         st = spx_extract_args_options(&args, w->o.nthreads, &x->image, x->psf, &j->extract, e);
@@ -201,7 +200,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.dw = j->extract.dw;
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
-    if (st == SPX_OK && j->has_frame) {
+    if (st == SPX_OK && has_frame) {
         const spx_arm *a = &j->frame.arm;
         j->extract.wmin = j->o.wmin = a->wavelength[0];
         j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
@@ -223,7 +222,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     work *w = ctx;
     job *j = (job *)x;
     task t = {w, j};
-    const spx_shift_engine g = {&t, measure, j->has_frame ? NULL : extract, find_sky, zero_point};
+    const spx_shift_engine g = {&t, measure, extract, find_sky, zero_point};
     (void)worker;
     const double begin = spx_seconds();
     /* tails of other fibres would make spots wider; what spots have within their pixels stays */

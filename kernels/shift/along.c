@@ -332,7 +332,8 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
 {
     spx_shift_moved moved = {2 * AGAIN, 0};
     int found = 1;
-    spx_status st = g->extract == NULL ? check_fibres(frame, psf, e) : SPX_OK;
+    const int given = frame->nspec > 0;
+    spx_status st = given ? check_fibres(frame, psf, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_shift_across(g->measure, g->ctx, image, psf, o, out, e);
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
@@ -340,7 +341,7 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
     while (st == SPX_OK && found && (moved.largest > AGAIN || (o->lamp && moved.errors > AGAIN_ERRORS)) &&
            out->rounds < MOST_ROUNDS) {
         spx_sky sky = {0};
-        if (g->extract != NULL) {
+        if (!given || out->rounds > 0) { /* a frame that was given is that of the traces of before */
             spx_frame_free(frame);
             st = g->extract(g->ctx, image, psf, frame, e);
         }
@@ -353,8 +354,6 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
             out->rounds++;
         }
         spx_sky_free(&sky);
-        if (g->extract == NULL) /* the frame is that of the traces of before */
-            break;
     }
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
         if (out->nline == 0)

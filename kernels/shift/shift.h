@@ -127,7 +127,7 @@ spx_status spx_shift_along(const struct spx_shift_engine *g, const spx_image *im
 
 /* ---- all ---- */
 
-/* Functions that measure and extract: the members of a backend, or others. extract NULL: there is a frame. */
+/* Functions that measure and extract: the members of a backend, or others. */
 typedef struct spx_shift_engine {
     void *ctx;
     spx_shift_measure *measure;
@@ -138,9 +138,9 @@ typedef struct spx_shift_engine {
                              const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e);
 } spx_shift_engine;
 
-/* Parts X and Y. frame: extracted with this PSF; empty: it is extracted when part X has moved the PSF, and again
- * when part Y has moved it by more than 0.1 pixel, or that of a lamp by 10 errors; it is the last one then. SPX_EINPUT:
- * frame and PSF do not belong together. */
+/* Parts X and Y. frame: extracted with this PSF, for the first round; empty: it is extracted when part X has moved the
+ * PSF. It is extracted again when part Y has moved the PSF by more than 0.1 pixel, or that of a lamp by three errors; it
+ * is the last one then. SPX_EINPUT: frame and PSF do not belong together. */
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e) SPX_NODISCARD;

@@ -23,7 +23,7 @@ static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
 /* Information of all fibres on a quantity, in these units, from which on they tell whether they move together. */
 static const double TOLD = 100;
 /* Odds that fibres which move together do not differ in a term above the slope. */
-static const double HIGHER_ODDS = 8;
+static const double HIGHER_ODDS = 4;
 
 enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12 };
 /* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
