@@ -192,6 +192,7 @@ static void fill_columns(const spx_sky_fit *f, const layout *l, const double *c,
     memset(s->column, 0, (nt + nd + nk) * size * sizeof *s->column);
     memset(s->y, 0, size * sizeof *s->y);
     memset(s->w0, 0, size * sizeof *s->w0);
+    memset(s->r, 0, size * sizeof *s->r);
     spx_derivative_row(n, f->step, c, s->d1);
     spx_derivative_row(n, f->step, s->d1, s->d2);
     for (size_t k = SPX_SKY_EDGE; k + SPX_SKY_EDGE < n; k++) {
@@ -211,13 +212,18 @@ static void fill_columns(const spx_sky_fit *f, const layout *l, const double *c,
     }
 }
 
-/* Corner and its right-hand side, weights s->w. */
+/* Corner (lower triangle) and its right-hand side, weights s->w. Sums of a row are four at a time: behind the columns
+ * are y, w0, w and r, so that those behind the last are of any numbers, and are not used. */
 static void sum_corner(const layout *l, size_t nq, workspace *s)
 {
+    double sum[SPX_SKY_MOST + FOUR];
     for (size_t q = 0; q < nq; q++) {
+        const size_t count = nq - q + 1;
         multiply(l->size, s->w, s->column + q * l->size, s->product);
-        dots(l->size, s->product, q + 1, l->size, s->column, s->corner + q * nq);
-        dots(l->size, s->product, 1, 0, s->y, s->z + q);
+        dots(l->size, s->product, (count + FOUR - 1) / FOUR * FOUR, l->size, s->column + q * l->size, sum);
+        for (size_t r = q; r < nq; r++)
+            s->corner[r * nq + q] = sum[r - q];
+        s->z[q] = sum[nq - q];
     }
 }
 
