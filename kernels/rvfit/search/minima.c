@@ -23,7 +23,7 @@ static const double FAINT = 10;
 static const double INSIDE = 0.1;
 /* Error of vsini by the coarse model, km/s, above which there is a start with another one: slow if this is exceeded. */
 static const double ALIKE = 30, MODERATE = 75;
-/* Where the velocity is as open, all of these that are unlike its own, km/s. */
+/* Where the velocity is as open, the first start with all of these that are unlike its own, km/s. */
 static const double ROTATION[] = {0, 300};
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
@@ -116,7 +116,7 @@ static int take_ends(spx_rv_star *s)
             s->nstart = s->nsure += n;
         for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION && n > 0 && s->nsure < SPX_RV_MAX_START; i++)
             if (fabs(spx_rv_unmap(f->c, 1, f->best->x[1]) - ROTATION[i]) > MODERATE && rotation_is_open(f)) {
-                turn(f->c, f->best->x, ROTATION[i], s->start[s->nsure].x);
+                turn(f->c, s->start[0].x, ROTATION[i], s->start[s->nsure].x);
                 s->nstart = ++s->nsure;
             }
         return 0;
