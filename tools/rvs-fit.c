@@ -144,7 +144,6 @@ static const spx_opt options[] = {
                .min = 16 << 20, .absent = "what is free"),
     {0}};
 
-/* All that a run works with. */
 typedef struct {
     spx_run *run;
     spx_backend backend;
@@ -261,13 +260,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
 
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
-    /* Fresh memory costs more than reading into it: chunks are as small as threads, or a GPU, with some 20 stars each
-     * allow. */
-    const size_t small = (size_t)1 << 28, nthread = r->backend.library != NULL ? 1 : (size_t)r->options.threads;
     spx_rvfit_parts p = {.stage = r->run,
-                         .most_bytes = nthread < 4    ? small
-                                       : nthread < 16 ? nthread * small / 4
-                                                      : 4 * small,
+                         .nthread = r->backend.library != NULL ? 1 : (size_t)r->options.threads,
                          .spectra = &r->spectra,
                          .nstar = r->stars.nstar,
                          .nrow = r->stars.nrow,

@@ -73,6 +73,13 @@ static void clear(void *ctx, void *result)
     spx_rvfit_free(result);
 }
 
+/* Fresh memory costs more than reading into it, so chunks are small, but each thread has some 20 stars. */
+static size_t chunk_bytes(size_t nthread)
+{
+    const size_t unit = (size_t)1 << 26;
+    return unit * (nthread < 4 ? 4 : nthread < 16 ? nthread : 16);
+}
+
 spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit *all, spx_err *e)
 {
     work w = {.p = p, .file = H5I_INVALID_HID, .all = all};
@@ -84,7 +91,7 @@ spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit 
                                                        .ngroup = p->nstar,
                                                        .row = p->row,
                                                        .first = p->first,
-                                                       .most_bytes = p->most_bytes,
+                                                       .most_bytes = chunk_bytes(p->nthread),
                                                        .row_bytes = p->result_bytes,
                                                        .result_size = sizeof(spx_rvfit),
                                                        .compute = fit_chunk,

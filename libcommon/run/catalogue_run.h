@@ -16,7 +16,7 @@ typedef struct {
      * star. */
     size_t nstar, nrow;
     const size_t *row, *first;
-    size_t most_bytes;   /* memory of a chunk's spectra, at most */
+    size_t nthread;      /* that fit at one time; 1 for a GPU */
     size_t result_bytes; /* size of a row of models and curves */
     /* Fits stars star ... star+nstar-1, which are the rows of s, as first[nstar+1] says (NULL as above). Called in a
      * thread of its own, one chunk at a time. */
@@ -26,8 +26,9 @@ typedef struct {
 } spx_rvfit_parts;
 
 /* Creates the output, fits all chunks and writes models and curves; the caller writes tables, from *all, which holds
- * everything else and is freed with spx_rvfit_free(). A chunk has whole stars, and most_bytes at most (less on small
- * machines), or what --max-mem leaves. Seconds of the steps read, fit, write are recorded. */
+ * everything else and is freed with spx_rvfit_free(). A chunk has whole stars, 256 MB of spectra or, with many
+ * threads, up to a gigabyte (less on small machines), or what --max-mem leaves. Seconds of the steps read, fit, write
+ * are recorded. */
 spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit *all, spx_err *e);
 
 #endif
