@@ -29,18 +29,23 @@ static int class_of(const spx_pf_plan *p, int i, int j)
     return order < 3 ? 3 : order > most && most >= 3 ? most : order;
 }
 
-/* Classes of the shape's parameters: class[nshape], and their norms. Returns the number of classes. */
-static int classify(const spx_pf_bundle *b, size_t ns, int *class, double *norm)
+/* Classes of one term along fibres and wavelengths, some of them empty: 3, the lowest, to twice the degree. */
+static int classes_of_term(const spx_pf_plan *p)
+{
+    return 2 * p->deg + 1 > 4 ? 2 * p->deg + 1 : 4;
+}
+
+/* Classes of the shape's parameters: class[nshape], and their norms. */
+static void classify(const spx_pf_bundle *b, size_t ns, int *class, double *norm)
 {
     const spx_pf_plan *p = b->p;
-    const int each = 2 * p->deg + 1, side = p->deg + 1;
+    const int each = classes_of_term(p), side = p->deg + 1;
     for (size_t k = 0; k < ns; k++) {
         const int q = (int)(k % (size_t)p->nq), term = (int)(k / (size_t)p->nq);
         const int i = (q - 1) % side, j = (q - 1) / side, c = q < 2 ? -1 : class_of(p, i, j);
         class[k] = c < 0 ? -1 : term * each + c;
         norm[k] = q < 2 ? 1 : norm_of(i, j);
     }
-    return p->na * p->nb * each;
 }
 
 typedef struct {
@@ -111,7 +116,7 @@ static void maximise(const room *w, int nclass)
 
 static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w, spx_err *e)
 {
-    const size_t nclass = (size_t)(b->p->na * b->p->nb * (2 * b->p->deg + 1));
+    const size_t nclass = (size_t)(b->p->na * b->p->nb * classes_of_term(b->p));
     *w = (room){.ns = ns,
                 .at = spx_alloc(n, sizeof *w->at, e),
                 .m = spx_alloc_unset(n * n + n + ns * ns + 4 * ns + 2 * nclass, 1, sizeof *w->m, e),
@@ -145,7 +150,9 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e)
             w.m[i * w.n + k] = h[w.at[i] * n + w.at[k]];
         w.r[i] = g[w.at[i]];
     }
-    const int nclass = ok ? classify(b, ns, w.class, w.norm) : 0;
+    const int nclass = b->p->na * b->p->nb * classes_of_term(b->p);
+    if (ok)
+        classify(b, ns, w.class, w.norm);
     ok = ok && eliminate(&w);
     for (size_t k = 0; k < ns && ok; k++) {
         double centre;

@@ -785,6 +785,30 @@ static void test_beyond(void)
     scene_free(&s);
 }
 
+/* The lowest degrees: no, and one, GH-i-j that is neither a place nor a width. */
+static void test_low_degrees(void)
+{
+    for (int degree = 0; degree <= 2; degree++) {
+        psffit_request r = small;
+        psffit_scene s;
+        spx_psf psf = {0};
+        spx_psffit fit = {0};
+        r.nspec = r.bundle = 6;
+        r.deg = degree;
+        CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+        spx_psffit_options o = small_options();
+        o.hermite_degree = degree;
+        if (fit_scene(&s, &o, &psf, &fit)) {
+            const psffit_score q = scene_score(&s, &psf, &fit, 0);
+            CHECK(q.rms[0] < 1.5 * q.limit[0] && q.rms[1] < 1.5 * q.limit[1], "degree %d: %g, %g of %g, %g", degree,
+                  q.rms[0], q.rms[1], q.limit[0], q.limit[1]);
+        }
+        spx_psf_free(&psf);
+        spx_psffit_free(&fit);
+        scene_free(&s);
+    }
+}
+
 static void test_threads(void)
 {
     psffit_request two = small;
@@ -1069,6 +1093,7 @@ int main(void)
     test_truth();
     test_edge();
     test_beyond();
+    test_low_degrees();
     test_threads();
     test_fixed();
     test_learn();
