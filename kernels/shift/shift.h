@@ -139,8 +139,8 @@ typedef struct spx_shift_engine {
 } spx_shift_engine;
 
 /* Parts X and Y. frame: extracted with this PSF, for the first round; empty: it is extracted when part X has moved the
- * PSF. It is extracted again when part Y has moved the PSF by more than 0.1 pixel, or that of a lamp by three errors; it
- * is the last one then. SPX_EINPUT: frame and PSF do not belong together. */
+ * PSF. It is extracted again when part Y has moved the PSF by more than 0.1 pixel, or that of a lamp by three errors;
+ * it is the last one then. SPX_EINPUT: frame and PSF do not belong together. */
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e) SPX_NODISCARD;
