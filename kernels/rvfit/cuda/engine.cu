@@ -660,7 +660,7 @@ const double *engine::objectives(const std::vector<item> &items)
 
 template <int T> void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out)
 {
-    pixel_kernel<T><<<(unsigned)n, 32 * WARPS, pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
+    pixel_kernel<T><<<(unsigned)n, 32 * pixel_warps(T), pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
         d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(),
         c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
 }

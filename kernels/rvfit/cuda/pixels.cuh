@@ -6,7 +6,7 @@ namespace rv
 {
 
 enum {
-    WARPS = 4, /* of a block that sums over pixels */
+    WARPS = 4, /* of a block that computes values, an item each */
     ROW = 36   /* stride of its staged rows: 32 pixels, and no bank conflicts */
 };
 
@@ -61,6 +61,13 @@ struct view {
     }
 };
 
+/* Warps of a block that sums over pixels. Where the functions are few, their equations, which are one warp's, take as
+ * long as the pixels: with one warp a block, others work meanwhile. */
+__host__ __device__ constexpr int pixel_warps(int tiles)
+{
+    return tiles <= 2 ? 1 : 4;
+}
+
 /* Shared memory of a block that sums over pixels with `tiles` tiles of eight rows for the functions of a span and the
  * data, and np functions with a band of m + 1 diagonals in all: numbers of a warp, and bytes of a block. */
 __host__ __device__ inline int stage_size(int tiles)
@@ -78,7 +85,8 @@ __host__ __device__ inline int sums_size(int np, int m)
 inline size_t pixel_shared(int tiles, int np, int m)
 {
     const int rows = np + 8 * tiles;
-    return ((size_t)WARPS * (stage_size(tiles) + sums_size(np, m)) + (size_t)(m + 1) * np + rows) * sizeof(double) +
+    return ((size_t)pixel_warps(tiles) * (stage_size(tiles) + sums_size(np, m)) + (size_t)(m + 1) * np + rows) *
+               sizeof(double) +
            (size_t)(m + 1) * rows * sizeof(float);
 }
 
@@ -91,21 +99,40 @@ __device__ inline int2 chunks_of(const arm &a, int warp, int warps)
 
 /* Data of a lane's pixel of a chunk, and the functions of its span there; of the last pixel and function beyond those
  * that there are, where `e` has to be taken as 0. Nothing is done with what is loaded, so that a warp can ask for the
- * next chunk's before it uses this one's. */
-template <int FUNCTIONS> struct pixel {
+ * next chunk's before it uses this one's. SPLINE: the template is looked up in knots, whose place is then to be known
+ * before, for a value without a resolution matrix; else it is v.at(). */
+template <int FUNCTIONS, bool SPLINE> struct pixel {
     int first;
-    double b[FUNCTIONS], e, f, t;
+    double b[FUNCTIONS], e, f, t; /* t: the template, or where it is between the knots p and q */
+    double2 p, q;
 
-    __device__ void load(const view &v, const double *flux, const double *ie, int chunk)
+    __device__ static double place(const view &v, int chunk)
+    {
+        return SPLINE ? v.a.place[min(32 * chunk + (int)threadIdx.x % 32, v.a.n - 1)] : 0;
+    }
+    __device__ void load(const view &v, const double *flux, const double *ie, int chunk, double place)
     {
         const int i = min(32 * chunk + (int)threadIdx.x % 32, v.a.n - 1);
         first = v.a.first[chunk];
         e = ie[i];
         f = flux[i];
-        t = v.at(i);
+        if (SPLINE) {
+            const double x = place + v.shift, last = v.a.nt - 1, at = x > 0 ? (x < last ? x : last) : 0;
+            const int k = min((int)at, v.a.nt - 2);
+            p = v.knots[k];
+            q = v.knots[k + 1];
+            t = at - k;
+        } else {
+            t = v.at(i);
+        }
 #pragma unroll
         for (int k = 0; k < FUNCTIONS; k++)
             b[k] = __ldg(v.a.basis + (size_t)min(first + k, v.a.npoly - 1) * v.a.stride + i);
+    }
+    __device__ double flux_of_template() const
+    {
+        const double a = 1 - t;
+        return SPLINE ? fma(a, p.x, fma(t, q.x, fma(a * (a * a - 1), p.y, t * (t * t - 1) * q.y))) : t;
     }
 };
 
@@ -135,7 +162,7 @@ template <int TILES> __device__ inline void add_equations(const arm &a, int firs
 
 /* S'S, S'D and D'D of chunks of 32 pixels, by one warp and its buffer `stage`: gram[np][m+1], then right[np + 1].
  * TILES: of eight rows, for the functions of a span and the data. */
-template <int TILES>
+template <int TILES, bool SPLINE>
 __device__ inline void equations(const view &v, int2 chunks, const double *flux, const double *ie, double *stage,
                                  double *gram)
 {
@@ -149,14 +176,19 @@ __device__ inline void equations(const view &v, int2 chunks, const double *flux,
     for (int i = 0; i < PAIRS; i++)
         c[i][0] = c[i][1] = 0;
     __syncwarp();
-    pixel<FUNCTIONS> next, here;
-    if (chunks.x < chunks.y)
-        next.load(v, flux, ie, chunks.x);
+    pixel<FUNCTIONS, SPLINE> next, here;
+    double place = 0; /* of the next chunk's pixel */
+    if (chunks.x < chunks.y) {
+        next.load(v, flux, ie, chunks.x, next.place(v, chunks.x));
+        place = next.place(v, min(chunks.x + 1, chunks.y - 1));
+    }
     for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
         here = next;
-        if (chunk + 1 < chunks.y)
-            next.load(v, flux, ie, chunk + 1);
-        const double e = 32 * chunk + lane < a.n ? here.e : 0, te = here.t * e;
+        if (chunk + 1 < chunks.y) {
+            next.load(v, flux, ie, chunk + 1, place);
+            place = next.place(v, min(chunk + 2, chunks.y - 1));
+        }
+        const double e = 32 * chunk + lane < a.n ? here.e : 0, te = here.flux_of_template() * e;
 #pragma unroll
         for (int k = 0; k < FUNCTIONS; k++)
             stage[k * ROW + lane] = here.b[k] * te;
@@ -216,8 +248,7 @@ __device__ inline bool factor(int np, int m, double *gram, double *right, double
     return fine;
 }
 
-/* By one thread: x[np], a column of a matrix whose rows are `stride` apart, becomes L^-1 x; or D^-1 x becomes L'^-1 of
- * it. */
+/* By one thread: x[np], a column of a matrix whose rows are `stride` apart, becomes L^-1 x. */
 __device__ inline void forward(int np, int m, const double *factor, double *x, int stride)
 {
     for (int j = 1; j < np; j++) {
@@ -228,30 +259,27 @@ __device__ inline void forward(int np, int m, const double *factor, double *x, i
     }
 }
 
-__device__ inline void backward(int np, int m, const double *factor, double *x)
-{
-    for (int j = np - 1; j >= 0; j--) {
-        double s = x[j] * factor[j * (m + 1)];
-        for (int t = 1; t <= min(m, np - 1 - j); t++)
-            s = fma(-factor[j * (m + 1) + t], x[j + t], s);
-        x[j] = s;
-    }
-}
-
-/* By one warp: the band of (S'S)^-1 out of its factor, inverse[np][m+1], as spx_band_inverse(). */
-__device__ inline void band_inverse(int np, int m, const double *factor, double *inverse)
+/* By one warp, out of the factor of S'S: the band of (S'S)^-1, inverse[np][m+1], as spx_band_inverse(), and with it
+ * x[np] becomes L'^-1 D^-1 x. The last lane has x, the first ones the diagonals. */
+__device__ inline void band_inverse(int np, int m, const double *factor, double *inverse, double *x)
 {
     const int lane = (int)threadIdx.x % 32;
     for (int j = np - 1; j >= 0; j--) {
         const double *l = factor + j * (m + 1);
         const int ahead = min(m, np - 1 - j);
+        const bool has_x = lane == 31;
         double diagonal = 0;
-        for (int i = 1 + lane; i <= ahead; i += 32) {
-            double s = 0;
+        if (lane < ahead || has_x) {
+            const int i = 1 + lane;
+            double s = has_x ? x[j] * l[0] : 0;
             for (int t = 1; t <= ahead; t++)
-                s = fma(-l[t], inverse[(j + min(i, t)) * (m + 1) + (i < t ? t - i : i - t)], s);
-            inverse[j * (m + 1) + i] = s;
-            diagonal = fma(-l[i], s, diagonal);
+                s = fma(-l[t], has_x ? x[j + t] : inverse[(j + min(i, t)) * (m + 1) + abs(t - i)], s);
+            if (has_x) {
+                x[j] = s;
+            } else {
+                inverse[j * (m + 1) + i] = s;
+                diagonal = -l[i] * s;
+            }
         }
         for (int o = 1; o < ahead && o < 32; o *= 2)
             diagonal += __shfl_xor_sync(FULL, diagonal, o);
@@ -286,14 +314,14 @@ template <int TILES> __device__ inline void add_curvature(const arm &a, int firs
  * TILES: of eight rows, for the functions of a span, that is of chunks of 32 pixels with the same first function, and
  * the data. Splines need one tile where dense functions need as many as there are functions. */
 template <int TILES>
-__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 : 1))
+__global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TILES == 2 ? 8 : 1))
     pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
-    constexpr int FUNCTIONS = TILES * 8 - 1;
+    constexpr int FUNCTIONS = TILES * 8 - 1, W = pixel_warps(TILES);
     extern __shared__ __align__(16) double workspace[];
-    __shared__ double part[WARPS][1 + SPX_MAX_FIT], lndet;
+    __shared__ double part[W][1 + SPX_MAX_FIT], lndet;
     __shared__ int ok;
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
@@ -307,24 +335,24 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
     const int np = a.npoly, nb = a.basis_band + 1, nf = m.nfree, n = a.n;
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, rows = np + 8 * TILES;
     const int size = sums_size(np, a.basis_band);
-    double *stage = workspace + (size_t)warp * stage_size(TILES), *sums = workspace + WARPS * stage_size(TILES);
+    double *stage = workspace + (size_t)warp * stage_size(TILES), *sums = workspace + W * stage_size(TILES);
     double *mine = sums + (size_t)warp * size;                /* of this warp */
-    double *inverse = sums + (size_t)WARPS * size;            /* [np][nb] */
+    double *inverse = sums + (size_t)W * size;                /* [np][nb] */
     double *coef = inverse + np * nb;                         /* [rows], 0 beyond np */
     float *lever_of = reinterpret_cast<float *>(coef + rows); /* [rows][nb] the inverse, 0 beyond it */
     const double *factors = sums, *right = sums + np * nb;
-    const int2 chunks = chunks_of(a, warp, WARPS);
+    const int2 chunks = chunks_of(a, warp, W);
     dt += (size_t)it.at * nf * m.pixels + a.pixel0;
     flux += d.pixel0;
     ie += d.pixel0;
     good += d.pixel0;
 
     /* S'S and S'D of the warps, added in their order */
-    equations<TILES>(v, chunks, flux, ie, stage, mine);
+    equations<TILES, false>(v, chunks, flux, ie, stage, mine);
     __syncthreads();
-    for (int i = tid; i < np * nb + np; i += 32 * WARPS) {
+    for (int i = tid; i < np * nb + np; i += 32 * W) {
         double s = sums[i];
-        for (int w = 1; w < WARPS; w++)
+        for (int w = 1; w < W; w++)
             s += sums[(size_t)w * size + i];
         sums[i] = s;
     }
@@ -338,27 +366,25 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
         }
     }
     __syncthreads();
-    if (warp == 0 && mode == DERIVATIVES)
-        band_inverse(np, nb - 1, factors, inverse);
-    if (tid == 32)
-        backward(np, nb - 1, factors, sums + np * nb);
+    if (warp == 0)
+        band_inverse(np, nb - 1, factors, inverse, sums + np * nb);
     __syncthreads();
-    for (int i = tid; i < rows; i += 32 * WARPS)
+    for (int i = tid; i < rows; i += 32 * W)
         coef[i] = i < np ? right[i] : 0;
-    for (int i = tid; i < rows * nb && mode == DERIVATIVES; i += 32 * WARPS)
+    for (int i = tid; i < rows * nb && mode == DERIVATIVES; i += 32 * W)
         lever_of[i] = i / nb + i % nb < np ? (float)inverse[i] : 0;
     /* the other warps' sums, and after it those of the first, are overwritten: the factor is needed once more */
     __syncthreads();
-    for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * WARPS)
+    for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * W)
         inverse[i] = factors[i];
     factors = inverse;
 
     const int width = mode == DERIVATIVES ? 1 + nf + nf * nf : 1;
     double *out = result + (size_t)blockIdx.x * width, *model = models + d.pixel0;
     if (!ok) {
-        for (int i = tid; i < width; i += 32 * WARPS)
+        for (int i = tid; i < width; i += 32 * W)
             out[i] = i == 0 ? HUGE_VAL : 0;
-        for (int i = tid; i < n && mode == MODEL; i += 32 * WARPS)
+        for (int i = tid; i < n && mode == MODEL; i += 32 * W)
             model[i] = 0;
         return;
     }
@@ -377,11 +403,11 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
     for (int i = lane; i < stage_size(TILES) && mode == DERIVATIVES; i += 32)
         stage[i] = 0;
     double *us = stage + 8 * TILES * ROW;
-    pixel<FUNCTIONS> next, here;
+    pixel<FUNCTIONS, false> next, here;
     float slope[SPX_MAX_FIT], next_slope[SPX_MAX_FIT]; /* of no meaning from nf on */
     auto load = [&](int chunk) {
         const int i = min(32 * chunk + lane, n - 1);
-        next.load(v, flux, ie, chunk);
+        next.load(v, flux, ie, chunk, 0);
         if (mode == DERIVATIVES && nf > 0 && v.band == nullptr) {
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
@@ -479,7 +505,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
     __syncthreads();
     if (tid == 0 || (tid <= nf && mode == DERIVATIVES)) {
         double s = 0;
-        for (int i = 0; i < WARPS; i++)
+        for (int i = 0; i < W; i++)
             s += part[i][tid];
         if (tid > 0)
             out[tid] = 2 * s;
@@ -488,9 +514,9 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
     }
     if (mode != DERIVATIVES)
         return;
-    for (int i = tid; i < (np + 8) * 8; i += 32 * WARPS) {
+    for (int i = tid; i < (np + 8) * 8; i += 32 * W) {
         double s = sums[i];
-        for (int w = 1; w < WARPS; w++)
+        for (int w = 1; w < W; w++)
             s += sums[(size_t)w * size + i];
         sums[i] = s;
     }
@@ -498,7 +524,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 3 : (TILES == 2 ? 2 :
     if (tid < nf) /* L^-1 S'u */
         forward(np, nb - 1, factors, sums + tid, 8);
     __syncthreads();
-    for (int i = tid; i < nf * nf; i += 32 * WARPS) {
+    for (int i = tid; i < nf * nf; i += 32 * W) {
         double s = sums[(np + i / nf) * 8 + i % nf];
         for (int k = 0; k < np; k++)
             s = fma(-sums[k * 8 + i / nf] * factors[k * nb], sums[k * 8 + i % nf], s);

@@ -38,7 +38,10 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 :
     const int np = a.npoly, nb = a.basis_band + 1;
     /* warps of a block may have different arms */
     double *stage = workspace + warp * value_size(TILES, m.npoly, m.basis_band), *gram = stage + TILES * 8 * ROW;
-    equations<TILES>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
+    if (v.band == nullptr)
+        equations<TILES, true>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
+    else
+        equations<TILES, false>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
     double ln, *right = gram + np * nb, sum = 0;
     const double square = right[np];
     const bool fine = factor(np, nb - 1, gram, right, &ln);
