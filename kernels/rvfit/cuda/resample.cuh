@@ -6,23 +6,25 @@ namespace rv
 {
 
 enum {
-    KNOTS = 349,    /* of a template that one block of 128 threads resamples: with those beside them, 3 x 128 */
-    TAIL = 16,      /* terms of the spline's impulse response on each side: 0.268^16 = 7e-10 of a small correction */
+    KNOTS = 356, /* of a template that one block of 128 threads resamples: with those beside them, 3 x 128 */
+    TAIL = 12,   /* terms of the spline's impulse response on each side: 0.268^12 = 1e-7 of a small correction, and */
+    SHORT_TAIL = 8, /* of derivatives */
     NEAR_REACH = 32 /* rotation kernels up to here work in shared memory */
 };
 
 enum {
-    BROADENED = KNOTS + 2 * TAIL + 3,             /* broadened samples that a block needs */
+    BROADENED = KNOTS + 2 * TAIL + 4,             /* broadened samples that a block needs, and one */
     UNBROADENED = BROADENED + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
     DIFFERENCES = KNOTS + 2 * TAIL + 1,           /* second differences */
     EACH = (KNOTS + 128) / 128                    /* knots of a thread */
 };
+static_assert((KNOTS + 1) % EACH == 0, "threads have all of their knots, or none");
 
-/* Bytes of shared memory for `n` derivatives. */
+/* Bytes of shared memory for `n` derivatives: unbroadened samples, whose place second derivatives take, and broadened
+ * ones. */
 inline size_t resample_shared(int n)
 {
-    return (size_t)(UNBROADENED + BROADENED + KNOTS + 2) * sizeof(double) +
-           (size_t)n * (UNBROADENED + BROADENED + KNOTS + 1) * sizeof(float);
+    return (size_t)(UNBROADENED + BROADENED) * (sizeof(double) + (size_t)n * sizeof(float));
 }
 
 /* First pixel whose place is not below `at`; all lanes of a warp look for it, a load after another is slow. */
@@ -84,41 +86,46 @@ template <typename T> __device__ inline void differences(const T *y, int k0, int
 
 /* Second derivatives of the spline at the EACH knots of this thread, from the second differences r(i), i from TAIL
  * before the first knot of the block on: their impulse response A z^|d|, A = 1/(2 sqrt(3)), by recursion from both
- * sides, each with `tail` terms beyond the thread's knots. The last knots are DIFFERENCES - 1 - TAIL at most. */
-template <int tail, typename T, typename R> __device__ inline void respond(R r, T *m)
+ * sides, each with `tail` terms beyond the thread's knots. */
+template <int tail, typename T, typename R> __device__ inline void respond(R r, T *out)
 {
     const T z = (T)-0.26794919243112270647, amplitude = (T)0.28867513459481288225;
     const int s = EACH * (int)threadIdx.x + TAIL;
-    T left = 0, right = 0, out[EACH];
-    if (EACH * (int)threadIdx.x > KNOTS)
-        return;
+    T left = 0, right = 0;
 #pragma unroll
     for (int i = -tail; i < 0; i++)
         left = fma(z, left, r(s + i));
 #pragma unroll
     for (int i = EACH - 1 + tail; i >= EACH; i--)
-        right = z * (right + r(min(s + i, DIFFERENCES - 1)));
+        right = z * (right + r(s + i));
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        out[i] = left = fma(z, left, r(min(s + i, DIFFERENCES - 1)));
+        out[i] = left = fma(z, left, r(s + i));
 #pragma unroll
     for (int i = EACH - 1; i >= 0; i--) {
-        if (s - TAIL + i <= KNOTS)
-            m[s - TAIL + i] = amplitude * (out[i] + right);
-        right = z * (right + r(min(s + i, DIFFERENCES - 1)));
+        out[i] = amplitude * (out[i] + right);
+        right = z * (right + r(s + i));
     }
 }
 
-/* The same of samples y, far from the ends of the template (`inner`), or of r, which holds DIFFERENCES. */
-template <int tail, typename T> __device__ inline void bend(const T *y, bool inner, int k0, int last, T *r, T *m)
+/* The same into m, of samples y far from the ends of the template (`inner`), or else of their differences, which are
+ * put where m is. */
+template <int tail, typename T> __device__ inline void bend(const T *y, bool inner, int k0, int last, T *m)
 {
-    if (inner) {
-        respond<tail>([y](int i) { return (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]); }, m);
-        return;
+    const bool has_knots = EACH * (int)threadIdx.x <= KNOTS;
+    T out[EACH];
+    if (!inner) {
+        differences(y, k0, last, m);
+        __syncthreads();
+        if (has_knots)
+            respond<tail>([m](int i) { return m[i]; }, out);
+        __syncthreads();
+    } else if (has_knots) {
+        respond<tail>([y](int i) { return (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]); }, out);
     }
-    differences(y, k0, last, r);
-    __syncthreads();
-    respond<tail>([r](int i) { return r[i]; }, m);
+#pragma unroll
+    for (int i = 0; i < EACH && has_knots; i++)
+        m[EACH * (int)threadIdx.x + i] = out[i];
 }
 
 /* Block (tile of KNOTS, point, arm): broadens the template and makes its spline. The spline's second derivatives are
@@ -137,8 +144,8 @@ __global__ void __launch_bounds__(128)
         return;
     const size_t point = blockIdx.y;
     const int nb = deriv ? m.nbroadened : 0;
-    double *f0 = workspace, *y0 = f0 + UNBROADENED, *m0 = y0 + BROADENED;
-    float *fl = reinterpret_cast<float *>(m0 + KNOTS + 2), *yl = fl + nb * UNBROADENED, *ml = yl + nb * BROADENED;
+    double *f0 = workspace, *y0 = f0 + UNBROADENED, *m0 = f0;
+    float *fl = reinterpret_cast<float *>(y0 + BROADENED), *yl = fl + nb * UNBROADENED, *ml = fl;
     flux += point * m.samples + a.sample0;
     slope += point * m.ng * (size_t)m.samples + a.sample0;
     const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
@@ -188,11 +195,10 @@ __global__ void __launch_bounds__(128)
         }
     }
     __syncthreads();
-    /* the differences take the place of the samples */
     const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
-    bend<TAIL>(y0, inner, k0, last, f0, m0);
+    bend<TAIL>(y0, inner, k0, last, m0);
     for (int b = 0; b < nb; b++)
-        bend<TAIL / 2>(yl + b * BROADENED, inner, k0, last, fl + b * UNBROADENED, ml + b * (KNOTS + 1));
+        bend<SHORT_TAIL>(yl + b * BROADENED, inner, k0, last, ml + b * UNBROADENED);
     __syncthreads();
     if (!deriv) {
         for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
@@ -214,7 +220,7 @@ __global__ void __launch_bounds__(128)
         if (m.free_v)
             dt[i] = (float)(fma(d[0], y[0], fma(d[1], y[1], fma(d[2], bend[0], d[3] * bend[1]))) * dshift);
         for (int b = 0; b < nb; b++) {
-            const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * (KNOTS + 1) + k;
+            const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * UNBROADENED + k;
             dt[(size_t)(m.free_v + b) * m.pixels + i] =
                 fmaf((float)u[0], yb[0], fmaf((float)u[1], yb[1], fmaf((float)u[2], mb[0], (float)u[3] * mb[1])));
         }
