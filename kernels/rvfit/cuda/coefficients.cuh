@@ -136,9 +136,13 @@ __global__ void __launch_bounds__(THREADS) coefficient_kernel(model m, const spx
         network(m, a, s, L, work + (point * m.narm + blockIdx.y) * 2 * m.width * (size_t)L, single, large);
         return;
     }
+    /* where the components are few, groups of threads have a part of the nodes each */
+    const int width = min((a.ncomp + 31) / 32 * 32, (int)THREADS), parts = THREADS / width;
+    const int part = (int)threadIdx.x / width, of_part = (int)threadIdx.x % width;
     const int nnode = count_nodes(m, s);
-    for (int k0 = 0; k0 < a.ncomp; k0 += THREADS) {
-        const int k = k0 + (int)threadIdx.x;
+    for (int k0 = 0; k0 < a.ncomp; k0 += width) {
+        const int k = k0 + of_part;
+        const bool has = k < a.ncomp && part < parts, large_one = k < a.nlarge;
         double sum[L];
 #pragma unroll
         for (int l = 0; l < L; l++)
@@ -148,17 +152,31 @@ __global__ void __launch_bounds__(THREADS) coefficient_kernel(model m, const spx
             __syncthreads();
             expand<L>(m, a, s, n0, n, weight, row);
             __syncthreads();
-            if (k < a.ncomp) {
+            if (has) {
 #pragma unroll 16
-                for (int i = 0; i < n; i++) { /* each waits for memory: many are on their way */
-                    const double c = __ldg(a.coef + (size_t)row[i] * a.ncomp + k);
+                for (int i = n * part / parts; i < n * (part + 1) / parts; i++) { /* many loads are on their way */
+                    double c = (double)__ldg(a.coef + (size_t)row[i] * a.ncomp + k);
+                    if (large_one)
+                        c += (double)__ldg(a.rest + (size_t)row[i] * a.nlarge + k);
 #pragma unroll
                     for (int l = 0; l < L; l++)
                         sum[l] = fma(weight[i * L + l], c, sum[l]);
                 }
             }
         }
-        if (k < a.ncomp)
+        for (int p = 1; p < parts; p++) { /* to the first part, in their order */
+            __syncthreads();
+            if (part == p)
+#pragma unroll
+                for (int l = 0; l < L; l++)
+                    weight[l * width + of_part] = sum[l];
+            __syncthreads();
+            if (part == 0)
+#pragma unroll
+                for (int l = 0; l < L; l++)
+                    sum[l] += weight[l * width + of_part];
+        }
+        if (has && part == 0)
             put_coefficients(a, k, L, sum, single, large);
     }
 }

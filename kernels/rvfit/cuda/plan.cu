@@ -195,8 +195,15 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
         a->of_flux = p->of_flux;
         a->comp = keep(comp.data(), comp.size());
         a->mean = keep(mean.data(), mean.size());
-        if (c->interpolator != SPX_INTERPOLATE_NN)
-            a->coef = keep(p->coef, s->ntemp * p->ncomp);
+        if (c->interpolator != SPX_INTERPOLATE_NN) {
+            const size_t large = (size_t)a->nlarge;
+            std::vector<float> coef(p->coef, p->coef + s->ntemp * p->ncomp), rest(s->ntemp * large);
+            for (size_t t = 0; t < s->ntemp; t++)
+                for (size_t k = 0; k < large; k++)
+                    rest[t * large + k] = (float)(p->coef[t * p->ncomp + k] - (double)coef[t * p->ncomp + k]);
+            a->coef = keep(coef.data(), coef.size());
+            a->rest = keep(rest.data(), rest.size());
+        }
     } else if (c->interpolator != SPX_INTERPOLATE_NN) {
         a->lnflux = keep(s->lnflux, s->ntemp * s->nwave);
     }

@@ -57,7 +57,8 @@ struct arm {
     double dlnwave, lndet;
     const float *comp;   /* [ncomp][columns] */
     const double *mean;  /* [columns] */
-    const double *coef;  /* [ntemp][ncomp] */
+    const float *coef;   /* [ntemp][ncomp], */
+    const float *rest;   /* [ntemp][nlarge] and what single precision leaves of the first ones */
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
