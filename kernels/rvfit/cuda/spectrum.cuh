@@ -9,8 +9,19 @@ namespace rv
 enum {
     SPECTRUM_THREADS = 512,
     SPECTRUM_SHARED =
-        1 << 17 /* bytes of the longest transform in shared memory; longer ones are made in global memory */
+        1 << 17, /* bytes of the longest transform in shared memory; longer ones are made in global memory */
+    KEPT = 8     /* keys of a thread that are kept in registers */
 };
+
+/* Of no number: above all that there are. */
+constexpr unsigned long long NO_KEY = ~0ull;
+
+__device__ inline unsigned long long largest_of_warp(unsigned long long x)
+{
+    const unsigned high = __reduce_max_sync(FULL, (unsigned)(x >> 32));
+    const unsigned low = __reduce_max_sync(FULL, (unsigned)(x >> 32) == high ? (unsigned)x : 0);
+    return (unsigned long long)high << 32 | low;
+}
 
 /* Threads that work together: all of a block, or a warp. */
 struct block_scope {
@@ -38,6 +49,19 @@ struct block_scope {
             x[i] = __reduce_add_sync(FULL, lane < warps ? buffer[i * warps + lane] : 0);
         __syncthreads();
     }
+    __device__ unsigned long long largest(unsigned long long x) const
+    {
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+        x = largest_of_warp(x);
+        if (lane == 0) {
+            buffer[warp] = (unsigned)(x >> 32);
+            buffer[warps + warp] = (unsigned)x;
+        }
+        __syncthreads();
+        x = largest_of_warp(lane < warps ? (unsigned long long)buffer[lane] << 32 | buffer[warps + lane] : 0);
+        __syncthreads();
+        return x;
+    }
 };
 
 struct warp_scope {
@@ -55,55 +79,86 @@ struct warp_scope {
         for (int i = 0; i < N; i++)
             x[i] = __reduce_add_sync(FULL, x[i]);
     }
+    __device__ unsigned long long largest(unsigned long long x) const
+    {
+        return largest_of_warp(x);
+    }
 };
 
-/* Key of rank `rank` (from 0) of those of i0 ... i1-1 that key(i, &k) gives: found two bits at a time. */
-template <typename S, typename K>
-__device__ inline unsigned long long rank_key(const S &s, int i0, int i1, unsigned rank, K key)
+/* Key of rank `rank` (from 0) of those that each(f) calls f with, in the threads that have them: found two bits at a
+ * time. */
+template <typename S, typename E> __device__ inline unsigned long long rank_key(const S &s, unsigned rank, E each)
 {
     unsigned long long found = 0;
     for (int bit = 62; bit >= 0; bit -= 2) {
         const unsigned long long one = 1ull << bit;
         unsigned below[3] = {0, 0, 0};
-        for (int i = i0 + s.first(); i < i1; i += s.step()) {
-            unsigned long long k;
-            if (!key(i, &k))
-                continue;
+        each([&](unsigned long long k) {
             below[0] += k < found + one;
             below[1] += k < found + 2 * one;
             below[2] += k < found + 3 * one;
-        }
+        });
         s.sum(below);
         found += ((below[0] <= rank) + (below[1] <= rank) + (below[2] <= rank)) * one;
     }
     return found;
 }
 
-/* Median of the values of i0 ... i1-1 that value(i, &x) gives, mean of the two in the middle, and how many they are; 0
- * of none. */
-template <typename S, typename V> __device__ inline double median(const S &s, int i0, int i1, V value, unsigned *count)
+/* Median of those keys, mean of the two in the middle, and how many they are; 0 of none. */
+template <typename S, typename E> __device__ inline double median_of(const S &s, E each, unsigned *count)
 {
-    auto key = [&](int i, unsigned long long *k) {
-        double x;
-        if (!value(i, &x))
-            return false;
-        *k = spx::key_of(x);
-        return true;
-    };
     unsigned all[1] = {0};
-    for (int i = i0 + s.first(); i < i1; i += s.step()) {
-        unsigned long long k;
-        all[0] += key(i, &k);
-    }
+    each([&](unsigned long long k) { all[0] += k != NO_KEY; });
     s.sum(all);
     const unsigned n = *count = all[0];
     if (n == 0)
         return 0;
-    const double upper = spx::of_key(rank_key(s, i0, i1, n / 2, key));
+    const unsigned long long middle = rank_key(s, n / 2, each);
+    const double upper = spx::of_key(middle);
     if (n % 2 == 1)
         return upper;
-    const double lower = spx::of_key(rank_key(s, i0, i1, n / 2 - 1, key));
+    /* the one before: the largest of those below, if there are half of them, else the same again */
+    unsigned below[1] = {0};
+    unsigned long long largest = 0;
+    each([&](unsigned long long k) {
+        below[0] += k < middle;
+        largest = k < middle && k > largest ? k : largest;
+    });
+    s.sum(below);
+    largest = s.largest(largest);
+    const double lower = below[0] == n / 2 ? spx::of_key(largest) : upper;
     return lower + (upper - lower) / 2;
+}
+
+/* The same of the values of i0 ... i1-1 that value(i, &x) gives. Keys are kept in registers where they are few. */
+template <typename S, typename V> __device__ inline double median(const S &s, int i0, int i1, V value, unsigned *count)
+{
+    auto key = [&](int i) {
+        double x;
+        return i < i1 && value(i, &x) ? spx::key_of(x) : NO_KEY;
+    };
+    const int begin = i0 + s.first();
+    if (i1 - i0 <= KEPT * s.step()) {
+        unsigned long long kept[KEPT];
+#pragma unroll
+        for (int q = 0; q < KEPT; q++)
+            kept[q] = key(begin + q * s.step());
+        return median_of(
+            s,
+            [&](auto f) {
+#pragma unroll
+                for (int q = 0; q < KEPT; q++)
+                    f(kept[q]);
+            },
+            count);
+    }
+    return median_of(
+        s,
+        [&](auto f) {
+            for (int i = begin; i < i1; i += s.step())
+                f(key(i));
+        },
+        count);
 }
 
 /* A pixel of a piece, with what tells whether it is used. */
@@ -176,20 +231,39 @@ __device__ inline void continuum(const arm &a, const correlated &p, unsigned *bu
     __syncthreads();
 }
 
-/* z[n] in place, n a power of two, of numbers in the order of their reversed bits: the sums of z_j exp(-2 pi i j k/n).
- */
-__device__ inline void transform(float2 *z, int n)
+__device__ inline float2 times(float2 a, float2 b)
 {
-    for (int half = 1; half < n; half *= 2) {
+    return make_float2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}
+
+/* z[n] in place, n a power of two, of numbers in the order of their reversed bits: the sums of z_j exp(-2 pi i j k/n).
+ * Two steps of radix two at a time, of which the first is alone where they are an odd number. */
+__device__ inline void transform(float2 *z, int n, int bits)
+{
+    if (bits % 2 == 1) {
         __syncthreads();
         for (int b = (int)threadIdx.x; b < n / 2; b += (int)blockDim.x) {
-            const int j = b & (half - 1), i = 2 * (b - j) + j;
+            const float2 x = z[2 * b], y = z[2 * b + 1];
+            z[2 * b] = make_float2(x.x + y.x, x.y + y.y);
+            z[2 * b + 1] = make_float2(x.x - y.x, x.y - y.y);
+        }
+    }
+    for (int part = 1 << bits % 2; part < n; part *= 4) { /* parts of z that are transformed by now */
+        __syncthreads();
+        for (int b = (int)threadIdx.x; b < n / 4; b += (int)blockDim.x) {
+            const int j = b & (part - 1), i = 4 * (b - j) + j;
             float s, c;
-            sincospif(-(float)j / (float)half, &s, &c);
-            const float2 x = z[i], y = z[i + half];
-            const float2 t = make_float2(c * y.x - s * y.y, c * y.y + s * y.x);
-            z[i] = make_float2(x.x + t.x, x.y + t.y);
-            z[i + half] = make_float2(x.x - t.x, x.y - t.y);
+            sincospif(-0.5f * (float)j / (float)part, &s, &c);
+            const float2 w = make_float2(c, s), w2 = times(w, w);
+            /* parts are in the order of their reversed numbers: 0, 2, 1, 3 */
+            const float2 x0 = z[i], x2 = times(w2, z[i + part]), x1 = times(w, z[i + 2 * part]),
+                         x3 = times(times(w, w2), z[i + 3 * part]);
+            const float2 p = make_float2(x0.x + x2.x, x0.y + x2.y), q = make_float2(x0.x - x2.x, x0.y - x2.y);
+            const float2 r = make_float2(x1.x + x3.x, x1.y + x3.y), t = make_float2(x1.x - x3.x, x1.y - x3.y);
+            z[i] = make_float2(p.x + r.x, p.y + r.y);
+            z[i + part] = make_float2(q.x + t.y, q.y - t.x);
+            z[i + 2 * part] = make_float2(p.x - r.x, p.y - r.y);
+            z[i + 3 * part] = make_float2(q.x - t.y, q.y + t.x);
         }
     }
     __syncthreads();
@@ -248,7 +322,7 @@ __global__ void __launch_bounds__(SPECTRUM_THREADS)
         __syncthreads();
     }
     /* both at once: they are real */
-    transform(z, nc);
+    transform(z, nc, bits);
     for (int i = tid; i < a.nfreq; i += step) {
         const float2 x = z[i], y = z[(nc - i) & (nc - 1)];
         out[i] = make_float4(0.5f * (x.x + y.x), 0.5f * (x.y - y.y), 0.5f * (x.y + y.y), 0.5f * (y.x - x.x));
