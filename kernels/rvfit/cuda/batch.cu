@@ -158,7 +158,8 @@ shares share_out(plan_state *all)
     const device_plan &p = all->devices[0]->plan;
     const size_t ndevice = all->devices.size();
     /* lists of sums do not depend on the group */
-    const size_t lists = ITEMS * (sizeof(item) + 8) + ROUNDING, star = largest_star(c, p), full = lists + GROUP * star;
+    const size_t lists = ITEMS * (sizeof(item) + 8) + SCANS * 8 + ROUNDING, star = largest_star(c, p),
+                 full = lists + GROUP * star;
     for (;;) {
         shares s;
         const bool fresh = all->devices[0]->idle.empty();

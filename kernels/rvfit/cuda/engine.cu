@@ -586,7 +586,7 @@ template <int W> void engine::launch_narrow_scan(size_t n, const item *items, do
 
 const double *engine::scans(const std::vector<item> &items)
 {
-    const size_t n = items.size(), nv = c_->scan.n, most = std::max((size_t)1, (size_t)ITEMS / nv);
+    const size_t n = items.size(), nv = c_->scan.n, most = std::max((size_t)1, (size_t)SCANS / nv);
     item *from = host_item_.need(n);
     double *result = host_objective_.need(n * nv);
     std::copy(items.begin(), items.end(), from);

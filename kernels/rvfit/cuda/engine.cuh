@@ -9,7 +9,10 @@
 namespace rv
 {
 
-enum { ITEMS = 1 << 16 /* sums over pixels of one launch */ };
+enum {
+    ITEMS = 1 << 16, /* sums over pixels of one launch, */
+    SCANS = 1 << 20  /* and values of scans: blocks of few stars leave a device idle */
+};
 
 /* One worker: its stream, and the data of the group that it has. */
 class engine
