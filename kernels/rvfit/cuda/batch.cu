@@ -15,7 +15,7 @@ namespace
 {
 
 enum {
-    WORKERS = 6,       /* groups that a device works on at a time */
+    WORKERS = 8,       /* groups that a device works on at a time */
     GROUP = 512,       /* stars of one, at most, */
     LEAST_GROUP = 32,  /* and at least, where there are as many */
     ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
