@@ -6,23 +6,24 @@
  * variance is that of the sum, with all covariances of neighbours: the sandwich estimate (Huber 1967; White 1980,
  * Econometrica 48, 817) with the window of Parzen, which is
  *     V = sum over all places of (sum of w p_i r_i)^2 / sum of w^2,
- * w a triangle there (Newey & West 1987, Econometrica 55, 703; Andrews 1991, Econometrica 59, 817), so that residuals
- * of a line that cancel within it do not count, and those that add up do. A box, Bartlett's window, cuts lines at both
- * of its ends: what is left of lines that are too strong then counts as displaced, by 1/L; behind a triangle by 1/L^2.
- * Half the triangle is WINDOW times the distance at which influences on the velocity change sign, about the half-width
- * of a line. Residuals of a window are smaller than errors by what the fit takes from it: with the information h_i of
- * each pixel the square is divided by 1 - (sum of w h)^2 / sum of w^2 h (Cribari-Neto & Zarkos 2001, Econometric
- * Reviews 20, 151, have this for single points). Exposures of a star see the same misfit at the same wavelength: their
- * p_i r_i are added up before. An error is never below that of the noise. */
+ * w half a wave of the cosine there (Andrews 1991, Econometrica 59, 817, has other windows), so that residuals of a
+ * line that cancel within it do not count, and those that add up do. Of a line that is too strong p_i r_i sums up to 0,
+ * but has a first moment: w lets integral w'^2 / integral w^2 of its square through, which is least for the cosine,
+ * (pi/2L)^2 for half a window of L; a triangle (Newey & West 1987, Econometrica 55, 703) has 3/L^2, and a box, which
+ * cuts lines at both of its ends, falls with 1/L. L is WINDOW times the distance at which influences on the velocity
+ * change sign, about the half-width of a line. Residuals of a window are smaller than errors by what the fit takes from
+ * it: with the information h_i of each pixel the square is divided by 1 - (sum of w h)^2 / sum of w^2 h (Cribari-Neto &
+ * Zarkos 2001, Econometric Reviews 20, 151, have this for single points). Exposures of a star see the same misfit at
+ * the same wavelength: their p_i r_i are added up before. An error is never below that of the noise. */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "rvfit/search/group.h"
 
-static const double STEP = 0.3;    /* of the differences that influences are, in errors */
-static const double WINDOW = 12;   /* half of a window, in lengths over which influences keep their sign */
-static const double MOST = 0.0625; /* of the range of wavelengths that half a window may cover */
+static const double STEP = 0.3;  /* of the differences that influences are, in errors */
+static const double WINDOW = 20; /* half of a window, in lengths over which influences keep their sign */
+static const double MOST = 0.1;  /* of the range of wavelengths that half a window may cover */
 
 static const double MOST_TAKEN = 0.9; /* of the information that a window may have */
 
@@ -113,18 +114,22 @@ static double coherence(const spx_rv_spectra *w, const direction *along)
     return weight > 0 ? sum / weight : 0;
 }
 
-/* Parzen's estimate of the variance of the sum of score[n], with triangles of `half` bins on each side of their middle.
- * share[n]: of the information, of which the fit has taken from the residuals of a window what belongs to it. */
-static double parzen(size_t n, const double *score, const double *share, size_t half)
+/* Parzen's estimate of the variance of the sum of score[n], with windows of `half` bins on each side of their middle.
+ * share[n]: of the information, of which the fit has taken from the residuals of a window what belongs to it.
+ * weight[half] is used. */
+static double parzen(size_t n, const double *score, const double *share, size_t half, double *weight)
 {
-    double sum = 0, squares = 1;
-    for (size_t k = 1; k < half; k++)
-        squares += 2 * pow((double)(half - k) / (double)half, 2);
+    double sum = 0, squares = -1;
+    for (size_t k = 0; k < half; k++) {
+        weight[k] = cos(0.5 * M_PI * (double)k / (double)half);
+        squares += 2 * weight[k] * weight[k];
+    }
     for (size_t i = 0; i < n + 2 * (half - 1); i++) { /* the middle is at i - (half - 1) */
         const size_t first = i >= 2 * (half - 1) ? i - 2 * (half - 1) : 0, end = i < n ? i + 1 : n;
         double window = 0, part = 0, part2 = 0;
         for (size_t k = first; k < end; k++) {
-            const double off = fabs((double)k + (double)(half - 1) - (double)i), w = 1 - off / (double)half;
+            const size_t at = k + (half - 1);
+            const double w = weight[at > i ? at - i : i - at];
             window += w * score[k];
             part += w * share[k];
             part2 += w * w * share[k];
@@ -135,7 +140,7 @@ static double parzen(size_t n, const double *score, const double *share, size_t 
     return sum / squares;
 }
 
-/* Factor of the error of a quantity, from the models at its two points. score[2][n of places] is used. */
+/* Factor of the error of a quantity, from the models at its two points. score[3][n of places] is used. */
 static double factor(const spx_rv_spectra *w, const direction *along, const places *p, double length, double *score)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -161,7 +166,7 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
     const double most = fmax(1, MOST * (double)p->n), bins = fmax(1, fmin(most, round(length / p->bin)));
     for (size_t i = 0; i < p->n; i++)
         share[i] /= square;
-    const double variance = parzen(p->n, score, share, (size_t)bins) * good / fmax(1, good - free);
+    const double variance = parzen(p->n, score, share, (size_t)bins, share + p->n) * good / fmax(1, good - free);
     const double rest = fmax(0, 1 - square); /* what priors and the penalty outside the range contribute */
     const double f = sqrt((fmax(variance, noise) + rest) / (square + rest));
     return isfinite(f) ? f : 1;
@@ -196,7 +201,7 @@ static spx_status one_quantity(spx_rv_group *g, size_t n, spx_rv_star *const *st
         spx_rv_star *s = r->star[i];
         const direction d = direction_of(c, s, k);
         const places p = places_of(&s->spectra);
-        double *score = p.n > 0 ? spx_alloc2(2, p.n, sizeof *score, &s->spectra.err) : NULL;
+        double *score = p.n > 0 ? spx_alloc2(3, p.n, sizeof *score, &s->spectra.err) : NULL;
         if (k == 0)
             s->coherence = coherence(&s->spectra, &d);
         if (score != NULL)
