@@ -13,7 +13,7 @@ static const double DAMPED = 1e-2; /* more damping than this is much */
 static const double REMAINS = 1e-2;
 static const double CLOSE = 100; /* if it gains less than this many tolerances: convergence may slow down */
 static const double HELD = 0.25; /* fraction of a gain by which a step may miss it where the curvature holds */
-static const double NEAR = 3;    /* a start is merged with the best minimum within this many (conditional) errors */
+static const double NEAR = 1;    /* a start is merged with the best minimum within this many (conditional) errors */
 /* A start is followed that is below the best minimum by more than this, or the tolerance, */
 static const double LOWER = 1e-3;
 static const double PROMISE = 0.1; /* or whose next step should lead so much below it */
