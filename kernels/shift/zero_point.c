@@ -31,8 +31,9 @@
 #include "shift/zero_math.h"
 #include "shift/zero_point.h"
 
-/* Steps; fewest lines; bins below which lines are one column with a fixed ratio, and below which they share a place. */
-enum { MOST_STEPS = 40, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
+/* Steps, and those that are whole: then they are halved, and twice, for strengths of a line that is hit may swing;
+ * fewest lines; bins below which lines are one column with a fixed ratio, and below which they share a place. */
+enum { MOST_STEPS = 40, WHOLE_STEPS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUNDS = 100 };
 /* Lines fainter than a fraction of the brightest are not looked at; significance of those that tell the zero point. */
 #define FAINT       1e-3
 #define SIGNIFICANT 5.0
@@ -1061,8 +1062,9 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         rejected |= reject;
         /* pixel noise that is larger than ivar says, as of spots that the PSF cannot describe */
         const double noise = fmax(1, w->chi2[0] / fmax(1, w->npix[0] - (double)w->nc));
+        const double part = step < WHOLE_STEPS ? 1 : step < 2 * WHOLE_STEPS ? 0.5 : 0.25;
         for (size_t i = 0; i < first; i++)
-            w->strength[i] += w->found[i];
+            w->strength[i] += part * w->found[i];
         const size_t m = w->nc - first; /* of groups, and kappa */
         inverse_columns(w, first, m, x);
         for (size_t i = 0; i < ng; i++) {
@@ -1073,13 +1075,13 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         }
         if (w->in->width) {
             out->kappa_error = sqrt(noise * x[w->nc * m - 1] + pow(LINE_WIDTH, 4));
-            w->kappa += w->found[w->nc - 1];
+            w->kappa += part * w->found[w->nc - 1];
         }
         good = fit_places(w, at, place, cov, out, use, memory);
         moved = 0;
         for (size_t q = 0; q < w->in->nterm && good; q++) {
             moved = fmax(moved, fabs(out->z[q] - w->z[q]) / w->in->step);
-            w->z[q] = out->z[q];
+            w->z[q] += part * (out->z[q] - w->z[q]);
             good = fabs(w->z[q]) < FARTHEST * w->in->step;
         }
         w->made++;
