@@ -17,6 +17,7 @@ typedef struct {
     double *sum1, *sumx; /* [n] sum over poles of weight (I - shift Z) times 1 and x */
     double *root;        /* [n][diagonals] sum over poles of -weight shift Z(k, k+d) */
     double *inverse;     /* [m + 1][m] rows of Z: a ring */
+    double *variance;    /* [n] diagonal of A^-1, but for the smallest shift; or NULL */
 } root_work;
 
 /* L^-1 rhs, in place. */
@@ -49,20 +50,28 @@ typedef struct {
 /* Lower bound of the eigenvalues. The infinity norm of the inverse bounds its largest eigenvalue; deconvolution makes
  * the signs of the inverse alternate, so that A^-1 (1, -1, 1, ...) has that norm. One step of Hager's estimator
  * (Higham 1988, ACM TOMS 14, 381) improves on it where the signs do not alternate, two of inverse iteration where that
- * stops at the wrong ones (bins of two pixels and more, weights that differ by 10^4 from pixel to pixel); a margin
- * covers the rest. */
-#define BOUND_MARGIN 0.5
-#define BOUND_STEPS  4
+ * stops at the wrong ones (bins of two pixels and more, weights that differ by 10^4 from pixel to pixel), and more
+ * where what they say still grows (traces that lie on each other: after two it was 0.2 of what it is); a margin covers
+ * the rest. */
+#define BOUND_MARGIN     0.5
+#define BOUND_STEPS      4
+#define BOUND_MOST_STEPS 20
+#define BOUND_GROWS      1.1
+
+/* Where an element of the inverse, which is known later, is above BOUND_SEEN of that norm, the norm is BOUND_SPREAD of
+ * the largest element. */
+#define BOUND_SEEN   0.8
+#define BOUND_SPREAD 4.0
 
 ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *bad)
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL;
     vec u[SPX_LANES_MOST_BAND + 1];
     *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra, w->l, lrow, SPX_VL, w->diag, u);
-    vec most = every(0.0), last = every(1.0);
+    vec most = every(0.0), last = every(1.0), before = every(0.0);
     for (size_t j = 0; j < n; j++)
         store(w->one + j * SPX_VL, every(j % 2 == 0 ? 1.0 : -1.0));
-    for (int step = 0; step < BOUND_STEPS; step++) {
+    for (int step = 0; step < BOUND_MOST_STEPS; step++) {
         forward(n, m, w->l, w->one);
         vec size = every(0.0);
         for (size_t j = n; j-- > 0;) {
@@ -70,7 +79,11 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
             store(w->one + j * SPX_VL, z);
             size = vmax(vabs(z), size);
         }
-        most = vmax(size / last, most);
+        const vec grown = size / last;
+        most = vmax(grown, most);
+        if (step + 1 >= BOUND_STEPS && all_lanes(grown <= every(BOUND_GROWS) * before))
+            break;
+        before = grown;
         for (size_t j = 0; j < n && step == 0; j++) /* its signs */
             store(w->one + j * SPX_VL,
                   (vec)((ivec)every(1.0) | ((ivec)load(w->one + j * SPX_VL) & EVERY_INT(INT64_MIN))));
@@ -79,8 +92,9 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
     return every(BOUND_MARGIN) / most;
 }
 
-/* One pole. */
-ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, ivec *bad)
+/* One pole; variance: NULL, or [n] for the diagonal of its inverse. */
+ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w,
+                            double *variance, ivec *bad)
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
     vec u[SPX_LANES_MOST_BAND + 1];
@@ -114,11 +128,61 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
         store(w->flux + j * SPX_VL, flux);
         double *root = w->root + j * rrow;
         store(root, load(root) - scale * sum);
+        if (variance)
+            store(variance + j * SPX_VL, sum);
         for (int d = 1; d <= h; d++)
             store(root + d * SPX_VL, load(root + d * SPX_VL) - scale * z[d]);
         store(w->sum1 + j * SPX_VL, load(w->sum1 + j * SPX_VL) + weight * (every(1.0) - shift * one));
         store(w->sumx + j * SPX_VL, load(w->sumx + j * SPX_VL) + weight * (load(a.x + j * SPX_VL) - shift * flux));
     }
+}
+
+/* Lanes whose lower bound of the eigenvalues is no bound: no element of A^-1 is above the inverse of the smallest. */
+ALWAYS_INLINE ivec too_high(vec least, vec inverse)
+{
+    return inverse * least > every(BOUND_SEEN * BOUND_MARGIN);
+}
+
+/* Sums over the poles for eigenvalues from `least` to `most`. Returns their number; 0 where w->variance is there and
+ * `least` turns out to be no bound after the first of them, if that is looked at. */
+ALWAYS_INLINE int add_poles(size_t n, int m, int h, double error, matrix a, vec least, vec most, int look,
+                            const root_work *w, vec *total, ivec *bad)
+{
+    double shift[SPX_VL][SPX_MAX_POLES], weight[SPX_VL][SPX_MAX_POLES];
+    int poles = 1;
+    for (int i = 0; i < SPX_VL; i++) {
+        double lo = least[i], hi = most[i];
+        if (!(lo > 0.0 && hi < INFINITY)) {
+            (*bad)[i] = -1;
+            lo = hi = 1.0;
+        }
+        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, error, shift[i], weight[i]);
+        for (int k = np; k < SPX_MAX_POLES; k++) { /* no weight: adds nothing */
+            shift[i][k] = hi;
+            weight[i][k] = 0.0;
+        }
+        poles = np > poles ? np : poles;
+    }
+    memset(w->sum1, 0, n * SPX_VL * sizeof(double));
+    memset(w->sumx, 0, n * SPX_VL * sizeof(double));
+    memset(w->root, 0, n * (size_t)(h + 1) * SPX_VL * sizeof(double));
+    *total = every(0.0);
+    for (int k = 0; k < poles; k++) {
+        vec s = every(0.0), c = every(0.0), largest = every(0.0);
+        for (int i = 0; i < SPX_VL; i++) {
+            s[i] = shift[i][k];
+            c[i] = weight[i][k];
+        }
+        *total += c;
+        add_pole(n, m, h, a, s, c, w, k == 0 ? w->variance : NULL, bad);
+        if (k > 0 || !look || !w->variance)
+            continue;
+        for (size_t j = 0; j < n; j++)
+            largest = vmax(load(w->variance + j * SPX_VL), largest);
+        if (any_lane(too_high(least, largest) & ~*bad))
+            return 0;
+    }
+    return poles;
 }
 
 /* Q = A^(1/2) of SPX_VL matrices, to a relative error: sums and diagonals 0 ... h <= m in w, sum of the weights in
@@ -138,33 +202,14 @@ ALWAYS_INLINE void root_of(size_t n, int m, int h, double error, matrix a, const
         most = vmax(sum, most);
     }
     vec least = smallest(n, m, a, w, bad);
-    double shift[SPX_VL][SPX_MAX_POLES], weight[SPX_VL][SPX_MAX_POLES];
-    int poles = 0;
-    for (int i = 0; i < SPX_VL; i++) {
-        double lo = least[i], hi = most[i];
-        if (!(lo > 0.0 && hi < INFINITY)) {
-            (*bad)[i] = -1;
-            lo = hi = 1.0;
-        }
-        int np = spx_sqrt_choose(lo < hi ? lo : hi, hi, error, shift[i], weight[i]);
-        for (int k = np; k < SPX_MAX_POLES; k++) { /* no weight: adds nothing */
-            shift[i][k] = hi;
-            weight[i][k] = 0.0;
-        }
-        poles = np > poles ? np : poles;
-    }
-    memset(w->sum1, 0, n * SPX_VL * sizeof(double));
-    memset(w->sumx, 0, n * SPX_VL * sizeof(double));
-    memset(w->root, 0, n * (size_t)(h + 1) * SPX_VL * sizeof(double));
-    *total = every(0.0);
-    for (int k = 0; k < poles; k++) {
-        vec s = every(0.0), c = every(0.0);
-        for (int i = 0; i < SPX_VL; i++) {
-            s[i] = shift[i][k];
-            c[i] = weight[i][k];
-        }
-        *total += c;
-        add_pole(n, m, h, a, s, c, w, bad);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const int poles = add_poles(n, m, h, error, a, least, most, attempt == 0, w, total, bad);
+        if (poles > 0 || attempt > 0)
+            break;
+        vec largest = every(0.0);
+        for (size_t j = 0; j < n; j++)
+            largest = vmax(load(w->variance + j * SPX_VL), largest);
+        least = choose(too_high(least, largest), every(BOUND_MARGIN / BOUND_SPREAD) / largest, least);
     }
 }
 

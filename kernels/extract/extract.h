@@ -102,7 +102,11 @@ typedef struct {
     size_t npix_rejected; /* pixels rejected as hit by cosmic rays; not counted as masked */
     double tolerance;     /* that was reached by the CPU (trace method): more than was asked for where bins are so
                            * much narrower than the PSF that little more than rounding is left; else 0 or that */
-    size_t nbin_cosmic;   /* bins in the output that are COSMIC */
+    /* Bound of what rounding makes of the fluxes, in their errors (above a signal-to-noise ratio of a hundred in
+     * proportion to it), where masks leave so little of some bins that others have to tell what is in them. Trace
+     * method; 0: less than the tolerance. */
+    double rounding;
+    size_t nbin_cosmic; /* bins in the output that are COSMIC */
     /* Electrons of tails on the CCD, and of the cores of all fibres; the last correction's change of the first,
      * relative. 0 without corrections. */
     double tail_light, core_light, tail_change;

@@ -308,7 +308,8 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
     const double chi2_limit = anew ? 1e-6 : of == DRAWN ? 5e-8 : 1e-8, flux_limit = anew ? 2e-6 : 1e-6;
     const double ivar_limit = anew ? 2e-6 : 1e-8, res_limit = anew ? 5e-8 : 1e-8;
     /* where conditioning forbids the tolerance, both say what they have reached, in errors of the flux */
-    const double reached = of != FRAME ? 2.0 * fmax(nc.tolerance, ng.tolerance) : 0.0;
+    const double reached =
+        of == FRAME ? 0.0 : 2.0 * fmax(fmax(nc.tolerance, ng.tolerance), fmax(nc.rounding, ng.rounding));
     const size_t left = ng.fallback.on_cpu, alike = bundles_alike(s, &c, &g);
     const int ok = (of != FRAME || left == 0) && alike >= left && flux <= fmax(flux_limit, reached) &&
                    ivar <= fmax(ivar_limit, reached) && res <= fmax(res_limit, reached) &&

@@ -341,7 +341,7 @@ static inline void compare(const scene *s, double limit, const char *what)
         ivar = fmax(ivar, fabs(a.frame.arm.ivar[i] / d.ivar[i] - 1.0) / scale);
         chi2 = fmax(chi2, fabs(a.frame.chi2pix[i] - d.chi2[i]) / (1.0 + d.chi2[i]) / fmax(1.0, bundle[f / size]));
     }
-    const double more = fmax(1.0, a.counts.tolerance / s->o.tolerance);
+    const double more = fmax(1.0, fmax(a.counts.tolerance, a.counts.rounding) / s->o.tolerance);
     CHECK(other == 0 && flux <= limit * more && ivar <= limit * more && res <= limit * more &&
               chi2 <= fmax(fmin(limit, 2e-8), s->o.tolerance) * more && fraction <= 1e-12,
           "seed %llu, %s, tolerance %.1g, reached %.1g: flux %.2g sigma, ivar %.2g, R %.2g, chi2pix %.2g, "

@@ -5,6 +5,9 @@
 /* Errors of the background that it may be off by. */
 #define BACKGROUND_LEFT 0.1
 
+/* Part of the error of a flux that rounding may make up. */
+#define ROUNDING_LEFT 1e-3
+
 spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_options *eo, const spx_extract_counts *c,
                               const spx_frame *frame, const spx_psf *psf, int strict, spx_err *e)
 {
@@ -57,11 +60,18 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                  "%g of "
                  "--tolerance: give wider bins",
                  label, eo->dw, c->tolerance, eo->tolerance);
+    else if (c->rounding > ROUNDING_LEFT)
+        spx_warn("%sbeside masks, where hardly a pixel of some bins is left, rounding may make up %.0e of the error of "
+                 "their "
+                 "flux: leave out bins with a large pixmask_fraction",
+                 label, c->rounding);
     spx_status st = spx_run_fallback(s, label, &c->fallback, e);
     if (st == SPX_OK && psf->type == SPX_PSF_GAUSS_HERMITE2 && eo->method == SPX_METHOD_TRACE)
         st = spx_run_record(s, "tolerance_used", e, "%g", eo->tolerance);
     if (st == SPX_OK && c->tolerance > eo->tolerance)
         st = spx_run_record(s, "tolerance_reached", e, "%.2g", c->tolerance);
+    if (st == SPX_OK && c->rounding > eo->tolerance)
+        st = spx_run_record(s, "rounding_bound", e, "%.2g", c->rounding);
     if (st == SPX_OK && c->core_light > 0)
         st = spx_run_record(s, "tail_light", e, "%.4g", c->tail_light / c->core_light);
     if (st == SPX_OK && c->background_unknowns > 0)

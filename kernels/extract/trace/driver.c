@@ -247,11 +247,13 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
                             double *since, spx_err *e)
 {
     unsigned char *pending = spx_alloc(b->nf, 1, e), *reached = spx_alloc2(b->nl, p->nbin, 1, e);
-    spx_status st = pending && reached ? SPX_OK : SPX_EIO;
+    double *variance = spx_alloc2(b->nl, p->nbin, sizeof *variance, e);
+    spx_status st = pending && reached && variance ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
         memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
         spx_trace_diagonals a = {.near = spx_trace_workspace_get(r, SPX_BUFFER_A, p->nbin, (b->band + 2) * b->nl, e),
+                                 .variance = variance,
                                  .wanted = pending,
                                  .reached = reached};
         if (!a.near) {
@@ -263,12 +265,13 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
         st = kernels->schur(p, b, r, &a, e);
         t->seconds[SPX_EXTRACT_SCHUR] += lap(since);
         if (st == SPX_OK)
-            st = kernels->root(p, b, r, &a, f0, f1, pending, out, &t->regularised, e);
+            st = kernels->root(p, b, r, &a, f0, f1, pending, out, t, e);
         t->seconds[SPX_EXTRACT_ROOT] += lap(since);
         t->tolerance = fmax(t->tolerance, spx_trace_reached_tolerance(p->tolerance, a.z));
         again = memchr(pending, 1, b->nf) != NULL;
         b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
     }
+    spx_free(variance);
     spx_free(reached);
     spx_free(pending);
     return st;
@@ -454,6 +457,7 @@ void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *coun
         counts->npatch_regularised += t->regularised;
         counts->nbin_nospot += t->nospot;
         counts->tolerance = fmax(counts->tolerance, t->tolerance);
+        counts->rounding = fmax(counts->rounding, t->rounding);
     }
     for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
         counts->seconds[step] += t->seconds[step];

@@ -66,43 +66,34 @@ static void from_unmasked(size_t n, size_t nl, size_t lane, const double *unmask
     }
 }
 
-/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked[nbin][nl], of[nbin][nl], ring: scratch. The
- * pivots D of the fibre's block, which are at hand, are at least 1/Z, and not much more where bins are wide: Z is found
- * where they are small. */
+/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked, of, whole: scratch, [nbin][nl] each; ring:
+ * scratch. */
 static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, spx_trace_diagonals *a,
-                            double *unmasked, double *of, double *ring)
+                            double *unmasked, double *of, double *whole, double *ring)
 {
-    double *drop_scale = a->drop_scale;
     const int m = b->hi[0];
     const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
-    find_unmasked(p, b, lane, unmasked, of);
-    for (size_t k = 0; k < n; k++)
-        store(drop_scale + k * nl + lane, every(1.0) / (load(b->ldl + k * lrow + lane) * load(b->m + k * mrow + lane)));
-    from_unmasked(n, nl, lane, unmasked, drop_scale, of);
-    ivec narrow = EVERY_INT(0);
-    for (size_t k = 0; k < n; k++) {
-        narrow |= load(drop_scale + k * nl + lane) < every(SPX_TRACE_NARROW);
-        store(drop_scale + k * nl + lane, every(1.0));
-    }
-    if (!any_lane(narrow & lanes_there(b, lane, 0)))
-        return;
-    vec z[SPX_TRACE_MAX_BAND + 1];
-    const double least = spx_trace_least_scale(p->tolerance);
+    const vec none = every(0.0), all = every(1.0);
+    vec z[SPX_TRACE_MAX_BAND + 1], smallest = all;
     memset(ring, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *ring);
     size_t slot = 0;
     for (size_t k = n; k-- > 0;) {
         slot = slot == 0 ? (size_t)m : slot - 1;
         const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
         const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
-        store(drop_scale + k * nl + lane, choose(v < every(1.0), v, every(1.0)));
+        const vec scale = choose(v < all, vmax(v, none), all);
+        store(a->drop_scale + k * nl + lane, scale);
+        store(whole + k * nl + lane, scale);
     }
-    from_unmasked(n, nl, lane, unmasked, drop_scale, of);
-    vec smallest = every(1.0);
+    find_unmasked(p, b, lane, unmasked, of);
+    from_unmasked(n, nl, lane, unmasked, whole, of);
+    const vec least = every(spx_trace_least_scale(p->tolerance)), rounding = every(spx_trace_rounding(p->tolerance));
     for (size_t k = 0; k < n; k++) {
-        const vec v = load(drop_scale + k * nl + lane);
+        const vec v = load(whole + k * nl + lane);
         if (k >= p->pad && k < p->pad + p->job->nwave)
             smallest = choose(v < smallest, v, smallest);
-        store(drop_scale + k * nl + lane, vmax(v, every(least)));
+        double *scale = a->drop_scale + k * nl + lane;
+        store(scale, vmax(load(scale), choose(load(unmasked + k * nl + lane) == all, least, rounding)));
     }
     for (size_t i = 0; i < SPX_VL && lane + i < b->nf; i++)
         a->z = fmax(a->z, SPX_TRACE_MAX_INVERSE / smallest[i]);

@@ -17,7 +17,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
     a->wide = 0;
     a->z = 0.0;
     if (b->reach < 1) {
-        double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 2 * n, nl, e);
+        double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 3 * n, nl, e);
         double *ring = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, (size_t)(b->hi[0] + 1) * (size_t)b->hi[0] + 1,
                                                SPX_TRACE_LANES, e);
         if (!sides || !ring)
@@ -25,7 +25,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
         for (size_t k = 0; k < n; k++)
             memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
         for (size_t lane = 0; lane < nl; lane += SPX_VL) /* for a->z alone */
-            find_drop_scale(p, b, lane, a, sides, sides + n * nl, ring);
+            find_drop_scale(p, b, lane, a, sides, sides + n * nl, sides + 2 * n * nl, ring);
         return SPX_OK;
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
@@ -41,7 +41,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
     for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
         memset(a->near + k * row, 0, row * sizeof *a->near);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
-        find_drop_scale(p, b, lane, a, s.own[0], s.own[1], columns);
+        find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)

@@ -86,7 +86,8 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
     w->sumx = w->sum1 + n * SPX_VL;
     w->root = w->sumx + n * SPX_VL;
     w->inverse = w->root + n * (h + 1) * SPX_VL;
-    double *compact = w->inverse + (m + 1) * m * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
+    w->variance = w->inverse + (m + 1) * m * SPX_VL;
+    double *compact = w->variance + n * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
     memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
     memset(w->diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
     for (size_t i = 0; i < m * SPX_VL; i++) {
@@ -127,12 +128,14 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
     memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
     size_t slot = 0;
-    const double largest = SPX_TRACE_MAX_INVERSE / spx_trace_least_scale(p->tolerance);
+    const vec least_scale = every(spx_trace_least_scale(p->tolerance));
     for (size_t j = n; j-- > 0;) {
         slot = slot == 0 ? m : slot - 1;
         const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z);
-        const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v);
-        store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < every(largest), inverse, every(largest) / diagonal));
+        const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v),
+                  scale_here = load(a->drop_scale + (s.r0 + j) * b->nl + v);
+        const vec largest = every(SPX_TRACE_MAX_INVERSE) / choose(scale_here < least_scale, scale_here, least_scale);
+        store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < largest, inverse, largest / diagonal));
     }
     const double limit = SPX_TRACE_EDGE * p->tolerance;
     if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)
@@ -242,6 +245,31 @@ static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, cons
 
 typedef enum { DONE, OPEN, NARROW } outcome;
 
+/* Z of the bins of a segment, A_s^-1, into a->variance. */
+static void keep_variance(const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v, segment s,
+                          const root_work *w)
+{
+    for (size_t k = s.k0; k < s.k1; k++)
+        store(a->variance + k * b->nl + v, load(w->variance + (k - s.r0) * SPX_VL));
+}
+
+/* Bound of rounding in a fibre's flux: see spx_extract_counts. */
+static double rounding_of(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t f,
+                          const spx_frame *out)
+{
+    const size_t nw = p->job->nwave, row = (b->fibre0 + f - p->job->o->first) * nw;
+    double most = 0.0, brightest = 1.0;
+    for (size_t k = 0; k < nw; k++) {
+        const size_t at = (k + p->pad) * b->nl + f;
+        const double z = a->variance[at], error = sqrt(z);
+        if (z > 0.0)
+            most =
+                fmax(most, spx_trace_rounding_error(z * b->m[(k + p->pad) * b->nelem * b->nl + f], b->x[at] / error));
+        brightest = fmax(brightest, 0.01 * fabs(out->arm.flux[row + k]) * sqrt(out->arm.ivar[row + k]));
+    }
+    return most / brightest;
+}
+
 /* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
  * in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than b->band. */
 static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
@@ -257,6 +285,7 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
             return NARROW;
         if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
             return OPEN;
+        keep_variance(b, a, v, s, &w);
         for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {
             const int i = (int)(f - v);
             if (want[i] && !(*bad)[i] &&
@@ -272,10 +301,10 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
 
 static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                        const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
-                       size_t *regularised, spx_err *e)
+                       spx_trace_tally *t, spx_err *e)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
-    const size_t need = (rows + n) * (most + 1) + 3 * rows + 3 * n + n * (h + 1) + (most + 1) * most;
+    const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + (most + 1) * most;
     double *memory = spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
     if (!memory)
         return SPX_EIO;
@@ -303,12 +332,15 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
                 break;
             want &= bad;
             for (int i = 0; i < SPX_VL; i++) {
-                *regularised += want[i] && attempt == 0;
+                t->regularised += want[i] && attempt == 0;
                 if (want[i] && attempt > 0)
                     b->singular[v + (size_t)i] = 1;
             }
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
+        for (size_t f = g0; f < g1 && end != NARROW; f++)
+            if (fit[f - v] && !b->singular[f])
+                t->rounding = fmax(t->rounding, rounding_of(p, b, a, f, out));
         memset(pending + g0, end == NARROW, g1 - g0);
     }
     return SPX_OK;

@@ -48,24 +48,31 @@ enum {
  * have a spectrum that falls with exp(-s^2 k^2): Z M is 5 for s = 0.7, 26 for 0.85, 230 for 1, 10^4 for 1.2 and 10^7
  * for 1.5; with tilts and cut wings it was 20 to 10^8 at 1.2 to 1.3. The tolerances above hold up to Z M =
  * SPX_TRACE_MAX_INVERSE; beyond, they are multiplied by SPX_TRACE_MAX_INVERSE / (Z M). Before A_s is known, Z is the
- * inverse of the fibre's block of M. Masks do not count as narrow bins, or frames with many would take up to half as
- * long again: a bin that overlaps with one that has less than SPX_TRACE_UNMASKED of the pixels that others around it
- * have takes the value of those that do not; elements beside masks are decided on when A_s is there (SPX_TRACE_EDGE).
+ * inverse of the fibre's block of M. Bins beside masks are as narrow as others with that Z M, but few: there the drop
+ * scale falls as far as rounding allows. A bin that overlaps with one that has less than SPX_TRACE_UNMASKED of the
+ * pixels that others around it have is beside a mask.
  */
 #define SPX_TRACE_MAX_INVERSE 20.0
 #define SPX_TRACE_UNMASKED    0.9
-#define SPX_TRACE_NARROW      0.3 /* of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
+#define SPX_TRACE_NARROW      0.3 /* on CUDA: of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
 
-/* Least drop scale. Bins for which Z M is above SPX_TRACE_MAX_INVERSE over it, 20 000, are less exact than the
- * tolerance, by what Z M is above that: with each factor of ten of Z M they would need more neighbours and diagonals,
- * of which rounding, SPX_TRACE_ROUNDING of the diagonal of M at the least, leaves little in the end. */
+/* Least drop scale, of bins beside masks: what is left out is SPX_TRACE_ROUNDING of the diagonal of M. Of others: bins
+ * for which Z M is above SPX_TRACE_MAX_INVERSE over it, 20 000, are less exact than the tolerance, by what Z M is above
+ * that: with each factor of ten of Z M they would need more neighbours and diagonals, of which rounding leaves little
+ * in the end. */
 #define SPX_TRACE_ROUNDING    1e-15
 #define SPX_TRACE_LEAST_SCALE 0.001
 
+static inline double spx_trace_rounding(double tolerance)
+{
+    const double least = SPX_TRACE_ROUNDING / (0.1 * tolerance);
+    return least < 1 ? least : 1;
+}
+
 static inline double spx_trace_least_scale(double tolerance)
 {
-    const double least = fmax(SPX_TRACE_ROUNDING / (0.1 * tolerance), SPX_TRACE_LEAST_SCALE);
-    return least < 1 ? least : 1;
+    const double rounding = spx_trace_rounding(tolerance);
+    return rounding > SPX_TRACE_LEAST_SCALE ? rounding : SPX_TRACE_LEAST_SCALE;
 }
 
 /* Tolerance that is reached where bins have at most this Z M: what is dropped adds up, to 3.5 times a single element in
@@ -74,6 +81,14 @@ static inline double spx_trace_reached_tolerance(double tolerance, double z)
 {
     const double more = z * spx_trace_least_scale(tolerance) / SPX_TRACE_MAX_INVERSE;
     return more > 1.0 ? 5.0 * more * tolerance : tolerance;
+}
+
+/* Bound of what rounding makes of a flux, in its errors, from its bin's Z M and deconvolved flux over error, x/sqrt(Z):
+ * M is known to some units of its last place, which Z amplifies. It was up to 4.5e-16 Z M x/sqrt(Z) where all but one
+ * of several hundred bins of a trace were masked. */
+SPX_HD double spx_trace_rounding_error(double zm, double x)
+{
+    return 1e-15 * zm * fmax(fabs(x), 1.0);
 }
 
 /* Neighbours are added no longer when what they change, as a fraction of the diagonal, has not fallen by more in two
@@ -166,6 +181,7 @@ typedef struct {
      * where fibres overlap */
     double *drop_scale;
     int wide;
+    double *variance;            /* [nbin][nl] diagonal of A_s^-1, by the square root */
     const unsigned char *wanted; /* [nf] 1: A_s of this fibre is looked at */
     /* [nl / lanes][nbin], 0 to begin with: neighbours on each side that bins have needed, where a wider A_s is made
      * after a narrower one */
@@ -233,6 +249,7 @@ typedef struct {
     double seconds[SPX_EXTRACT_STEPS];
     size_t failed, regularised, nospot;
     double tolerance; /* the largest that was reached */
+    double rounding;  /* see spx_extract_counts */
 } spx_trace_tally;
 
 /* Adds what was met; all: not the seconds alone. */
@@ -328,7 +345,7 @@ struct spx_trace_kernels {
      */
     spx_status (*root)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                        const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
-                       size_t *regularised, spx_err *e);
+                       spx_trace_tally *t, spx_err *e);
     /* chi2pix of fibres f0 .. f1 - 1 into chi2[f1 - f0][nwave]. */
     spx_status (*fit)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, size_t f0, size_t f1,
                       double *chi2, spx_err *e);
