@@ -39,14 +39,25 @@ struct view {
         const double2 p = knots[k], q = knots[k + 1];
         return fma(u[0], p.x, fma(u[1], q.x, fma(u[2], p.y, u[3] * q.y)));
     }
-    __device__ double at(int i) const
+    /* Of pixel i, that of a lane in a chunk of 32 or the last one; by all lanes of a warp. With a resolution matrix
+     * each value of the template is computed once and handed to the rows that need it; the band is 0 beyond the ends.
+     */
+    __device__ double at(int chunk, int i) const
     {
         if (band == nullptr)
             return raw(i);
-        const int h = a.ndiag / 2;
+        const int h = a.ndiag / 2, lane = (int)threadIdx.x % 32, first = 32 * chunk - h + lane;
         double s = 0;
-        for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
-            s = fma(band[(size_t)k * a.n + i], raw(i + k - h), s);
+        if (a.ndiag > 32) {
+            for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
+                s = fma(band[(size_t)k * a.n + i], raw(i + k - h), s);
+            return s;
+        }
+        const double near = raw(min(max(first, 0), a.n - 1)), far = lane < 2 * h ? raw(min(first + 32, a.n - 1)) : 0;
+        for (int k = 0; k < a.ndiag; k++) {
+            const double x = __shfl_sync(0xffffffffu, near, lane + k), y = __shfl_sync(0xffffffffu, far, lane + k);
+            s = fma(band[(size_t)k * a.n + i], lane + k < 32 ? x : y, s);
+        }
         return s;
     }
     __device__ double slope(const float *dt, int i) const
@@ -123,7 +134,7 @@ template <int FUNCTIONS, bool SPLINE> struct pixel {
             q = v.knots[k + 1];
             t = at - k;
         } else {
-            t = v.at(i);
+            t = v.at(chunk, i);
         }
 #pragma unroll
         for (int k = 0; k < FUNCTIONS; k++)
