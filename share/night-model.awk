@@ -6,18 +6,22 @@
 #     disk=1                    GB/s that each node reads and writes; shared=0: of all nodes together, 0: no other limit
 #     latency=0                 seconds from the end of a wave to the begin of the next: a scheduler's
 #
-# A night is made in three waves, of cameras, petals of exposures, and groups (reduce.mk). A wave lasts as long as the slowest
-# of these, without any overlap of the waves:
+# A night is made in three waves, of cameras, petals of exposures, and groups (reduce.mk), and a wave in its stages, one after
+# another, for all parts wait for the same thing. A stage lasts as long as the slowest of these, a wave at least as its disks:
 #
 #     processors   rounds x processor seconds of a part / processors of a part: each has 3, or as many as there are for it, up
 #                  to 12; rounds = parts / parts that run at a time, rounded up
 #     devices      seconds that a GPU is held / GPUs; stages without a time of the GPU take processors alone
-#     latency      beside a GPU: seconds of the stages of one part, one after another, each with the machine alone. Processes
-#                  begin, read and write in them as long as they compute; the coadd is beside the fit
+#     latency      beside a GPU: seconds of a product that has the machine alone. Processes begin, read and write in them as long
+#                  as they compute; the coadd is beside the fit
 #     disks        bytes / bytes a second
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
-BEGIN { FS = "\t" }
+BEGIN {
+    FS = "\t"
+    exposures = set(exposures, 40); cameras = set(cameras, 30); petals = set(petals, 10); groups = set(groups, 20)
+    stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1)
+}
 function set(name, default_value) { return name == "" ? default_value : name }
 function ceil(x) { return x == int(x) ? x : int(x) + 1 }
 function min(a, b) { return a < b ? a : b }
@@ -26,39 +30,48 @@ function max(a, b) { return a > b ? a : b }
 {
     # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written,
     # seconds of one product alone, beside a GPU
-    cpu[$2, $3] += gpus > 0 ? $5 : $4
-    gpu[$2, $3] += gpus > 0 && $6 != "-" ? $6 : 0
-    get[$2, $3] += $7
-    put[$2, $3] += $8
-    if (gpus > 0 && $1 != "coadd")
-        alone[$2] += $9
+    stage = $1 == "coadd" ? "rv" : $1
+    if (!(($2, stage) in cpu))
+        stages[$2] = stages[$2] " " stage
+    cpu[$2, stage] += units($3) * (gpus > 0 ? $5 : $4)
+    gpu[$2, stage] += gpus > 0 && $6 != "-" ? units($3) * $6 : 0
+    alone[$2, stage] += gpus > 0 && $1 != "coadd" ? $9 : 0
+    get[$2] += units($3) * $7
+    put[$2] += units($3) * $8
 }
-function total(what, wave) {
-    if (wave == "camera")
-        return cameras * what[wave, "camera"]
-    if (wave == "petal")
-        return exposures * (cameras * what[wave, "frame"] + petals * what[wave, "petal"])
-    return exposures * stars * what[wave, "star"]
+function units(one) {
+    return one == "camera" ? cameras : one == "frame" ? exposures * cameras : one == "petal" ? exposures * petals : exposures * stars
 }
-function run(wave, parts,    of_part, places, t, limit, seconds, bytes) {
+function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name) {
     of_part = min(cores, max(3, min(12, int(nodes * cores / parts))))
     places = nodes * max(1, int(cores / of_part))
-    t["processors"] = ceil(parts / places) * total(cpu, wave) / parts / of_part
-    t["devices"] = gpus > 0 ? total(gpu, wave) / min(nodes * gpus, parts) : 0
-    t["latency"] = alone[wave]
-    bytes = total(get, wave) + total(put, wave)
-    t["disks"] = bytes / 1000 / (shared > 0 ? min(shared, nodes * disk) : nodes * disk)
-    for (limit in t)
-        if (t[limit] > seconds) { seconds = t[limit]; name = limit }
+    n = split(stages[wave], stage, " ")
+    for (k = 1; k <= n; k++) {
+        t["processors"] = ceil(parts / places) * cpu[wave, stage[k]] / parts / of_part
+        t["devices"] = gpus > 0 ? gpu[wave, stage[k]] / min(nodes * gpus, parts) : 0
+        t["latency"] = alone[wave, stage[k]]
+        most = "processors"
+        for (limit in t)
+            if (t[limit] > t[most])
+                most = limit
+        seconds += t[most]
+        sum[most] += t[most]
+        work += cpu[wave, stage[k]]
+    }
+    for (limit in sum)
+        if (name == "" || sum[limit] > sum[name])
+            name = limit
+    bytes = get[wave] + put[wave]
+    if (bytes / 1000 / (shared > 0 ? min(shared, nodes * disk) : nodes * disk) > seconds) {
+        seconds = bytes / 1000 / (shared > 0 ? min(shared, nodes * disk) : nodes * disk)
+        name = "disks"
+    }
     printf "%-8s %6d parts %6d at a time %10.1f s  %-10s %8.2f GB/s\n", wave, parts, min(places, parts), seconds, name, bytes / 1000 / seconds
     all += seconds + latency
     gigabytes += bytes / 1000
-    written += total(put, wave) / 1000
-    work += total(cpu, wave)
+    written += put[wave] / 1000
 }
 END {
-    exposures = set(exposures, 40); cameras = set(cameras, 30); petals = set(petals, 10); groups = set(groups, 20)
-    stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1)
     run("camera", cameras)
     run("petal", petals * exposures)
     run("group", groups)

@@ -59,8 +59,8 @@ DEVICES    ?=
 # Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU.
 ON_DEVICE  ?= psf frame standards rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
-# longer than a frame, and five are half the petals of an arm; processors have nothing from it.
-BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),5,1)
+# longer than a frame, and ten are the petals of an arm; processors have nothing from it.
+BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),10,1)
 # Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
 # of an array. The script that starts them is given to SUBMIT: cat prints it.
 HOSTS      ?= hosts

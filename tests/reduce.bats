@@ -377,8 +377,8 @@ model() {
     [ "$(by_hand -v cores=6)" = '40.0 processors 466.7 processors 300.0 processors' ]
     # the disks: 1200 x 150 MB of each of 30 cameras at 0.1 GB/s; devices: 1200 x 0.5 s on one
     [ "$(by_hand -v cores=600 -v disk=0.1)" = '0.7 processors 1800.0 disks 7.5 processors' ]
-    [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.0 devices 7.5 processors' ]
-    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.0 devices 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.7 devices 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.2 devices 7.5 processors' ]
     # beside a GPU the stages of a part, one after another; the coadd is beside the fit
     printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t9\nb\tpetal\tframe\t2\t1\t0.5\t0\t0\t400\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t250\ncoadd\tgroup\tstar\t0.01\t0.01\t-\t0\t0\t99\n' >table
     [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '9.0 latency 650.0 latency 7.5 processors' ]
@@ -388,6 +388,13 @@ model() {
     measured=$(sed -n 's/^# measured exposure: \([0-9.]*\) processor seconds.*/\1/p' "$SPX_ROOT/share/night/times")
     model exposures=1 cameras=3 petals=1 groups=1 stars=400 cores=2 |
         awk -v measured="$measured" '/^night/ { print $4 * 3600, measured; exit !($4 * 3600 > 0.8 * measured && $4 * 3600 < 1.2 * measured) }'
+    # and the clock beside a GPU: ten petals and two exposures of them after arcs and flats, a petal with all
+    local clock=() gpu=(cores=16 gpus=1 disk=100 groups=1)
+    read -ra clock < <(sed -n 's/^# measured beside a GPU: \([0-9.]*\) s, a petal alone \([0-9.]*\) s, two exposures \([0-9.]*\) s$/\1 \2 \3/p' "$SPX_ROOT/share/night/times")
+    near() { awk -v want="$1" '/^(camera|petal|group)/ { t += $8 } END { print t, want; exit !(t > 0.8 * want && t < 1.2 * want) }'; }
+    model exposures=1 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[0]}"
+    model exposures=2 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[2]}"
+    model exposures=1 cameras=3 petals=1 stars=400 "${gpu[@]}" | near "${clock[1]}"
 }
 
 @test "the benchmark of a night: its stages, bytes, and times for the model" {
