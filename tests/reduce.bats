@@ -226,6 +226,10 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     # traces of an exposure are begun when spectra of that before are there: two cameras of b in a batch
     [ "$(sed -n 's/^\(begin\|end\) [^ ]* out.\(psf\|frame\)-b2-\([0-9]*\).h5.*/\1 \2 \3/p' calls | grep -v 0007 | xargs)" = \
         "$(for e in 0008 0009 0010 0011; do echo "begin psf $e end psf $e begin frame $e end frame $e"; done | xargs)" ]
+    # and make begins products in the order of exposures
+    rm -rf out
+    true >calls
+    quick BATCH=2 DEVICES=cuda:0 >log
     awk '/^begin .*spectra-1-0008/ { first = 1 } /^begin .*psf-b1-0011/ && first { found = 1 } END { exit !found }' calls
 }
 
