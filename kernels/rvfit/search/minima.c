@@ -239,6 +239,8 @@ static spx_status pattern_search(spx_rv_group *g, size_t n, spx_rv_star *const *
             s->again = gain >= PATTERN_GAIN;
             if (gain > 0)
                 g->list[fell++] = s;
+            else
+                s->found.converged = 1; /* nothing near is lower, though a descent on a kink may not settle */
         }
         if (st == SPX_OK && fell > 0)
             st = search_all(g, fell, g->list, e);
