@@ -193,8 +193,9 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 	$(call say,LD)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(ALL_LIBS)
 
-## tests: C tests, fuzz targets and the tests' helpers, built but not run
-tests: $(CTEST_BIN) $(EMULATED:%=$(BUILD)/tests/%) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
+## tests: C tests, fuzz targets, the tests' helpers and benchmarks, built but not run
+BENCH_BIN := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
+tests: $(BENCH_BIN) $(CTEST_BIN) $(EMULATED:%=$(BUILD)/tests/%) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
 
 $(BUILD)/tests/trust/inject.so: $(foreach f,inject.c sweep.c sweep.h turns.c turns.h,tests/trust/$f) $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -388,7 +389,7 @@ lint-python:
 
 # ---- benchmarks ----
 
-BENCHES  := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
+BENCHES  := $(BENCH_BIN:$(BUILD)/bench/bench_%=bench-%)
 
 ## bench: all benchmarks; bench-stack: one of them (DEVICES="cpu cuda"; PLOT=1: pictures of their curves)
 .PHONY: bench $(BENCHES)
