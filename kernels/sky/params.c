@@ -881,10 +881,11 @@ static void shrink_curves(sample *s)
             v += 1 / s->covariance[u * (s->nterm + 1)];
             n++;
         }
-        if (n > 0 && s->together[q] > 0)
-            s->curve2[q] = fmin(
-                fmax(spx_intrinsic_variance(1, &(double){square / v}, &(double){n / v}, n, s->together[q]), TAU_LEAST),
-                1);
+        if (n > 0 && s->together[q] > 0) {
+            const double mean = square / v, variance = n / v;
+            const double found = spx_intrinsic_variance(1, &mean, &variance, n, s->together[q]);
+            s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);
+        }
     }
     fit_polynomials(s);
 }
