@@ -126,6 +126,21 @@ SPX_HD spx_spot_status spx_psf_spot_place(const spx_psf *p, size_t fibre, double
     return SPX_SPOT_OK;
 }
 
+/* Integrals of Gauss-Hermite functions up to an edge at e sigma, of orders m = 0..orders, negative, into h[m stride]:
+ * -erf(e/sqrt 2)/2, then He_{m-1}(e) phi(e). g_m of a pixel, below, is that of its left edge minus that of its right.
+ */
+SPX_HD void spx_gauss_hermite_edge(double e, int orders, double *h, int stride)
+{
+    double below = 0, here = exp(-0.5 * e * e) * 0.39894228040143267794;
+    h[0] = -0.5 * erf(e * 0.70710678118654752440);
+    for (int m = 1; m <= orders; m++) {
+        h[m * stride] = here;
+        const double above = e * here - (m - 1) * below;
+        below = here;
+        here = above;
+    }
+}
+
 /* Pixel-integrated Gauss-Hermite functions of orders 0..deg over n pixels into g[deg+1][n].
  * Edges e_k = (k - n div 2 - 1/2 - d)/sigma, k = 0..n; with probabilists' Hermite polynomials He and the unit
  * Gaussian phi:  g_0[k] = (erf(e_{k+1}/sqrt 2) - erf(e_k/sqrt 2))/2,

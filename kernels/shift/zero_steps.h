@@ -212,15 +212,8 @@ SPX_HD int spx_zero_spot(const spx_zero_view *g, const spx_team *t, size_t fibre
     const double sigy = sqrt(wider);
     for (int i = t->thread; i < ne; i += t->threads) {
         const double edge = i <= nx ? (i - nx / 2 - 0.5 - at->dx) / sigx : (i - nx - 1 - ny / 2 - 0.5 - at->dy) / sigy;
-        double below = 0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
         e[i] = edge;
-        h[i] = -0.5 * erf(edge * 0.70710678118654752440);
-        for (int m = 1; m <= orders; m++) {
-            h[m * ne + i] = here;
-            const double above = edge * here - (m - 1) * below;
-            below = here;
-            here = above;
-        }
+        spx_gauss_hermite_edge(edge, orders, h + i, ne);
     }
     spx_team_wait(t);
     for (int i = t->thread; i < (degy + 1) * nx; i += t->threads) {

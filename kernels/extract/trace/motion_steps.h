@@ -169,15 +169,8 @@ SPX_HD void spx_motion_spot(const spx_motion_view *g, const spx_team *t, size_t 
         const int along = i <= nx;
         const double edge = along ? (-(nx / 2) - 0.5 - g->at[bin].dx + i) * isx
                                   : (-(ny / 2) - 0.5 - g->at[bin].dy + (i - nx - 1)) * isy;
-        double below = 0, here = exp(-0.5 * edge * edge) * 0.39894228040143267794;
         e[i] = edge;
-        h[i] = -0.5 * erf(edge * 0.70710678118654752440);
-        for (int m = 1; m <= deg; m++) {
-            h[m * ne + i] = here;
-            const double above = edge * here - (m - 1) * below;
-            below = here;
-            here = above;
-        }
+        spx_gauss_hermite_edge(edge, deg, h + i, ne);
     }
     spx_team_wait(t);
     for (int i = t->thread; good && i < (degx + 1) * nx; i += t->threads) {
