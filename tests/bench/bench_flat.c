@@ -10,6 +10,7 @@
 #include "../kernels/flat_scene.h"
 #include "base/clock.h"
 #include "curve.h"
+#include "floor.h"
 #include "num/stat.h"
 
 enum { FIBRES = 500, EXPOSURES = 3, DIAGONALS = 11, RUNS = 5 };
@@ -37,46 +38,17 @@ static double seconds(spx_backend *b, const flat_scene *s, int nthreads, spx_fla
 /* Seconds to read the resolution matrices once. */
 static double read_once(const flat_scene *s)
 {
-    const double begin = spx_seconds();
-    double sum = 0;
-    for (size_t x = 0; x < s->nexp; x++) {
-        const double *r = s->resolution[x];
-        const size_t n = s->nspec * s->ndiag * s->nwave / 8;
-        double part[8] = {0};
-        for (size_t k = 0; k < n; k++)
-            for (int l = 0; l < 8; l++)
-                part[l] += r[8 * k + (size_t)l];
-        for (int l = 0; l < 8; l++)
-            sum += part[l];
-    }
-    const double t = spx_seconds() - begin;
-    if (sum == 1) /* never: the sum must not be left out */
-        puts("");
+    double t = 0;
+    for (size_t x = 0; x < s->nexp; x++)
+        t += floor_read(s->resolution[x], s->nspec * s->ndiag * s->nwave);
     return t;
-}
-
-/* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
-static double products(void)
-{
-    enum { N = 256, TIMES = 200000 };
-    static double a[N], b[N], c[N];
-    for (int i = 0; i < N; i++)
-        a[i] = b[i] = 1e-3 * i;
-    const double begin = spx_seconds();
-    for (int t = 0; t < TIMES; t++) {
-#pragma omp simd
-        for (int i = 0; i < N; i++)
-            c[i] += a[i] * b[i];
-        __asm__ volatile("" : : "r"(c) : "memory");
-    }
-    return (double)N * TIMES / (spx_seconds() - begin);
 }
 
 static void bench(size_t nwave, int ndevice, char **device)
 {
     random_start(17);
     flat_scene s = flat_scene_new(EXPOSURES, FIBRES, nwave, DIAGONALS, 6000, 3. * (double)nwave / 2326, 0);
-    const double bins = (double)FIBRES * EXPOSURES * (double)nwave, rate = products(), memory = read_once(&s);
+    const double bins = (double)FIBRES * EXPOSURES * (double)nwave, rate = floor_products(), memory = read_once(&s);
     printf("%d fibres, %d exposures, %zu bins\n  reading R once, one core %8.1f ms\n", FIBRES, EXPOSURES, nwave,
            1e3 * memory);
     for (int d = 0; d < ndevice; d++) {

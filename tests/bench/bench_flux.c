@@ -11,6 +11,7 @@
 #include "backend.h"
 #include "base/clock.h"
 #include "curve.h"
+#include "floor.h"
 #include "num/stat.h"
 
 enum { FIBRES = 500, BINS = 2326, DIAGONALS = 11, RUNS = 7, SOLUTIONS = 8 };
@@ -21,23 +22,6 @@ static void must(spx_status st, const spx_err *e)
         (void)fprintf(stderr, "bench_flux: %s\n", spx_err_text(e));
         exit(1);
     }
-}
-
-/* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
-static double products(void)
-{
-    enum { N = 256, TIMES = 200000 };
-    static double a[N], b[N], c[N];
-    for (int i = 0; i < N; i++)
-        a[i] = b[i] = 1e-3 * i;
-    const double begin = spx_seconds();
-    for (int t = 0; t < TIMES; t++) {
-#pragma omp simd
-        for (int i = 0; i < N; i++)
-            c[i] += a[i] * b[i];
-        __asm__ volatile("" : : "r"(c) : "memory");
-    }
-    return (double)N * TIMES / (spx_seconds() - begin);
 }
 
 /* Seconds to copy resolution matrices once. */
@@ -59,7 +43,7 @@ static void bench(size_t nstar, int ndevice, char **device)
     arm.flux = flux_array((size_t)FIBRES * BINS);
     arm.ivar = flux_array((size_t)FIBRES * BINS);
     (void)copy_once(&s, arm.resolution);
-    const double rate = products(), memory = copy_once(&s, arm.resolution);
+    const double rate = floor_products(), memory = copy_once(&s, arm.resolution);
     printf("%zu stars, %d fibres, %d bins: copying R once, one core, %.1f ms\n", nstar, FIBRES, BINS, 1e3 * memory);
     for (int d = 0; d < ndevice; d++) {
         spx_backend b;

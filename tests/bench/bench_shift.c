@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "curve.h"
+#include "floor.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
 #include "psf/spot_math.h"
@@ -97,23 +98,6 @@ static void make(size_t nspec, scene *s)
     spx_free(line);
     spx_free(spot);
     spx_free(work);
-}
-
-/* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
-static double products(void)
-{
-    enum { N = 256, TIMES = 200000 };
-    static double a[N], b[N], c[N];
-    for (int i = 0; i < N; i++)
-        a[i] = b[i] = 1e-3 * i;
-    const double begin = spx_seconds();
-    for (int t = 0; t < TIMES; t++) {
-#pragma omp simd
-        for (int i = 0; i < N; i++)
-            c[i] += a[i] * b[i];
-        __asm__ volatile("" : : "r"(c) : "memory");
-    }
-    return (double)N * TIMES / (spx_seconds() - begin);
 }
 
 static double seconds(spx_backend *b, const scene *s, int nthreads)
@@ -321,7 +305,7 @@ static void bench(size_t nspec, int ndevice, char **device)
 {
     scene s;
     make(nspec, &s);
-    const double rate = products(), least = PRODUCTS * 76 * WINDOWS * (double)nspec / rate;
+    const double rate = floor_products(), least = PRODUCTS * 76 * WINDOWS * (double)nspec / rate;
     printf("%zu fibres, %d windows of 60 Angstrom\n  products, one core %8.1f ms\n", nspec, WINDOWS, 1e3 * least);
     for (int d = 0; d < ndevice; d++) {
         const int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;

@@ -12,6 +12,7 @@
 #include "backend.h"
 #include "base/clock.h"
 #include "curve.h"
+#include "floor.h"
 #include "num/stat.h"
 
 enum { FIBRES = 500, EVERY = 10, DIAGONALS = 11, RUNS = 5 };
@@ -39,45 +40,13 @@ static double seconds(spx_backend *b, const sky_scene *s, int nthreads, size_t *
     return spx_median(t, RUNS);
 }
 
-/* Seconds to read the resolution matrices once. */
-static double read_once(const sky_scene *s)
-{
-    const size_t n = s->in.nspec * s->in.ndiag * s->in.nwave / 8;
-    const double begin = spx_seconds();
-    double part[8] = {0};
-    for (size_t k = 0; k < n; k++)
-        for (size_t l = 0; l < 8; l++)
-            part[l] += s->resolution[8 * k + l];
-    const double t = spx_seconds() - begin;
-    if (part[0] == 0.123) /* never: the sum must not be left out */
-        puts("");
-    return t;
-}
-
-/* Products of two operands with a sum, a second, of one core whose arrays lie in the first cache. */
-static double products(void)
-{
-    enum { N = 256, TIMES = 200000 };
-    static double a[N], b[N], c[N];
-    for (int i = 0; i < N; i++)
-        a[i] = b[i] = 1e-3 * i;
-    const double begin = spx_seconds();
-    for (int t = 0; t < TIMES; t++) {
-#pragma omp simd
-        for (int i = 0; i < N; i++)
-            c[i] += a[i] * b[i];
-        __asm__ volatile("" : : "r"(c) : "memory");
-    }
-    return (double)N * TIMES / (spx_seconds() - begin);
-}
-
 static void bench(size_t nwave, int ndevice, char **device)
 {
     sky_scene s;
     spx_mem_cache(1); /* as in a queue */
     random_start(17);
     sky_make(&s, FIBRES, nwave, DIAGONALS, EVERY, SKY_SHIFTS | SKY_STARS, 1);
-    const double rate = products(), memory = read_once(&s);
+    const double rate = floor_products(), memory = floor_read(s.resolution, s.in.nspec * s.in.ndiag * s.in.nwave);
     printf("%d fibres, %zu bins\n  reading R once, one core %8.1f ms\n", FIBRES, nwave, 1e3 * memory);
     for (int d = 0; d < ndevice; d++) {
         spx_backend b;
