@@ -24,6 +24,10 @@ static const uint64_t bound_was_high[] = {11, 12, 20, 25, 28, 33, 992000611, 992
  * as if Z M were 1 to 20 there, where it is up to 10^7. */
 static const uint64_t known_too_little[] = {660005228, 770004036};
 
+/* A trace that meets its neighbour at both ends: diagonals of A_s that there was room for ended with two that are
+ * small, between others that are not, and fluxes were 5.9e-5 of an error off. */
+static const uint64_t ended_early[] = {996002825};
+
 /* Narrow bins that were up to 3 errors off with a tolerance of 1e-4, 0.03 with 1e-6, and the second and fourth up to
  * twenty times the tolerance with 1e-8: what was left out of A_s, M being not far from singular. With the finest
  * tolerance given it is this that counts: in the third rounding is up to 5e-8 of the error, by instruction set. */
@@ -103,6 +107,8 @@ int main(int argc, char **argv)
         compare_tolerances(too_little[i].number, too_little[i].finest);
     for (size_t i = 0; argc < 2 && i < sizeof known_too_little / sizeof *known_too_little; i++)
         compare_drawn(draw_scene(known_too_little[i]), 2e-8);
+    for (size_t i = 0; argc < 2 && i < sizeof ended_early / sizeof *ended_early; i++)
+        compare_drawn(draw_scene(ended_early[i]), 2e-8);
     look_at_rounding();
     look_at_tolerance();
     return failures != 0;

@@ -57,20 +57,41 @@ ALWAYS_INLINE ivec lanes_used(const spx_trace_bundle *b, size_t v)
     return lanes_there(b, v, 0);
 }
 
-/* Largest diagonal of A_s, in rows r0 .. r1 - 1 and more than `from`, on which an element of a fibre of the vector is
- * above `limit`, scaled with scale[r1 - r0] of its two bins; `from` where there is none. */
+/* Whether an element of a fibre of the vector on diagonal d of A_s, in rows r0 .. r1 - 1, is above `limit`, scaled with
+ * scale[r1 - r0] of its two bins. */
+static int is_above(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                    size_t r0, size_t r1, size_t d, double limit, const double *scale)
+{
+    const ivec used = lanes_used(b, v);
+    for (size_t k = r0; k + d < r1; k++) {
+        const vec e = load(element(p, b, a, k, (int)d) + v);
+        const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
+        if (any_lane((e * e * by > every(limit * limit)) & used))
+            return 1;
+    }
+    return 0;
+}
+
+/* Largest diagonal of A_s, more than `from`, with such an element; `from` where there is none. */
 static size_t outermost(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                         size_t r0, size_t r1, size_t from, double limit, const double *scale)
 {
-    const ivec used = lanes_used(b, v);
     for (size_t d = b->band; d > from; d--)
-        for (size_t k = r0; k + d < r1; k++) {
-            const vec e = load(element(p, b, a, k, (int)d) + v);
-            const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
-            if (any_lane((e * e * by > every(limit * limit)) & used))
-                return d;
-        }
+        if (is_above(p, b, a, v, r0, r1, d, limit, scale))
+            return d;
     return from;
+}
+
+/* Whether the outermost SPX_TRACE_RIM diagonals of A_s, but for the first `least`, say that others beyond them are
+ * above `limit`. They fall by SPX_TRACE_FALL or more from one to the next, unless bins without light lie between: where
+ * fewer than that many do, a diagonal further in shows it. */
+static int goes_on(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                   size_t r0, size_t r1, size_t least, double limit, const double *scale)
+{
+    for (size_t d = b->band; d > least && d + SPX_TRACE_RIM > b->band; d--, limit *= SPX_TRACE_FALL)
+        if (is_above(p, b, a, v, r0, r1, d, limit, scale))
+            return 1;
+    return 0;
 }
 
 /* Arrays of a segment with half-bandwidth m in `memory`, and A_s and x of its rows with it. */
@@ -119,7 +140,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         store(scale + k * SPX_VL,
               every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->drop_scale + (s.r0 + k) * b->nl + v)));
     const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
-    if (m < most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
+    if (m + SPX_TRACE_RIM <= most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
         return m;
     root_work w;
     const size_t lrow = (m + 1) * SPX_VL;
@@ -138,7 +159,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < largest, inverse, largest / diagonal));
     }
     const double limit = SPX_TRACE_EDGE * p->tolerance;
-    if (most < SPX_TRACE_MOST_BAND && outermost(p, b, a, v, s.r0, s.r1, most - 1, limit, w.sum1) == most)
+    if (most < SPX_TRACE_MOST_BAND && goes_on(p, b, a, v, s.r0, s.r1, least, limit, w.sum1))
         return most + 1;
     return outermost(p, b, a, v, s.r0, s.r1, m, limit, w.sum1);
 }

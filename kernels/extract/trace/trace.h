@@ -39,6 +39,7 @@ enum {
 #define SPX_TRACE_EDGE                                                                                                 \
     0.1                      /* the same in units of 1/Z_kk, the information on bin k with its neighbours marginalised \
                               */
+#define SPX_TRACE_FALL  3.0  /* from one of its outermost diagonals to the next, at least: see goes_on() */
 #define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
 /* Drop scale: tightening of the drop tolerances where bins are narrower than the PSF and M is ill-conditioned. Dropping
