@@ -59,7 +59,8 @@ static int arm_at(const spx_fits *f, size_t i, char arm[16], char prefix[16])
         arm[k] = (char)tolower((unsigned char)prefix[k]);
     }
     snprintf(other, sizeof other, "%s_WAVELENGTH", prefix);
-    return spx_fits_find_image(f, other, 1) >= 0;
+    /* one grid, or one for each spectrum */
+    return spx_fits_find_image(f, other, 1) >= 0 || spx_fits_find_image(f, other, 2) >= 0;
 }
 
 spx_fits_product spx_fits_recognise(const spx_fits *f, char *note, size_t size)
@@ -320,7 +321,7 @@ static spx_status axis_of(const spx_fits *f, size_t hdu, spx_arm *a, spx_err *e)
 }
 
 /* Wavelengths of an HDU in the unit that its BUNIT says; none is Angstrom. */
-static spx_status to_angstrom(const spx_fits *f, const char *name, size_t hdu, spx_arm *a, spx_err *e)
+static spx_status to_angstrom(const spx_fits *f, const char *name, size_t hdu, double *wavelength, spx_err *e)
 {
     char unit[72] = "";
     (void)spx_cards_string(&f->hdu[hdu].header, "BUNIT", unit, sizeof unit);
@@ -328,18 +329,39 @@ static spx_status to_angstrom(const spx_fits *f, const char *name, size_t hdu, s
     if (scale == 0)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
                            "HDU %s: BUNIT is '%s': should be Angstrom, nm, um, mm, cm or m", name, unit);
-    for (size_t i = 0; scale != 1 && i < a->nwave; i++)
-        a->wavelength[i] *= scale;
+    for (size_t i = 0; scale != 1 && i < f->hdu[hdu].nelem; i++)
+        wavelength[i] *= scale;
     return SPX_OK;
 }
 
-static spx_status check_wavelength(const spx_fits *f, const char *hdu, const spx_arm *a, spx_err *e)
+/* Reads wavelengths, nwave of them, or as many for each of nspec spectra. */
+static spx_status load_wavelength(spx_fits *f, const char *name, size_t hdu, size_t nspec, spx_arm *a, spx_err *e)
 {
-    for (size_t i = 0; i < a->nwave; i++)
-        if (!(a->wavelength[i] > (i ? a->wavelength[i - 1] : 0.0)) || !isfinite(a->wavelength[i]))
-            return spx_fail_at(e, SPX_EINPUT, f->name, NULL, "sort the spectrum (--generic keeps it)",
-                               "HDU %s: wavelengths do not increase at element %zu", hdu, i);
-    return a->nwave ? SPX_OK : spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", hdu);
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    double *w = NULL;
+    a->per_row = spx_fits_is_image(h, 2);
+    if (h->nelem == 0)
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s is empty", name);
+    if (a->per_row && h->dims[0] != nspec)
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has wavelengths of %zu spectra, there are %zu",
+                           name, h->dims[0], nspec);
+    spx_status st = spx_fits_f64(f, hdu, &w, e);
+    if (st == SPX_OK)
+        st = to_angstrom(f, name, hdu, w, e);
+    for (size_t i = 0; i < h->nelem && st == SPX_OK; i++)
+        if (!(w[i] > (i % a->nwave ? w[i - 1] : 0.0)) || !isfinite(w[i]))
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, "sort the spectrum (--generic keeps it)",
+                             "HDU %s: wavelengths do not increase at element %zu", name, i);
+    if (!a->per_row) {
+        a->wavelength = w;
+        return st;
+    }
+    a->row_wavelength = w;
+    if (st == SPX_OK && (a->wavelength = spx_alloc(a->nwave, sizeof *a->wavelength, e)) == NULL)
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        memcpy(a->wavelength, w, a->nwave * sizeof *a->wavelength);
+    return st;
 }
 
 /* Reads one arm from HDUs <prefix>FLUX, <prefix>IVAR ...; *nspec 0: any. */
@@ -366,7 +388,8 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
     if (flux->dims[0] == 0)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s holds no spectra", name[1]);
     *nspec = flux->dims[0];
-    a->nwave = f->hdu[hdu[0]].dims[0];
+    const spx_fits_hdu *wave = &f->hdu[hdu[0]];
+    a->nwave = wave->dims[spx_fits_is_image(wave, 2)];
     if (flux->dims[1] != a->nwave)
         return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s has %zu bins, %s has %zu", name[1],
                            flux->dims[1], name[0], a->nwave);
@@ -380,11 +403,7 @@ static spx_status load_arm(spx_fits *f, const char *prefix, const char *what, sp
         st = spx_fits_f64(f, (size_t)hdu[4], &a->resolution, e);
     }
     if (st == SPX_OK)
-        st = spx_fits_f64(f, (size_t)hdu[0], &a->wavelength, e);
-    if (st == SPX_OK)
-        st = to_angstrom(f, name[0], (size_t)hdu[0], a, e);
-    if (st == SPX_OK)
-        st = check_wavelength(f, name[0], a, e);
+        st = load_wavelength(f, name[0], (size_t)hdu[0], *nspec, a, e);
     if (st == SPX_OK)
         st = spx_fits_f64(f, (size_t)hdu[1], &a->flux, e);
     if (st == SPX_OK)

@@ -145,7 +145,7 @@ spx_status spx_fits_put_sky(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK)
         st = put_mask_rows(o, dims[0], dims[1], mask, e);
     if (st == SPX_OK)
-        st = spx_fits_put_wavelength(o, "WAVELENGTH", &a, e);
+        st = spx_fits_put_wavelength(o, "WAVELENGTH", 0, &a, e);
     if (st == SPX_OK)
         st = spx_fits_put_table(o, "FIBERMAP", fibermap, e);
     spx_free(model);
@@ -184,7 +184,7 @@ spx_status spx_fits_put_fiberflat(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK)
         st = spx_fits_put_reals(o, "MEANSPEC", -32, 1, &n, mean, NULL, e);
     if (st == SPX_OK)
-        st = spx_fits_put_wavelength(o, "WAVELENGTH", &a, e);
+        st = spx_fits_put_wavelength(o, "WAVELENGTH", 0, &a, e);
     if (st == SPX_OK)
         st = spx_fits_put_table(o, "FIBERMAP", f.fibermap, e);
     spx_free(mean);
@@ -250,7 +250,7 @@ static spx_status check_targets(const spx_spectra *s, spx_err *e)
 spx_status spx_fits_put_coadd(hid_t in, spx_fits_out *o, spx_err *e)
 {
     spx_spectra s = {0};
-    spx_status st = spx_spectra_read(in, 1, &s, e);
+    spx_status st = spx_spectra_read_grids(in, 1, &s, e);
     if (st == SPX_OK && s.fibermap == NULL)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/fibermap", "write --as spectra", "is missing");
     if (st == SPX_OK && (st = check_targets(&s, e)) == SPX_OK)

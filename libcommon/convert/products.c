@@ -120,8 +120,9 @@ spx_status spx_fits_put_table(spx_fits_out *o, const char *extname, const spx_ta
 }
 
 /* Writes wavelengths with keywords for medium and frame. */
-spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const spx_arm *a, spx_err *e)
+spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, size_t nspec, const spx_arm *a, spx_err *e)
 {
+    const size_t dims[2] = {nspec, a->nwave};
     spx_cards h = {0};
     spx_status st = spx_cards_set_string(&h, "BUNIT", "Angstrom", NULL, e);
     if (st == SPX_OK)
@@ -134,7 +135,8 @@ spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const s
                                                    : "TOPOCENT",
                                   "frame of the wavelengths", e);
     if (st == SPX_OK)
-        st = spx_fits_out_image(o, extname, -64, 1, &a->nwave, a->wavelength, &h, e);
+        st = a->per_row ? spx_fits_out_image(o, extname, -64, 2, dims, a->row_wavelength, &h, e)
+                        : spx_fits_out_image(o, extname, -64, 1, &a->nwave, a->wavelength, &h, e);
     spx_cards_free(&h);
     return st;
 }
@@ -259,7 +261,7 @@ spx_status spx_fits_put_frame(hid_t in, spx_fits_out *o, spx_err *e)
     if (st == SPX_OK && f.arm.mask != NULL)
         st = spx_fits_out_image(o, "MASK", SPX_FITS_UINT32, 2, dims, f.arm.mask, NULL, e);
     if (st == SPX_OK)
-        st = spx_fits_put_wavelength(o, "WAVELENGTH", &f.arm, e);
+        st = spx_fits_put_wavelength(o, "WAVELENGTH", f.nspec, &f.arm, e);
     if (st == SPX_OK && f.arm.resolution != NULL)
         st = spx_fits_put_reals(o, "RESOLUTION", bitpix, 3, rdims, f.arm.resolution, NULL, e);
     if (st == SPX_OK)
@@ -303,7 +305,7 @@ spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_a
     snprintf(path, sizeof path, "/spectra/%s/flux", a->name);
     int bitpix = spx_fits_bitpix_of(in, spx_h5_exists(in, path) ? path : "/frame/flux");
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
-    spx_status st = spx_fits_put_wavelength(o, name, a, e);
+    spx_status st = spx_fits_put_wavelength(o, name, nspec, a, e);
     if (st == SPX_OK)
         st = spx_fits_unit_card(&unit, a->unit, e);
     if (st == SPX_OK)
@@ -328,7 +330,7 @@ spx_status spx_fits_put_arm(hid_t in, spx_fits_out *o, size_t nspec, const spx_a
 spx_status spx_fits_put_spectra(hid_t in, spx_fits_out *o, spx_err *e)
 {
     spx_spectra s = {0};
-    spx_status st = spx_spectra_read(in, 1, &s, e);
+    spx_status st = spx_spectra_read_grids(in, 1, &s, e);
     if (st == SPX_OK)
         st = spx_fits_put_primary(in, o, &s.header, NULL, e);
     if (st == SPX_OK)
@@ -519,12 +521,17 @@ static spx_status put_model(hid_t in, spx_fits_out *o, const char *arm, const ch
     spx_cards h = {0};
     upper(band, sizeof band, arm);
     snprintf(path, sizeof path, "/rvfit/%.15s/wavelength", arm);
-    spx_status st = spx_wavelength_read(in, path, &a.nwave, &a.wavelength, e);
+    spx_status st = spx_wavelength_read_grids(in, path, &dims[0], &a.nwave, &a.wavelength, e);
+    a.per_row = dims[0] > 0;
+    if (a.per_row) {
+        a.row_wavelength = a.wavelength;
+        a.wavelength = NULL;
+    }
     if (st == SPX_OK)
         st = spx_wavelength_read_words(in, path, &a.medium, &a.barycentric, &a.frame_unknown, e);
     snprintf(name, sizeof name, "%s_WAVELENGTH", band);
     if (st == SPX_OK)
-        st = spx_fits_put_wavelength(o, name, &a, e);
+        st = spx_fits_put_wavelength(o, name, dims[0], &a, e);
     snprintf(path, sizeof path, "/rvfit/%.15s/%s", arm, dataset);
     dims[1] = a.nwave;
     if (st == SPX_OK)

@@ -27,7 +27,8 @@ spx_status spx_fits_put_reals(spx_fits_out *o, const char *extname, int bitpix, 
 /* A table; nothing where t is NULL. */
 spx_status spx_fits_put_table(spx_fits_out *o, const char *extname, const struct spx_table *t, spx_err *e);
 /* Wavelengths with keywords for medium and frame. */
-spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, const spx_arm *a, spx_err *e);
+/* An image of the wavelengths; of an arm with a grid for each of nspec spectra one with a row a spectrum. */
+spx_status spx_fits_put_wavelength(spx_fits_out *o, const char *extname, size_t nspec, const spx_arm *a, spx_err *e);
 /* Primary HDU without data: cards of `from` (may be NULL), RVS_CMD with `command` (may be NULL), history. */
 spx_status spx_fits_put_primary(hid_t in, spx_fits_out *o, const spx_cards *from, const char *command, spx_err *e);
 /* HDUs of an arm of spectra. */

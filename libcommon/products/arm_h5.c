@@ -70,7 +70,7 @@ static spx_status read_bins(hid_t file, const char *p, int rows, size_t *nspec, 
     }
     if (!rows)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p,
-                           "rvs-fit and h5merge take such spectra; of one star a file, others do, too",
+                           "rvs-fit, h5merge, h52fits and specplot take such spectra; of one star a file, others do, too",
                            "has a grid for each spectrum, and all have to be on the same wavelengths here");
     a->per_row = 1;
     a->nwave = dims[1];
@@ -127,8 +127,13 @@ spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int w
 {
     char p[128];
     size_t dims[2] = {nspec, a->nwave}, rd[3] = {nspec, a->ndiag, a->nwave};
+    spx_status st = SPX_OK;
+    sub(p, sizeof p, path, "wavelength");
+    if (a->per_row)
+        st = spx_wavelength_read_grids(file, p, &dims[0], &dims[1], &a->row_wavelength, e);
     sub(p, sizeof p, path, "flux");
-    spx_status st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e);
     sub(p, sizeof p, path, "ivar");
     if (st != SPX_OK || (st = spx_h5_read_f64(file, p, 2, dims, &a->ivar, e)) != SPX_OK)
         return st;

@@ -92,13 +92,23 @@ spx_status spx_spectra_read_head(hid_t file, int rows, spx_spectra *s, char (*pa
     return st == SPX_OK ? spx_row_table_read(file, "/scores", s->nspec, &s->scores, e) : st;
 }
 
-spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
+static spx_status read_all(hid_t file, int rows, int with_resolution, spx_spectra *s, spx_err *e)
 {
     char path[SPX_MAX_ARM][SPX_ARM_PATH];
-    spx_status st = spx_spectra_read_head(file, 0, s, path, e);
+    spx_status st = spx_spectra_read_head(file, rows, s, path, e);
     for (size_t i = 0; i < s->narm && st == SPX_OK; i++)
         st = spx_arm_read_values(file, path[i], s->nspec, with_resolution, &s->arm[i], e);
     return st;
+}
+
+spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
+{
+    return read_all(file, 0, with_resolution, s, e);
+}
+
+spx_status spx_spectra_read_grids(hid_t file, int with_resolution, spx_spectra *s, spx_err *e)
+{
+    return read_all(file, 1, with_resolution, s, e);
 }
 
 spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e)

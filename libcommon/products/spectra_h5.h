@@ -9,6 +9,8 @@
 /* Reads /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, named by its camera's letter.
  * with_resolution 0: resolution matrices are not read. */
 spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
+/* The same; arms may have a grid for each spectrum (per_row), which spx_spectra_read() refuses. */
+spx_status spx_spectra_read_grids(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
 spx_status spx_spectra_write(hid_t file, const spx_spectra *s, int precision, spx_err *e);
 /* As spx_spectra_read(), without flux, ivar, mask and resolution: arms have wavelengths, ndiag and unit; path: group of
  * each. rows 1: arms may have a grid for each spectrum (per_row); else SPX_EINPUT. */

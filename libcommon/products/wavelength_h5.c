@@ -73,8 +73,8 @@ spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double *
     return st;
 }
 
-spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, double *out,
-                                    spx_err *e)
+/* Grids of rows are in Angstrom, and not converted. */
+static spx_status check_unit(hid_t file, const char *path, spx_err *e)
 {
     char unit[64] = "Angstrom";
     spx_status st = SPX_OK;
@@ -83,12 +83,42 @@ spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, 
     if (st == SPX_OK && spx_wave_unit(unit) != 1)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL,
                          "has units '%s': with a grid for each spectrum it should be Angstrom", unit);
-    if (st == SPX_OK)
-        st = spx_h5_read_rows(file, path, H5T_NATIVE_DOUBLE, first, n, out, e);
+    return st;
+}
+
+static spx_status check_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, const double *wave,
+                             spx_err *e)
+{
+    spx_status st = SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++)
-        if ((st = spx_wavelength_check(file, path, nwave, out + i * nwave, e)) != SPX_OK)
+        if ((st = spx_wavelength_check(file, path, nwave, wave + i * nwave, e)) != SPX_OK)
             spx_err_context(e, "spectrum %zu", first + i);
     return st;
+}
+
+spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, double *out,
+                                    spx_err *e)
+{
+    spx_status st = check_unit(file, path, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_rows(file, path, H5T_NATIVE_DOUBLE, first, n, out, e);
+    return st == SPX_OK ? check_rows(file, path, first, n, nwave, out, e) : st;
+}
+
+spx_status spx_wavelength_read_grids(hid_t file, const char *path, size_t *nrow, size_t *nwave, double **out,
+                                     spx_err *e)
+{
+    size_t dims[SPX_H5_MAXDIM], length[2] = {0, 0};
+    int ndim = 0;
+    spx_status st = spx_h5_shape(file, path, &ndim, dims, e);
+    *nrow = *nwave = 0;
+    if (st != SPX_OK || ndim != 2)
+        return st == SPX_OK ? spx_wavelength_read(file, path, nwave, out, e) : st;
+    if ((st = check_unit(file, path, e)) == SPX_OK)
+        st = spx_h5_read_f64(file, path, 2, length, out, e);
+    *nrow = length[0];
+    *nwave = length[1];
+    return st == SPX_OK ? check_rows(file, path, 0, *nrow, *nwave, *out, e) : st;
 }
 
 spx_status spx_wavelength_check(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e)

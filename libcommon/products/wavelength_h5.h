@@ -21,6 +21,11 @@ spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycent
  * none is Angstrom. SPX_EINPUT: another unit. */
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e);
 
+/* Reads wavelengths with a grid for each row, (*out)[*nrow][*nwave], in Angstrom; or one grid for all, *nrow 0.
+ * SPX_EINPUT: another unit, or those of a row do not increase from above 0 on. */
+spx_status spx_wavelength_read_grids(hid_t file, const char *path, size_t *nrow, size_t *nwave, double **out,
+                                     spx_err *e);
+
 /* Reads the wavelengths of spectra first ... first+n-1 of a dataset with a grid for each row, in Angstrom,
  * out[n][nwave]. SPX_EINPUT: another unit, or they do not increase from above 0 on. */
 spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, double *out,

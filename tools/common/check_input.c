@@ -51,7 +51,7 @@ static spx_status say(const block *b, const char *programs, const char *fmt, ...
 static spx_status read_spectra(const block *b)
 {
     spx_spectra s = {0};
-    spx_status st = spx_spectra_read(b->in->file, 1, &s, b->e);
+    spx_status st = spx_spectra_read_grids(b->in->file, 1, &s, b->e);
     spx_text arms = {0};
     int with = 1;
     for (size_t i = 0; i < s.narm && st == SPX_OK; i++) {

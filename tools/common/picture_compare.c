@@ -163,7 +163,11 @@ static void compare_all(spx_picture *p, spx_shown *d, size_t *npair, arm_pair *q
             const spx_shown_arm *a = &d->arm[k], *b = &d->arm[m];
             if (a->source != 0 || b->source != 1 || strcmp(a->arm->name, b->arm->name) != 0)
                 continue;
-            if (strcmp(a->arm->unit, b->arm->unit) != 0)
+            if (a->arm->per_row || b->arm->per_row)
+                spx_picture_fail(p, SPX_EINPUT,
+                                 "%s: arm %s has a wavelength grid for each spectrum: bins cannot be compared",
+                                 d->in[b->arm->per_row]->name, a->arm->name);
+            else if (strcmp(a->arm->unit, b->arm->unit) != 0)
                 spx_picture_fail(p, SPX_EINPUT, "flux of arm %s is in '%s' in %s, and in '%s' in %s", a->arm->name,
                                  a->arm->unit, d->in[0]->name, b->arm->unit, d->in[1]->name);
             else if (a->arm->medium != b->arm->medium)

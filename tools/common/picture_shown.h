@@ -15,9 +15,15 @@ enum { SPX_MAX_SHOWN = 16 };
 typedef struct {
     const spx_arm *arm;
     size_t source, first, n; /* input, and the bins that are shown */
-    const double *wave;
-    double *flux, *sigma; /* [nspec][n] */
+    const double *wave;      /* [n]; of a grid for each spectrum even steps over all (spx_shown_wave()) */
+    double *flux, *sigma;    /* [nspec][n] */
 } spx_shown_arm;
+
+/* Wavelengths [n] of a row of the arm's source. */
+static inline const double *spx_shown_wave(const spx_shown_arm *s, size_t row)
+{
+    return s->arm->per_row ? s->arm->row_wavelength + row * s->arm->nwave + s->first : s->wave;
+}
 
 typedef struct {
     size_t nsource, narm;

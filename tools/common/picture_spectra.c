@@ -30,6 +30,19 @@ void spx_shown_free(spx_shown *d)
     }
 }
 
+/* Even steps from the first to the last wavelength of the bins that are shown of all spectra. */
+static const double *common_wave(spx_picture *p, const spx_shown_arm *s, size_t nspec)
+{
+    double *w = spx_picture_alloc(p, s->n), lo = HUGE_VAL, hi = 0;
+    for (size_t i = 0; i < nspec; i++) {
+        lo = fmin(lo, spx_shown_wave(s, i)[0]);
+        hi = fmax(hi, spx_shown_wave(s, i)[s->n - 1]);
+    }
+    for (size_t j = 0; w != NULL && j < s->n; j++)
+        w[j] = lo + (hi - lo) * (double)j / (double)(s->n - 1);
+    return w;
+}
+
 /* Range of wavelengths that is shown. */
 static void load_arm(spx_picture *p, spx_shown *d, size_t source, const spx_arm *a)
 {
@@ -38,16 +51,22 @@ static void load_arm(spx_picture *p, spx_shown *d, size_t source, const spx_arm 
     const double *limit = p->args->wave;
     const int all = limit[0] == limit[1];
     *s = (spx_shown_arm){.arm = a, .source = source};
-    for (size_t j = 0; j < a->nwave; j++)
-        if (all || (a->wavelength[j] >= limit[0] && a->wavelength[j] <= limit[1])) {
-            if (s->n == 0)
-                s->first = j;
-            s->n++;
+    for (size_t j = 0; j < a->nwave; j++) {
+        int inside = all;
+        for (size_t i = 0; i < (a->per_row ? nspec : 1) && !inside; i++) { /* of any spectrum */
+            const double w = a->per_row ? a->row_wavelength[i * a->nwave + j] : a->wavelength[j];
+            inside = w >= limit[0] && w <= limit[1];
         }
+        if (inside && s->n == 0)
+            s->first = j;
+        s->n += inside != 0;
+    }
     if (s->n < 2 || d->narm == SPX_MAX_ARM - 1)
         return;
     d->narm++;
-    s->wave = a->wavelength + s->first;
+    s->wave = a->per_row ? common_wave(p, s, nspec) : a->wavelength + s->first;
+    if (s->wave == NULL)
+        return;
     s->flux = spx_picture_alloc(p, nspec * s->n);
     s->sigma = spx_picture_alloc(p, nspec * s->n);
     for (size_t i = 0; i < nspec && p->st == SPX_OK; i++)
@@ -71,7 +90,7 @@ void spx_shown_load(spx_picture *p, spx_shown *d, int with_resolution)
             return;
         }
         spx_spectra *s = &d->source[d->nsource];
-        p->st = spx_spectra_read(in->file, with_resolution, s, p->e);
+        p->st = spx_spectra_read_grids(in->file, with_resolution, s, p->e);
         if (p->st == SPX_OK)
             p->st = spx_table_find_i64(s->fibermap, "TARGETID", &d->target[d->nsource], p->e);
         d->in[d->nsource++] = in;
@@ -206,7 +225,7 @@ static int spectrum_block(spx_picture *p, const spx_shown *d, size_t k, size_t r
         bad[j] = isfinite(flux[j]) ? NAN : 1;
         none[j] = NAN;
     }
-    const double *col[] = {s->wave, flux, lo, hi, model != NULL ? model : none, bad};
+    const double *col[] = {spx_shown_wave(s, r), flux, lo, hi, model != NULL ? model : none, bad};
     (void)snprintf(name, sizeof name, "s%zu", k);
     spx_picture_columns(p, name, s->n, sizeof col / sizeof *col, col);
     return 1;
@@ -261,6 +280,25 @@ static void ends_of(const spx_shown *d, double *lo, double *hi)
     }
 }
 
+/* Fluxes of all spectra on s->wave, [nspec][n]: of the nearest bin of each, NaN where none is nearer than one and a
+ * half of its steps. */
+static const double *on_one_grid(spx_picture *p, const spx_shown_arm *s, size_t nspec)
+{
+    double *z = s->arm->per_row ? spx_picture_alloc(p, nspec * s->n) : NULL;
+    if (!s->arm->per_row || z == NULL)
+        return s->flux;
+    for (size_t i = 0; i < nspec; i++) {
+        const double *w = spx_shown_wave(s, i);
+        for (size_t j = 0, k = 0; j < s->n; j++) {
+            while (k + 1 < s->n && fabs(w[k + 1] - s->wave[j]) < fabs(w[k] - s->wave[j]))
+                k++;
+            const double step = k > 0 ? w[k] - w[k - 1] : w[1] - w[0];
+            z[i * s->n + j] = fabs(w[k] - s->wave[j]) < 1.5 * step ? s->flux[i * s->n + k] : NAN;
+        }
+    }
+    return z;
+}
+
 /* Image of all spectra of the first source (of all sources with as many rows), on one axis of wavelengths. */
 static void plot_image(spx_picture *p, const spx_shown *d, double w0, double w1, double top, double bottom, size_t row)
 {
@@ -277,7 +315,7 @@ static void plot_image(spx_picture *p, const spx_shown *d, double w0, double w1,
         const double step = (s->wave[s->n - 1] - s->wave[0]) / (double)(s->n - 1);
         const double x0 = s->wave[0] - step / 2, x1 = s->wave[s->n - 1] + step / 2;
         size_t ncol = (size_t)fmin((double)s->n, 1.5 * pixels * (x1 - x0) / (w1 - w0)) + 1;
-        double *z = spx_picture_resample(p, s->flux, s->wave, nspec, s->n, x0, x1, ncol, k);
+        double *z = spx_picture_resample(p, on_one_grid(p, s, nspec), s->wave, nspec, s->n, x0, x1, ncol, k);
         if (z == NULL)
             return;
         const size_t ny = (nspec + k - 1) / k;
@@ -465,7 +503,12 @@ static double *model_of(spx_picture *p, spx_input *fit, const spx_shown *d, cons
     (void)snprintf(path, sizeof path, "/rvfit/%s/wavelength", s->arm->name);
     if (!spx_h5_exists(fit->file, path) || mine == SPX_NO_ROW)
         return NULL;
-    const double *wave = spx_picture_read1(p, fit, path, &nwave);
+    const double *wave = NULL;
+    size_t ngrid = 0; /* 0: one for all */
+    if (s->arm->per_row)
+        wave = spx_picture_read2(p, fit, path, &ngrid, &nwave);
+    else
+        wave = spx_picture_read1(p, fit, path, &nwave);
     (void)snprintf(path, sizeof path, "/rvfit/%s/exposure_model", s->arm->name);
     if (spx_h5_exists(fit->file, path))
         star = exposure_of(p, fit, d, s->source, mine);
@@ -474,10 +517,12 @@ static double *model_of(spx_picture *p, spx_input *fit, const spx_shown *d, cons
     const double *all = wave != NULL ? spx_picture_read2(p, fit, path, &n, &nwave) : NULL;
     double *model = all != NULL && star < n ? spx_picture_alloc(p, s->n) : NULL;
     size_t i = 0;
+    const double *bin = spx_shown_wave(s, mine);
+    wave = ngrid > 0 && model != NULL ? wave + star * nwave : wave;
     for (size_t j = 0; model != NULL && j < s->n; j++) {
-        while (i < nwave && wave[i] < s->wave[j] - 1e-3)
+        while (i < nwave && wave[i] < bin[j] - 1e-3)
             i++;
-        model[j] = i < nwave && wave[i] < s->wave[j] + 1e-3 && all[star * nwave + i] != 0 ? all[star * nwave + i] : NAN;
+        model[j] = i < nwave && wave[i] < bin[j] + 1e-3 && all[star * nwave + i] != 0 ? all[star * nwave + i] : NAN;
     }
     return model;
 }
@@ -503,6 +548,7 @@ static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *co
         if (!spectrum_block(p, d, a, row, m))
             continue;
         double *pull = spx_picture_alloc(p, s->n);
+        const double *wave = spx_shown_wave(s, r);
         spx_shown_range(s->flux + r * s->n, s->n, &lo, &hi);
         for (size_t j = 0; pull != NULL && j < s->n; j++) {
             pull[j] = m != NULL ? (s->flux[r * s->n + j] - m[j]) / s->sigma[r * s->n + j] : NAN;
@@ -512,7 +558,7 @@ static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *co
             }
         }
         spx_picture_panel(p, LEFT, right, top, split);
-        spx_picture_range(p, "x", s->wave[0], s->wave[s->n - 1]);
+        spx_picture_range(p, "x", wave[0], wave[s->n - 1]);
         spx_picture_range(p, "y", lo, hi);
         spx_shown_label(p, s->arm->unit);
         spx_picture_add(p,
@@ -520,7 +566,7 @@ static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *co
                         "set ytics auto\nset format y '%%g'\nset format x '%s'\n%s\n",
                         fitted ? "" : "%g", k + 1 < n || fitted ? "unset xlabel" : "set xlabel 'wavelength (Å)'");
         if (isfinite(v))
-            spx_picture_star_lines(p, s->arm->medium, v, s->wave[0], s->wave[s->n - 1], right - LEFT);
+            spx_picture_star_lines(p, s->arm->medium, v, wave[0], wave[s->n - 1], right - LEFT);
         if (fitted) {
             spx_picture_add(p, "set label 5 ");
             char text[80];
@@ -546,7 +592,7 @@ static void draw_arms(spx_picture *p, const spx_shown *d, size_t row, double *co
         k++;
         if (!fitted)
             continue;
-        const double *col[] = {s->wave, pull};
+        const double *col[] = {wave, pull};
         char name[32];
         (void)snprintf(name, sizeof name, "r%zu", a);
         spx_picture_columns(p, name, s->n, 2, col);
