@@ -215,7 +215,13 @@ axis() {
     column VRAD,VRAD_ERR,NPIX_TOT part.h5 | awk -F, '{ v = 37 + (NR - 26) * 2e-6 * 299792.458
         bad += ($1 - v)^2 > (3.5 * $2)^2 || $3 > 900 || $3 < 700 } END { exit bad || NR != 2 }'
     # what needs one grid says so
-    fails_with 2 '*--ccf needs spectra on one wavelength grid*' rvs-fit -t "$BATS_FILE_TMPDIR/any.h5" --ccf -o x.h5 many.h5
+    # curves of the cross-correlation have the same velocities
+    rvs-fit -q -f --ccf -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 many.h5
+    h5check rv.h5
+    rvs-fit -q -f --ccf -t "$BATS_FILE_TMPDIR/any.h5" -o one-rv.h5 one.h5
+    h5diff rv.h5 one-rv.h5 /ccf/velocity
+    curve() { h5dump -A 0 -y -w 1 -d "/ccf/gain[$1,0,0;;1,1,900]" "$2" | grep -E '^ *[-0-9.e+]+,?$'; }
+    cmp <(curve 69 rv.h5) <(curve 0 one-rv.h5)
     h5check --input many.h5 | grep 'rvs-fit, h5merge'
     # as FITS, there and back: wavelengths with a row a spectrum
     h52fits -q -o many.fits --as spectra many.h5
@@ -243,13 +249,23 @@ axis() {
     fails_with 3 '*has one grid, but a.h5 has a grid for each spectrum*' h5merge -q --by rows -o x.h5 a.h5 b.h5
 }
 
-@test "exposures of one star on different grids of an arm are not fitted jointly" {
+@test "exposures of one star on different grids of an arm are fitted jointly" {
     spec_make text star.txt
     awk '{ if ($1 + 0 > 0) $1 += 0.03; print }' star.txt >other.txt
     fits2h5 -q --air -o two.h5 star.txt other.txt
     h5ls two.h5/spectra/spectrum/wavelength | grep 'Dataset {2, '
-    fails_with 3 '*exposures of star 0 have different wavelength grids in one arm*' rvs-fit -q --joint all \
-        -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 two.h5
+    rvs-fit -q --joint all --epochs -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 two.h5
+    h5check rv.h5
+    # as from two files, in which they are arms of their own
+    fits2h5 -q --air -o a.h5 star.txt
+    fits2h5 -q --air -o b.h5 other.txt
+    rvs-fit -q --joint all --epochs -t "$BATS_FILE_TMPDIR/any.h5" -o want.h5 a.h5 b.h5
+    for q in VRAD,VRAD_ERR,TEFF,NPIX_TOT,NEXP,CONST_CHISQ; do
+        paste -d, <(column "$q" rv.h5) <(column "$q" want.h5)
+    done | awk -F, '{ for (k = 1; k <= NF / 2; k++) if (($k - $(k + NF / 2))^2 > (1e-6 * (1e-3 + $k))^2) bad = 1 } END { exit bad || NR != 1 }'
+    # the second is displaced by 0.03 Angstrom
+    h5table --csv -t /rvfit/exposures -c VRAD rv.h5 | awk 'NR == 2 { a = $1 } NR == 3 { d = $1 - a } END { exit !(d > 0.9 && d < 1.9) }'
+    h5dump -H -d /rvfit/spectrum/exposure_model rv.h5 | grep 'SIMPLE { ( 2, '
 }
 
 @test "the list tells what errors, masks and wavelengths become" {

@@ -1,5 +1,6 @@
 /* Checks kernel `rvfit` on stars that have a wavelength grid each: as one by one on the same device, as on the CPU, in
- * any order and beside each other. */
+ * any order and beside each other; and exposures of a star that are on different grids, against the same in arms of
+ * their own. */
 #include "rv_stars.h"
 
 #include "rvfit/grids.h"
@@ -62,7 +63,7 @@ static void each_alone(const spx_templates *t)
     spx_rvfit all, cpu;
     init(&o);
     o.threads = 2;
-    o.keep_model = 1;
+    o.keep_model = o.keep_ccf = 1;
     draw_rows(&s);
     const spx_rvfit_input in = input_of(&s, t);
     CHECK(spx_rvfit_has_grids(&in), "no grids");
@@ -78,6 +79,11 @@ static void each_alone(const spx_templates *t)
         for (size_t a = 0; a < NARM; a++)
             CHECK(memcmp(all.arm[a].model + i * NPIX, one.arm[a].model, NPIX * sizeof(float)) == 0,
                   "star %zu, arm %zu: another model than alone", i, a);
+        CHECK(all.nlag == one.nlag && all.lag_v0 == one.lag_v0 && all.lag_step == one.lag_step, "%zu lags, alone %zu",
+              all.nlag, one.nlag);
+        for (size_t a = 0; a < NARM; a++)
+            CHECK(memcmp(all.arm[a].ccf + i * all.nlag, one.arm[a].ccf, one.nlag * sizeof(float)) == 0,
+                  "star %zu, arm %zu: another curve than alone", i, a);
         /* rvs-fit(1): the objective within 1e-4, the velocity within 1e-3 of its error */
         CHECK(fabs(r->neg2logl - host->neg2logl) < 1e-4 && fabs(r->vrad - host->vrad) < 1e-3 * host->vrad_err &&
                   r->warn == host->warn,
@@ -93,10 +99,115 @@ static void each_alone(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* The spectra of draw_rows() in arms b, b2 ... of one grid each, and r; rows without one have no information there. */
+static void apart(const spx_spectra *s, spx_spectra *out)
+{
+    *out = (spx_spectra){.nspec = NSTAR, .narm = NGRID + 1};
+    for (size_t k = 0; k <= NGRID; k++) {
+        const spx_arm *from = &s->arm[k == NGRID];
+        spx_arm *a = &out->arm[k];
+        *a = *from;
+        a->per_row = 0;
+        a->row_wavelength = NULL;
+        a->wavelength = need(NPIX, sizeof(double));
+        a->flux = need(NSTAR * NPIX, sizeof(double));
+        a->ivar = need(NSTAR * NPIX, sizeof(double));
+        a->mask = need(NSTAR * NPIX, sizeof(uint32_t));
+        a->name[1] = (char)(k == 0 || k == NGRID ? '\0' : '1' + k);
+        memcpy(a->wavelength, k == NGRID ? from->wavelength : from->row_wavelength + k * NPIX, NPIX * sizeof(double));
+        memcpy(a->flux, from->flux, NSTAR * NPIX * sizeof(double));
+        for (size_t i = 0; i < NSTAR; i++)
+            if (k == NGRID || i % NGRID == k)
+                memcpy(a->ivar + i * NPIX, from->ivar + i * NPIX, NPIX * sizeof(double));
+    }
+}
+
+/* Stars of six, one, no, and five exposures; a jitter for each arm. */
+static void exposures_apart(const spx_templates *t, int jitter)
+{
+    enum { N = 4 };
+    static const size_t first[N + 1] = {0, 6, 7, 7, NSTAR};
+    spx_spectra s, parts;
+    spx_rvfit_options o;
+    spx_rvfit joint, want;
+    init(&o);
+    o.threads = 2;
+    o.keep_model = o.keep_ccf = o.epochs = 1;
+    o.jitter = jitter;
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        o.jitter_of[a] = a == 0 ? 0.02 : 0.01;
+    draw_rows(&s);
+    for (size_t i = 0; i < NSTAR; i++) { /* one velocity a star */
+        const truth star = {i < 6 ? -120 : 80, 20, 5300, -0.6, 35};
+        spx_arm *b = &s.arm[0];
+        draw(&s, i, &star);
+        draw_arm(&star, b->row_wavelength + i * NPIX, b->flux + i * NPIX, b->ivar + i * NPIX);
+    }
+    apart(&s, &parts);
+    spx_rvfit_input in = input_of(&s, t);
+    in.nstar = N;
+    in.first = first;
+    NEED(spx_rvfit_grids(&in, &o, call_backend, &backend, backend.library == NULL, NULL, &joint, &need_e));
+    spx_rvfit_options all = o;
+    all.jitter_of[NGRID] = 0.01;
+    for (size_t k = 0; k < NGRID; k++) {
+        all.jitter_of[k] = 0.02;
+        in.setup[k] = &t->setup[0];
+    }
+    in.setup[NGRID] = &t->setup[1];
+    in.spectra = &parts;
+    NEED(backend.rvfit(&backend, &in, &all, NULL, &want, &need_e));
+    CHECK(joint.narm == NARM && joint.with_epochs && joint.nlag == want.nlag, "%zu arms", joint.narm);
+    for (size_t i = 0; i < N; i++) {
+        const spx_rvfit_star *r = &joint.star[i], *w = &want.star[i];
+        if (first[i] == first[i + 1]) {
+            CHECK(r->warn == SPX_RVS_BAD && isnan(r->vrad), "a star without spectra");
+            continue;
+        }
+        /* what the other stars' grids are does not matter, but parts without information are sums of fewer terms */
+        CHECK(fabs(r->neg2logl - w->neg2logl) < 1e-6 && fabs(r->vrad - w->vrad) < 1e-6 * w->vrad_err &&
+                  fabs(r->vrad_err - w->vrad_err) < 1e-6 * w->vrad_err && r->npix == w->npix && r->nexp == w->nexp &&
+                  r->warn == w->warn && fabs(r->const_chisq - w->const_chisq) < 1e-5 * (1 + w->const_chisq),
+              "star %zu: objective %.9g, v %.9g +- %g, exposures %d, apart %.9g, %.9g +- %g, %d", i, r->neg2logl,
+              r->vrad, r->vrad_err, r->nexp, w->neg2logl, w->vrad, w->vrad_err, w->nexp);
+        double chisq = 0, sn = 0;
+        for (size_t k = 0; k < NGRID; k++) {
+            chisq += w->arm_chisq[k];
+            sn += w->sn[k] * w->sn[k];
+        }
+        CHECK(fabs(r->arm_chisq[0] - chisq) < 1e-6 * chisq && fabs(r->sn[0] - sqrt(sn)) < 1e-9 * sqrt(sn) &&
+                  r->npoly[0] == w->npoly[first[i] % NGRID] && r->arm_chisq[2] == 0,
+              "star %zu: chi2 %g, S/N %g, apart %g, %g", i, r->arm_chisq[0], r->sn[0], chisq, sqrt(sn));
+        CHECK(r->jitter[0] == (jitter ? 0.02 : 0) && r->jitter[1] == (jitter ? 0.01 : 0), "jitter %g, %g", r->jitter[0],
+              r->jitter[1]);
+        CHECK(fabs(r->vrad - (i == 0 ? -120 : 80)) < 5 * r->vrad_err, "star %zu: v %g +- %g", i, r->vrad, r->vrad_err);
+    }
+    for (size_t i = 0; i < NSTAR; i++) {
+        const spx_rvfit_exposure *r = &joint.exposure[i], *w = &want.exposure[i];
+        CHECK(fabs(r->vrad - w->vrad) < 1e-4 * w->vrad_err && r->sn[0] == w->sn[i % NGRID] &&
+                  r->sn[1] == w->sn[NGRID] && r->npix == w->npix,
+              "exposure %zu: v %.9g, apart %.9g", i, r->vrad, w->vrad);
+        const float *m = joint.arm[0].model + i * NPIX, *n = want.arm[i % NGRID].model + i * NPIX;
+        for (size_t k = 0; k < NPIX; k++)
+            CHECK(fabsf(m[k] - n[k]) <= 1e-5f * fabsf(n[k]), "exposure %zu: model %g, apart %g", i, (double)m[k],
+                  (double)n[k]);
+        CHECK(memcmp(joint.arm[0].ccf + i * want.nlag, want.arm[i % NGRID].ccf + i * want.nlag,
+                     want.nlag * sizeof(float)) == 0,
+              "exposure %zu: another curve", i);
+    }
+    spx_rvfit_free(&joint);
+    spx_rvfit_free(&want);
+    spx_free(s.arm[0].row_wavelength);
+    free_spectra(&s);
+    free_spectra(&parts);
+}
+
 static void checks(spx_templates *t)
 {
     interpolator = SPX_INTERPOLATE_CUBIC;
     each_alone(t);
+    exposures_apart(t, 0);
+    exposures_apart(t, 1);
 }
 
 int main(void)

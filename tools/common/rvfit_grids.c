@@ -11,10 +11,7 @@ spx_status spx_rvfit_check_grids(const spx_rvfit_args *o, const spx_spectra_part
     *grids = 0;
     for (size_t a = 0; a < p->all.narm; a++)
         *grids |= setup[a] != NULL && p->all.arm[a].per_row;
-    const char *option = o->tellurics != NULL ? "--tellurics"
-                         : o->with_template   ? "--with-template"
-                         : o->ccf             ? "--ccf"
-                                              : NULL;
+    const char *option = o->tellurics != NULL ? "--tellurics" : o->with_template ? "--with-template" : NULL;
     return *grids && option != NULL
                ? spx_fail(e, SPX_EUSAGE,
                           "%s needs spectra on one wavelength grid; these have one each: convert each star for itself",
