@@ -7,8 +7,7 @@
 
 enum { REFITS = 2 };
 
-/* Inverse of the n x n matrix a (full), through Cholesky; 0 when it is not positive definite. */
-static int invert(size_t n, const double *a, double *inverse)
+int spx_rv_invert(size_t n, const double *a, double *inverse)
 {
     double chol[SPX_MAX_FIT * (SPX_MAX_FIT + 1) / 2], scale[SPX_MAX_FIT];
     for (size_t i = 0; i < n; i++) {
@@ -46,9 +45,9 @@ int spx_rv_inverse_curvature(const spx_rv_ctx *c, const double *x, const double 
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < m; j++)
             part[i * m + j] = hess[idx[i] * nf + idx[j]];
-    int ok = invert(nf, hess, full);
+    int ok = spx_rv_invert(nf, hess, full);
     double inner[SPX_MAX_FIT * SPX_MAX_FIT];
-    int inner_ok = invert(m, part, inner);
+    int inner_ok = spx_rv_invert(m, part, inner);
     for (size_t i = 0; i < nf; i++) {
         double diag = hess[i * nf + i], range = c->hi[c->freeq[i]] - c->lo[c->freeq[i]];
         /* Where the curvature says nothing: the spread of the range itself. */
@@ -65,16 +64,22 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
                        spx_rvfit_star *star)
 {
     size_t nf = c->nfree;
-    double cov[SPX_MAX_FIT * SPX_MAX_FIT];
-    if (!spx_rv_inverse_curvature(c, x, grad, hess, cov))
-        star->warn |= SPX_RVS_HESSIAN;
+    double cov[SPX_MAX_FIT * SPX_MAX_FIT], slope[SPX_MAX_FIT], vsini_square = NAN;
+    if (!spx_rv_bounded_moments(c, x, grad, hess, cov, &vsini_square)) {
+        if (!spx_rv_inverse_curvature(c, x, grad, hess, cov))
+            star->warn |= SPX_RVS_HESSIAN;
+        for (size_t i = 0; i < nf * nf; i++)
+            cov[i] *= 2;
+    }
+    for (size_t i = 0; i < nf; i++) {
+        const size_t q = c->freeq[i];
+        const double sigma = sqrt(cov[i * nf + i]);
+        slope[i] = q == 1 && isfinite(vsini_square) ? sqrt(vsini_square) / sigma : spx_rv_slope(c, q, x[q], sigma);
+    }
     for (size_t i = 0; i < nf; i++)
         for (size_t j = 0; j < nf; j++) {
-            size_t a = c->freeq[i], b = c->freeq[j];
-            double sa = spx_rv_slope(c, a, x[a], sqrt(2 * cov[i * nf + i]));
-            double sb = spx_rv_slope(c, b, x[b], sqrt(2 * cov[j * nf + j]));
-            double v = 2 * cov[i * nf + j] * sa * sb;
-            star->covar[a * c->nq + b] = isfinite(v) ? v : 0;
+            double v = cov[i * nf + j] * slope[i] * slope[j];
+            star->covar[c->freeq[i] * c->nq + c->freeq[j]] = isfinite(v) ? v : 0;
         }
 }
 

@@ -91,10 +91,23 @@ static int is_negative(const spx_rv_spectra *w)
     return spx_rule_broken(SPX_RULE_NEGATIVE, sn) && sn * sqrt(n) / 1.2533 < -FIT_SIGMA;
 }
 
+/* Error of vsini^2 by the curvature. */
+static double square_error(const spx_rv_ctx *c, const spx_rv_star *star)
+{
+    const double *x = star->min.x;
+    double cov[SPX_MAX_FIT * SPX_MAX_FIT];
+    size_t k = 0;
+    while (c->freeq[k] != 1)
+        k++;
+    (void)spx_rv_inverse_curvature(c, x, star->min.at.grad, star->hess, cov);
+    return spx_rv_vsini_square_dx(x[1], c->slow) * sqrt(2 * cov[k * c->nfree + k]);
+}
+
 /* Are the templates of pieces wider than their resolution matrices, by more than can be taken out of these? What
  * vsini^2 is off by is the mean of the pieces, with their signal as weight. */
-static int is_too_wide(const spx_rv_spectra *w, const spx_rvfit_star *s)
+static int is_too_wide(const spx_rv_star *star, const spx_rvfit_star *s)
 {
+    const spx_rv_spectra *w = &star->spectra;
     const spx_rv_ctx *c = w->ctx;
     double off = 0, weights = 0, most = 0;
     for (size_t i = 0; i < w->first[c->narm]; i++) {
@@ -112,8 +125,7 @@ static int is_too_wide(const spx_rv_spectra *w, const spx_rvfit_star *s)
     }
     if (!(c->lo[1] < c->hi[1]) || c->opt->transmission != NULL)
         return most > MISFIT;
-    const double error = s->vsini > 0 ? 2 * s->vsini * s->vsini_err : s->vsini_err * s->vsini_err; /* of vsini^2 */
-    return weights > 0 && off / weights > OFF * error;
+    return weights > 0 && off > 0 && off / weights > OFF * square_error(c, star);
 }
 
 static void no_pair(spx_rvfit_star *s)
@@ -201,7 +213,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->warn |= SPX_RVS_NEGATIVE;
     if (spx_rv_exposures_differ(w, out->first[star->index], out->first[star->index + 1], s->vrad))
         s->warn |= SPX_RVS_EXPOSURES;
-    if (is_too_wide(w, s))
+    if (is_too_wide(star, s))
         s->warn |= SPX_RVS_WIDE;
 }
 

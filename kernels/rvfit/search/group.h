@@ -110,7 +110,14 @@ spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *
  * A quantity that the data push against a bound keeps the variance it would have without the bound and is held for the
  * others: that is where they were fitted. */
 int spx_rv_inverse_curvature(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess, double *cov);
-/* Covariance 2 H^-1 at the minimum x, into *row. */
+/* Inverse of the n x n matrix a (full), through Cholesky; 0 when it is not positive definite. */
+int spx_rv_invert(size_t n, const double *a, double *inverse);
+/* Moments about the minimum x, moment[nfree][nfree], of exp(-f/2) within the bounds, f by its curvature (bounds.c);
+ * *vsini_square: mean square of vsini about the fitted one, unchanged where its bounds are far. 0: there are none, the
+ * curvature is not positive definite. */
+int spx_rv_bounded_moments(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess, double *moment,
+                           double *vsini_square);
+/* Covariance about the minimum x, into *star: moments within the bounds, or else of the curvature alone. */
 void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
                        spx_rvfit_star *row);
 /* Errors of v of the stars g->again[n], n <= together. */
