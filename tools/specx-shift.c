@@ -134,15 +134,17 @@ static spx_status zero_point(void *ctx, const spx_image *image, const spx_psf *p
 }
 
 /* The sky of a frame, by its sky fibres, or the lamp of all. */
-static spx_status find_sky(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e)
+static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usual, spx_sky *sky, int *found, spx_err *e)
 {
     task *t = ctx;
     const spx_sky_args args = {.sky_fibers = o.sky_fibers != NULL ? o.sky_fibers : o.lamp ? "0:" : NULL};
     spx_sky_options so = spx_sky_defaults();
     spx_sky_scene scene = {0};
+    double together[SPX_SKY_MOST] = {0};
     so.terms = t->w->terms;
     so.degree = t->w->degree;
-    so.together = 1; /* the slit */
+    memcpy(together + so.terms.nt, usual, so.terms.nd * sizeof *usual);
+    so.together = together; /* the slit */
     so.nthreads = t->w->o.nthreads;
     if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
         so.reject = 0;

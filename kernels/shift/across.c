@@ -1036,6 +1036,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         fill_windows(&w, last, out);
         for (size_t q = 0; q < 2; q++)
             lack[q] = lack_of_fit(&w, out, q, scratch);
+        out->scatter_dx = lack[0];
         fill_errors(&w, lack, out);
         judge(&w, out, moves);
         /* no convergence, or a worse image: nothing that may be used */

@@ -938,7 +938,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         const int turns = round >= ROUNDS / 2;
         const double had_tau2 = tau2;
         const double free = (double)(n > nt ? n - nt : 1) / (double)n;
-        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 0.3);
+        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 0.3, 0);
         tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
         for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
             const double had = pow(prior[q] * w->in->step, 2),

@@ -530,6 +530,7 @@ typedef struct {
     double *weight;                                    /* [pairs][size] (V + diag(tau^2))^-1, of the last fit */
     double *weighted;                                  /* [size] scratch */
     double together[SPX_SKY_MOST]; /* odds that the fibres have neither scatter nor curves; 0: not expected */
+    double usual2[SPX_SKY_MOST];   /* squares of either that are expected; 0: any */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
     double curve2[SPX_SKY_MOST];     /* prior variances of coefficients of degree 1 and above */
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
@@ -863,7 +864,7 @@ static void widen_scatter(sample *s)
         if (s->together[q] > 0) {
             const double v = fmax(w / f - s->tau2[q], TAU_LEAST), n = fmax(w / f * (w - of.fitted[q]), 1),
                          square = fmax(w / f + of.gradient[q] / f, 0);
-            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q]);
+            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q], s->usual2[q]);
         }
         s->tau2[q] = tau2 < 1 ? tau2 : 1;
     }
@@ -883,7 +884,7 @@ static void shrink_curves(sample *s)
         }
         if (n > 0 && s->together[q] > 0) {
             const double mean = square / v, variance = n / v;
-            const double found = spx_intrinsic_variance(1, &mean, &variance, n, s->together[q]);
+            const double found = spx_intrinsic_variance(1, &mean, &variance, n, s->together[q], s->usual2[q]);
             s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);
         }
     }
@@ -1011,7 +1012,7 @@ static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
     }
 }
 
-spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, int together, size_t nspec,
+spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, const double *together, size_t nspec,
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e)
 {
@@ -1031,7 +1032,8 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         for (size_t q = 0; q < nq; q++) {
             unit[q] = spx_sky_expected_error(t, step, q);
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
-            s.together[q] = !together ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
+            s.together[q] = together == NULL ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
+            s.usual2[q] = together == NULL ? 0 : together[q] * together[q] / (unit[q] * unit[q]);
         }
         estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);
         st = make_sample(prior, unit, good, p, p + nspec * nq, &s, e);

@@ -102,10 +102,12 @@ typedef struct {
  * frame without lines has these. step: of the grid, Angstrom. The result does not depend on nthreads. Free with
  * spx_sky_prior_free(). SPX_EIO: memory.
  *
- * together: fibres are expected to move as one, with as little scatter and curves of their polynomials as they show:
- * the scales of both are unknown, with priors flat in their logarithm. Then shifts of fibres that have neither are 2.5
- * times better known; scatter of the size of what is hardly seen has errors too small by up to 1.6. */
-spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, int together, size_t nspec,
+ * together[K]: fibres are expected to move as one, with as little scatter and curves of their polynomials as they show:
+ * the scales of both are unknown, with priors flat in their logarithm; where together[q] is not 0, they are expected to
+ * be that, in units of the quantity, or down to a tenth of it, and rarely anything else. NULL: they are not. Then
+ * shifts of fibres that have neither are 2.5 times better known; scatter of the size of what is hardly seen has errors
+ * too small by up to 1.6. */
+spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, const double *together, size_t nspec,
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e);
 void spx_sky_prior_free(spx_sky_prior *prior);

@@ -24,13 +24,14 @@ typedef enum { SPX_SKY_SCALE_ALL, SPX_SKY_SCALE_LINES, SPX_SKY_SCALE_NONE } spx_
 typedef struct {
     spx_sky_terms terms;
     spx_sky_scale scale;
-    double knots;          /* of a star's continuum, Angstrom */
-    double gradient_knots; /* of spectra of a gradient, Angstrom */
-    size_t degree;         /* of the prior of shift and width over the fibres */
-    int together;          /* fibres have moved as one: little scatter is expected (sky/params.h) */
-    double reject;         /* bins of sky fibres further off than this many errors are left out; 0: none */
-    double shift_error;    /* Angstrom: a shift that is not reason enough to leave a bin out */
-    double tolerance;      /* the iteration ends when no bin of a sky fibre changes by more, in errors */
+    double knots;           /* of a star's continuum, Angstrom */
+    double gradient_knots;  /* of spectra of a gradient, Angstrom */
+    size_t degree;          /* of the prior of shift and width over the fibres */
+    const double *together; /* [K] fibres have moved as one: little scatter is expected (sky/params.h); NULL: they have
+                               not */
+    double reject;          /* bins of sky fibres further off than this many errors are left out; 0: none */
+    double shift_error;     /* Angstrom: a shift that is not reason enough to leave a bin out */
+    double tolerance;       /* the iteration ends when no bin of a sky fibre changes by more, in errors */
     size_t most_passes;
     int nthreads;
 } spx_sky_options;

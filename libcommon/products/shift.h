@@ -34,6 +34,7 @@ typedef struct {
     double chi2_before, chi2_after, dof;   /* of the image in the windows */
     double chi2_smooth, dof_smooth;        /* of the windows' shifts and widths about the smooth functions */
     size_t nwindow_used, nwindow_rejected; /* of fibres times windows with light */
+    double scatter_dx;                     /* of the windows' shifts about them beyond errors, pixels */
     int steps;
 
     /* Part Y: delta (Angstrom) and kappa (Angstrom^2) of each fibre, Legendre series over the same u: [nspec][terms].

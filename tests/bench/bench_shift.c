@@ -156,8 +156,9 @@ static spx_status windows(void *ctx, const spx_image *image, const spx_psf *psf,
     return st;
 }
 
-static spx_status sky(void *ctx, const spx_frame *frame, spx_sky *out, int *found, spx_err *e)
+static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, spx_sky *out, int *found, spx_err *e)
 {
+    (void)usual;
     watch *w = ctx;
     const spx_arm *a = &frame->arm;
     spx_sky_options o = spx_sky_defaults();

@@ -427,14 +427,16 @@ static spx_status extract_on_cpu(void *ctx, const spx_image *image, const spx_ps
     return spx_extract_trace_cpu(image, psf, &o, frame, &counts, e);
 }
 
-static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, spx_sky *sky, int *found, spx_err *e)
+static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, const double *usual, spx_sky *sky, int *found,
+                             spx_err *e)
 {
     const on_cpu *c = ctx;
     spx_sky_options o = spx_sky_defaults();
     uint8_t role[NSPEC];
     double place[NSPEC];
     o.terms = (spx_sky_terms){1, 4, 1};
-    o.together = 1;
+    const double together[6] = {0, usual[0], usual[1], usual[2], usual[3], 0};
+    o.together = together;
     for (size_t i = 0; i < NSPEC; i++) {
         role[i] = c->lamp || c->scene->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
         place[i] = 2 * (double)i / (NSPEC - 1) - 1;
