@@ -48,7 +48,7 @@ typedef struct {
     size_t from[SPX_MAX_ARM], which[SPX_MAX_ARM], skip[SPX_MAX_ARM];
     spx_rvfit_input in;
     spx_rvfit_options options;
-    double *start;
+    double *start, *air;
 } group;
 
 int spx_rvfit_has_grids(const spx_rvfit_input *in)
@@ -350,6 +350,7 @@ static spx_status take_group(const work *w, size_t which, const spx_rvfit_option
 {
     const spx_rvfit_input *in = w->in;
     const star_grids *star = w->star + w->begin[which];
+    const size_t na = in->air != NULL ? o->transmission->nspecies + 1 : 0;
     size_t nq = 2;
     g->nstar = w->begin[which + 1] - w->begin[which];
     for (size_t i = 0; i < g->nstar; i++)
@@ -368,13 +369,16 @@ static spx_status take_group(const work *w, size_t which, const spx_rvfit_option
         if (g->start != NULL)
             memcpy(g->start + i * nq, in->start + star[i].star * nq, nq * sizeof *g->start);
     }
+    if (in->air != NULL && (g->air = take(in->air, 1, na, sizeof *g->air, g->n, g->row, 0, na, e)) == NULL)
+        return SPX_EIO;
     g->options = *o;
     g->spectra.nspec = g->n;
     g->in = (spx_rvfit_input){.spectra = &g->spectra,
                               .nrow = g->n,
                               .nstar = g->nstar,
                               .first = in->first != NULL ? g->first : NULL,
-                              .start = g->start};
+                              .start = g->start,
+                              .air = g->air};
     return take_arms(w, star, g, e);
 }
 
@@ -384,13 +388,14 @@ static spx_status fit_group(const work *w, size_t which, const spx_rvfit_options
     spx_rvfit fit = {0};
     spx_status st = g == NULL ? SPX_EIO : take_group(w, which, o, g, e);
     if (st == SPX_OK)
-        st = w->call(w->ctx, &g->in, &g->options, w->progress, &fit, e);
+        st = w->call(w->ctx, &g->in, g->row, &g->options, w->progress, &fit, e);
     if (st == SPX_OK)
         st = put(w, w->star + w->begin[which], g, &fit, e);
     spx_rvfit_free(&fit);
     if (g != NULL) {
         spx_spectra_free(&g->spectra);
         spx_free(g->start);
+        spx_free(g->air);
         spx_free(g->row);
         spx_free(g->first);
     }
@@ -445,8 +450,6 @@ spx_status spx_rvfit_grids(const spx_rvfit_input *in, const spx_rvfit_options *o
               .nrow = in->nrow,
               .out = out};
     *out = (spx_rvfit){0};
-    if (o->transmission != NULL)
-        return spx_fail(e, SPX_EUSAGE, "{tellurics} needs one wavelength grid for all spectra");
     spx_status st = result_init(in, o, w.nstar, out, e);
     if (st == SPX_OK)
         st = sort_stars(&w, e);

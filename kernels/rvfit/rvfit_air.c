@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "calib/band.h"
+#include "rvfit/grids.h"
 #include "rvfit/search/search.h"
 
 enum { MOST = SPX_MAX_SPECIES + 1, ALL = SPX_MAX_FIT + MOST, ROUNDS = 8 };
@@ -128,13 +129,36 @@ static double step(size_t nrow, const size_t *group, size_t which, size_t na, co
     return largest;
 }
 
+/* Fits stars on one grid of each arm, and puts what each says of its atmosphere at its row of normal[]; row NULL: all
+ * stars. */
+static spx_status fit_batch(void *ctx, const spx_rvfit_input *in, const size_t *row, const spx_rvfit_options *o,
+                            spx_progress *p, spx_rvfit *fit, spx_err *e)
+{
+    star_normal *normal = ctx, *mine = spx_alloc(in->nrow, sizeof *mine, e);
+    spx_rvfit_input batch = *in;
+    spx_rvfit_plan *plan = NULL;
+    spx_rv_ctx c;
+    spx_status st = mine == NULL ? SPX_EIO : spx_rv_begin(&c, &batch, o, &plan, e);
+    batch.plan = plan != NULL ? plan : in->plan;
+    if (st == SPX_OK)
+        st = spx_rvfit_cpu(&batch, o, p, fit, e);
+    normal_args a = {fit, in->air, o->transmission->nspecies + 1, mine};
+    if (st == SPX_OK)
+        st = spx_rv_for_stars(&c, NULL, normal_task, &a, e);
+    for (size_t k = 0; k < in->nrow && st == SPX_OK; k++)
+        normal[row != NULL ? row[k] : k] = mine[k];
+    spx_rvfit_close_cpu(plan);
+    spx_free(mine);
+    return st;
+}
+
 spx_status spx_rvfit_fit_air(const spx_rvfit_input *in, const spx_rvfit_options *o, size_t ngroup, const size_t *group,
                              const double *velocity, spx_progress *p, spx_air *out, spx_err *e)
 {
     const size_t na = o->transmission->nspecies + 1, nq = 2 + SPX_MAX_PAR;
     spx_rvfit_options own = *o;
+    const int grids = spx_rvfit_has_grids(in);
     spx_rvfit_input batch = *in;
-    spx_rv_ctx c;
     spx_rvfit_plan *plan = NULL;
     spx_rvfit fit = {0};
     own.keep_model = own.keep_ccf = 0;
@@ -145,8 +169,9 @@ spx_status spx_rvfit_fit_air(const spx_rvfit_input *in, const spx_rvfit_options 
     star_normal *normal = spx_alloc(in->nrow, sizeof *normal, e);
     spx_status st = air == NULL || start == NULL || normal == NULL ? SPX_EIO : SPX_OK;
     batch.air = air;
-    if (st == SPX_OK && (st = spx_rv_begin(&c, &batch, &own, &plan, e)) == SPX_OK)
-        batch.plan = plan;
+    if (st == SPX_OK && !grids) /* else each grid needs one of its own */
+        st = spx_rvfit_open_cpu(&batch, &own, &plan, e);
+    batch.plan = plan;
     for (size_t g = 0; g < ngroup; g++) {
         out[g] = (spx_air){.expid = -1};
         for (size_t i = 0; i < na; i++)
@@ -158,10 +183,9 @@ spx_status spx_rvfit_fit_air(const spx_rvfit_input *in, const spx_rvfit_options 
             for (size_t i = 0; i < na; i++)
                 air[k * na + i] = out[group[k]].value[i] + (i + 1 == na && velocity != NULL ? velocity[k] : 0);
         spx_rvfit_free(&fit);
-        st = spx_rvfit_cpu(&batch, &own, round == 0 ? p : NULL, &fit, e);
-        normal_args a = {&fit, air, na, normal};
-        if (st == SPX_OK)
-            st = spx_rv_for_stars(&c, NULL, normal_task, &a, e);
+        spx_progress *shown = round == 0 ? p : NULL;
+        st = grids ? spx_rvfit_grids(&batch, &own, fit_batch, normal, 1, shown, &fit, e)
+                   : fit_batch(normal, &batch, NULL, &own, shown, &fit, e);
         largest = 0;
         for (size_t g = 0; g < ngroup && st == SPX_OK; g++)
             largest = fmax(largest, step(in->nrow, group, g, na, normal, &out[g]));

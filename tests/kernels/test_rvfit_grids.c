@@ -42,17 +42,19 @@ static spx_spectra single(const spx_spectra *s, size_t i)
     return one;
 }
 
-static spx_status call_backend(void *ctx, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
-                               spx_rvfit *out, spx_err *e)
+static spx_status call_backend(void *ctx, const spx_rvfit_input *in, const size_t *row, const spx_rvfit_options *o,
+                               spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     spx_backend *b = ctx;
+    (void)row;
     return b->rvfit(b, in, o, p, out, e);
 }
 
-static spx_status call_cpu(void *ctx, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
-                           spx_rvfit *out, spx_err *e)
+static spx_status call_cpu(void *ctx, const spx_rvfit_input *in, const size_t *row, const spx_rvfit_options *o,
+                           spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     (void)ctx;
+    (void)row;
     return spx_rvfit_cpu(in, o, p, out, e);
 }
 

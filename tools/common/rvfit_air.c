@@ -31,7 +31,9 @@ spx_status spx_rvfit_read_air(const char *name, spx_run *run, const spx_spectra_
         const spx_arm *arm = &p->all.arm[i];
         for (size_t k = 0; k < a->table.nspecies * a->table.nwave && setup[i] != NULL; k++) {
             const double w = a->table.wavelength[k % a->table.nwave];
-            lines += a->table.tau[k] > DEEP && w > arm->wavelength[0] && w < arm->wavelength[arm->nwave - 1];
+            const double *ends = p->ends[i];
+            lines += a->table.tau[k] > DEEP && w > (arm->per_row ? ends[0] : arm->wavelength[0]) &&
+                     w < (arm->per_row ? ends[1] : arm->wavelength[arm->nwave - 1]);
         }
     }
     if (st == SPX_OK && lines == 0)

@@ -11,18 +11,19 @@ spx_status spx_rvfit_check_grids(const spx_rvfit_args *o, const spx_spectra_part
     *grids = 0;
     for (size_t a = 0; a < p->all.narm; a++)
         *grids |= setup[a] != NULL && p->all.arm[a].per_row;
-    const char *option = o->tellurics != NULL ? "--tellurics" : o->with_template ? "--with-template" : NULL;
-    return *grids && option != NULL
-               ? spx_fail(e, SPX_EUSAGE,
-                          "%s needs spectra on one wavelength grid; these have one each: convert each star for itself",
-                          option)
+    return *grids && o->with_template
+               ? spx_fail(
+                     e, SPX_EUSAGE,
+                     "--with-template needs spectra on one wavelength grid; these have one each: convert each star "
+                     "for itself")
                : SPX_OK;
 }
 
-static spx_status fit_one_grid(void *ctx, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_progress *p,
-                               spx_rvfit *out, spx_err *e)
+static spx_status fit_one_grid(void *ctx, const spx_rvfit_input *in, const size_t *row, const spx_rvfit_options *o,
+                               spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     spx_backend *b = ctx;
+    (void)row;
     return b->rvfit(b, in, o, p, out, e);
 }
 
