@@ -1,9 +1,12 @@
-/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN]]: a library of NPAR parameters, and six stars
- * of the same formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of any kind.
- * Names, ranges and nodes of the parameters are random; some are such that ln flux depends on their logarithm. holes:
- * some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an LSF of FWHM 1.6
- * Angstrom, signal-to-noise ratio SN, 100 by itself. With MISFIT each star has lines of its own, as real stars have for
- * any library: optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT gauss Angstrom.
+/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [strengths|formula]]]: a library of NPAR
+ * parameters, and six stars of the same formula at parameters between its own, for tests of rvs-template and rvs-fit on
+ * libraries of any kind. Names, ranges and nodes of the parameters are random; some are such that ln flux depends on
+ * their logarithm. holes: some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen
+ * through an LSF of FWHM 1.6 Angstrom, signal-to-noise ratio SN, 100 by itself. With MISFIT each star has lines of its
+ * own, as real stars have for any library: optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT
+ * gauss Angstrom; strengths: the centres are right. formula: all stars share another curve of growth, 1/(1 + tau) for
+ * exp(-tau) (Minnaert 1935, with a line's deepest flux at 0), and Lorentz wings, a third of each line, besides what
+ * MISFIT says of strengths and centres.
  *
  * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
  * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
@@ -34,7 +37,14 @@ typedef struct {
     double node[SPX_MAX_PAR][MOST_NODES]; /* in 0 ... 1 */
     double u[MOST_TEMP][SPX_MAX_PAR];     /* each template's place in 0 ... 1 */
     double centre[NLINE], depth[NLINE], width[NLINE], slope[NLINE][SPX_MAX_PAR];
+    int other; /* 1: lines of another formula */
 } library;
+
+/* What of a star's lines is not as in the library. */
+typedef struct {
+    double misfit;
+    int strengths, formula; /* 1: strengths alone; lines of another formula */
+} difference;
 
 static double between(double lo, double hi)
 {
@@ -53,13 +63,14 @@ static double flux_at(const library *l, const double *u, double wave)
     double tau = 0;
     for (size_t k = 0; k < NLINE; k++) {
         double z = (wave - l->centre[k]) / l->width[k], a = 0;
-        if (fabs(z) > 6)
+        if (fabs(z) > (l->other ? 60 : 6))
             continue;
         for (size_t p = 0; p < l->npar; p++)
             a += l->slope[k][p] * (u[p] - 0.5);
-        tau += l->depth[k] * exp(a) * exp(-0.5 * z * z);
+        const double wings = l->other ? 1.0 / 3 : 0;
+        tau += l->depth[k] * exp(a) * ((1 - wings) * exp(-0.5 * z * z) + wings / (1 + z * z));
     }
-    return pow(wave / 5000, -2 + 3 * u[0]) * exp(-tau);
+    return pow(wave / 5000, -2 + 3 * u[0]) * (l->other ? 1 / (1 + tau) : exp(-tau));
 }
 
 static void draw_parameters(library *l)
@@ -142,17 +153,18 @@ static spx_status write_library(const library *l, const char *name, spx_err *e)
 }
 
 /* The lines of the library as a star has them. */
-static void lines_of_star(const library *l, double misfit, library *own)
+static void lines_of_star(const library *l, const difference *d, library *own)
 {
     *own = *l;
-    for (size_t k = 0; k < NLINE && misfit > 0; k++) {
-        own->depth[k] *= exp(misfit * gauss());
-        own->centre[k] += 0.1 * misfit * gauss();
+    own->other = d->formula;
+    for (size_t k = 0; k < NLINE && d->misfit > 0; k++) {
+        own->depth[k] *= exp(d->misfit * gauss());
+        own->centre[k] += d->strengths ? 0 : 0.1 * d->misfit * gauss();
     }
 }
 
 /* Pixels of 0.4 Angstrom; photons through the LSF. */
-static spx_status write_stars(const library *l, double misfit, double sn, const char *name, spx_err *e)
+static spx_status write_stars(const library *l, const difference *d, double sn, const char *name, spx_err *e)
 {
     static library own;
     spx_spectra s = {.nspec = NSTAR, .narm = 1};
@@ -166,7 +178,7 @@ static spx_status write_stars(const library *l, double misfit, double sn, const 
     spx_status st = a->wavelength && a->flux && a->ivar ? SPX_OK : SPX_EIO;
     for (size_t i = 0; i < NSTAR && st == SPX_OK; i++) {
         double u[SPX_MAX_PAR], v = between(-150, 150), beta = v / C_KMS;
-        lines_of_star(l, misfit, &own);
+        lines_of_star(l, d, &own);
         printf("%.6f", v);
         for (size_t p = 0; p < l->npar; p++) {
             u[p] = between(0.2, 0.8);
@@ -194,12 +206,15 @@ static spx_status write_stars(const library *l, double misfit, double sn, const 
 int main(int argc, char **argv)
 {
     static library l;
-    const long npar = argc >= 6 && argc <= 8 ? strtol(argv[2], NULL, 10) : 0;
+    const long npar = argc >= 6 && argc <= 9 ? strtol(argv[2], NULL, 10) : 0;
     if (npar < 1 || npar > SPX_MAX_PAR || strchr("ghs", argv[3][0]) == NULL) {
-        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN]]");
+        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [strengths|formula]]]");
         return 1;
     }
     spx_err e = {0};
+    const difference d = {.misfit = argc >= 7 ? strtod(argv[6], NULL) : 0,
+                          .strengths = argc == 9 && strcmp(argv[8], "strengths") == 0,
+                          .formula = argc == 9 && strcmp(argv[8], "formula") == 0};
     l.npar = (size_t)npar;
     random_start(strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15u + 88172645463325252u);
     for (int i = 0; i < 8; i++)
@@ -224,8 +239,7 @@ int main(int argc, char **argv)
     puts("");
     spx_status st = write_library(&l, argv[4], &e);
     if (st == SPX_OK)
-        st = write_stars(&l, argc >= 7 ? strtod(argv[6], NULL) : 0, argc == 8 ? strtod(argv[7], NULL) : 100, argv[5],
-                         &e);
+        st = write_stars(&l, &d, argc >= 8 ? strtod(argv[7], NULL) : 100, argv[5], &e);
     if (st != SPX_OK)
         printf("any_library: %s\n", spx_err_text(&e));
     return st != SPX_OK;
