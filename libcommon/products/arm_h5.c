@@ -69,9 +69,10 @@ static spx_status read_bins(hid_t file, const char *p, int rows, size_t *nspec, 
         return st == SPX_OK ? spx_wavelength_read(file, p, &a->nwave, &a->wavelength, e) : st;
     }
     if (!rows)
-        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p,
-                           "rvs-fit, h5merge, h52fits and specplot take such spectra; of one star a file, others do, too",
-                           "has a grid for each spectrum, and all have to be on the same wavelengths here");
+        return spx_fail_at(
+            e, SPX_EINPUT, spx_h5_filename(file), p,
+            "rvs-fit, h5merge, h52fits and specplot take such spectra; of one star a file, others do, too",
+            "has a grid for each spectrum, and all have to be on the same wavelengths here");
     a->per_row = 1;
     a->nwave = dims[1];
     if (dims[0] == 0 || dims[1] == 0 || (*nspec != 0 && *nspec != dims[0]))
