@@ -493,7 +493,8 @@ void spx_pf_profiles(spx_pf_bundle *b)
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t wide = spx_pf_profile_width(p);
     double below[128], above[128], padded[2][3 * SPX_PF_MOST_WIDE];
-    for (size_t x = 0; x < p->nexp; x++)
+    for (size_t x = 0; x < p->nexp; x++) {
+        b->px[x].whole = 0;
         for (size_t i = 0; i < b->nf; i++) {
             along place = {0};
             long at = profile_at(b, x, i, 0, follow_trace(b, i, 0, &place), below);
@@ -512,6 +513,7 @@ void spx_pf_profiles(spx_pf_bundle *b)
                 memcpy(below, above, sizeof below);
             }
         }
+    }
 }
 
 /* Profiles of the parameters as they are. */

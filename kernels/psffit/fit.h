@@ -76,6 +76,7 @@ typedef struct {
     double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
     double *drift;     /* the drift's part of coef */
     double *own;       /* [nf][2][3] drift that the profiles have already */
+    int whole;         /* ground is all of the background that coef and the profiles are of */
     uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */
@@ -280,7 +281,8 @@ typedef struct {
 } spx_pf_model;
 
 /* Passes "place" to "clip" (model NULL), or those after lines were looked at: "final", which goes on from the model
- * of the stage before, or, when lines have changed, "clip" before it. */
+ * of the stage before, or, when lines have changed, "clip" before it. Of traces alone "place" and "final", or "final".
+ */
 spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int max_iterations, spx_pf_run *run,
                          spx_err *e);
 

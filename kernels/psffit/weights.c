@@ -159,15 +159,22 @@ static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, do
     }
 }
 
+static int has_drift(const spx_pf_bundle *b, const spx_pf_pixels *px)
+{
+    int any = 0;
+    for (size_t k = 0; k < 6 * b->nf; k++)
+        any |= px->drift[k] != 0;
+    return any;
+}
+
 /* Background of an exposure from its coefficients, of the parts that are asked for, and the goal; work: room for rows
  * and levels. */
-static void fill_ground(const spx_pf_bundle *b, const spx_pf_pixels *px, int parts, double *work)
+static void fill_ground(const spx_pf_bundle *b, spx_pf_pixels *px, int parts, double *work)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     double *level = work, *rows = work + 4 * b->nf;
-    int none = (parts & CONTINUUM) == 0;
-    for (size_t k = 0; k < 6 * b->nf; k++)
-        none &= px->drift[k] == 0;
+    const int none = (parts & CONTINUUM) == 0 && !has_drift(b, px);
+    px->whole = parts == (CONTINUUM | CHANGES);
     memset(level, 0, 3 * b->nf * sizeof *level);
     for (size_t r = 0; r < b->p->height; r++) {
         if (!none)
@@ -247,9 +254,10 @@ static void drift_sums(const spx_pf_bundle *b, size_t x, size_t step, double *su
 static void find_drift(const spx_pf_bundle *b, size_t x, double *sums, double *work, double *far)
 {
     enum { SAMPLE = 16 };
-    const spx_pf_pixels *px = &b->px[x];
+    spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf;
     double most = 0;
+    px->whole &= !has_drift(b, px);
     memset(px->drift, 0, 6 * nf * sizeof *px->drift);
     drift_sums(b, x, SAMPLE, sums, work);
     for (size_t i = 0; i < 2 * nf; i++)
@@ -405,22 +413,27 @@ static void own_drift(spx_pf_bundle *b)
 
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
-    double *work = spx_alloc(room_for_rows(b) + 16 * b->nf, sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
+    const size_t room = room_for_rows(b);
+    double *work = spx_alloc(room + 16 * b->nf + spx_pf_nground(b), sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
+    double *sums = work + room, *out = sums + 16 * b->nf;
     const double before = b->now.chi2;
     spx_pf_border border = {0};
     spx_status st = work != NULL ? border_new(b, &border, e) : SPX_EIO;
     *ok = 1;
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
-        find_drift(b, x, work + room_for_rows(b), work, &far);
+        find_drift(b, x, sums, work, &far);
     for (int again = 0; again < 2 && st == SPX_OK && far > DRIFTED; again++) {
         far = 0;
         own_drift(b);
         for (size_t x = 0; x < b->p->nexp; x++)
-            find_drift(b, x, work + room_for_rows(b), work, &far);
+            find_drift(b, x, sums, work, &far);
     }
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
         spx_pf_pixels *px = &b->px[x];
-        fill_ground(b, px, CHANGES, work);
+        /* where the ground is of the coefficients at hand, changes of these are solved for */
+        const int change = px->whole;
+        if (!change)
+            fill_ground(b, px, CHANGES, work);
         if ((st = background_matrix(b, x, rows, &border, e)) != SPX_OK)
             break;
         double most = border.corner;
@@ -429,7 +442,9 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
         for (size_t k = 0; k < border.n; k++)
             border.a[k * (border.band + 1)] += 1e-9 * border.a[k * (border.band + 1)] + 1e-14 * most + 1e-30;
         border.corner += 1e-9 * border.corner + 1e-14 * most + 1e-30;
-        *ok = spx_pf_bordered(b, x, &border, px->coef);
+        *ok = spx_pf_bordered(b, x, &border, out);
+        for (size_t k = 0; k <= border.n && *ok; k++)
+            px->coef[k] = change ? px->coef[k] + out[k] : out[k];
         if (*ok)
             fill_ground(b, px, CONTINUUM | CHANGES, work);
     }
