@@ -197,6 +197,10 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
+/* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
+ * it has terms for: epsilon at which the median misfit of bright pixels is that of noise, at most 0.003; 0: it is so
+ * without. SPX_EIO: memory. */
+spx_status spx_pf_uncertain(const spx_pf_bundle *b, double *epsilon, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
  * SPX_EIO: memory. */

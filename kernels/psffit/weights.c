@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "num/blas.h"
+#include "num/stat.h"
 #include "psffit/fit.h"
 
 /* Robust weights fall as (ROBUST / |t|)^2; the hard clip takes |t| > CLIP, and neighbours of these above BESIDE. */
@@ -103,6 +104,57 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         for (size_t r = 0; r < height; r++)
             px->quiet[r] = kernels->weigh(width, px, r * width, light + r * width, epsilon, clip ? 0 : ROBUST);
     }
+}
+
+/* Pixels in which the model is brighter than this many of its errors tell what it is uncertain by. */
+#define TELLING 50.0
+/* Median of t^2 of noise alone, and the standard deviation of that of n, by sqrt n and itself. */
+#define MEDIAN_SQUARE  0.4549
+#define MEDIAN_SCATTER 2.33
+
+spx_status spx_pf_uncertain(const spx_pf_bundle *b, double *epsilon, spx_err *e)
+{
+    enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
+    const double least = 1e-4, most = 0.005;
+    const size_t height = b->p->height, width = b->width;
+    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e), *square = sample + 3 * MOST;
+    size_t n = 0, seen = 0, step = 1;
+    *epsilon = 0;
+    if (sample == NULL)
+        return SPX_EIO;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        for (size_t r = 0; r < height; r++)
+            for (size_t k = r * width; k < (r + 1) * width && b->now.lit[x * height + r]; k++) {
+                const spx_pf_pixels *px = &b->px[x];
+                const double m = px->ground[k] + b->now.light[x * height * width + k];
+                const double v = spx_pf_noise(px->noise[k], m, 0), off = px->data[k] - m;
+                if (!(px->noise[k] > 0 && m > 0 && m * m > TELLING * TELLING * v) || seen++ % step != 0)
+                    continue;
+                if (n == MOST) { /* every second one of these, and of those that come */
+                    for (n = 0; n < MOST / 2; n++)
+                        memcpy(sample + 3 * n, sample + 6 * n, 3 * sizeof *sample);
+                    step *= 2;
+                }
+                sample[3 * n] = off * off;
+                sample[3 * n + 1] = v;
+                sample[3 * n++ + 2] = m * m;
+            }
+    /* the smallest of all, if it is enough; else by halving in the logarithm */
+    const double noise = MEDIAN_SQUARE * (1 + SURE * MEDIAN_SCATTER / sqrt((double)n + 1));
+    double lo = least, hi = most;
+    for (int k = -1; k < HALVINGS && n >= FEWEST; k++) {
+        const double at = k < 0 ? 0 : sqrt(lo * hi);
+        for (size_t i = 0; i < n; i++)
+            square[i] = sample[3 * i] / (sample[3 * i + 1] + at * at * sample[3 * i + 2]);
+        const double median = spx_median(square, n);
+        if (k < 0 && median < noise)
+            break;
+        lo = k >= 0 && median > MEDIAN_SQUARE ? at : lo;
+        hi = k >= 0 && median > MEDIAN_SQUARE ? hi : at > 0 ? at : hi;
+        *epsilon = sqrt(lo * hi);
+    }
+    spx_free(sample);
+    return SPX_OK;
 }
 
 /* ---- background ---- */
