@@ -589,37 +589,69 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e)
     return st;
 }
 
-/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. */
-#define WEAK 2e-5
+/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. In the passes
+ * before "clip", which need not be exact, so are the faintest ones that have this part together, but for the two
+ * brightest in each part of the range, of which there are twice as many as terms of a trace. */
+#define WEAK       2e-5
+#define WEAK_EARLY 0.05
 
-static void find_weak(spx_pf_bundle *b)
+/* (S/N)^2 of a line. */
+static double light_of(const spx_pf_bundle *b, size_t l)
 {
     const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny;
-    double all = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t l = 0; l < b->nl; l++) {
-            double sum = 0;
-            for (size_t x = 0; x < b->p->nexp; x++)
-                for (size_t i = 0; i < b->nf; i++) {
-                    const size_t s = (x * b->nl + l) * b->nf + i;
-                    const spx_pf_at *at = &b->now.at[s];
-                    double n = 0;
-                    for (int r = at->y0; r < at->y1; r++)
-                        for (int k = at->x0; k < at->x1; k++) {
-                            const double v = b->px[x].root[(size_t)(at->yc + r) * b->width + (size_t)(at->xc + k)] *
-                                             b->now.spot[s * npix + (size_t)(r * b->p->nx + k)];
-                            n += v * v;
-                        }
-                    sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * n : 0;
+    double sum = 0;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        for (size_t i = 0; i < b->nf; i++) {
+            const size_t s = (x * b->nl + l) * b->nf + i;
+            const spx_pf_at *at = &b->now.at[s];
+            double n = 0;
+            for (int r = at->y0; r < at->y1; r++)
+                for (int k = at->x0; k < at->x1; k++) {
+                    const double v = b->px[x].root[(size_t)(at->yc + r) * b->width + (size_t)(at->xc + k)] *
+                                     b->now.spot[s * npix + (size_t)(r * b->p->nx + k)];
+                    n += v * v;
                 }
-            if (pass == 0)
-                all += sum;
-            else
-                b->line[l].weak = sum < WEAK * all;
+            sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * n : 0;
         }
+    return sum;
 }
 
-spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether two lines of the same part of the range are brighter than a line. */
+static int has_brighter(const spx_pf_bundle *b, const double *light, size_t line)
+{
+    const double part = (b->p->wmax - b->p->wmin) / (2 * b->p->ntr);
+    const double mine = floor((b->line[line].wave - b->p->wmin) / part);
+    int n = 0;
+    for (size_t l = 0; l < b->nl; l++)
+        n += floor((b->line[l].wave - b->p->wmin) / part) == mine && light[l] > light[line];
+    return n >= 2;
+}
+
+static spx_status find_weak(spx_pf_bundle *b, int early, spx_err *e)
+{
+    double *light = spx_alloc2(2, b->nl + 1, sizeof *light, e), *order = light + b->nl, all = 0, faint = 0, least = 0;
+    if (light == NULL)
+        return SPX_EIO;
+    for (size_t l = 0; l < b->nl; l++)
+        all += order[l] = light[l] = light_of(b, l);
+    qsort(order, b->nl, sizeof *order, by_value);
+    for (size_t l = 0; l < b->nl && early && faint + order[l] < WEAK_EARLY * all; l++) {
+        faint += order[l];
+        least = order[l];
+    }
+    for (size_t l = 0; l < b->nl; l++)
+        b->line[l].weak = light[l] < WEAK * all || (light[l] > 0 && light[l] <= least && has_brighter(b, light, l));
+    spx_free(light);
+    return SPX_OK;
+}
+
+spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     size_t largest = 0;
@@ -653,8 +685,7 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
         (b->trial.factor = spx_alloc2(p->nexp, b->nfactor, sizeof *b->trial.factor, e)) == NULL ||
         (b->matrix = spx_alloc2(largest, largest + 1, sizeof *b->matrix, e)) == NULL)
         return SPX_EIO;
-    find_weak(b);
     if (!has_profiles(b))
         new_profiles(b);
-    return SPX_OK;
+    return find_weak(b, early, e);
 }
