@@ -247,19 +247,22 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
                             double *since, spx_err *e)
 {
     unsigned char *pending = spx_alloc(b->nf, 1, e), *reached = spx_alloc2(b->nl, p->nbin, 1, e);
+    unsigned char *ends = spx_alloc(b->nl, 1, e);
     double *variance = spx_alloc2(b->nl, p->nbin, sizeof *variance, e);
-    spx_status st = pending && reached && variance ? SPX_OK : SPX_EIO;
+    spx_status st = pending && reached && ends && variance ? SPX_OK : SPX_EIO;
     if (st == SPX_OK)
         memset(pending + f0, 1, f1 - f0);
     for (int again = 1; st == SPX_OK && again;) {
         spx_trace_diagonals a = {.near = spx_trace_workspace_get(r, SPX_BUFFER_A, p->nbin, (b->band + 2) * b->nl, e),
                                  .variance = variance,
                                  .wanted = pending,
-                                 .reached = reached};
+                                 .reached = reached,
+                                 .ends = ends};
         if (!a.near) {
             st = SPX_EIO;
             break;
         }
+        memset(ends, 0, b->nl);
         a.far = a.near + p->nbin * ((size_t)b->hi[0] + 1) * b->nl;
         a.drop_scale = a.near + p->nbin * (b->band + 1) * b->nl;
         st = kernels->schur(p, b, r, &a, e);
@@ -272,6 +275,7 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
         b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
     }
     spx_free(variance);
+    spx_free(ends);
     spx_free(reached);
     spx_free(pending);
     return st;

@@ -29,7 +29,7 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
         return SPX_OK;
     }
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
-    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(b, column), 1, e);
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
     double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 5 * scale + n, 1, e);
     if (!columns || !sides)

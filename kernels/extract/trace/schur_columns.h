@@ -103,10 +103,28 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
     *r = (reached){rows, taken, recent, last};
 }
 
-/* Doubles that schur_columns() needs, with `column` of them in a column of V. */
-static size_t columns_size(const spx_trace_bundle *b, size_t column)
+/* Column j of V is forgotten; z: Z_jj. ends[row][SPX_VL] gets what it has from each row on that columns begin with
+ * which come SPX_TRACE_RIM after the band or later: T_ij^2 is at most this of i times T_jj. */
+ALWAYS_INLINE void leave(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o, int q, size_t j,
+                         const double *v, const reached *r, vec z, double *ends)
 {
-    return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL);
+    const int first = (int)b->band + SPX_TRACE_RIM + 1;
+    vec sum = every(0.0);
+    for (int bin = r->rows / q - 1; bin >= first; bin--) {
+        const long k = (long)j + bin - b->depth;
+        for (int c = 0; c < q; c++) {
+            const vec x = load(v + (bin * q + c) * SPX_VL);
+            sum += x * x * load(o->l + (k * q + c) * (long)o->row);
+        }
+        if (k >= 0 && k < (long)p->nbin)
+            store(ends + k * SPX_VL, vmax(sum * z, load(ends + k * SPX_VL)));
+    }
+}
+
+/* Doubles that schur_columns() needs, with `column` of them in a column of V. */
+static size_t columns_size(const spx_trace_plan *p, const spx_trace_bundle *b, size_t column)
+{
+    return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL) + p->nbin * SPX_VL;
 }
 
 /* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t: what the Schur complement with respect to the
@@ -115,6 +133,7 @@ static size_t columns_size(const spx_trace_bundle *b, size_t column)
  *
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near
  * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
+ * Of elements beyond the band there is a bound: see leave(), *t->ends.
  * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction
  * of that of M times t->known, where elements of T are replaced. */
 ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q,
@@ -128,10 +147,13 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     /* of the last columns: T_jj as a fraction of M_jj */
     double *scaled = columns + slots * column, *share = scaled + column;
     reached *ring = (reached *)(share + slots * SPX_VL);
+    double *ends = (double *)(ring + slots);
     memset(share, 0, slots * SPX_VL * sizeof *share);
-    vec change = every(0.0);
+    memset(ends, 0, p->nbin * SPX_VL * sizeof *ends);
+    vec change = every(0.0), end_of = every(0.0);
     int wide = 0; /* columns that still need all diagonals */
-    for (size_t j = j0 > (size_t)band ? j0 - (size_t)band : 0; j < j1; j++) {
+    const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
+    for (size_t j = begin; j < j1; j++) {
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
         const vec drop_scale = load(t->drop_scale + j * nl + lane),
                   least = square(every(little) * drop_scale * diagonal);
@@ -139,12 +161,20 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         for (size_t i = 0; i < slots; i++)
             largest = vmax(load(share + i * SPX_VL), largest);
         const vec other = vmax(every(SPX_TRACE_OTHER), largest) * diagonal;
+        if (j >= begin + slots && ring[j % slots].rows > (band + SPX_TRACE_RIM + 1) * q) {
+            const size_t old = j - slots;
+            const vec m_old = load(b->m + old * b->nelem * nl + lane) * load(t->drop_scale + old * nl + lane);
+            leave(p, b, o, q, old, columns + j % slots * column, &ring[j % slots], every(SPX_TRACE_MAX_INVERSE) / m_old,
+                  ends);
+        }
         reached now = {0, every(0.0), every(0.0), every(0.0)};
         follow(p, b, o, m, q, lane, j, other, least, columns + j % slots * column, scaled, &now);
         o->cut |= j >= j0 && any_lane(now.recent * vmax(now.taken, other) > every(100.0) * least);
         const vec mine = now.taken / (diagonal + every(SPX_TRACE_PRIOR));
         ring[j % slots] = now;
         store(share + j % slots * SPX_VL, mine);
+        if (j >= (size_t)depth)
+            end_of = vmax(load(ends + (j - (size_t)depth) * SPX_VL) * mine / drop_scale, end_of);
         if (j < j0)
             continue;
         for (int d = 0; d <= band && (size_t)d <= j - low; d++) {
@@ -191,6 +221,8 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         }
         wide -= wide > 0;
     }
+    if (any_lane(end_of * every(SPX_TRACE_MAX_INVERSE) > square(every(SPX_TRACE_ENDS * p->tolerance))))
+        t->ends[lane / SPX_VL] = 1;
     double worst = 0.0;
     for (int i = 0; i < SPX_VL; i++)
         worst = change[i] > worst ? change[i] : worst;
@@ -247,7 +279,7 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
     double *block =
         spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
-    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(b, column), 1, e);
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
     memset(block, 0, nl_factor * sizeof *block);

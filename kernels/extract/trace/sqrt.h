@@ -135,6 +135,8 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0], most = b->band;
     if (!a->wide || least >= most)
         return least;
+    if (a->ends[v / SPX_VL] && most < SPX_TRACE_MOST_BAND)
+        return most + 1;
     double *scale = memory;
     for (size_t k = 0; k < n; k++)
         store(scale + k * SPX_VL,

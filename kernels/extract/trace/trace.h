@@ -40,6 +40,7 @@ enum {
     0.1                      /* the same in units of 1/Z_kk, the information on bin k with its neighbours marginalised \
                               */
 #define SPX_TRACE_FALL  3.0  /* from one of its outermost diagonals to the next, at least: see goes_on() */
+#define SPX_TRACE_ENDS  1.0  /* of a bound of elements of T farther out: frames of usual cameras have none above it */
 #define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
 /* Drop scale: tightening of the drop tolerances where bins are narrower than the PSF and M is ill-conditioned. Dropping
@@ -187,6 +188,7 @@ typedef struct {
     /* [nl / lanes][nbin], 0 to begin with: neighbours on each side that bins have needed, where a wider A_s is made
      * after a narrower one */
     unsigned char *reached;
+    unsigned char *ends; /* [nl / lanes] 1: elements beyond the band may matter, however small the outermost are */
     double z; /* largest Z M of wanted bins, masks aside; SPX_TRACE_MAX_INVERSE where none is above it, or 0 */
 } spx_trace_diagonals;
 
