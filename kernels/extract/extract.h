@@ -92,16 +92,18 @@ typedef struct {
     size_t npatch;             /* systems of equations solved */
     size_t npatch_failed;      /* of them without a solution: flux 0, ivar 0, mask ALLBADPIX | BAD2DFIT */
     size_t npatch_regularised; /* of them (trace method) that were solved again with regularisation */
-    size_t nbin;               /* bins in the output */
-    size_t nbin_empty;         /* of them without information */
-    size_t nbin_nospot;   /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
-    size_t nbin_outside;  /* of them where the PSF says that the trace may not be used (spx_psf_usable()) */
-    size_t npix;          /* pixels in the image */
-    size_t npix_masked;   /* of them with a mask bit, or ivar 0 */
-    size_t npix_bad;      /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
-    size_t npix_rejected; /* pixels rejected as hit by cosmic rays; not counted as masked */
-    double tolerance;     /* that was reached by the CPU (trace method): more than was asked for where bins are so
-                           * much narrower than the PSF that little more than rounding is left; else 0 or that */
+    size_t npatch_inexact; /* of them (trace method) whose bins are so narrow that fluxes are not exact to a tenth of
+                            * their errors: mask BAD2DFIT */
+    size_t nbin;           /* bins in the output */
+    size_t nbin_empty;     /* of them without information */
+    size_t nbin_nospot;    /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t nbin_outside;   /* of them where the PSF says that the trace may not be used (spx_psf_usable()) */
+    size_t npix;           /* pixels in the image */
+    size_t npix_masked;    /* of them with a mask bit, or ivar 0 */
+    size_t npix_bad;       /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
+    size_t npix_rejected;  /* pixels rejected as hit by cosmic rays; not counted as masked */
+    double tolerance;      /* that was reached by the CPU (trace method): more than was asked for where bins are so
+                            * much narrower than the PSF that little more than rounding is left; else 0 or that */
     /* Bound of what rounding makes of the fluxes, in their errors (above a signal-to-noise ratio of a hundred in
      * proportion to it), where masks leave so little of some bins that others have to tell what is in them. Trace
      * method; 0: less than the tolerance. */

@@ -55,7 +55,12 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                  c->npatch_failed, c->npatch, unit);
     if (c->npatch_regularised > 0)
         spx_warn("%s%zu of %zu %s had to be solved with regularisation", label, c->npatch_regularised, c->npatch, unit);
-    if (c->tolerance > eo->tolerance)
+    if (c->npatch_inexact > 0)
+        spx_warn(
+            "%s%zu of %zu %s: bins of %g Angstrom are so narrow that they cannot be told apart: fluxes may be off by "
+            "more than their errors, mask BAD2DFIT: give wider bins",
+            label, c->npatch_inexact, c->npatch, unit, eo->dw);
+    else if (c->tolerance > eo->tolerance)
         spx_warn("%sbins of %g Angstrom are much narrower than the PSF: flux is exact to %.0e of its error, not to the "
                  "%g of "
                  "--tolerance: give wider bins",
@@ -93,10 +98,10 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
     const struct {
         const char *name;
         size_t value;
-    } count[] = {
-        {"failed", c->npatch_failed},      {"regularised", c->npatch_regularised}, {"bins", c->nbin},
-        {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},   {"pixels_masked", c->npix_masked},
-        {"pixels_not_finite", c->npix_bad}};
+    } count[] = {{"failed", c->npatch_failed},      {"regularised", c->npatch_regularised},
+                 {"inexact", c->npatch_inexact},    {"bins", c->nbin},
+                 {"bins_empty", c->nbin_empty},     {"bins_without_psf", c->nbin_nospot},
+                 {"pixels_masked", c->npix_masked}, {"pixels_not_finite", c->npix_bad}};
     for (size_t i = 0; i < sizeof count / sizeof *count && st == SPX_OK; i++)
         st = spx_run_record(s, count[i].name, e, "%zu", count[i].value);
     return st;

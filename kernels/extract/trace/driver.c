@@ -459,6 +459,7 @@ void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *coun
     if (all) {
         counts->npatch_failed += t->failed;
         counts->npatch_regularised += t->regularised;
+        counts->npatch_inexact += t->inexact;
         counts->nbin_nospot += t->nospot;
         counts->tolerance = fmax(counts->tolerance, t->tolerance);
         counts->rounding = fmax(counts->rounding, t->rounding);

@@ -126,11 +126,30 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
     return (matrix){compact, x, every(0.0)};
 }
 
+/* Largest element that the outermost SPX_TRACE_RIM diagonals of A_s, more than `least`, let expect beyond them, of each
+ * fibre of the vector: see goes_on(). scale: Z. */
+static vec largest_beyond(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                          size_t r0, size_t r1, size_t least, const double *scale)
+{
+    vec most = every(0.0);
+    double fall = 1.0;
+    for (size_t d = b->band; d > least && d + SPX_TRACE_RIM > b->band; d--, fall *= SPX_TRACE_FALL)
+        for (size_t k = r0; k + d < r1; k++) {
+            const vec e = load(element(p, b, a, k, (int)d) + v);
+            const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
+            most = vmax(e * e * by / every(fall * fall), most);
+        }
+    for (int i = 0; i < SPX_VL; i++)
+        most[i] = sqrt(most[i]);
+    return most;
+}
+
 /* Half-bandwidth that A_s needs in rows of a segment; more than b->band where that is too little. Dropping A_s(i,j)
  * changes the square root by about |A_s(i,j)| sqrt(Z_ii Z_jj), Z = A_s^-1. Z is first computed from the non-negligible
- * diagonals only, and counts as far as rounding allows (SPX_TRACE_ROUNDING). */
+ * diagonals only, and counts as far as rounding allows (SPX_TRACE_ROUNDING). *left grows to the largest element that is
+ * left out because there is no room for more diagonals. */
 static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                        segment s, size_t h, double *memory)
+                        segment s, size_t h, double *memory, vec *left)
 {
     const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0], most = b->band;
     if (!a->wide || least >= most)
@@ -158,11 +177,14 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v),
                   scale_here = load(a->drop_scale + (s.r0 + j) * b->nl + v);
         const vec largest = every(SPX_TRACE_MAX_INVERSE) / choose(scale_here < least_scale, scale_here, least_scale);
+        store(w.sumx + j * SPX_VL, inverse);
         store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < largest, inverse, largest / diagonal));
     }
     const double limit = SPX_TRACE_EDGE * p->tolerance;
     if (most < SPX_TRACE_MOST_BAND && goes_on(p, b, a, v, s.r0, s.r1, least, limit, w.sum1))
         return most + 1;
+    if (most == SPX_TRACE_MOST_BAND)
+        *left = vmax(largest_beyond(p, b, a, v, s.r0, s.r1, least, w.sumx), *left);
     return outermost(p, b, a, v, s.r0, s.r1, m, limit, w.sum1);
 }
 
@@ -242,9 +264,9 @@ static ivec seam_open(double tolerance, seam s, seam t)
 /* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad.
  * Returns 0 where A_s is wider than b->band. */
 static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                        segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
+                        segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad, vec *left)
 {
-    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory);
+    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory, left);
     if (m > b->band)
         return 0;
     matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
@@ -293,18 +315,30 @@ static double rounding_of(const spx_trace_plan *p, const spx_trace_bundle *b, co
     return most / brightest;
 }
 
+/* Says how exact a fibre is of whose A_s so much is left out. */
+static void say_inexact(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, double left, spx_frame *out,
+                        spx_trace_tally *t)
+{
+    const size_t nw = p->job->nwave;
+    const double exact = spx_trace_left_tolerance(p->tolerance, left);
+    t->tolerance = fmax(t->tolerance, exact);
+    t->inexact += exact > SPX_TRACE_INEXACT;
+    for (size_t k = 0; k < nw && exact > SPX_TRACE_INEXACT; k++)
+        out->arm.mask[(b->fibre0 + f - p->job->o->first) * nw + k] |= SPX_BAD2DFIT;
+}
+
 /* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
  * in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than b->band. */
 static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                            size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak,
-                           double *memory, spx_frame *out, ivec *bad)
+                           double *memory, spx_frame *out, ivec *bad, vec *left)
 {
     seam before;
     for (size_t k = 0; k < p->nbin;) {
         const segment s = next_segment(p, weak, k);
         root_work w;
         vec total;
-        if (!root_segment(p, b, a, v, s, extra, memory, &w, &total, bad))
+        if (!root_segment(p, b, a, v, s, extra, memory, &w, &total, bad, left))
             return NARROW;
         if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
             return OPEN;
@@ -343,13 +377,15 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
             want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
         }
         find_weak(p, b, a, v, weak);
+        vec left = every(0.0);
         outcome end = DONE;
         for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
             ivec bad = EVERY_INT(0);
-            end = attempt > 0 ? OPEN : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad);
+            end =
+                attempt > 0 ? OPEN : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad, &left);
             if (end == OPEN) {
                 bad = EVERY_INT(0);
-                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad);
+                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad, &left);
             }
             if (end == NARROW)
                 break;
@@ -362,8 +398,10 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
         for (size_t f = g0; f < g1 && end != NARROW; f++)
-            if (fit[f - v] && !b->singular[f])
+            if (fit[f - v] && !b->singular[f]) {
                 t->rounding = fmax(t->rounding, rounding_of(p, b, a, f, out));
+                say_inexact(p, b, f, left[f - v], out, t);
+            }
         memset(pending + g0, end == NARROW, g1 - g0);
     }
     return SPX_OK;
