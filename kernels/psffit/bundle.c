@@ -194,7 +194,6 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
         const spx_image *im = &p->image[x];
         if ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
             (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
-            (px->median = spx_alloc(n, sizeof *px->median, e)) == NULL ||
             (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
             (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
             (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
@@ -376,7 +375,6 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_pf_pixels *px = &b->px[x];
         spx_free(px->data);
         spx_free(px->noise);
-        spx_free(px->median);
         spx_free(px->root);
         spx_free(px->ground);
         spx_free(px->goal);
@@ -419,22 +417,31 @@ static int touch(const spx_pf_bundle *b, size_t l, size_t m)
     return 0;
 }
 
-/* Cross profile of a fibre at row `row`, where it has wavelength `wave`, into g[nx], and its first column: sums along
- * columns of its spot there, which is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0
- * are clipped. */
-static long profile_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double wave, double *g)
+/* Where fibre i crosses row `row`, at wavelength `wave`. */
+static spx_pf_node node_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double wave)
 {
     const spx_pf_plan *p = b->p;
-    const spx_pf_kernels *kernels = spx_pf_kernels_find();
-    double sigx, sigy, X, Y, c[SPX_PF_MOST_LOCAL], gx[(SPX_PF_MOST_HERMITE + 2) * 128], gy[sizeof gx / sizeof *gx];
     const double *own = b->px[x].own + 6 * i;
     const double t = 2 * row / (double)(p->height > 1 ? p->height - 1 : 1) - 1;
+    double X, Y;
     spx_pf_place(b, b->base, i, wave, &X, &Y);
     X += own[0] + t * (own[1] + t * own[2]);
     if (x > 0 && p->nshift > 0)
         X += b->base[b->shift0 + 2 * (x - 1)];
-    spx_pf_shape(b, b->base, i, wave, &sigx, &sigy, c);
-    const double variance = sigx * sigx + 2 * (own[3] + t * (own[4] + t * own[5]));
+    return (spx_pf_node){wave, X, 2 * (own[3] + t * (own[4] + t * own[5]))};
+}
+
+/* Cross profile of fibre i where it crosses a row, into g[nx], and its first column: sums along
+ * columns of its spot there, which is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0
+ * are clipped. */
+static long profile_at(const spx_pf_bundle *b, size_t i, const spx_pf_node *node, double *g)
+{
+    const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    double sigx, sigy, c[SPX_PF_MOST_LOCAL], gx[(SPX_PF_MOST_HERMITE + 2) * 128], gy[sizeof gx / sizeof *gx];
+    const double X = node->x;
+    spx_pf_shape(b, b->base, i, node->wave, &sigx, &sigy, c);
+    const double variance = sigx * sigx + node->wider;
     sigx = sigx > 0 ? sqrt(fmin(fmax(variance, 0.5 * sigx * sigx), 2 * sigx * sigx)) : 0;
     const double mx = floor(X + 0.5);
     for (int k = 0; k < p->nx; k++)
@@ -487,20 +494,52 @@ static const double *shift_profile(size_t wide, int nx, const double *g, long fi
     return padded + (long)wide - by;
 }
 
-void spx_pf_profiles(spx_pf_bundle *b)
+/* Profiles of an exposure on a device. SPX_EIO: memory. */
+static spx_status profiles_there(spx_pf_bundle *b, size_t x, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t nstep = (p->height + PROFILE_STEP - 1) / PROFILE_STEP, n = nstep + 1;
+    spx_pf_node *node = spx_alloc_unset(b->nf * n, 1, sizeof *node, e);
+    int32_t *at = spx_alloc(b->nf * n, sizeof *at, e);
+    const spx_status st = node != NULL && at != NULL ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
+        along place = {0};
+        for (size_t k = 0; k < n; k++) {
+            const double row = (double)(k * PROFILE_STEP);
+            node[i * n + k] = node_at(b, x, i, row, follow_trace(b, i, row, &place));
+        }
+    }
+    if (st == SPX_OK)
+        (void)p->device->profiles(b, x, PROFILE_STEP, nstep, node, at);
+    for (size_t k = 0; k < b->nf * p->height && st == SPX_OK; k++) {
+        const int32_t *of = at + k % b->nf * n + k / b->nf / PROFILE_STEP;
+        b->px[x].at[k] = of[0] < of[1] ? of[0] : of[1];
+    }
+    spx_free(node);
+    spx_free(at);
+    return st;
+}
+
+spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t wide = spx_pf_profile_width(p);
     double below[128], above[128], padded[2][3 * SPX_PF_MOST_WIDE];
-    for (size_t x = 0; x < p->nexp; x++) {
-        b->px[x].whole = 0;
+    spx_status st = SPX_OK;
+    for (size_t x = 0; x < p->nexp && b->there != NULL && st == SPX_OK; x++)
+        st = profiles_there(b, x, e);
+    if (b->there != NULL)
+        return st;
+    for (size_t x = 0; x < p->nexp; x++)
         for (size_t i = 0; i < b->nf; i++) {
             along place = {0};
-            long at = profile_at(b, x, i, 0, follow_trace(b, i, 0, &place), below);
+            spx_pf_node node = node_at(b, x, i, 0, follow_trace(b, i, 0, &place));
+            long at = profile_at(b, i, &node, below);
             for (size_t r = 0; r < p->height; r += PROFILE_STEP) {
                 const double row = (double)(r + PROFILE_STEP);
-                const long next = profile_at(b, x, i, row, follow_trace(b, i, row, &place), above);
+                node = node_at(b, x, i, row, follow_trace(b, i, row, &place));
+                const long next = profile_at(b, i, &node, above);
                 const long first = at < next ? at : next;
                 const double *lo = shift_profile(wide, p->nx, below, first, at, padded[0]);
                 const double *hi = shift_profile(wide, p->nx, above, first, next, padded[1]);
@@ -513,18 +552,18 @@ void spx_pf_profiles(spx_pf_bundle *b)
                 memcpy(below, above, sizeof below);
             }
         }
-    }
+    return SPX_OK;
 }
 
 /* Profiles of the parameters as they are. */
-static void new_profiles(spx_pf_bundle *b)
+static spx_status new_profiles(spx_pf_bundle *b, spx_err *e)
 {
     memcpy(b->base, b->now.theta, b->ntheta * sizeof *b->base);
     for (size_t x = 0; x < b->p->nexp; x++) {
         memset(b->px[x].own, 0, 6 * b->nf * sizeof *b->px[x].own);
         memset(b->px[x].drift, 0, 6 * b->nf * sizeof *b->px[x].drift);
     }
-    spx_pf_profiles(b);
+    return spx_pf_profiles(b, e);
 }
 
 /* Whether the profiles are those of the parameters as they are. */
@@ -585,73 +624,50 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e)
     for (size_t x = 0; x < p->nexp; x++)
         memset(b->px[x].drifts, 0, b->nf);
     if (st == SPX_OK && *moved)
-        new_profiles(b);
+        st = new_profiles(b, e);
     return st;
 }
 
-/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. In the passes
- * before "clip", which need not be exact, so are the faintest ones that have this part together, but for the two
- * brightest in each part of the range, of which there are twice as many as terms of a trace. */
-#define WEAK       2e-5
-#define WEAK_EARLY 0.05
+/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. */
+#define WEAK 2e-5
 
-/* (S/N)^2 of a line. */
-static double light_of(const spx_pf_bundle *b, size_t l)
+/* Information on the flux of each spot by itself, sum (root S)^2. */
+static void find_power(const spx_pf_bundle *b, double *power)
 {
     const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny;
-    double sum = 0;
-    for (size_t x = 0; x < b->p->nexp; x++)
-        for (size_t i = 0; i < b->nf; i++) {
-            const size_t s = (x * b->nl + l) * b->nf + i;
-            const spx_pf_at *at = &b->now.at[s];
-            double n = 0;
-            for (int r = at->y0; r < at->y1; r++)
-                for (int k = at->x0; k < at->x1; k++) {
-                    const double v = b->px[x].root[(size_t)(at->yc + r) * b->width + (size_t)(at->xc + k)] *
-                                     b->now.spot[s * npix + (size_t)(r * b->p->nx + k)];
-                    n += v * v;
-                }
-            sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * n : 0;
-        }
-    return sum;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Whether two lines of the same part of the range are brighter than a line. */
-static int has_brighter(const spx_pf_bundle *b, const double *light, size_t line)
-{
-    const double part = (b->p->wmax - b->p->wmin) / (2 * b->p->ntr);
-    const double mine = floor((b->line[line].wave - b->p->wmin) / part);
-    int n = 0;
-    for (size_t l = 0; l < b->nl; l++)
-        n += floor((b->line[l].wave - b->p->wmin) / part) == mine && light[l] > light[line];
-    return n >= 2;
-}
-
-static spx_status find_weak(spx_pf_bundle *b, int early, spx_err *e)
-{
-    double *light = spx_alloc2(2, b->nl + 1, sizeof *light, e), *order = light + b->nl, all = 0, faint = 0, least = 0;
-    if (light == NULL)
-        return SPX_EIO;
-    for (size_t l = 0; l < b->nl; l++)
-        all += order[l] = light[l] = light_of(b, l);
-    qsort(order, b->nl, sizeof *order, by_value);
-    for (size_t l = 0; l < b->nl && early && faint + order[l] < WEAK_EARLY * all; l++) {
-        faint += order[l];
-        least = order[l];
+    for (size_t s = 0; s < b->nspot; s++) {
+        const spx_pf_at *at = &b->now.at[s];
+        const float *root = b->px[s / (b->nl * b->nf)].root;
+        power[s] = 0;
+        for (int r = at->y0; r < at->y1; r++)
+            for (int k = at->x0; k < at->x1; k++) {
+                const double v = root[(size_t)(at->yc + r) * b->width + (size_t)(at->xc + k)] *
+                                 b->now.spot[s * npix + (size_t)(r * b->p->nx + k)];
+                power[s] += v * v;
+            }
     }
-    for (size_t l = 0; l < b->nl; l++)
-        b->line[l].weak = light[l] < WEAK * all || (light[l] > 0 && light[l] <= least && has_brighter(b, light, l));
-    spx_free(light);
-    return SPX_OK;
 }
 
-spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e)
+static void find_weak(spx_pf_bundle *b, const double *power)
+{
+    double all = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t l = 0; l < b->nl; l++) {
+            double sum = 0;
+            for (size_t x = 0; x < b->p->nexp; x++)
+                for (size_t i = 0; i < b->nf; i++) {
+                    const size_t s = (x * b->nl + l) * b->nf + i;
+                    sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * power[s] : 0;
+                }
+            if (pass == 0)
+                all += sum;
+            else
+                b->line[l].weak = sum < WEAK * all;
+        }
+}
+
+/* Groups of lines whose spots touch, and fibres whose spots overlap. SPX_EIO: memory. */
+static spx_status make_groups(spx_pf_bundle *b, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     size_t largest = 0;
@@ -685,7 +701,26 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e)
         (b->trial.factor = spx_alloc2(p->nexp, b->nfactor, sizeof *b->trial.factor, e)) == NULL ||
         (b->matrix = spx_alloc2(largest, largest + 1, sizeof *b->matrix, e)) == NULL)
         return SPX_EIO;
-    if (!has_profiles(b))
-        new_profiles(b);
-    return find_weak(b, early, e);
+    return SPX_OK;
+}
+
+spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    double *power = spx_alloc_unset(b->nspot + 1, 1, sizeof *power, e);
+    if (power == NULL)
+        return SPX_EIO;
+    if (b->there == NULL)
+        find_power(b, power);
+    else if (!p->device->places(b, power))
+        memset(power, 0, b->nspot * sizeof *power);
+    spx_status st = make_groups(b, e);
+    if (st == SPX_OK)
+        find_weak(b, power);
+    spx_free(power);
+    if (st == SPX_OK && b->there != NULL)
+        (void)p->device->regroup(b); /* what fails is told in the end */
+    if (st == SPX_OK && !has_profiles(b))
+        st = new_profiles(b, e);
+    return st;
 }

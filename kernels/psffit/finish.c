@@ -205,27 +205,13 @@ static void place_error(const spx_pf_bundle *b, const double *cov, size_t i, dou
     }
 }
 
-/* Covariance of all parameters, upper triangle by rows, cov[ntheta][ntheta]. *ok 0: not positive definite. */
-static spx_status covariance(spx_pf_bundle *b, double *cov, int *ok, spx_err *e)
+/* Covariance of all parameters, upper triangle by rows, cov[ntheta][ntheta]. 0: not positive definite. */
+static int covariance(const spx_pf_bundle *b, double *cov)
 {
     const lapack_int n = (lapack_int)b->ntheta;
-    spx_status st = SPX_OK;
-    *ok = 1;
-    if (b->information != NULL) {
-        memcpy(cov, b->information, b->ntheta * b->ntheta * sizeof *cov);
-    } else {
-        double *g = spx_alloc(b->ntheta, sizeof *g, e);
-        if (g == NULL)
-            return SPX_EIO;
-        b->terms = b->p->ntr;
-        b->active = b->p->nq;
-        b->gauge = 1;
-        st = spx_pf_normal(b, cov, g, ok, e);
-        spx_free(g);
-    }
-    *ok = st == SPX_OK && *ok && LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0 &&
-          LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0;
-    return st;
+    memcpy(cov, b->information, b->ntheta * b->ntheta * sizeof *cov);
+    return LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0 &&
+           LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0;
 }
 
 static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
@@ -656,7 +642,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     spx_status st = cov != NULL && variance != NULL && a != NULL && lever != NULL && at != NULL ? SPX_OK : SPX_EIO;
     int ok = 1;
     if (st == SPX_OK)
-        st = covariance(b, cov, &ok, e);
+        ok = covariance(b, cov);
     if (st == SPX_OK && ok)
         ok = spx_pf_flux_variance(b, variance);
     if (st == SPX_OK && ok) {

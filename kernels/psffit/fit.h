@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hostdevice.h"
 #include "psffit/psffit.h"
 
 enum {
@@ -20,6 +21,7 @@ enum {
 };
 
 struct spx_pf_work;
+struct spx_pf_device;
 
 /* Numbers that all bundles share. */
 typedef struct {
@@ -36,6 +38,7 @@ typedef struct {
     const spx_psf *start;
     double moved[2];    /* of the start, from the PSF that shifts are against */
     const double *dark; /* [nexp] variance without light, electron^2, where an image has no read noise */
+    const struct spx_pf_device *device; /* NULL: the CPU */
 } spx_pf_plan;
 
 /* A line in a bundle. */
@@ -67,7 +70,6 @@ typedef struct {
 typedef struct {
     float *data;
     float *noise;      /* variance without light; 0: masked */
-    float *median;     /* of 3 x 3 pixels of the image */
     float *root;       /* square root of the weight */
     double *ground;    /* background */
     double *goal;      /* root (data - ground) */
@@ -76,7 +78,6 @@ typedef struct {
     double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
     double *drift;     /* the drift's part of coef */
     double *own;       /* [nf][2][3] drift that the profiles have already */
-    int whole;         /* ground is all of the background that coef and the profiles are of */
     uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */
@@ -94,6 +95,7 @@ typedef struct {
     double *light;  /* sum of f S, [nexp][height][width] */
     uint8_t *lit;   /* [nexp][height] rows that have any */
     double chi2, prior;
+    void *there; /* the same on a device */
 } spx_pf_state;
 
 typedef struct {
@@ -118,10 +120,11 @@ typedef struct {
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
-    double *information;      /* Gauss-Newton matrix of the final pass, [ntheta][ntheta]; NULL: none */
+    double *information;      /* Gauss-Newton matrix of the result, [ntheta][ntheta]; NULL: none */
     struct spx_pf_work *work; /* of normal.c */
     double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
     int reach;                /* fibres on either side whose spots overlap */
+    void *there;              /* the bundle on a device, where its arrays are; NULL: they are the host's */
     /* of a pass */
     int active; /* leading local parameters of the shape that are free: 0, 2, nq */
     int terms;  /* of traces that are free */
@@ -160,7 +163,58 @@ void spx_pf_derive(const spx_pf_plan *p, const double *gx, const double *gy, con
 /* Wavelength of a line in a state. */
 double spx_pf_wave(const spx_pf_bundle *b, const spx_pf_state *s, const spx_pf_line *line);
 /* All spots of a state from its parameters. 0: a width or a place is out of range. */
-int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s);
+int spx_pf_spots(spx_pf_bundle *b, spx_pf_state *s);
+
+/* ---- a device ---- */
+
+/* Moments of the pixels of an exposure for its background, of each interval of the B-splines: pair[SPX_PF_PAIR][nf]
+ * [band], then one[SPX_PF_SPLINE][nf][2] (spx_pf_moments). */
+typedef struct {
+    size_t band;        /* fibres from i on whose profiles overlap with its own */
+    double *sums;       /* [intervals][nf (SPX_PF_PAIR band + 2 SPX_PF_SPLINE)] */
+    double weight, sum; /* w, w (data - ground) */
+} spx_pf_intervals;
+
+/* Where a fibre crosses a row, for the profile of its continuum: the wavelength, the place in x, pixels, and what its
+ * own drift adds to the variance along x, pixel^2. */
+typedef struct {
+    double wave, x, wider;
+} spx_pf_node;
+
+struct spx_pf_border;
+
+/* Steps of a bundle's passes that go over its pixels, spots or groups, by a device: between begin and end they are what
+ * the functions with their names do, and the arrays of spots and pixels are on the device. After end those of b->now
+ * are the host's. Parameters, coefficients of the background and tables of lines and groups are the host's always. One
+ * that fails tells it by its result, as if there were no solution, and end says why. */
+typedef struct spx_pf_device {
+    void *state;
+    spx_status (*begin)(spx_pf_bundle *b, spx_err *e);
+    spx_status (*end)(spx_pf_bundle *b, spx_err *e);
+    int (*spots)(spx_pf_bundle *b, spx_pf_state *s);
+    int (*fluxes)(spx_pf_bundle *b, spx_pf_state *s);
+    void (*draw)(spx_pf_bundle *b, spx_pf_state *s);
+    void (*first_weights)(spx_pf_bundle *b, double epsilon);
+    void (*weights)(spx_pf_bundle *b, double epsilon, int clip);
+    /* places of b->now, and of each spot sum (root S)^2; groups and lines have been made: the device gets them */
+    int (*places)(spx_pf_bundle *b, double *power);
+    int (*regroup)(spx_pf_bundle *b);
+    /* the host's are now those of b->now: fluxes and factors; and back: fluxes */
+    int (*take_fluxes)(spx_pf_bundle *b);
+    int (*put_fluxes)(spx_pf_bundle *b);
+    /* profiles of an exposure from those of every step-th row, node[nf][nstep + 1], whose first columns go into at */
+    int (*profiles)(spx_pf_bundle *b, size_t x, size_t step, size_t nstep, const spx_pf_node *node, int32_t *at);
+    /* background of an exposure by its coefficients: levels of profiles, and of their changes where `changes` is not 0,
+     * and the goal */
+    void (*ground)(spx_pf_bundle *b, size_t x, int continuum, int changes);
+    int (*drift)(spx_pf_bundle *b, size_t x, size_t step, double *sums);
+    int (*intervals)(spx_pf_bundle *b, size_t x, spx_pf_intervals *m);
+    int (*eliminate)(spx_pf_bundle *b, size_t x, struct spx_pf_border *to);
+    int (*substitute)(spx_pf_bundle *b, size_t x, const double *coef);
+    /* without priors */
+    int (*gradient)(spx_pf_bundle *b, double *g);
+    int (*normal)(spx_pf_bundle *b, double *h, double *g);
+} spx_pf_device;
 
 /* ---- bundle.c ---- */
 
@@ -183,11 +237,11 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e);
 void spx_pf_close(spx_pf_bundle *b);
-/* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. early: a
- * pass that others follow, and faint lines may wait. */
-spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e);
-/* The profiles of the background alone: those of the parameters `base`, moved and widened by their own drift. */
-void spx_pf_profiles(spx_pf_bundle *b);
+/* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. */
+spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
+/* The profiles of the background alone: those of the parameters `base`, moved and widened by their own drift. SPX_EIO:
+ * memory. */
+spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e);
 /* Moves traces in x, and shifts of exposures, by the continuum's own drift (spx_pf_background()), where that is no
  * noise. *moved: spots have to be made again. */
 spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
@@ -198,10 +252,6 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
-/* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
- * it has terms for: epsilon at which the median misfit of bright pixels is that of noise, at most 0.003; 0: it is so
- * without. SPX_EIO: memory. */
-spx_status spx_pf_uncertain(const spx_pf_bundle *b, double *epsilon, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
  * SPX_EIO: memory. */
@@ -213,7 +263,7 @@ void spx_pf_take_background(const spx_pf_bundle *b, size_t x, double *out);
 /* Background from coefficients that are known, [nexp][spx_pf_nground()]. SPX_EIO: memory. */
 spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *e);
 /* Variance of a pixel with the model's m electrons, epsilon2 the square of what the model is uncertain by. */
-static inline double spx_pf_noise(double noise, double m, double epsilon2)
+SPX_HD double spx_pf_noise(double noise, double m, double epsilon2)
 {
     return noise + (m > 0 ? m : 0) + epsilon2 * m * m;
 }
@@ -227,7 +277,7 @@ int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s);
 /* Normal equations of the background of an exposure beside its fluxes: B-splines of the continuum, all fibres of one
  * after those of the one before, whose matrix is banded, and a constant. Without spots; then with their fluxes
  * eliminated. */
-typedef struct {
+typedef struct spx_pf_border {
     size_t n, band;       /* nf nknot; elements of a row beyond the diagonal */
     double *a;            /* [n][band + 1] upper triangle: element (i, j) is a[i (band + 1) + j - i] */
     double *rhs;          /* [2][n]: right-hand side, products with the constant */
@@ -243,7 +293,7 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out);
 /* B-splines that the rows of a group touch, from *first on; columns: nf times the result. */
 size_t spx_pf_border_splines(const spx_pf_bundle *b, size_t x, const spx_pf_group *g, size_t *first);
 /* Light of the spots with their fluxes, and chi squared of all pixels. */
-void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s);
+void spx_pf_draw(spx_pf_bundle *b, spx_pf_state *s);
 /* Memory that spx_pf_normal() keeps. */
 void spx_pf_work_free(struct spx_pf_work *w);
 /* Prior of a state, s->prior. */
@@ -260,7 +310,7 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e);
 /* Parameter of column k. *is_free: it is free in this pass. */
 size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free);
 /* Variances of fluxes, out[nspot], from the factors of the state. 0: not positive definite. */
-int spx_pf_flux_variance(const spx_pf_bundle *b, double *out);
+int spx_pf_flux_variance(spx_pf_bundle *b, double *out);
 
 /* ---- learn.c ---- */
 
@@ -286,8 +336,7 @@ typedef struct {
 } spx_pf_model;
 
 /* Passes "place" to "clip" (model NULL), or those after lines were looked at: "final", which goes on from the model
- * of the stage before, or, when lines have changed, "clip" before it. Of traces alone "place" and "final", or "final".
- */
+ * of the stage before, or, when lines have changed, "clip" before it. */
 spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int max_iterations, spx_pf_run *run,
                          spx_err *e);
 
@@ -419,8 +468,8 @@ typedef struct {
                      const double *c, const double *spot, double flux, const float *root, const double *rest,
                      long at_pixel, size_t width, double *out);
     /* n pixels of an exposure from pixel `at`, light: theirs. misfit: |data - m| / sqrt V in the place of the root, 0
-     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, V of the model or of the median
-     * image, where that is brighter; robust 0: of 1 / V, V of the model; goal; returns the sum of goal^2. */
+     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, robust 0: of 1 / V; goal; returns
+     * the sum of goal^2. */
     float (*misfit)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon);
     double (*weigh)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon, double robust);
     /* sum (goal - root light)^2 */

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "num/blas.h"
 #include "psf/psf_math.h"
-#include "psffit/fit.h"
+#include "psffit/step_math.h"
 
 /* Priors, 1 sigma. Traces: pixels that coefficient k of a fibre deviates from a cubic along the fibres by. */
 static const double tau[] = {1, 0.3, 0.1, 0.05};
@@ -18,38 +18,13 @@ static const double tau[] = {1, 0.3, 0.1, 0.05};
 #define SIGMA_CONST   2.0  /* the constant, about the start */
 #define SIGMA_SHIFT   5.0  /* of exposures, pixels */
 #define SIGMA_FREE    50.0 /* of all trace coefficients about the start: what no line tells */
-/* Added to the diagonal of N_ff, in units of its largest element. */
-#define FLOOR 1e-10
 
 static double tau_of(int k)
 {
     return tau[k < 3 ? k : 3];
 }
 
-/* ---- overlap of two spots ---- */
-
-typedef struct {
-    int w, h;    /* columns and rows; h 0: none */
-    size_t a, b; /* first pixel in the stamp of each */
-} overlap;
-
-static overlap overlap_of(const spx_pf_plan *p, const spx_pf_at *a, const spx_pf_at *b)
-{
-    const long x0 = a->xc + a->x0 > b->xc + b->x0 ? a->xc + a->x0 : b->xc + b->x0;
-    const long x1 = a->xc + a->x1 < b->xc + b->x1 ? a->xc + a->x1 : b->xc + b->x1;
-    const long y0 = a->yc + a->y0 > b->yc + b->y0 ? a->yc + a->y0 : b->yc + b->y0;
-    const long y1 = a->yc + a->y1 < b->yc + b->y1 ? a->yc + a->y1 : b->yc + b->y1;
-    overlap o = {0};
-    if (x1 > x0 && y1 > y0) {
-        o.w = (int)(x1 - x0);
-        o.h = (int)(y1 - y0);
-        o.a = (size_t)((y0 - a->yc) * p->nx + x0 - a->xc);
-        o.b = (size_t)((y0 - b->yc) * p->nx + x0 - b->xc);
-    }
-    return o;
-}
-
-static double dot(const spx_pf_kernels *kernels, const spx_pf_plan *p, const overlap *o, const double *a,
+static double dot(const spx_pf_kernels *kernels, const spx_pf_plan *p, const spx_pf_overlap *o, const double *a,
                   const double *b)
 {
     return kernels->dot(o->h, o->w, a + o->a, (size_t)p->nx, b + o->b, (size_t)p->nx);
@@ -93,21 +68,25 @@ static void group_matrix(const spx_pf_bundle *b, const spx_pf_state *s, size_t x
                 const size_t m = l * nf + j;
                 if (m < k)
                     continue;
-                const overlap o = overlap_of(p, &at[k], &at[m]);
+                const spx_pf_overlap o = spx_pf_overlap_of(p->nx, &at[k], &at[m]);
                 if (o.h > 0)
                     a[k * n + m] = dot(kernels, p, &o, v, stamp + m * npix);
             }
         most = fmax(most, a[k * n + k]);
     }
     for (size_t k = 0; k < n; k++)
-        a[k * n + k] += most > 0 ? FLOOR * most : 1;
+        a[k * n + k] += most > 0 ? SPX_PF_FLOOR * most : 1;
 }
 
-void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
+void spx_pf_draw(spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t npix = (size_t)p->nx * (size_t)p->ny, n = p->height * b->width, per = b->nl * b->nf;
+    if (b->there != NULL) {
+        p->device->draw(b, s);
+        return;
+    }
     s->chi2 = 0;
     for (size_t x = 0; x < p->nexp; x++) {
         double *light = s->light + x * n;
@@ -136,6 +115,8 @@ void spx_pf_draw(const spx_pf_bundle *b, spx_pf_state *s)
 
 int spx_pf_fluxes(spx_pf_bundle *b, spx_pf_state *s)
 {
+    if (b->there != NULL)
+        return b->p->device->fluxes(b, s);
     for (size_t x = 0; x < b->p->nexp; x++) {
         weigh_spots(b, s, x, b->stamp);
         for (size_t k = 0; k < b->ngroup; k++) {
@@ -237,6 +218,8 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
 {
     const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny, nf = b->nf;
     spx_pf_state *s = &b->now;
+    if (b->there != NULL)
+        return b->p->device->eliminate(b, x, to) && solve_border(b, to, out) && b->p->device->substitute(b, x, out);
     double *edge = to->rhs + to->n, *column = to->column;
     weigh_spots(b, s, x, b->stamp);
     to->at[0] = 0;
@@ -303,8 +286,10 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
     return 1;
 }
 
-int spx_pf_flux_variance(const spx_pf_bundle *b, double *out)
+int spx_pf_flux_variance(spx_pf_bundle *b, double *out)
 {
+    if (b->there != NULL && !b->p->device->take_fluxes(b))
+        return 0;
     for (size_t x = 0; x < b->p->nexp; x++)
         for (size_t k = 0; k < b->ngroup; k++) {
             const spx_pf_group *g = &b->group[k];
@@ -545,7 +530,7 @@ static int pairs_of_spots(job *j, size_t l, size_t k)
     for (size_t i = 0; i < nf; i++)
         for (size_t m = l == k ? i : i > reach ? i - reach : 0; m <= i + reach && m < nf; m++) {
             const size_t s = l * nf + i, t = k * nf + m;
-            const overlap o = overlap_of(p, &at[s], &at[t]);
+            const spx_pf_overlap o = spx_pf_overlap_of(p->nx, &at[s], &at[t]);
             if (o.h == 0)
                 continue;
             if (!any) {
@@ -683,7 +668,7 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
                 const size_t m = l * nf + i;
                 if (m < k)
                     continue;
-                const overlap o = overlap_of(p, &at[k], &at[m]);
+                const spx_pf_overlap o = spx_pf_overlap_of(p->nx, &at[k], &at[m]);
                 if (o.h == 0)
                     continue;
                 const int weak_k = b->line[k / nf].weak, weak_m = b->line[l].weak;
@@ -885,6 +870,14 @@ static void find_all_slopes(spx_pf_bundle *b)
 spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
 {
     job j = {.b = b, .k = spx_pf_kernels_find(), .n = spx_pf_columns(b), .ns = (size_t)(b->p->na * b->active), .g = g};
+    if (b->there != NULL) {
+        find_all_slopes(b);
+        if (!b->p->device->gradient(b, g))
+            memset(g, 0xff, j.n * sizeof *g); /* not finite: no solution */
+        else
+            (void)add_prior(b, b->now.theta, j.n, NULL, g);
+        return SPX_OK;
+    }
     spx_status st = reserve(b, 0, b->p->height * b->width, 0, 0, e);
     if (st != SPX_OK)
         return st;
@@ -894,6 +887,16 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
     for (j.x = 0; j.x < b->p->nexp; j.x++)
         add_gradient(&j);
     (void)add_prior(b, b->now.theta, j.n, NULL, g);
+    return SPX_OK;
+}
+
+/* Adds the priors; *ok: matrix and gradient are finite. */
+static spx_status with_prior(const spx_pf_bundle *b, size_t n, double *h, double *g, int *ok)
+{
+    (void)add_prior(b, b->now.theta, n, h, g);
+    *ok = 1;
+    for (size_t k = 0; k < n; k++)
+        *ok &= isfinite(g[k]) && isfinite(h[k * n + k]);
     return SPX_OK;
 }
 
@@ -909,6 +912,10 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     for (size_t k = 0; k < b->ngroup; k++)
         most = b->group[k].last - b->group[k].first > most ? b->group[k].last - b->group[k].first : most;
     find_all_slopes(b);
+    if (b->there != NULL) {
+        *ok = p->device->normal(b, h, g);
+        return *ok ? with_prior(b, j.n, h, g, ok) : SPX_OK;
+    }
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
     spx_status st =
@@ -931,9 +938,6 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     }
     if (st == SPX_OK)
         take_rows(&j);
-    add_prior(b, b->now.theta, j.n, h, g);
-    *ok = 1;
-    for (size_t k = 0; k < j.n; k++)
-        *ok &= isfinite(g[k]) && isfinite(h[k * j.n + k]);
-    return st;
+    const spx_status added = with_prior(b, j.n, h, g, ok);
+    return st == SPX_OK ? added : st;
 }

@@ -202,7 +202,7 @@ static spx_status learn(spx_pf_bundle *b, system_of *s, double stop, double *dam
 
 /* Whether enough fibres show light to fit, at the places of the start: a dark bundle would go through all passes with
  * nothing to hold on to. *failed: no solution. */
-static spx_status seems_lit(const spx_pf_bundle *b, int *lit, int *failed, spx_err *e)
+static spx_status seems_lit(spx_pf_bundle *b, int *lit, int *failed, spx_err *e)
 {
     const size_t least = b->nf < SPX_PF_FEWEST_ALIVE ? b->nf : SPX_PF_FEWEST_ALIVE;
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
@@ -223,7 +223,7 @@ static spx_status seems_lit(const spx_pf_bundle *b, int *lit, int *failed, spx_e
 
 /* Lines that at least half of the living fibres show with S/N above GOOD, over two: terms of traces that they can tell;
  * one at least. 0: no solution. */
-static spx_status known_terms(const spx_pf_bundle *b, int *terms, spx_err *e)
+static spx_status known_terms(spx_pf_bundle *b, int *terms, spx_err *e)
 {
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     size_t most = 0, lines = 0;
@@ -251,40 +251,31 @@ static spx_status known_terms(const spx_pf_bundle *b, int *terms, spx_err *e)
     return SPX_OK;
 }
 
-/* Frees terms of the traces, at most as many as lines tell. */
-static spx_status free_terms(spx_pf_bundle *b, int most, spx_err *e)
-{
-    int known = 0;
-    const spx_status st = known_terms(b, &known, e);
-    b->terms = known > 0 && known < most ? known : most;
-    return st;
-}
-
-/* last: no other pass follows, which would begin with background and weights of its own. */
-static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, system_of *s, spx_pf_run *run, spx_err *e)
+static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    const int clip = passes[pass].clip, place_alone = pass == 0 && p->nq == 0;
-    const double stop = passes[pass].stop;
-    double epsilon = passes[pass].epsilon, damping = DAMPING;
+    const int clip = passes[pass].clip;
+    const double epsilon = passes[pass].epsilon;
+    double damping = DAMPING;
     s->lately = 1;
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
     b->gauge = passes[pass].gauge;
     int ok = 1;
-    spx_status st = spx_pf_regroup(b, pass < CLIP, e);
+    spx_status st = spx_pf_regroup(b, e);
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
-    if (st == SPX_OK && pass == FINAL)
-        st = spx_pf_uncertain(b, &epsilon, e);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
-    if (st == SPX_OK && ok && pass > 0)
-        st = free_terms(b, b->terms, e);
+    if (st == SPX_OK && ok && pass > 0) {
+        int terms = 0;
+        st = known_terms(b, &terms, e);
+        b->terms = terms > 0 && terms < b->terms ? terms : b->terms;
+    }
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == FINAL && p->nq > 0 && run->niter < most) {
-        st = learn(b, s, stop, &damping, &ok, e);
+        st = learn(b, s, passes[pass].stop, &damping, &ok, e);
         run->niter++;
         fall = 0; /* the next step has the matrix that is there */
         if (st == SPX_OK && ok)
@@ -297,24 +288,16 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     }
     while (st == SPX_OK && ok && run->niter < most) {
         const int chord = fall < passes[pass].chord;
-        st = step(b, s, chord, stop, &damping, &fall, &gain, &ok, e);
+        st = step(b, s, chord, passes[pass].stop, &damping, &fall, &gain, &ok, e);
         run->niter++;
-        /* a small step of an old matrix may be the matrix's fault */
-        const int ends = fall < stop && (!chord || gain < stop);
-        if (st != SPX_OK || !ok || fall <= 0 || (ends && !last))
+        if (st != SPX_OK || !ok || fall <= 0)
             break;
-        if (place_alone) { /* all terms, which "width" would free */
-            st = free_terms(b, p->ntr, e);
-            fall = 1;
-        }
-        if (st == SPX_OK && pass == FINAL && !chord && fall > passes[pass].chord)
-            st = spx_pf_uncertain(b, &epsilon, e);
-        if (st == SPX_OK)
-            st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
-        if (ends)
+        st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
+        /* a small step of an old matrix may be the matrix's fault */
+        if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
             break;
     }
-    run->converged = fall <= 0 ? gain < UNCONVERGED : fall < stop;
+    run->converged = fall <= 0 ? gain < UNCONVERGED : fall < passes[pass].stop;
     run->failed = !ok;
     return st;
 }
@@ -332,6 +315,10 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
         return *ok ? settle(b, passes[CLIP].epsilon, 1, ROUNDS, FIND, ok, e) : st;
     }
     memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
+    if (b->there != NULL && !b->p->device->put_fluxes(b)) {
+        *ok = 0;
+        return SPX_OK;
+    }
     if (spx_pf_put_background(b, model->coef, e) != SPX_OK)
         return SPX_EIO;
     *ok = 1;
@@ -340,35 +327,57 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
     return SPX_OK;
 }
 
+/* Matrix of the result, of all parameters: that of the last step, where it is still good. */
+static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    if (s->lately >= STILL) {
+        b->terms = b->p->ntr;
+        b->active = b->p->nq;
+        b->gauge = 1;
+        st = spx_pf_normal(b, s->h, s->g, ok, e);
+    }
+    b->information = s->h;
+    s->h = NULL;
+    return st;
+}
+
 spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int most, spx_pf_run *run,
                          spx_err *e)
 {
     const double begin = spx_seconds();
     const size_t n = b->ntheta;
-    const int alone = b->p->nq == 0, first = model == NULL ? 0 : changed ? CLIP : FINAL;
-    const int end = model == NULL && !alone ? FINAL : FINAL + 1;
+    const int first = model == NULL ? 0 : changed ? CLIP : FINAL, end = model == NULL ? FINAL : FINAL + 1;
     system_of s = {.h = spx_alloc2(n, n, sizeof *s.h, e),
                    .g = spx_alloc(n, sizeof *s.g, e),
                    .a = spx_alloc2(n, n, sizeof *s.a, e),
                    .step = spx_alloc(n, sizeof *s.step, e),
                    .at = spx_alloc(n, sizeof *s.at, e)};
     spx_status st = s.h != NULL && s.g != NULL && s.a != NULL && s.step != NULL && s.at != NULL ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK && b->p->device != NULL)
+        st = b->p->device->begin(b, e);
     run->failed = st == SPX_OK && !spx_pf_spots(b, &b->now);
     if (st == SPX_OK && model == NULL)
         st = spx_pf_first_weights(b, passes[0].epsilon, e);
     else if (st == SPX_OK && !run->failed) {
         int ok = 0;
-        st = spx_pf_regroup(b, 0, e);
+        st = spx_pf_regroup(b, e);
         if (st == SPX_OK)
             st = resume(b, model, changed, &ok, e);
         run->failed = !ok;
     }
     for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
-        if (!alone || pass == 0 || pass == FINAL) /* others are for the shape */
-            st = one_pass(b, pass, pass == end - 1, most, &s, run, e);
-    if (st == SPX_OK && !run->failed && end > FINAL && s.lately < STILL) {
-        b->information = s.h;
-        s.h = NULL;
+        if (b->p->nq > 0 || (pass != WIDTH && pass != ALL)) /* they are for the shape */
+            st = one_pass(b, pass, most, &s, run, e);
+    if (st == SPX_OK && !run->failed && model != NULL) {
+        int ok = 1;
+        st = inform(b, &s, &ok, e);
+        run->failed = !ok;
+    }
+    if (b->there != NULL) {
+        spx_err device = {0};
+        const spx_status ended = b->p->device->end(b, st == SPX_OK ? e : &device);
+        st = st == SPX_OK ? ended : st;
     }
     spx_free(s.h);
     spx_free(s.g);

@@ -137,7 +137,8 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
                        .image = in->image,
                        .start = psf,
                        .moved = {in->moved[0], in->moved[1]},
-                       .dark = dark};
+                       .dark = dark,
+                       .device = o->device};
     if (p->nb > p->ntr)
         return spx_fail(e, SPX_EUSAGE, "the shape's degree along wavelengths, %d, is above that of traces, %d",
                         p->nb - 1, p->ntr - 1);
@@ -200,8 +201,7 @@ typedef struct {
     size_t *first; /* [nbundle + 1] first fibre of each bundle */
     spx_pf_line *line;
     kept *bundle;
-    size_t nwrong; /* lines that seem wrong, but are so many that all stay; of nbright that are measured */
-    size_t nbright;
+    size_t nwrong; /* lines that seem wrong, but are so many that all stay */
     size_t nfound; /* lines that the list has not: the last rows */
     int changed;
     spx_psf *psf;
@@ -269,12 +269,6 @@ static spx_status keep(const spx_pf_bundle *b, kept *to, spx_err *e)
     return SPX_OK;
 }
 
-/* Traces alone have their result in stage 0, if lines stay as they are. */
-static int has_one_stage(const camera *c)
-{
-    return c->plan.nq == 0 && !c->changed;
-}
-
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -297,7 +291,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
         k->news = spx_alloc2(1 + c->plan.nexp, c->nline, sizeof *k->news, e);
         st = k->news != NULL ? spx_pf_line_steps(&b, c->nline, k->news, e) : SPX_EIO;
     }
-    if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))
+    if (st == SPX_OK && !k->run.failed && stage == 1)
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
     spx_pf_close(&b);
     return st;
@@ -333,8 +327,6 @@ static spx_status do_stage(camera *c, int stage, spx_err *e)
 #define WRONG_ANGSTROM 0.01
 /* Where more than this part of the lines is, not they are wrong, but the medium of the list or the degree of traces. */
 #define MOST_WRONG 0.3
-/* And where more than this part is, traces are far from what they should be. */
-#define REFUSED 0.6
 /* Light of two bundles within this is one line, Angstrom. */
 #define APART 0.4
 /* A line that was found is given the name of a known one within this, Angstrom. */
@@ -476,7 +468,6 @@ static spx_status free_wrong(camera *c, spx_err *e)
         wrong[nwrong++] = s[worst];
         s[worst] = s[--n];
     }
-    c->nbright = all;
     if (nwrong > 1 && (double)nwrong > MOST_WRONG * (double)all)
         c->nwrong = nwrong;
     else
@@ -572,20 +563,6 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
         *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
 }
 
-/* For exposures whose lines are not where they should be. */
-static const char remedy[] =
-    "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
-    "see whether the PSF to start from is of this camera, or raise {trace_degree}";
-
-/* Refuses traces that leave most lines where others say that they are not: of too low a degree, or of other lines. */
-static spx_status see_traces(const camera *c, spx_err *e)
-{
-    if (c->nbright < FEWEST_PLACED || (double)c->nwrong <= REFUSED * (double)c->nbright)
-        return SPX_OK;
-    return spx_fail_remedy(e, SPX_EINPUT, remedy, "of %zu bright lines only %zu are where lines should be", c->nbright,
-                           c->nbright - c->nwrong);
-}
-
 typedef struct {
     size_t seen, placed; /* bright lines, and those of them in place */
 } lamps_of;
@@ -609,6 +586,9 @@ static spx_status place_error(const camera *c, double *error, spx_err *e)
  * places uncertain by UNCERTAIN pixels. */
 static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
 {
+    static const char remedy[] =
+        "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
+        "see whether the PSF to start from is of this camera, or raise {trace_degree}";
     suspect *s = spx_alloc(c->nline, sizeof *s, e);
     double *allowed = spx_alloc(c->nline, sizeof *allowed, e);
     lamps_of *lamps = spx_alloc(in->nexp, sizeof *lamps, e);
@@ -684,15 +664,6 @@ static spx_status new_fit(const camera *c, spx_psffit *f, spx_err *e)
     for (size_t k = 0; k < PLACES; k++)
         f->place[k] = lo + (hi - lo) * (double)k / (PLACES - 1);
     return SPX_OK;
-}
-
-/* Results of a stage, in the place of those of the stage before. */
-static spx_status new_results(const camera *c, spx_err *e)
-{
-    spx_psf_free(c->psf);
-    spx_psffit_free(c->fit);
-    const spx_status st = spx_pf_new_psf(&c->plan, c->psf, e);
-    return st == SPX_OK ? new_fit(c, c->fit, e) : st;
 }
 
 /* Element of the nearest known line, where one is near enough. */
@@ -883,22 +854,16 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
     }
     if (st == SPX_OK && (o->bundle_first >= c.nbundle || o->bundle_last <= o->bundle_first))
         st = spx_fail(e, SPX_EUSAGE, "no bundle in that range: there are %zu, counted from 0", c.nbundle);
-    if (st == SPX_OK && has_one_stage(&c))
-        st = new_results(&c, e);
     if (st == SPX_OK)
         st = do_stage(&c, 0, e);
     if (st == SPX_OK)
         st = look_at_lines(&c, e);
     if (st == SPX_OK)
-        st = see_traces(&c, e);
-    if (st == SPX_OK && !has_one_stage(&c)) {
-        st = new_results(&c, e);
-        if (st == SPX_OK)
-            st = do_stage(&c, 1, e);
-    } else if (st == SPX_OK) {
-        fit->ndisagree = c.nwrong;
-        spx_progress_step(o->progress, c.nbundle);
-    }
+        st = spx_pf_new_psf(&c.plan, psf, e);
+    if (st == SPX_OK)
+        st = new_fit(&c, fit, e);
+    if (st == SPX_OK)
+        st = do_stage(&c, 1, e);
     if (st == SPX_OK) {
         drop_dark(&c);
         st = finish_bundles(&c, &nfitted, e);

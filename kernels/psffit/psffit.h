@@ -39,6 +39,8 @@ typedef struct {
     const spx_arc_line *line; /* [nline], by increasing wavelength, in vacuum */
 } spx_psffit_input;
 
+struct spx_pf_device;
+
 typedef struct {
     int trace_degree;   /* of the traces' series */
     int hermite_degree; /* highest i and j of GH-i-j */
@@ -51,7 +53,8 @@ typedef struct {
     int max_iterations;               /* of each bundle, in all passes together */
     int want_model;                   /* fill model and chi of the result */
     int nthreads;
-    spx_progress *progress; /* counts bundles, twice; may be NULL */
+    const struct spx_pf_device *device; /* the CPU's part, too, where not NULL: set by a backend */
+    spx_progress *progress;             /* counts bundles, twice; may be NULL */
 } spx_psffit_options;
 
 spx_psffit_options spx_psffit_defaults(void);

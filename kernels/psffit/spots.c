@@ -163,11 +163,13 @@ double spx_pf_wave(const spx_pf_bundle *b, const spx_pf_state *s, const spx_pf_l
     return line->free > 0 ? line->wave + s->theta[b->free0 + line->free - 1] : line->wave;
 }
 
-int spx_pf_spots(const spx_pf_bundle *b, spx_pf_state *s)
+int spx_pf_spots(spx_pf_bundle *b, spx_pf_state *s)
 {
     const spx_pf_plan *p = b->p;
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
+    if (b->there != NULL)
+        return p->device->spots(b, s);
     for (size_t l = 0; l < b->nl; l++) {
         const double wave = spx_pf_wave(b, s, &b->line[l]);
         double term[SPX_PF_MOST_TRACE];

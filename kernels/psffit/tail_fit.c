@@ -493,3 +493,9 @@ spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffi
     spx_free(p.model);
     return st;
 }
+
+spx_status spx_psffit_cpu(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *tail, spx_psf *psf,
+                          spx_psffit *fit, spx_err *e)
+{
+    return tail != NULL ? spx_psffit_make_with_tail(in, o, tail, psf, fit, e) : spx_psffit_make(in, o, psf, fit, e);
+}

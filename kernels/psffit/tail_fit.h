@@ -32,4 +32,8 @@ typedef struct {
 spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *tail,
                                      spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
 
+/* The operation of backends: one of the two, without a tail where it is NULL. */
+spx_status spx_psffit_cpu(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *tail, spx_psf *psf,
+                          spx_psffit *fit, spx_err *e) SPX_NODISCARD;
+
 #endif

@@ -7,13 +7,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "num/blas.h"
-#include "num/stat.h"
-#include "psffit/fit.h"
-
-/* Robust weights fall as (ROBUST / |t|)^2; the hard clip takes |t| > CLIP, and neighbours of these above BESIDE. */
-#define ROBUST 4.0
-#define CLIP   6.0
-#define BESIDE 2.0
+#include "psffit/step_math.h"
 
 double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilon)
 {
@@ -48,43 +42,47 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t width = b->width;
+    float *median = spx_alloc(width, sizeof *median, e);
     double *light = spx_alloc(width, sizeof *light, e);
     uint8_t *whole = spx_alloc(width, 1, e);
-    const int ok = light != NULL && whole != NULL;
-    for (size_t x = 0; x < b->p->nexp && ok; x++) {
+    const int ok = median != NULL && light != NULL && whole != NULL;
+    if (ok && b->there != NULL)
+        b->p->device->first_weights(b, epsilon);
+    for (size_t x = 0; x < b->p->nexp && ok && b->there == NULL; x++) {
         const spx_pf_pixels *px = &b->px[x];
         memset(px->rejected, 0, b->p->height * width);
         for (size_t r = 0; r < b->p->height; r++) {
             const size_t at = r * width;
-            float *median = px->median + at;
             if (r > 0 && r + 1 < b->p->height && width > 2)
                 kernels->medians(width, px->data + at, px->noise + at, median, whole);
             else
                 memset(whole, 0, width);
-            for (size_t c = 0; c < width; c++) {
-                if (!whole[c])
-                    median[c] = px->noise[at + c] > 0 ? (float)median3x3(b, px, r, c) : 0;
-                light[c] = median[c] - px->ground[at + c];
-            }
-            px->quiet[r] = kernels->weigh(width, px, at, light, epsilon, ROBUST);
+            for (size_t c = 0; c < width; c++)
+                light[c] = (whole[c]                ? (double)median[c]
+                            : px->noise[at + c] > 0 ? median3x3(b, px, r, c)
+                                                    : 0) -
+                           px->ground[at + c];
+            px->quiet[r] = kernels->weigh(width, px, at, light, epsilon, SPX_PF_ROBUST);
         }
     }
     spx_free(whole);
+    spx_free(median);
     spx_free(light);
     return ok ? SPX_OK : SPX_EIO;
 }
 
-/* Rejects the pixels above CLIP of a row, and of those around them the ones above BESIDE; roots are misfits. */
+/* Rejects the pixels above SPX_PF_CLIP of a row, and of those around them the ones above SPX_PF_BESIDE; roots are
+ * misfits. */
 static void reject(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r)
 {
     const size_t width = b->width;
     for (size_t c = 0; c < width; c++) {
-        if (!(px->root[r * width + c] > CLIP))
+        if (!(px->root[r * width + c] > SPX_PF_CLIP))
             continue;
         px->rejected[r * width + c] = 1;
         for (size_t y = r > 0 ? r - 1 : 0; y <= r + 1 && y < b->p->height; y++)
             for (size_t x = c > 0 ? c - 1 : 0; x <= c + 1 && x < width; x++)
-                px->rejected[y * width + x] |= px->root[y * width + x] > BESIDE;
+                px->rejected[y * width + x] |= px->root[y * width + x] > SPX_PF_BESIDE;
     }
 }
 
@@ -92,6 +90,10 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t height = b->p->height, width = b->width;
+    if (b->there != NULL) {
+        b->p->device->weights(b, epsilon, clip);
+        return;
+    }
     for (size_t x = 0; x < b->p->nexp; x++) {
         const spx_pf_pixels *px = &b->px[x];
         const double *light = b->now.light + x * height * width;
@@ -99,62 +101,11 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         for (size_t r = 0; clip && r < height; r++) /* the largest misfit of a row in the place of its sum */
             px->quiet[r] = kernels->misfit(width, px, r * width, light + r * width, epsilon);
         for (size_t r = 0; clip && r < height; r++)
-            if (px->quiet[r] > CLIP)
+            if (px->quiet[r] > SPX_PF_CLIP)
                 reject(b, px, r);
         for (size_t r = 0; r < height; r++)
-            px->quiet[r] = kernels->weigh(width, px, r * width, light + r * width, epsilon, clip ? 0 : ROBUST);
+            px->quiet[r] = kernels->weigh(width, px, r * width, light + r * width, epsilon, clip ? 0 : SPX_PF_ROBUST);
     }
-}
-
-/* Pixels in which the model is brighter than this many of its errors tell what it is uncertain by. */
-#define TELLING 50.0
-/* Median of t^2 of noise alone, and the standard deviation of that of n, by sqrt n and itself. */
-#define MEDIAN_SQUARE  0.4549
-#define MEDIAN_SCATTER 2.33
-
-spx_status spx_pf_uncertain(const spx_pf_bundle *b, double *epsilon, spx_err *e)
-{
-    enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
-    const double least = 1e-4, most = 0.005;
-    const size_t height = b->p->height, width = b->width;
-    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e), *square = sample + 3 * MOST;
-    size_t n = 0, seen = 0, step = 1;
-    *epsilon = 0;
-    if (sample == NULL)
-        return SPX_EIO;
-    for (size_t x = 0; x < b->p->nexp; x++)
-        for (size_t r = 0; r < height; r++)
-            for (size_t k = r * width; k < (r + 1) * width && b->now.lit[x * height + r]; k++) {
-                const spx_pf_pixels *px = &b->px[x];
-                const double m = px->ground[k] + b->now.light[x * height * width + k];
-                const double v = spx_pf_noise(px->noise[k], m, 0), off = px->data[k] - m;
-                if (!(px->noise[k] > 0 && m > 0 && m * m > TELLING * TELLING * v) || seen++ % step != 0)
-                    continue;
-                if (n == MOST) { /* every second one of these, and of those that come */
-                    for (n = 0; n < MOST / 2; n++)
-                        memcpy(sample + 3 * n, sample + 6 * n, 3 * sizeof *sample);
-                    step *= 2;
-                }
-                sample[3 * n] = off * off;
-                sample[3 * n + 1] = v;
-                sample[3 * n++ + 2] = m * m;
-            }
-    /* the smallest of all, if it is enough; else by halving in the logarithm */
-    const double noise = MEDIAN_SQUARE * (1 + SURE * MEDIAN_SCATTER / sqrt((double)n + 1));
-    double lo = least, hi = most;
-    for (int k = -1; k < HALVINGS && n >= FEWEST; k++) {
-        const double at = k < 0 ? 0 : sqrt(lo * hi);
-        for (size_t i = 0; i < n; i++)
-            square[i] = sample[3 * i] / (sample[3 * i + 1] + at * at * sample[3 * i + 2]);
-        const double median = spx_median(square, n);
-        if (k < 0 && median < noise)
-            break;
-        lo = k >= 0 && median > MEDIAN_SQUARE ? at : lo;
-        hi = k >= 0 && median > MEDIAN_SQUARE ? hi : at > 0 ? at : hi;
-        *epsilon = sqrt(lo * hi);
-    }
-    spx_free(sample);
-    return SPX_OK;
 }
 
 /* ---- background ---- */
@@ -169,28 +120,11 @@ enum { CONTINUUM = 1, CHANGES = 2 };
 static const double piece[SPX_PF_SPLINE][SPX_PF_SPLINE] = {
     {1.0 / 6, -0.5, 0.5, -1.0 / 6}, {2.0 / 3, 0, -1, 0.5}, {1.0 / 6, 0.5, 0.5, -0.5}, {0, 0, 0, 1.0 / 6}};
 
-/* Interval of the B-splines that a row is in, and its place there, 0 to 1. */
-static size_t interval_of(const spx_pf_bundle *b, size_t r, double *t)
-{
-    const size_t n = b->nknot - SPX_PF_SPLINE + 1;
-    const double at = (double)r * (double)n / (double)b->p->height;
-    const size_t k = (size_t)at < n ? (size_t)at : n - 1;
-    *t = at - (double)k;
-    return k;
-}
-
 void spx_pf_splines(const spx_pf_bundle *b, size_t r, size_t *first, double *value)
 {
     double t;
-    *first = interval_of(b, r, &t);
-    for (size_t k = 0; k < SPX_PF_SPLINE; k++)
-        value[k] = piece[k][0] + t * (piece[k][1] + t * (piece[k][2] + t * piece[k][3]));
-}
-
-/* Place of a row on [-1, 1]. */
-static double row_at(const spx_pf_bundle *b, size_t r)
-{
-    return 2 * (double)r / (double)(b->p->height > 1 ? b->p->height - 1 : 1) - 1;
+    *first = spx_pf_interval(b->nknot, b->p->height, r, &t);
+    spx_pf_spline_values(t, value);
 }
 
 /* Levels of each fibre's profile and its changes in a row, level[nf][3]. */
@@ -198,7 +132,7 @@ static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, do
 {
     size_t first;
     double value[SPX_PF_SPLINE];
-    const double t = row_at(b, r);
+    const double t = spx_pf_row_at(b->p->height, r);
     spx_pf_splines(b, r, &first, value);
     for (size_t i = 0; i < b->nf; i++) {
         const double *coef = px->coef + i * b->nknot + first, *drift = px->drift + 6 * i;
@@ -211,22 +145,19 @@ static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, do
     }
 }
 
-static int has_drift(const spx_pf_bundle *b, const spx_pf_pixels *px)
-{
-    int any = 0;
-    for (size_t k = 0; k < 6 * b->nf; k++)
-        any |= px->drift[k] != 0;
-    return any;
-}
-
 /* Background of an exposure from its coefficients, of the parts that are asked for, and the goal; work: room for rows
  * and levels. */
-static void fill_ground(const spx_pf_bundle *b, spx_pf_pixels *px, int parts, double *work)
+static void fill_ground(spx_pf_bundle *b, const spx_pf_pixels *px, int parts, double *work)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    if (b->there != NULL) {
+        b->p->device->ground(b, (size_t)(px - b->px), (parts & CONTINUUM) != 0, (parts & CHANGES) != 0);
+        return;
+    }
     double *level = work, *rows = work + 4 * b->nf;
-    const int none = (parts & CONTINUUM) == 0 && !has_drift(b, px);
-    px->whole = parts == (CONTINUUM | CHANGES);
+    int none = (parts & CONTINUUM) == 0;
+    for (size_t k = 0; k < 6 * b->nf; k++)
+        none &= px->drift[k] == 0;
     memset(level, 0, 3 * b->nf * sizeof *level);
     for (size_t r = 0; r < b->p->height; r++) {
         if (!none)
@@ -271,9 +202,14 @@ spx_status spx_pf_put_background(spx_pf_bundle *b, const double *coef, spx_err *
 
 /* Sums of every step-th row for the drift of each fibre, sums[nf][2][8]: w c^2 d^2 t^k (k < 5), w c d v t^k (k < 3),
  * and the same of s (kernels->drift). */
-static void drift_sums(const spx_pf_bundle *b, size_t x, size_t step, double *sums, double *work)
+static void drift_sums(spx_pf_bundle *b, size_t x, size_t step, double *sums, double *work)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    if (b->there != NULL) {
+        if (!b->p->device->drift(b, x, step, sums))
+            memset(sums, 0, 16 * b->nf * sizeof *sums);
+        return;
+    }
     const spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf, height = b->p->height;
     double *level = work, *rows = work + 4 * nf;
@@ -281,7 +217,7 @@ static void drift_sums(const spx_pf_bundle *b, size_t x, size_t step, double *su
     for (size_t r = step / 2; r < height; r += step) {
         size_t first;
         double value[SPX_PF_SPLINE];
-        const double t = row_at(b, r);
+        const double t = spx_pf_row_at(b->p->height, r);
         spx_pf_splines(b, r, &first, value);
         kernels->drift(b, px, r, b->now.light + (x * height + r) * b->width, rows, level);
         for (size_t i = 0; i < nf; i++) {
@@ -303,13 +239,12 @@ static void drift_sums(const spx_pf_bundle *b, size_t x, size_t step, double *su
  * quadratics of the row, from what continuum and spots leave. Traces follow lines, which are sharper; while they are on
  * their way a strong continuum, misplaced, would push them too far. *far: largest (drift / error)^2. A continuum too
  * weak for a drift to be more than noise has none. sums[nf][16]: room. */
-static void find_drift(const spx_pf_bundle *b, size_t x, double *sums, double *work, double *far)
+static void find_drift(spx_pf_bundle *b, size_t x, double *sums, double *work, double *far)
 {
     enum { SAMPLE = 16 };
-    spx_pf_pixels *px = &b->px[x];
+    const spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf;
     double most = 0;
-    px->whole &= !has_drift(b, px);
     memset(px->drift, 0, 6 * nf * sizeof *px->drift);
     drift_sums(b, x, SAMPLE, sums, work);
     for (size_t i = 0; i < 2 * nf; i++)
@@ -383,8 +318,27 @@ static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, sp
     memset(m->one, 0, 2 * N * nf * sizeof *m->one);
 }
 
-/* Normal equations of continuum and constant of an exposure, without spots. SPX_EIO: memory. */
-static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *work, spx_pf_border *to, spx_err *e)
+/* The same from the moments of a device. *ok 0: it has none. SPX_EIO: memory. */
+static spx_status matrix_of_device(spx_pf_bundle *b, size_t x, size_t band, spx_pf_border *to, int *ok, spx_err *e)
+{
+    const size_t nf = b->nf, n = b->nknot - SPX_PF_SPLINE + 1, npair = SPX_PF_PAIR * band * nf;
+    const size_t each = npair + 2 * SPX_PF_SPLINE * nf;
+    spx_pf_intervals all = {.band = band, .sums = spx_alloc_unset(n, each, sizeof *all.sums, e)};
+    if (all.sums == NULL)
+        return SPX_EIO;
+    *ok = b->p->device->intervals(b, x, &all);
+    for (size_t q = 0; q < n && *ok; q++) {
+        spx_pf_moments m = {.band = band, .pair = all.sums + q * each, .one = all.sums + q * each + npair};
+        end_interval(b, q, &m, to);
+    }
+    to->corner = all.weight;
+    to->level = all.sum;
+    spx_free(all.sums);
+    return SPX_OK;
+}
+
+/* Normal equations of continuum and constant of an exposure, without spots. *ok 0: there are none. SPX_EIO: memory. */
+static spx_status background_matrix(spx_pf_bundle *b, size_t x, double *work, spx_pf_border *to, int *ok, spx_err *e)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const spx_pf_pixels *px = &b->px[x];
@@ -399,10 +353,14 @@ static spx_status background_matrix(const spx_pf_bundle *b, size_t x, double *wo
     m.row = m.one + none;
     memset(to->a, 0, to->n * (to->band + 1) * sizeof *to->a);
     memset(to->rhs, 0, 2 * to->n * sizeof *to->rhs);
+    if (b->there != NULL) {
+        spx_free(room);
+        return matrix_of_device(b, x, m.band, to, ok, e);
+    }
     size_t q = 0;
     for (size_t r = 0; r < height; r++) {
         double t;
-        const size_t now = interval_of(b, r, &t);
+        const size_t now = spx_pf_interval(b->nknot, height, r, &t);
         if (now > q)
             end_interval(b, q, &m, to);
         q = now;
@@ -451,7 +409,7 @@ static spx_status border_new(const spx_pf_bundle *b, spx_pf_border *to, spx_err 
 
 /* Makes the drift that was found one of the profiles themselves, whose shape becomes that of spots. Their places do not
  * follow the spots': a line would be pushed aside by its own continuum, and that after it; shapes follow half-way. */
-static void own_drift(spx_pf_bundle *b)
+static spx_status own_drift(spx_pf_bundle *b, spx_err *e)
 {
     for (size_t x = 0; x < b->p->nexp; x++)
         for (size_t k = 0; k < 6 * b->nf; k++) {
@@ -460,33 +418,34 @@ static void own_drift(spx_pf_bundle *b)
         }
     for (size_t k = b->shape0; k < b->ntheta; k++)
         b->base[k] += 0.5 * (b->now.theta[k] - b->base[k]);
-    spx_pf_profiles(b);
+    return spx_pf_profiles(b, e);
 }
 
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
-    const size_t room = room_for_rows(b);
-    double *work = spx_alloc(room + 16 * b->nf + spx_pf_nground(b), sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
-    double *sums = work + room, *out = sums + 16 * b->nf;
+    double *work = spx_alloc(room_for_rows(b) + 16 * b->nf, sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
     const double before = b->now.chi2;
+    if (b->there != NULL && !b->p->device->places(b, NULL)) {
+        spx_free(work);
+        *ok = 0;
+        return SPX_OK;
+    }
     spx_pf_border border = {0};
     spx_status st = work != NULL ? border_new(b, &border, e) : SPX_EIO;
     *ok = 1;
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
-        find_drift(b, x, sums, work, &far);
+        find_drift(b, x, work + room_for_rows(b), work, &far);
     for (int again = 0; again < 2 && st == SPX_OK && far > DRIFTED; again++) {
         far = 0;
-        own_drift(b);
-        for (size_t x = 0; x < b->p->nexp; x++)
-            find_drift(b, x, sums, work, &far);
+        st = own_drift(b, e);
+        for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
+            find_drift(b, x, work + room_for_rows(b), work, &far);
     }
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
         spx_pf_pixels *px = &b->px[x];
-        /* where the ground is of the coefficients at hand, changes of these are solved for */
-        const int change = px->whole;
-        if (!change)
-            fill_ground(b, px, CHANGES, work);
-        if ((st = background_matrix(b, x, rows, &border, e)) != SPX_OK)
+        fill_ground(b, px, CHANGES, work);
+        st = background_matrix(b, x, rows, &border, ok, e);
+        if (st != SPX_OK || !*ok)
             break;
         double most = border.corner;
         for (size_t k = 0; k < border.n; k++)
@@ -494,9 +453,7 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
         for (size_t k = 0; k < border.n; k++)
             border.a[k * (border.band + 1)] += 1e-9 * border.a[k * (border.band + 1)] + 1e-14 * most + 1e-30;
         border.corner += 1e-9 * border.corner + 1e-14 * most + 1e-30;
-        *ok = spx_pf_bordered(b, x, &border, out);
-        for (size_t k = 0; k <= border.n && *ok; k++)
-            px->coef[k] = change ? px->coef[k] + out[k] : out[k];
+        *ok = spx_pf_bordered(b, x, &border, px->coef);
         if (*ok)
             fill_ground(b, px, CONTINUUM | CHANGES, work);
     }

@@ -1,0 +1,63 @@
+/* Provides what the steps of the fit of a bundle have in common on the host and on a device: overlaps of spots,
+ * B-splines of the background, and limits of the weights. */
+#ifndef SPX_PSFFIT_STEP_MATH_H
+#define SPX_PSFFIT_STEP_MATH_H
+
+#include "hostdevice.h"
+#include "psffit/fit.h"
+
+/* Robust weights fall as (ROBUST / |t|)^2; the hard clip takes |t| > CLIP, and neighbours of these above BESIDE. */
+#define SPX_PF_ROBUST 4.0
+#define SPX_PF_CLIP   6.0
+#define SPX_PF_BESIDE 2.0
+/* Added to the diagonal of N_ff, in units of its largest element. */
+#define SPX_PF_FLOOR 1e-10
+
+/* Overlap of two spots. */
+typedef struct {
+    int w, h;    /* columns and rows; h 0: none */
+    size_t a, b; /* first pixel in the stamp of each */
+} spx_pf_overlap;
+
+SPX_HD spx_pf_overlap spx_pf_overlap_of(int nx, const spx_pf_at *a, const spx_pf_at *b)
+{
+    const long x0 = a->xc + a->x0 > b->xc + b->x0 ? a->xc + a->x0 : b->xc + b->x0;
+    const long x1 = a->xc + a->x1 < b->xc + b->x1 ? a->xc + a->x1 : b->xc + b->x1;
+    const long y0 = a->yc + a->y0 > b->yc + b->y0 ? a->yc + a->y0 : b->yc + b->y0;
+    const long y1 = a->yc + a->y1 < b->yc + b->y1 ? a->yc + a->y1 : b->yc + b->y1;
+    spx_pf_overlap o = {0, 0, 0, 0};
+    if (x1 > x0 && y1 > y0) {
+        o.w = (int)(x1 - x0);
+        o.h = (int)(y1 - y0);
+        o.a = (size_t)((y0 - a->yc) * nx + x0 - a->xc);
+        o.b = (size_t)((y0 - b->yc) * nx + x0 - b->xc);
+    }
+    return o;
+}
+
+/* Interval of nknot cubic B-splines that a row is in, and its place there, 0 to 1. */
+SPX_HD size_t spx_pf_interval(size_t nknot, size_t height, size_t r, double *t)
+{
+    const size_t n = nknot - SPX_PF_SPLINE + 1;
+    const double at = (double)r * (double)n / (double)height;
+    const size_t k = (size_t)at < n ? (size_t)at : n - 1;
+    *t = at - (double)k;
+    return k;
+}
+
+/* Values of the four that are not 0 in an interval, at t. */
+SPX_HD void spx_pf_spline_values(double t, double *value)
+{
+    value[0] = 1.0 / 6 + t * (-0.5 + t * (0.5 + t * (-1.0 / 6)));
+    value[1] = 2.0 / 3 + t * (0.0 + t * (-1.0 + t * 0.5));
+    value[2] = 1.0 / 6 + t * (0.5 + t * (0.5 + t * -0.5));
+    value[3] = 0.0 + t * (0.0 + t * (0.0 + t * (1.0 / 6)));
+}
+
+/* Place of a row on [-1, 1]. */
+SPX_HD double spx_pf_row_at(size_t height, size_t r)
+{
+    return 2 * (double)r / (double)(height > 1 ? height - 1 : 1) - 1;
+}
+
+#endif
