@@ -80,7 +80,7 @@ BIN       := $(TOOLS:%=$(BUILD)/bin/%)
 CTESTS    := $(sort $(patsubst tests/%.c,%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c)))
 CTEST_BIN := $(CTESTS:%=$(BUILD)/tests/%)
 # Kernels of a GPU on an emulated one (tests/cuda/emulate/cuda_runtime.h): by g++, whose OpenMP is not that of clang.
-EMULATED  := $(if $(SAN)$(findstring clang,$(CC))$(filter-out x86_64,$(shell uname -m)),,kernels/test_extract_emulated)
+EMULATED  := $(if $(SAN)$(findstring clang,$(CC))$(filter-out x86_64,$(shell uname -m)),,kernels/test_extract_emulated kernels/test_psffit_emulated)
 FUZZ      := $(sort $(patsubst tests/%.c,%,$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/%)
 # Programs that the Bats files use: to compare products, to damage files.
@@ -240,7 +240,7 @@ $(BUILD)/tests/trust/cuda/%.so:
 # ---- an emulated GPU: kernels as C++ ----
 
 EMULATE     := tests/cuda/emulate
-EMULATE_SRC := $(patsubst kernels/%,$(BUILD)/gen/emulate/%,$(wildcard kernels/cuda/*.cuh kernels/calib/*.cuh kernels/extract/cuda/*.cu*))
+EMULATE_SRC := $(patsubst kernels/%,$(BUILD)/gen/emulate/%,$(wildcard kernels/cuda/*.cuh kernels/calib/*.cuh kernels/extract/cuda/*.cu* kernels/psffit/cuda/*.cu*))
 EMULATE_CXX  = $(CXX) -std=c++17 -O2 $(WERROR) -mavx2 -mfma -ffp-contract=off -fopenmp -Wall -Wno-unknown-pragmas -Wno-sign-compare \
                -I$(BUILD)/gen/emulate -I$(EMULATE) $(CPPFLAGS) $(LIB_CFLAGS) -MMD -MP
 
@@ -248,22 +248,22 @@ $(BUILD)/gen/emulate/%: kernels/% $(EMULATE)/emulate.sed
 	@mkdir -p $(@D)
 	$(Q)sed -f $(EMULATE)/emulate.sed $< > $@
 
-$(BUILD)/obj/emulate/extract_cuda.o: $(EMULATE_SRC) $(BUILD)/flags
+$(BUILD)/obj/emulate/%_cuda.o: $(EMULATE_SRC) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX)
-	$(Q)$(EMULATE_CXX) -x c++ -c -o $@ $(BUILD)/gen/emulate/extract/cuda/extract_cuda.cu
+	$(Q)$(EMULATE_CXX) -x c++ -c -o $@ $(BUILD)/gen/emulate/$*/cuda/$*_cuda.cu
 
 $(BUILD)/obj/emulate/emulate.o: $(EMULATE)/emulate.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX)
 	$(Q)$(EMULATE_CXX) -c -o $@ $<
 
-$(BUILD)/obj/emulate/check_extract.o: tests/cuda/check_extract.c $(BUILD)/flags
+$(BUILD)/obj/emulate/check_%.o: tests/cuda/check_%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -DSPX_EMULATED -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/kernels/test_extract_emulated: $(addprefix $(BUILD)/obj/emulate/,check_extract.o extract_cuda.o emulate.o) $(LIB)
+$(BUILD)/tests/kernels/test_%_emulated: $(BUILD)/obj/emulate/check_%.o $(BUILD)/obj/emulate/%_cuda.o $(BUILD)/obj/emulate/emulate.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -479,8 +479,9 @@ check-cuda:
 ## cuda-tests: what check-cuda runs, built but not run (tests/cuda/run.sh $(BUILD) runs it, on a machine without compiler)
 cuda-tests: $(PLUGIN) $(HOOK) $(CUDA_TESTS:%=$(BUILD)/tests/%)
 
-$(BUILD)/tests/cuda/check_extract: $(BUILD)/obj/tests/cuda/check_extract.o \
-        $(BUILD)/obj/kernels/extract/cuda/extract_cuda.cu.o $(LIB)
+$(BUILD)/tests/cuda/check_extract: $(BUILD)/obj/kernels/extract/cuda/extract_cuda.cu.o
+$(BUILD)/tests/cuda/check_psffit: $(BUILD)/obj/kernels/psffit/cuda/psffit_cuda.cu.o
+$(BUILD)/tests/cuda/check_%: $(BUILD)/obj/tests/cuda/check_%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(CU_ARCH) -o $@ $(filter %.o,$^) $(LIB) -Xcompiler -fopenmp $(ALL_LIBS)

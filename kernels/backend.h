@@ -17,6 +17,7 @@
 #include "extract/motion.h"
 #include "flat/flat.h"
 #include "flux/flux.h"
+#include "psffit/tail_fit.h"
 #include "reduce/reduce.h"
 #include "rvfit/rvfit.h"
 #include "shift/shift.h"

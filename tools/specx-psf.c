@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "common/arc_list.h"
 #include "common/cold_options.h"
+#include "common/device.h"
 #include "common/kernel_options.h"
 #include "common/psf_file.h"
 #include "common/psf_report.h"
@@ -277,10 +278,13 @@ static spx_status run(spx_run *s, spx_err *e)
     size_t nline = 0, nan = 0;
     spx_psffit_tail tail = {.fit = o.tail == TAIL_FIT, .core = 1};
     double moved[2] = {0, 0};
-    if (strcmp(s->common.device, "auto") != 0 && strcmp(s->common.device, "cpu") != 0)
-        spx_warn("--device %s: there is no CUDA version of this fit: computed on the CPU", s->common.device);
+    spx_backend backend = {0};
+    spx_device_opening opening = {.s = s, .op = SPX_OP_PSFFIT, .b = &backend};
     spx_run_step(s, "read");
     spx_status st = check_options(e);
+    const int opens = st == SPX_OK;
+    if (opens)
+        spx_open_device_begin(&opening);
     if (st == SPX_OK)
         st = read_lines(s, &line, &nline, e);
     if (st == SPX_OK)
@@ -292,6 +296,11 @@ static spx_status run(spx_run *s, spx_err *e)
         st = make_start(s, &x, nline, line, &start, moved, e);
     if (st == SPX_OK)
         st = kernel_options(s, &start, &ko, e);
+    if (opens) {
+        spx_err other = {0};
+        const spx_status opened = spx_open_device_end(&opening, st == SPX_OK ? e : &other);
+        st = st == SPX_OK ? opened : st;
+    }
     spx_run_step(s, "fit");
     if (st == SPX_OK) {
         const spx_psffit_input in = {x.n, x.image, s->input, &start, {moved[0], moved[1]}, nline, line};
@@ -299,8 +308,7 @@ static spx_status run(spx_run *s, spx_err *e)
         const size_t rounds = o.tail != TAIL_NONE ? 1 + SPX_PSFFIT_TAIL_ROUNDS : 1;
         ko.progress =
             spx_progress_start(s->common.progress, "fit", "bundles", rounds * 2 * spx_psffit_bundles(&start, &ko));
-        st = o.tail != TAIL_NONE ? spx_psffit_make_with_tail(&in, &ko, &tail, &psf, &fit, e)
-                                 : spx_psffit_make(&in, &ko, &psf, &fit, e);
+        st = backend.psffit(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         spx_progress_end(ko.progress);
     }
     if (st == SPX_OK)
@@ -315,6 +323,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_psf_free(&start);
     spx_psf_free(&psf);
     spx_psffit_free(&fit);
+    spx_backend_close(&backend);
     return st;
 }
 

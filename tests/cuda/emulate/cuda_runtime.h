@@ -22,6 +22,7 @@
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 #define __restrict__
+#define __grid_constant__
 
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };

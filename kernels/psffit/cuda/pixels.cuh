@@ -1,0 +1,507 @@
+/* Provides weights of the pixels of a bundle, and its background: steps of spx_pf_weights() and spx_pf_background(). */
+#ifndef SPX_PSFFIT_CUDA_PIXELS_CUH
+#define SPX_PSFFIT_CUDA_PIXELS_CUH
+
+#include "psffit/cuda/spots.cuh"
+
+namespace spx_pf
+{
+
+/* ---- weights ---- */
+
+/* |data - m| / sqrt V of all pixels in the place of the root. */
+__global__ void __launch_bounds__(THREADS)
+    misfit_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, double epsilon2)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const double m = p.ground[k] + s.light[k];
+    p.root[k] = p.noise[k] > 0 ? (float)(fabs(p.data[k] - m) / sqrt(spx_pf_noise(p.noise[k], m, epsilon2))) : 0;
+}
+
+/* Pixels above the limit, and their neighbours that are above a lower one; roots are misfits. */
+__global__ void __launch_bounds__(THREADS) reject_kernel(const __grid_constant__ problem p)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const size_t base = k / pixels_of(p) * pixels_of(p);
+    const long r = (long)((k - base) / (size_t)p.width), c = (long)((k - base) % (size_t)p.width);
+    int beside = 0;
+    for (long y = r > 0 ? r - 1 : 0; y <= r + 1 && y < p.height; y++)
+        for (long x = c > 0 ? c - 1 : 0; x <= c + 1 && x < p.width; x++)
+            beside |= p.root[base + (size_t)(y * p.width + x)] > SPX_PF_CLIP;
+    p.rejected[k] = p.root[k] > SPX_PF_CLIP || (beside && p.root[k] > SPX_PF_BESIDE);
+}
+
+/* Root of the weight of pixel k with m electrons, and the goal. */
+__device__ inline void weigh_pixel(const problem &p, size_t k, double m, double epsilon2, double robust, int rejected)
+{
+    const double by = robust > 0 ? 1 / (robust * robust) : 0, off = p.data[k] - m;
+    const double v = spx_pf_noise(p.noise[k], m, epsilon2), far = by * off * off;
+    const float w = (float)(1 / sqrt(v > far ? v : far)), root = p.noise[k] > 0 && !rejected ? w : 0;
+    p.root[k] = root;
+    p.goal[k] = root * (p.data[k] - p.ground[k]);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    weights_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, double epsilon2, double robust)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const int rejected = robust > 0 ? 0 : p.rejected[k];
+    p.rejected[k] = (uint8_t)rejected;
+    weigh_pixel(p, k, p.ground[k] + s.light[k], epsilon2, robust, rejected);
+}
+
+/* Robust weights from the medians of 3 x 3 pixels, of those that are good. */
+__global__ void __launch_bounds__(THREADS) first_weights_kernel(const __grid_constant__ problem p, double epsilon2)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const size_t base = k / pixels_of(p) * pixels_of(p);
+    const long r = (long)((k - base) / (size_t)p.width), c = (long)((k - base) % (size_t)p.width);
+    float v[9];
+    int n = 0;
+    for (long y = r > 0 ? r - 1 : 0; y <= r + 1 && y < p.height; y++)
+        for (long x = c > 0 ? c - 1 : 0; x <= c + 1 && x < p.width; x++) {
+            const size_t at = base + (size_t)(y * p.width + x);
+            if (!(p.noise[at] > 0))
+                continue;
+            int j = n++;
+            for (; j > 0 && p.data[at] < v[j - 1]; j--)
+                v[j] = v[j - 1];
+            v[j] = p.data[at];
+        }
+    const double median = n == 0 || !(p.noise[k] > 0) ? 0
+                          : n % 2                     ? (double)v[n / 2]
+                                                      : 0.5 * ((double)v[n / 2 - 1] + (double)v[n / 2]);
+    p.rejected[k] = 0;
+    weigh_pixel(p, k, p.ground[k] + (median - p.ground[k]), epsilon2, SPX_PF_ROBUST, 0);
+}
+
+/* ---- profiles ---- */
+
+/* Cross profile of a fibre where it crosses a row (profile_at() of bundle.c), out[nf nnode][nx], and its first column,
+ * of the parameters theta: a block. */
+__global__ void __launch_bounds__(SPOT_THREADS)
+    nodes_kernel(const __grid_constant__ problem p, const double *theta, const spx_pf_node *node, int nnode,
+                 double *out, int32_t *first)
+{
+    extern __shared__ double shared[];
+    double *local = shared, *term = local + SPX_PF_MOST_LOCAL, *hx = term + SPX_PF_MOST_TRACE + 8;
+    double *hy = hx + p.norder * (p.nx + 1), *across = hy + p.norder * (p.ny + 1);
+    const size_t k = blockIdx.x;
+    const int i = (int)k / nnode, me = (int)threadIdx.x, orders = p.deg + 1;
+    const spx_pf_node at = node[k];
+    if (me == 0 && p.fixed == nullptr)
+        spx_legendre_basis((size_t)p.nb, 2.0 * (at.wave - p.wmin) / (p.wmax - p.wmin) - 1.0, term);
+    __syncthreads();
+    for (int q = me; q <= p.nc + 1; q += SPOT_THREADS) {
+        double v = q == 2 && p.fixed == nullptr;
+        if (p.fixed != nullptr)
+            v = spx_legendre_sum((size_t)p.ndeg, p.series + (size_t)((i * (p.nc + 2) + q) * p.ndeg),
+                                 spx_psf_u(p.start0, p.start1, at.wave));
+        for (int b = 0; b < p.nb && q != 2 && p.fixed == nullptr; b++)
+            for (int a = 0; a < p.na; a++)
+                v += term[b] * p.vterm[i * p.na + a] *
+                     theta[p.shape0 + (size_t)((b * p.na + a) * p.nq + (q < 2 ? q : q - 1))];
+        local[q] = v;
+    }
+    __syncthreads();
+    const double sigx2 = local[0] * local[0], sigy = local[1], mx = floor(at.x + 0.5);
+    const double sigx = local[0] > 0 ? sqrt(fmin(fmax(sigx2 + at.wider, 0.5 * sigx2), 2 * sigx2)) : 0;
+    const double scale = p.fixed != nullptr && local[2] > 0 ? 1 / local[2] : 1; /* GH-0-0 = 1 */
+    const bool good = fabs(at.x) < SPX_SPOT_FAR && sigx > 0.05 && sigy > 0.05;
+    if (me == 0)
+        first[k] = good ? (int32_t)((long)mx - p.hx - p.x0) : -4 * p.nx;
+    for (int e = me; e < p.nx + p.ny + 2 && good; e += SPOT_THREADS) {
+        const bool along = e > p.nx;
+        const int n = along ? p.ny : p.nx, j = along ? e - p.nx - 1 : e;
+        spx_gauss_hermite_edge((j - n / 2 - 0.5 - (along ? 0 : at.x - mx)) / (along ? sigy : sigx), orders - 1,
+                               (along ? hy : hx) + j, n + 1);
+    }
+    __syncthreads();
+    for (int q = me; q < orders * p.nx && good; q += SPOT_THREADS) {
+        double sum = 0;
+        for (int m = 0; m < orders; m++) {
+            const double *h = hx + m * (p.nx + 1) + q % p.nx;
+            sum += (q / p.nx + m == 0 ? 1 : scale * local[2 + m + orders * (q / p.nx)]) * (h[0] - h[1]);
+        }
+        across[q] = sum;
+    }
+    __syncthreads();
+    for (int x = me; x < p.nx; x += SPOT_THREADS) {
+        double sum = 0;
+        for (int y = 0; y < p.ny && good; y++) {
+            double v = 0;
+            for (int j = 0; j < orders; j++) {
+                const double *h = hy + j * (p.ny + 1) + y;
+                v += (h[0] - h[1]) * across[j * p.nx + x];
+            }
+            sum += v > 0 ? v : 0;
+        }
+        out[k * (size_t)p.nx + (size_t)x] = sum;
+    }
+}
+
+/* Profiles of an exposure, interpolated between rows p.steps apart, node[nf][nstep + 1][nx] from column at[..] on. */
+__global__ void __launch_bounds__(THREADS)
+    profiles_kernel(const __grid_constant__ problem p, int x, const double *node, const int32_t *at)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x, wide = (size_t)p.wide;
+    if (k >= (size_t)p.height * (size_t)p.nf * wide)
+        return;
+    const long c = (long)(k % wide), i = (long)(k / wide % (size_t)p.nf), r = (long)(k / wide / (size_t)p.nf);
+    const long step = i * (p.nstep + 1) + r / p.steps;
+    const long lo = at[step], hi = at[step + 1], first = lo < hi ? lo : hi;
+    const long a = c + first - lo, b = c + first - hi;
+    const double t = (double)(r % p.steps) / p.steps;
+    const double va = a >= 0 && a < p.nx ? node[step * p.nx + a] : 0,
+                 vb = b >= 0 && b < p.nx ? node[(step + 1) * p.nx + b] : 0;
+    p.profile[(size_t)x * (size_t)p.height * (size_t)p.nf * wide + k] = (float)((1 - t) * va + t * vb);
+    if (c == 0)
+        p.first[(size_t)(x * p.height + r) * (size_t)p.nf + (size_t)i] = (int32_t)first;
+}
+
+/* A profile of a row: its first column and pixels, and pixel c of it, 0 beyond its ends. */
+struct profile_of {
+    long first;
+    const float *v;
+    int wide;
+    bool there; /* some of it is in the bundle */
+    __device__ profile_of(const problem &p, long x, long r, long i)
+        : first(p.first[(x * p.height + r) * p.nf + i]), v(p.profile + ((x * p.height + r) * p.nf + i) * p.wide),
+          wide(p.wide), there(first > -(long)p.wide && first < p.width)
+    {
+    }
+    __device__ double at(long c) const
+    {
+        return c >= 0 && c < wide ? (double)v[c] : 0.0;
+    }
+    /* changes by a shift of a pixel, and by half a pixel^2 of variance */
+    __device__ double shift(long c) const
+    {
+        return 0.5 * (at(c - 1) - at(c + 1));
+    }
+    __device__ double widen(long c) const
+    {
+        return at(c - 1) - 2 * at(c) + at(c + 1);
+    }
+};
+
+/* ---- background ---- */
+
+/* Background of a row of exposure x, and the goal, from the coefficients (spx_pf_nground()): a block. */
+__global__ void __launch_bounds__(THREADS)
+    ground_kernel(const __grid_constant__ problem p, int x, const double *coef, int continuum, int changes)
+{
+    extern __shared__ double level[]; /* [nf][3] */
+    const long r = blockIdx.x, lane = threadIdx.x % WARP;
+    double t, value[SPX_PF_SPLINE];
+    const size_t spline = spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r, &t);
+    spx_pf_spline_values(t, value);
+    t = spx_pf_row_at((size_t)p.height, (size_t)r);
+    for (int i = (int)threadIdx.x; i < p.nf; i += THREADS) {
+        const double *drift = coef + (size_t)(p.nf * p.nknot + 1 + 6 * i);
+        double c = 0;
+        for (int k = 0; k < SPX_PF_SPLINE; k++)
+            c += coef[(size_t)(i * p.nknot + k) + spline] * value[k];
+        level[3 * i] = continuum ? c : 0;
+        level[3 * i + 1] = changes ? c * (drift[0] + t * (drift[1] + t * drift[2])) : 0;
+        level[3 * i + 2] = changes ? c * (drift[3] + t * (drift[4] + t * drift[5])) : 0;
+    }
+    __syncthreads();
+    for (long c0 = (long)(threadIdx.x / WARP) * WARP; c0 < p.width; c0 += THREADS) {
+        double sum = continuum ? coef[p.nf * p.nknot] : 0;
+        for (int from = 0; from < p.nf; from += WARP) {
+            int has = 0;
+            if (from + lane < p.nf) {
+                const long first = p.first[(x * p.height + r) * p.nf + from + lane];
+                has = first < c0 + WARP && first + p.wide > c0;
+            }
+            for (unsigned left = __ballot_sync(FULL, has); left != 0; left &= left - 1) {
+                const int i = from + __ffs((int)left) - 1;
+                const profile_of f(p, x, r, i);
+                const long c = c0 + lane - f.first;
+                if (c < 0 || c >= p.wide)
+                    continue;
+                if (level[3 * i + 1] != 0 || level[3 * i + 2] != 0)
+                    sum += level[3 * i + 1] * f.shift(c) + level[3 * i + 2] * f.widen(c);
+                sum += level[3 * i] * f.at(c);
+            }
+        }
+        if (c0 + lane < p.width) {
+            const size_t k = (size_t)x * pixels_of(p) + (size_t)(r * p.width + c0 + lane);
+            p.ground[k] = sum;
+            p.goal[k] = p.root[k] * (p.data[k] - sum);
+        }
+    }
+}
+
+/* Sums w d v, w d d, w s v, w s s of each fibre in a row, out[rows][nf][4] (spx_pf_kernels::drift): rows
+ * row0, row0 + step ..., one a block. */
+__global__ void __launch_bounds__(THREADS)
+    drift_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, long row0, long step,
+                 double *out)
+{
+    const long r = row0 + (long)blockIdx.x * step;
+    const int lane = (int)threadIdx.x % WARP;
+    const size_t row = (size_t)x * pixels_of(p) + (size_t)(r * p.width);
+    for (int i = (int)threadIdx.x / WARP; i < p.nf; i += WARPS) {
+        const profile_of f(p, x, r, i);
+        double sum[4] = {0, 0, 0, 0};
+        for (long c = lane; c < p.wide && f.there; c += WARP) {
+            const long at = f.first + c;
+            if (at < 0 || at >= p.width)
+                continue;
+            const size_t k = row + (size_t)at;
+            const double w = (double)p.root[k] * p.root[k], v = w * (p.data[k] - p.ground[k] - s.light[k]);
+            const double d = f.shift(c), g = f.widen(c);
+            sum[0] += d * v;
+            sum[1] += d * d * w;
+            sum[2] += g * v;
+            sum[3] += g * g * w;
+        }
+        for (int q = 0; q < 4; q++) {
+            sum[q] = spx::warp_sum(sum[q]);
+            if (lane == 0)
+                out[((size_t)blockIdx.x * (size_t)p.nf + (size_t)i) * 4 + (size_t)q] = sum[q];
+        }
+    }
+}
+
+/* The same of all rows, times powers of the row's place, sums[nf][16]: a block a fibre. */
+__global__ void __launch_bounds__(THREADS) drift_sums_kernel(const __grid_constant__ problem p, long row0, long step,
+                                                             long nrow, const double *coef, const double *row)
+{
+    const int i = (int)blockIdx.x;
+    double sum[16];
+    for (double &v : sum)
+        v = 0;
+    for (long q = threadIdx.x; q < nrow; q += THREADS) {
+        const size_t r = (size_t)(row0 + q * step);
+        double t, value[SPX_PF_SPLINE], c = 0, power = 1;
+        const size_t spline = spx_pf_interval((size_t)p.nknot, (size_t)p.height, r, &t);
+        spx_pf_spline_values(t, value);
+        t = spx_pf_row_at((size_t)p.height, r);
+        for (int k = 0; k < SPX_PF_SPLINE; k++)
+            c += coef[(size_t)(i * p.nknot + k) + spline] * value[k];
+        const double *of = row + ((size_t)q * (size_t)p.nf + (size_t)i) * 4;
+        for (int k = 0; k < 5; k++, power *= t)
+            for (int e = 0; e < 2; e++) {
+                sum[8 * e + k] += power * c * c * of[2 * e + 1];
+                if (k < 3)
+                    sum[8 * e + 5 + k] += power * c * of[2 * e];
+            }
+    }
+    for (int k = 0; k < 16; k++) {
+        const double v = sum_block(sum[k]);
+        if (threadIdx.x == 0)
+            p.sums[16 * i + k] = v;
+    }
+}
+
+/* Sums of a row of exposure x: of each fibre with its profile and those of the band - 1 fibres after it,
+ * row[height][nf][2 + band] (spx_pf_kernels::moments), and of w, w (data - ground) in p.work. */
+__global__ void __launch_bounds__(THREADS)
+    moments_kernel(const __grid_constant__ problem p, int x, int band, double *row)
+{
+    const long r = blockIdx.x;
+    const int lane = (int)threadIdx.x % WARP;
+    const size_t at = (size_t)x * pixels_of(p) + (size_t)(r * p.width);
+    double weight = 0, total = 0;
+    for (size_t k = at + threadIdx.x; k < at + (size_t)p.width; k += THREADS) {
+        const double w = (double)p.root[k] * p.root[k];
+        weight += w;
+        total += w * (p.data[k] - p.ground[k]);
+    }
+    weight = sum_block(weight);
+    total = sum_block(total);
+    if (threadIdx.x == 0) {
+        p.work[2 * r] = weight;
+        p.work[2 * r + 1] = total;
+    }
+    for (int i = (int)threadIdx.x / WARP; i < p.nf; i += WARPS) {
+        const profile_of f(p, x, r, i);
+        double *out = row + ((size_t)r * (size_t)p.nf + (size_t)i) * (size_t)(2 + band);
+        for (int e = 0; e < 2 + band; e++) {
+            const int j = i + e - 2;
+            double sum = 0;
+            if (f.there && (e < 2 || j < p.nf)) {
+                const profile_of g(p, x, r, e < 2 ? i : j);
+                for (long c = lane; c < p.wide && g.there; c += WARP) {
+                    const long column = f.first + c;
+                    if (column < 0 || column >= p.width)
+                        continue;
+                    const size_t k = at + (size_t)column;
+                    const double w = (double)p.root[k] * p.root[k];
+                    const double by = e == 0 ? p.data[k] - p.ground[k] : e == 1 ? 1 : g.at(column - g.first);
+                    sum += w * f.at(c) * by;
+                }
+            }
+            sum = spx::warp_sum(sum);
+            if (lane == 0)
+                out[e] = sum;
+        }
+    }
+}
+
+/* Moments of the rows of an interval of the B-splines, fibre blockIdx.y: out as of spx_pf_intervals. */
+__global__ void __launch_bounds__(THREADS)
+    intervals_kernel(const __grid_constant__ problem p, int band, const double *row, double *out)
+{
+    const int q = (int)blockIdx.x, i = (int)blockIdx.y, nf = p.nf, n = p.nknot - SPX_PF_SPLINE + 1;
+    const size_t npair = (size_t)(SPX_PF_PAIR * band * nf), each = npair + (size_t)(2 * SPX_PF_SPLINE * nf);
+    long r0 = (long)((double)q * (double)p.height / n) - 1, r1 = (long)((double)(q + 1) * (double)p.height / n) + 1;
+    double t;
+    r0 = r0 < 0 ? 0 : r0;
+    r1 = r1 < p.height ? r1 : p.height;
+    while (r0 < r1 && spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r0, &t) != (size_t)q)
+        r0++;
+    while (r1 > r0 && spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)(r1 - 1), &t) != (size_t)q)
+        r1--;
+    for (int e = (int)threadIdx.x; e < SPX_PF_PAIR * band + 2 * SPX_PF_SPLINE; e += THREADS) {
+        const int pair = e < SPX_PF_PAIR * band, m = e - SPX_PF_PAIR * band;
+        const int power = pair ? e / band : m / 2, column = pair ? 2 + e % band : m % 2;
+        double sum = 0;
+        for (long r = r0; r < r1; r++) {
+            (void)spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r, &t);
+            double by = 1;
+            for (int k = 0; k < power; k++)
+                by *= t;
+            sum += by * row[((size_t)r * (size_t)nf + (size_t)i) * (size_t)(2 + band) + (size_t)column];
+        }
+        out[(size_t)q * each + (pair ? (size_t)((power * nf + i) * band + e % band)
+                                     : npair + (size_t)((power * nf + i) * 2 + m % 2))] = sum;
+    }
+}
+
+/* ---- fluxes and background ---- */
+
+/* Products of a spot with the continuum around it and the constant, the spot's row of w: a warp. */
+__global__ void __launch_bounds__(WARP)
+    border_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, double *w)
+{
+    const int k = (int)blockIdx.x, i = k % p.nf, lane = (int)threadIdx.x;
+    const line &of = p.lines[k / p.nf];
+    const size_t columns = (size_t)(of.nband * p.nf + 1), spot = (size_t)x * spots_of(p) + (size_t)k;
+    double *row = w + of.border + (size_t)(k - of.first * p.nf) * columns, all = 0;
+    const spx_pf_at at = s.at[spot];
+    const double *stamp = p.stamp + spot * (size_t)p.npix;
+    for (size_t c = (size_t)lane; c < columns; c += WARP)
+        row[c] = 0;
+    __syncwarp();
+    for (int y = at.y0; y < at.y1; y++) {
+        const long r = at.yc + y;
+        const float *root = p.root + (size_t)x * pixels_of(p) + (size_t)(r * p.width);
+        double t, value[SPX_PF_SPLINE];
+        const int spline = (int)spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r, &t) - of.band;
+        spx_pf_spline_values(t, value);
+        for (int c = at.x0 + lane; c < at.x1; c += WARP)
+            all += stamp[y * p.nx + c] * root[at.xc + c];
+        for (int j = i > p.reach ? i - p.reach : 0; j <= i + p.reach && j < p.nf; j++) {
+            const profile_of f(p, x, r, j);
+            double sum = 0;
+            for (int c = at.x0 + lane; c < at.x1; c += WARP)
+                sum += stamp[y * p.nx + c] * root[at.xc + c] * f.at(at.xc + c - f.first);
+            sum = spx::warp_sum(sum);
+            if (lane < SPX_PF_SPLINE)
+                row[(size_t)((spline + lane) * p.nf + j)] += sum * value[lane];
+        }
+    }
+    all = spx::warp_sum(all);
+    if (lane == 0)
+        row[columns - 1] = all;
+}
+
+/* L^-1 W of the rows of a group, whose lines begin with group[blockIdx.x]; a thread a column. stride 0: W is the
+ * border's; else rows of all spots of that many columns. */
+__global__ void __launch_bounds__(THREADS)
+    eliminate_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, int x,
+                     int stride, double *w)
+{
+    const line &of = p.lines[group[blockIdx.x]];
+    const size_t n = (size_t)((of.last - of.first) * p.nf),
+                 columns = stride > 0 ? (size_t)stride : (size_t)(of.nband * p.nf + 1);
+    const size_t c = (size_t)blockIdx.y * THREADS + threadIdx.x;
+    const double *l = s.factor + (size_t)x * p.nfactor + of.factor;
+    double *v = w + (stride > 0 ? (size_t)(of.first * p.nf) * columns : of.border) + c;
+    if (c >= columns || (stride > 0 && of.quiet))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        double sum = v[i * columns];
+#pragma unroll 8
+        for (size_t j = 0; j < i; j++)
+            sum = fma(-l[j * n + i], v[j * columns], sum);
+        v[i * columns] = sum / l[i * n + i];
+    }
+}
+
+/* Products of two columns of the border, summed over all fluxes: out[n][band + 3], a row the column i by those from i
+ * to i + band, by L^-1 b (s.flux), and by the constant; then the constant by itself and by L^-1 b. n: nf nknot. */
+__global__ void __launch_bounds__(THREADS)
+    schur_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, int ngroup,
+                 int x, int band, const double *w, double *out)
+{
+    const size_t n = (size_t)(p.nf * p.nknot), e = (size_t)blockIdx.x * THREADS + threadIdx.x,
+                 each = (size_t)(band + 3);
+    if (e >= n * each + 2)
+        return;
+    const bool corner = e >= n * each;
+    const size_t i = corner ? 0 : e / each, d = corner ? 0 : e % each;
+    double sum = 0;
+    for (int k = 0; k < ngroup; k++) {
+        const line &of = p.lines[group[k]];
+        const size_t m = (size_t)(of.nband * p.nf), first = (size_t)(of.band * p.nf),
+                     rows = (size_t)((of.last - of.first) * p.nf);
+        const double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf);
+        const bool by_flux = corner ? e == n * each + 1 : d == (size_t)band + 1;
+        const bool by_one = corner ? !by_flux : d == (size_t)band + 2;
+        if (!corner && (i < first || i >= first + m || (!by_flux && !by_one && i + d >= first + m)))
+            continue;
+        const double *a = w + of.border + (corner ? m : i - first);
+        const double *b = w + of.border + (by_one ? m : i + d - first);
+        for (size_t j = 0; j < rows; j++)
+            sum += a[j * (m + 1)] * (by_flux ? f[j] : b[j * (m + 1)]);
+    }
+    out[e] = sum;
+}
+
+/* Fluxes of a group beside a background that is known. */
+__global__ void __launch_bounds__(THREADS)
+    substitute_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, int x,
+                      const double *coef, const double *w)
+{
+    extern __shared__ double shared[];
+    const line &of = p.lines[group[blockIdx.x]];
+    const int me = (int)threadIdx.x, lane = me % WARP;
+    const size_t n = (size_t)((of.last - of.first) * p.nf), m = (size_t)(of.nband * p.nf);
+    double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf), *diagonal = shared, *b = shared + n;
+    double *a = s.factor + (size_t)x * p.nfactor + of.factor;
+    for (size_t j = (size_t)(me / WARP); j < n; j += WARPS) {
+        const double *row = w + of.border + j * (m + 1);
+        double sum = 0;
+        for (size_t i = (size_t)lane; i <= m; i += WARP)
+            sum += row[i] * (i == m ? coef[p.nf * p.nknot]
+                                    : coef[i % (size_t)p.nf * (size_t)p.nknot + (size_t)of.band + i / (size_t)p.nf]);
+        sum = spx::warp_sum(sum);
+        if (lane == 0) {
+            b[j] = f[j] - sum;
+            diagonal[j] = a[j * n + j];
+        }
+    }
+    __syncthreads();
+    if (me < WARP)
+        substitute({a, n, false}, diagonal, b, p.bad);
+    __syncthreads();
+    for (size_t j = me; j < n; j += THREADS)
+        f[j] = b[j];
+}
+
+} // namespace spx_pf
+
+#endif

@@ -1,0 +1,877 @@
+/* Provides the fit of traces and PSF to arcs on CUDA devices: the steps of spx_pf_device (psffit/fit.h), which the
+ * CPU's passes call. A bundle has a stream, and all its pixels and spots on the device from its first pass to its last;
+ * bundles are worked on side by side by the threads of the host, which have what is small: the damped matrix's
+ * solution, the band of the background, the prior, and what is found of lines and errors after the passes. */
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "psffit/cuda/normal.cuh"
+#include "psffit/cuda/pixels.cuh"
+#include "psffit/cuda/spots.cuh"
+
+#define restrict __restrict__
+extern "C" {
+#include "psffit/cuda/psffit_cuda.h"
+#include "psffit/tail_fit.h"
+}
+#undef restrict
+
+namespace
+{
+
+using spx::check;
+using namespace spx_pf;
+
+/* Images of lines that are made at one time (normal.cuh), bytes: all of most bundles. */
+constexpr size_t MOST_IMAGES = (size_t)256 << 20;
+
+/* A bundle on a device. Memory stays from bundle to bundle. */
+struct context {
+    explicit context(int d) : device(d)
+    {
+    }
+    const int device;
+    spx::stream stream;
+    spx::device_buffer<char> fixed, factors, tables, border, scratch;
+    std::vector<line> lines;
+    std::vector<int> groups; /* first line of each */
+    problem p;
+    state now, trial;
+    line *there; /* lines, as the kernels have them */
+    double *vterm, *shape, *series, *slope, *coef;
+    int *first_of_group;
+    size_t largest, packed; /* fluxes of the largest group; of the largest whose matrix is in shared memory */
+    int deepest;            /* lines of the largest group */
+    spx_status failed;
+    spx_err e;
+};
+
+/* A fit: contexts that no bundle has. */
+struct fit {
+    std::vector<int> device;
+    std::mutex lock;
+    std::vector<std::unique_ptr<context>> idle;
+    size_t made = 0;
+};
+
+void put(const context &c, void *to, const void *from, size_t bytes)
+{
+    spx::to_device += bytes;
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
+}
+
+/* Complete after wait(). */
+void get(const context &c, void *to, const void *from, size_t bytes)
+{
+    spx::to_host += bytes;
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
+}
+
+void clear(const context &c, void *at, size_t bytes)
+{
+    check(cudaMemsetAsync(at, 0, bytes, c.stream.s), "device memory");
+}
+
+void wait(const context &c)
+{
+    check(cudaStreamSynchronize(c.stream.s), "kernel");
+}
+
+#define LAUNCH(kernel, grid, threads, bytes, ...)                                                                      \
+    do {                                                                                                               \
+        kernel<<<grid, threads, bytes, c.stream.s>>>(__VA_ARGS__);                                                     \
+        check(cudaGetLastError(), "launch");                                                                           \
+    } while (0)
+
+/* A kernel with so many bytes of shared memory. */
+template <typename F> void allow(F kernel, size_t bytes)
+{
+    if (bytes > (48u << 10))
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "kernel");
+}
+
+context &of(spx_pf_bundle *b)
+{
+    return *static_cast<context *>(b->there);
+}
+
+state &of(spx_pf_state *s)
+{
+    return *static_cast<state *>(s->there);
+}
+
+/* Runs a step: 1, or 0 where it, or one before, has failed. */
+template <typename F> int step(spx_pf_bundle *b, F f)
+{
+    context &c = of(b);
+    if (c.failed != SPX_OK)
+        return 0;
+    int ok = 1;
+    c.failed = spx::guarded("psffit", &c.e, [&] {
+        ok = f(c);
+        return SPX_OK;
+    });
+    return ok && c.failed == SPX_OK;
+}
+
+/* ---- begin, end ---- */
+
+void hand_out(spx::arena &m, const problem &p, state *s)
+{
+    const size_t n = (size_t)(p.nexp * p.nl * p.nf), ntheta = p.shape0 + (size_t)(p.nb * p.na * p.nq);
+    s->theta = m.take<double>(ntheta);
+    s->at = m.take<spx_pf_at>(n);
+    s->gx = m.take<double>(n * (size_t)(p.norder * p.nx));
+    s->gy = m.take<double>(n * (size_t)(p.norder * p.ny));
+    s->c = m.take<double>(n * (size_t)p.nc);
+    s->spot = m.take<double>(n * (size_t)p.npix);
+    s->flux = m.take<double>(n);
+    s->light = m.take<double>((size_t)p.nexp * (size_t)(p.height * p.width));
+    s->rows = m.take<int>((size_t)(2 * p.nexp * p.nl));
+    s->bad = m.take<int>(1);
+}
+
+void hand_out(spx::arena &m, context *c)
+{
+    problem &p = c->p;
+    const size_t n = (size_t)(p.nexp * p.nl * p.nf), npix = (size_t)p.nexp * (size_t)(p.height * p.width);
+    const size_t nprofile = (size_t)p.nexp * (size_t)(p.height * p.nf);
+    hand_out(m, p, &c->now);
+    hand_out(m, p, &c->trial);
+    p.data = m.take<float>(npix);
+    p.noise = m.take<float>(npix);
+    p.root = m.take<float>(npix);
+    p.ground = m.take<double>(npix);
+    p.goal = m.take<double>(npix);
+    p.rejected = m.take<uint8_t>(npix);
+    p.profile = m.take<float>(nprofile * (size_t)p.wide);
+    p.first = m.take<int32_t>(nprofile);
+    p.stamp = m.take<double>(n * (size_t)p.npix);
+    p.work = m.take<double>(2 * (size_t)p.nexp * (size_t)p.height);
+    p.sums = m.take<double>((size_t)(16 * p.nf + 8));
+    p.bad = m.take<int>(1);
+    c->there = m.take<line>((size_t)p.nl);
+    c->first_of_group = m.take<int>((size_t)p.nl);
+    c->vterm = m.take<double>((size_t)(p.nf * p.na));
+    c->slope = m.take<double>((size_t)(2 * p.nl * p.nf));
+    c->coef = m.take<double>(p.nground);
+    c->series = m.take<double>(p.fixed != nullptr ? (size_t)(p.nf * (2 + p.nc) * p.ndeg) : 1);
+    c->shape = m.take<double>(p.fixed != nullptr ? (size_t)(p.nl * p.nf) * (size_t)(2 + p.nc) : 1);
+}
+
+void put_lines(context &c, const spx_pf_bundle *b)
+{
+    for (size_t l = 0; l < b->nl; l++) {
+        const spx_pf_line &from = b->line[l];
+        line &to = c.lines[l];
+        to.wave = from.wave;
+        memcpy(to.term, from.term, sizeof to.term);
+        to.weak = from.weak;
+        to.free = (int)from.free;
+    }
+    put(c, c.there, c.lines.data(), b->nl * sizeof(line));
+}
+
+/* Whole numbers of the kernels, as the bundle has them now. */
+void set_pass(problem &p, const spx_pf_bundle *b)
+{
+    p.reach = b->reach;
+    p.active = b->active;
+    p.ns = p.na * p.active;
+    p.n = (int)spx_pf_columns(b);
+}
+
+void set_sizes(problem &p, const spx_pf_bundle *b)
+{
+    const spx_pf_plan *q = b->p;
+    p = problem{};
+    p.deg = q->deg;
+    p.norder = q->norder;
+    p.nc = q->nc;
+    p.nq = q->nq;
+    p.hx = q->hx;
+    p.hy = q->hy;
+    p.nx = q->nx;
+    p.ny = q->ny;
+    p.npix = q->nx * q->ny;
+    p.ntr = q->ntr;
+    p.na = q->na;
+    p.nb = q->nb;
+    p.side = q->deg + 1;
+    p.nf = (int)b->nf;
+    p.nl = (int)b->nl;
+    p.nexp = (int)q->nexp;
+    p.nshift = (int)q->nshift;
+    p.wide = (int)spx_pf_profile_width(q);
+    p.nknot = (int)b->nknot;
+    p.height = (long)q->height;
+    p.width = (long)b->width;
+    p.x0 = (long)b->x0;
+    p.shift0 = b->shift0;
+    p.free0 = b->free0;
+    p.shape0 = b->shape0;
+    p.nground = spx_pf_nground(b);
+    p.wmin = q->wmin;
+    p.wmax = q->wmax;
+    p.fixed = b->fixed;
+    p.ndeg = (int)q->start->ndeg;
+    p.start0 = q->start->wmin;
+    p.start1 = q->start->wmax;
+    set_pass(p, b);
+}
+
+std::unique_ptr<context> acquire(fit *f)
+{
+    std::lock_guard<std::mutex> hold(f->lock);
+    if (!f->idle.empty()) {
+        std::unique_ptr<context> c = std::move(f->idle.back());
+        f->idle.pop_back();
+        check(cudaSetDevice(c->device), "device");
+        return c;
+    }
+    const int device = f->device[f->made++ % f->device.size()];
+    check(cudaSetDevice(device), "device");
+    return std::unique_ptr<context>(new context(device));
+}
+
+/* Series of the start's widths and coefficients (spx_pf_shape_start()), 0 where it has none. */
+std::vector<double> series_of_start(const spx_pf_bundle *b)
+{
+    const spx_pf_plan *p = b->p;
+    const spx_psf *psf = p->start;
+    const size_t ndeg = psf->ndeg, each = (size_t)(2 + p->nc);
+    std::vector<double> out(b->nf * each * ndeg, 0.0);
+    for (size_t i = 0; i < b->nf; i++)
+        for (size_t q = 0; q < each; q++) {
+            const int m = (int)q - 2, x = m % (p->deg + 1), y = m / (p->deg + 1);
+            const int row = q == 0                                 ? psf->sigx
+                            : q == 1                               ? psf->sigy
+                            : x <= psf->ghdegx && y <= psf->ghdegy ? psf->gh[x + (psf->ghdegx + 1) * y]
+                                                                   : -1;
+            if (row >= 0)
+                memcpy(&out[(i * each + q) * ndeg], psf->coeff + ((size_t)row * psf->nspec + b->fibre0 + i) * ndeg,
+                       ndeg * sizeof(double));
+        }
+    return out;
+}
+
+void upload(context &c, const spx_pf_bundle *b)
+{
+    const problem &p = c.p;
+    const size_t npix = (size_t)(p.height * p.width);
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        const spx_pf_pixels &px = b->px[x];
+        put(c, const_cast<float *>(p.data) + x * npix, px.data, npix * sizeof(float));
+        put(c, const_cast<float *>(p.noise) + x * npix, px.noise, npix * sizeof(float));
+    }
+    clear(c, p.root, (size_t)p.nexp * npix * sizeof(float));
+    clear(c, p.ground, (size_t)p.nexp * npix * sizeof(double));
+    clear(c, p.goal, (size_t)p.nexp * npix * sizeof(double));
+    clear(c, p.rejected, (size_t)p.nexp * npix);
+    for (const state *s : {&c.now, &c.trial}) {
+        clear(c, s->flux, b->nspot * sizeof(double));
+        clear(c, s->light, (size_t)p.nexp * npix * sizeof(double));
+    }
+    put(c, c.vterm, b->vterm, b->nf * (size_t)p.na * sizeof(double));
+    if (b->fixed != nullptr) {
+        const std::vector<double> series = series_of_start(b);
+        put(c, c.shape, b->fixed, b->nl * b->nf * (size_t)(2 + p.nc) * sizeof(double));
+        put(c, c.series, series.data(), series.size() * sizeof(double));
+        wait(c);
+    }
+    put_lines(c, b);
+}
+
+/* Shared memory that a block may have. */
+size_t most_shared(int device)
+{
+    int bytes = 0;
+    check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+    return (size_t)bytes;
+}
+
+spx_status begin(spx_pf_bundle *b, spx_err *e)
+{
+    return spx::guarded("psffit", e, [&] {
+        fit *f = static_cast<fit *>(b->p->device->state);
+        std::unique_ptr<context> taken = acquire(f);
+        context &c = *taken;
+        set_sizes(c.p, b);
+        const problem &p = c.p;
+        const size_t shared = most_shared(c.device) - 2048; /* without what kernels have besides */
+        const size_t room = sizeof(double) * std::max({gradient_room(p), (size_t)(3 * p.npix),
+                                                       (size_t)(3 * p.side * p.nx), spot_room(p)});
+        if (room > shared)
+            return spx_fail_remedy(e, SPX_EDEVICE, "use {device} cpu",
+                                   "spots of %d x %d pixels are too large for a GPU", p.nx, p.ny);
+        spx::arena count{};
+        hand_out(count, &c);
+        spx::arena m{c.fixed.need(count.used), 0, count.used};
+        hand_out(m, &c);
+        c.p.lines = c.there;
+        c.p.vterm = c.vterm;
+        c.p.slope = c.slope;
+        c.p.series = c.series;
+        c.p.fixed = b->fixed != nullptr ? c.shape : nullptr;
+        c.lines.assign(b->nl, line{});
+        c.groups.clear();
+        c.packed = most_packed(shared);
+        c.failed = SPX_OK;
+        c.e = spx_err{};
+        allow(spots_kernel, spot_room(p) * sizeof(double));
+        allow(nodes_kernel, spot_room(p) * sizeof(double));
+        allow(spot_gradient_kernel, gradient_room(p) * sizeof(double));
+        allow(derive_kernel, (size_t)(3 * p.side * p.nx) * sizeof(double));
+        allow(spot_rows_kernel, (size_t)(3 * p.npix) * sizeof(double));
+        upload(c, b);
+        b->now.there = &c.now;
+        b->trial.there = &c.trial;
+        b->there = taken.release();
+        return SPX_OK;
+    });
+}
+
+/* All that the host needs of the state that was accepted. */
+void download(context &c, spx_pf_bundle *b)
+{
+    const problem &p = c.p;
+    const state &s = of(&b->now);
+    const size_t npix = (size_t)(p.height * p.width), n = b->nspot;
+    for (size_t x = 0; x < b->p->nexp; x++) {
+        const spx_pf_pixels &px = b->px[x];
+        const size_t nprofile = b->nf * b->p->height;
+        get(c, px.root, p.root + x * npix, npix * sizeof(float));
+        get(c, px.ground, p.ground + x * npix, npix * sizeof(double));
+        get(c, px.goal, p.goal + x * npix, npix * sizeof(double));
+        get(c, px.rejected, p.rejected + x * npix, npix);
+        get(c, px.profile, p.profile + x * nprofile * (size_t)p.wide, nprofile * (size_t)p.wide * sizeof(float));
+    }
+    get(c, b->now.at, s.at, n * sizeof *s.at);
+    get(c, b->now.gx, s.gx, n * (size_t)(p.norder * p.nx) * sizeof(double));
+    get(c, b->now.gy, s.gy, n * (size_t)(p.norder * p.ny) * sizeof(double));
+    get(c, b->now.c, s.c, n * (size_t)p.nc * sizeof(double));
+    get(c, b->now.spot, s.spot, n * (size_t)p.npix * sizeof(double));
+    get(c, b->now.flux, s.flux, n * sizeof(double));
+    get(c, b->now.light, s.light, (size_t)p.nexp * npix * sizeof(double));
+    if (b->now.factor != nullptr)
+        get(c, b->now.factor, s.factor, (size_t)p.nexp * b->nfactor * sizeof(double));
+    memset(b->now.lit, 1, b->p->nexp * b->p->height);
+    wait(c);
+}
+
+spx_status end(spx_pf_bundle *b, spx_err *e)
+{
+    std::unique_ptr<context> c(static_cast<context *>(b->there));
+    fit *f = static_cast<fit *>(b->p->device->state);
+    (void)step(b, [&](context &all) {
+        download(all, b);
+        return 1;
+    });
+    b->there = b->now.there = b->trial.there = nullptr;
+    if (c->failed != SPX_OK)
+        return spx_err_pass(e, &c->e);
+    std::lock_guard<std::mutex> hold(f->lock);
+    f->idle.push_back(std::move(c));
+    return SPX_OK;
+}
+
+/* ---- spots and fluxes ---- */
+
+int spots(spx_pf_bundle *b, spx_pf_state *s)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &to = of(s);
+        put(c, to.theta, s->theta, b->ntheta * sizeof *s->theta);
+        clear(c, to.bad, sizeof(int));
+        LAUNCH(spots_kernel, (unsigned)b->nspot, SPOT_THREADS, spot_room(p) * sizeof(double), p, to);
+        LAUNCH(rows_kernel, spx::blocks((size_t)(p.nexp * p.nl), THREADS), THREADS, 0, p, to);
+        return 1; /* whether they are in range tell the fluxes */
+    });
+}
+
+/* Factors of exposures x0 ... x0 + n - 1, and their fluxes, or only L^-1 b. */
+void factorise(context &c, const spx_pf_bundle *b, const state &s, size_t x0, size_t n, int whole)
+{
+    const problem &p = c.p;
+    const size_t per = b->nl * b->nf, packed = std::min(c.packed, c.largest);
+    /* where the largest do not fit, they are not worth the memory that the others would ask for, too */
+    const size_t bytes = factor_room(c.largest, c.largest <= c.packed) * sizeof(double);
+    clear(c, p.bad, sizeof(int));
+    clear(c, s.factor + x0 * b->nfactor, n * b->nfactor * sizeof(double));
+    LAUNCH(weigh_kernel, (unsigned)(n * per), SPOT_THREADS, 0, p, s, x0 * per);
+    LAUNCH(gram_kernel, spx::blocks(n * per, WARPS), THREADS, 0, p, s, x0 * per, (x0 + n) * per);
+    allow(factor_kernel, bytes);
+    LAUNCH(factor_kernel, dim3((unsigned)c.groups.size(), (unsigned)n), FACTOR_THREADS, bytes, p, s, c.first_of_group,
+           (int)x0, c.largest <= c.packed ? packed : 0, whole);
+}
+
+/* Light, and chi squared. 0: it is not finite, or there was no solution. */
+int draw_now(context &c, spx_pf_state *to)
+{
+    const problem &p = c.p;
+    const state &s = of(to);
+    int bad[2] = {0, 0};
+    LAUNCH(draw_kernel, dim3((unsigned)p.height, (unsigned)p.nexp), THREADS,
+           (size_t)p.nl * sizeof(int) + sizeof(double), p, s);
+    LAUNCH(total_kernel, 1, THREADS, 0, p.work, (size_t)p.nexp * (size_t)p.height, 1, p.sums);
+    get(c, &to->chi2, p.sums, sizeof to->chi2);
+    get(c, &bad[0], p.bad, sizeof(int));
+    get(c, &bad[1], s.bad, sizeof(int));
+    wait(c);
+    return bad[0] == 0 && bad[1] == 0 && std::isfinite(to->chi2);
+}
+
+int fluxes(spx_pf_bundle *b, spx_pf_state *s)
+{
+    return step(b, [&](context &c) {
+        factorise(c, b, of(s), 0, b->p->nexp, 1);
+        return draw_now(c, s);
+    });
+}
+
+void draw(spx_pf_bundle *b, spx_pf_state *s)
+{
+    (void)step(b, [&](context &c) {
+        (void)draw_now(c, s);
+        return 1;
+    });
+}
+
+int places(spx_pf_bundle *b, double *power)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        get(c, b->now.at, s.at, b->nspot * sizeof *s.at);
+        if (power != nullptr) {
+            double *out = reinterpret_cast<double *>(c.scratch.need((b->nspot + 1) * sizeof(double)));
+            LAUNCH(weigh_kernel, (unsigned)b->nspot, SPOT_THREADS, 0, p, s, (size_t)0);
+            LAUNCH(power_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, out);
+            get(c, power, out, b->nspot * sizeof(double));
+            get(c, b->now.flux, s.flux, b->nspot * sizeof(double));
+        }
+        wait(c);
+        return 1;
+    });
+}
+
+int regroup(spx_pf_bundle *b)
+{
+    return step(b, [&](context &c) {
+        problem &p = c.p;
+        set_pass(p, b);
+        c.groups.resize(b->ngroup);
+        c.largest = 0;
+        c.deepest = 0;
+        for (size_t g = 0; g < b->ngroup; g++) {
+            const spx_pf_group &from = b->group[g];
+            int quiet = 1;
+            for (size_t l = from.first; l < from.last; l++)
+                quiet &= b->line[l].weak;
+            for (size_t l = from.first; l < from.last; l++) {
+                c.lines[l].first = (int)from.first;
+                c.lines[l].last = (int)from.last;
+                c.lines[l].factor = from.factor;
+                c.lines[l].quiet = quiet;
+            }
+            c.groups[g] = (int)from.first;
+            c.largest = std::max(c.largest, (from.last - from.first) * b->nf);
+            c.deepest = std::max(c.deepest, (int)(from.last - from.first));
+        }
+        p.nfactor = b->nfactor;
+        const size_t n = b->p->nexp * b->nfactor;
+        c.now.factor = reinterpret_cast<double *>(c.factors.need((2 * n + 1) * sizeof(double)));
+        c.trial.factor = c.now.factor + n;
+        put(c, c.first_of_group, c.groups.data(), c.groups.size() * sizeof(int));
+        put_lines(c, b);
+        return 1;
+    });
+}
+
+int take_fluxes(spx_pf_bundle *b)
+{
+    return step(b, [&](context &c) {
+        const state &s = of(&b->now);
+        get(c, b->now.flux, s.flux, b->nspot * sizeof(double));
+        get(c, b->now.factor, s.factor, b->p->nexp * b->nfactor * sizeof(double));
+        wait(c);
+        return 1;
+    });
+}
+
+int put_fluxes(spx_pf_bundle *b)
+{
+    return step(b, [&](context &c) {
+        put(c, of(&b->now).flux, b->now.flux, b->nspot * sizeof(double));
+        return 1;
+    });
+}
+
+/* ---- weights and background ---- */
+
+unsigned pixel_blocks(const problem &p)
+{
+    return spx::blocks((size_t)p.nexp * (size_t)(p.height * p.width), THREADS);
+}
+
+void first_weights(spx_pf_bundle *b, double epsilon)
+{
+    (void)step(b, [&](context &c) {
+        LAUNCH(first_weights_kernel, pixel_blocks(c.p), THREADS, 0, c.p, epsilon * epsilon);
+        return 1;
+    });
+}
+
+void weights(spx_pf_bundle *b, double epsilon, int clip)
+{
+    (void)step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        if (clip) {
+            LAUNCH(misfit_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon);
+            LAUNCH(reject_kernel, pixel_blocks(p), THREADS, 0, p);
+        }
+        LAUNCH(weights_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon, clip ? 0 : SPX_PF_ROBUST);
+        return 1;
+    });
+}
+
+int profiles(spx_pf_bundle *b, size_t x, size_t rows, size_t nstep, const spx_pf_node *node, int32_t *at)
+{
+    return step(b, [&](context &c) {
+        problem &p = c.p;
+        p.steps = (int)rows;
+        p.nstep = (int)nstep;
+        const size_t n = b->nf * (nstep + 1), values = n * (size_t)p.nx;
+        double *to = reinterpret_cast<double *>(
+            c.scratch.need((values + b->ntheta) * sizeof(double) + n * (sizeof *node + sizeof *at)));
+        double *theta = to + values;
+        spx_pf_node *nodes = reinterpret_cast<spx_pf_node *>(theta + b->ntheta);
+        int32_t *first = reinterpret_cast<int32_t *>(nodes + n);
+        put(c, theta, b->base, b->ntheta * sizeof *theta);
+        put(c, nodes, node, n * sizeof *node);
+        LAUNCH(nodes_kernel, (unsigned)n, SPOT_THREADS, spot_room(p) * sizeof(double), p, theta, nodes, (int)nstep + 1,
+               to, first);
+        LAUNCH(profiles_kernel, spx::blocks((size_t)(p.height * p.nf * p.wide), THREADS), THREADS, 0, p, (int)x, to,
+               first);
+        get(c, at, first, n * sizeof *at);
+        wait(c);
+        return 1;
+    });
+}
+
+void put_coef(const context &c, const spx_pf_bundle *b, size_t x)
+{
+    put(c, c.coef, b->px[x].coef, c.p.nground * sizeof(double));
+}
+
+void ground(spx_pf_bundle *b, size_t x, int continuum, int changes)
+{
+    (void)step(b, [&](context &c) {
+        put_coef(c, b, x);
+        LAUNCH(ground_kernel, (unsigned)c.p.height, THREADS, 3 * b->nf * sizeof(double), c.p, (int)x, c.coef, continuum,
+               changes);
+        return 1;
+    });
+}
+
+int drift(spx_pf_bundle *b, size_t x, size_t every, double *sums)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const long row0 = (long)every / 2, nrow = (p.height - row0 + (long)every - 1) / (long)every;
+        double *row = reinterpret_cast<double *>(c.scratch.need((size_t)(nrow * p.nf * 4) * sizeof(double)));
+        if (nrow <= 0)
+            return 0;
+        put_coef(c, b, x);
+        LAUNCH(drift_kernel, (unsigned)nrow, THREADS, 0, p, of(&b->now), (int)x, row0, (long)every, row);
+        LAUNCH(drift_sums_kernel, (unsigned)b->nf, THREADS, 0, p, row0, (long)every, nrow, c.coef, row);
+        get(c, sums, p.sums, 16 * b->nf * sizeof *sums);
+        wait(c);
+        return 1;
+    });
+}
+
+int intervals(spx_pf_bundle *b, size_t x, spx_pf_intervals *m)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const size_t n = b->nknot - SPX_PF_SPLINE + 1, rows = (size_t)(p.height * p.nf) * (2 + m->band);
+        const size_t all = n * b->nf * (SPX_PF_PAIR * m->band + 2 * SPX_PF_SPLINE);
+        double *row = reinterpret_cast<double *>(c.scratch.need((rows + all) * sizeof(double))), sum[2];
+        LAUNCH(moments_kernel, (unsigned)p.height, THREADS, 0, p, (int)x, (int)m->band, row);
+        LAUNCH(intervals_kernel, dim3((unsigned)n, (unsigned)p.nf), THREADS, 0, p, (int)m->band, row, row + rows);
+        LAUNCH(total_kernel, 2, THREADS, 0, p.work, (size_t)p.height, 2, p.sums);
+        get(c, m->sums, row + rows, all * sizeof(double));
+        get(c, sum, p.sums, sizeof sum);
+        wait(c);
+        m->weight = sum[0];
+        m->sum = sum[1];
+        return 1;
+    });
+}
+
+int eliminate(spx_pf_bundle *b, size_t x, spx_pf_border *to)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t each = to->band + 3, n = to->n * each + 2;
+        size_t rows = 0, columns = 1;
+        for (size_t k = 0; k < b->ngroup; k++) {
+            const spx_pf_group &g = b->group[k];
+            size_t first;
+            const size_t nk = spx_pf_border_splines(b, x, &g, &first);
+            for (size_t l = g.first; l < g.last; l++) {
+                c.lines[l].band = (int)first;
+                c.lines[l].nband = (int)nk;
+                c.lines[l].border = rows;
+            }
+            columns = std::max(columns, nk * b->nf + 1);
+            rows += (g.last - g.first) * b->nf * (nk * b->nf + 1);
+        }
+        put_lines(c, b);
+        double *w = reinterpret_cast<double *>(c.border.need((rows + 1) * sizeof(double)));
+        double *out = reinterpret_cast<double *>(c.scratch.need(n * sizeof(double)));
+        factorise(c, b, s, x, 1, 0);
+        LAUNCH(border_kernel, (unsigned)(b->nl * b->nf), WARP, 0, p, s, (int)x, w);
+        LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(columns, THREADS)), THREADS, 0, p, s,
+               c.first_of_group, (int)x, 0, w);
+        LAUNCH(schur_kernel, spx::blocks(n, THREADS), THREADS, 0, p, s, c.first_of_group, (int)b->ngroup, (int)x,
+               (int)to->band, w, out);
+        std::vector<double> sum(n);
+        int bad = 0;
+        get(c, sum.data(), out, n * sizeof(double));
+        get(c, &bad, p.bad, sizeof bad);
+        wait(c);
+        for (size_t i = 0; i < to->n; i++) {
+            for (size_t d = 0; d <= to->band; d++)
+                to->a[i * (to->band + 1) + d] -= sum[i * each + d];
+            to->rhs[i] -= sum[i * each + to->band + 1];
+            to->rhs[to->n + i] -= sum[i * each + to->band + 2];
+        }
+        to->corner -= sum[n - 2];
+        to->level -= sum[n - 1];
+        return bad == 0;
+    });
+}
+
+int substitute_background(spx_pf_bundle *b, size_t x, const double *coef)
+{
+    return step(b, [&](context &c) {
+        put(c, c.coef, coef, (b->nf * b->nknot + 1) * sizeof *coef);
+        allow(substitute_kernel, 2 * c.largest * sizeof(double));
+        LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, 2 * c.largest * sizeof(double), c.p, of(&b->now),
+               c.first_of_group, (int)x, c.coef, reinterpret_cast<double *>(c.border.get()));
+        int bad = 0;
+        get(c, &bad, c.p.bad, sizeof bad);
+        wait(c);
+        return bad == 0;
+    });
+}
+
+/* ---- normal equations ---- */
+
+/* Gradient without priors, on the device. */
+void gradient_there(context &c, const spx_pf_bundle *b, double *spot, double *by_line, double *out)
+{
+    const problem &p = c.p;
+    LAUNCH(spot_gradient_kernel, (unsigned)b->nspot, SPOT_THREADS, gradient_room(p) * sizeof(double), p,
+           *static_cast<const state *>(b->now.there), spot);
+    if (p.ns > 0)
+        LAUNCH(line_gradient_kernel, (unsigned)(p.nexp * p.nl), THREADS, 0, p, spot, by_line);
+    LAUNCH(gradient_kernel, spx::blocks((size_t)p.n, WARPS), THREADS, 0, p, spot, by_line, out);
+}
+
+void put_pass(context &c, const spx_pf_bundle *b)
+{
+    set_pass(c.p, b);
+    put_lines(c, b);
+    put(c, c.slope, b->slope, 2 * b->nl * b->nf * sizeof *b->slope);
+}
+
+int gradient(spx_pf_bundle *b, double *g)
+{
+    return step(b, [&](context &c) {
+        put_pass(c, b);
+        const problem &p = c.p;
+        const size_t spot = b->nspot * (size_t)(2 + p.active), by_line = (size_t)(p.nexp * p.nl * p.ns);
+        double *m = reinterpret_cast<double *>(c.scratch.need((spot + by_line + (size_t)p.n) * sizeof(double)));
+        gradient_there(c, b, m, m + spot, m + spot + by_line);
+        get(c, g, m + spot + by_line, (size_t)p.n * sizeof *g);
+        wait(c);
+        return 1;
+    });
+}
+
+/* Arrays of normal(). */
+struct matrices {
+    double *h, *g, *spot, *by_line, *stamp, *dots, *u, *image, *product;
+    int *strip, *most;
+    int2 *pair;
+};
+
+/* Those whose sizes do not depend on the strips. */
+void hand_out(spx::arena &m, const context &c, size_t nspot, matrices *to)
+{
+    const problem &p = c.p;
+    const size_t n = (size_t)p.n, per = (size_t)(p.nl * p.nf);
+    to->h = m.take<double>(n * n);
+    to->g = m.take<double>(n);
+    to->spot = m.take<double>(nspot * (size_t)(2 + p.active));
+    to->by_line = m.take<double>((size_t)(p.nexp * p.nl * p.ns) + 1);
+    to->stamp = m.take<double>(5 * per * (size_t)p.npix);
+    to->dots = m.take<double>(per * (size_t)(c.deepest * (2 * p.reach + 1) * 6));
+    to->u = m.take<double>(3 * per * n);
+    to->strip = m.take<int>((size_t)p.nl * (size_t)p.width);
+    to->most = m.take<int>(1);
+}
+
+/* Lines line0 ... line1 - 1 of exposure x, whole groups: rows of U, and the shape by the shape. */
+void add_lines(context &c, const spx_pf_bundle *b, size_t x, size_t line0, size_t line1, int rows, const matrices &m)
+{
+    const problem &p = c.p;
+    const state &s = *static_cast<const state *>(b->now.there);
+    std::vector<int2> pairs;
+    for (size_t l = line0; l < line1 && p.ns > 0; l++)
+        for (size_t k = l; k < (size_t)c.lines[l].last; k++)
+            if (!c.lines[l].weak && !c.lines[k].weak)
+                pairs.push_back(int2{(int)l, (int)k});
+    if (p.ns > 0)
+        LAUNCH(image_kernel, dim3((unsigned)(line1 - line0), (unsigned)p.width), THREADS,
+               b->nf * sizeof(int) + sizeof(double), p, s, (int)x, (int)line0, rows, m.strip, m.stamp, m.image);
+    LAUNCH(spot_rows_kernel, (unsigned)((line1 - line0) * b->nf), THREADS, (size_t)(3 * p.npix) * sizeof(double), p, s,
+           (int)x, (int)line0, rows, c.deepest, m.strip, m.stamp, m.image, m.dots, m.u);
+    if (pairs.empty())
+        return;
+    const size_t all = (size_t)(p.nb * p.ns);
+    const unsigned tiles = spx::blocks((size_t)p.ns, TILE);
+    put(c, m.pair, pairs.data(), pairs.size() * sizeof(int2));
+    LAUNCH(pair_kernel, dim3((unsigned)pairs.size(), tiles, tiles), SIDE * SIDE, 0, p, s, (int)x, (int)line0, rows,
+           m.strip, m.pair, m.image, m.product);
+    LAUNCH(shape_kernel, spx::blocks(all * all, THREADS), THREADS, 0, p, (int)pairs.size(), m.pair, m.product, m.h);
+}
+
+/* First lines of parts of the bundle, whole groups, whose images are not too large, and the end; pairs: most of one. */
+std::vector<size_t> parts(const context &c, const spx_pf_bundle *b, size_t image, size_t *lines, size_t *pairs)
+{
+    std::vector<size_t> first(1, 0);
+    size_t now = 0;
+    *lines = *pairs = 1;
+    for (size_t g = 0; g < b->ngroup; g++) {
+        const size_t n = b->group[g].last - b->group[g].first;
+        if (b->group[g].first > first.back() && (b->group[g].last - first.back()) * image > MOST_IMAGES) {
+            first.push_back(b->group[g].first);
+            now = 0;
+        }
+        now += n * (n + 1) / 2;
+        *pairs = std::max(*pairs, now);
+        *lines = std::max(*lines, b->group[g].last - first.back());
+    }
+    first.push_back(b->nl);
+    (void)c;
+    return first;
+}
+
+int normal(spx_pf_bundle *b, double *h, double *g)
+{
+    return step(b, [&](context &c) {
+        put_pass(c, b);
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t n = (size_t)p.n, per = b->nl * b->nf;
+        matrices m = {};
+        spx::arena count{};
+        hand_out(count, c, b->nspot, &m);
+        spx::arena all{c.tables.need(count.used), 0, count.used};
+        hand_out(all, c, b->nspot, &m);
+        clear(c, m.h, n * n * sizeof(double));
+        gradient_there(c, b, m.spot, m.by_line, m.g);
+        LAUNCH(weigh_kernel, (unsigned)b->nspot, SPOT_THREADS, 0, p, s, (size_t)0);
+        for (size_t x = 0; x < b->p->nexp; x++) {
+            int rows = 0;
+            clear(c, m.most, sizeof(int));
+            LAUNCH(derive_kernel, (unsigned)per, SPOT_THREADS, (size_t)(3 * p.side * p.nx) * sizeof(double), p, s,
+                   (int)x, m.stamp);
+            LAUNCH(strip_kernel, (unsigned)b->nl, THREADS, 0, p, s, (int)x, m.strip, m.most);
+            clear(c, m.u, 3 * per * n * sizeof(double));
+            get(c, &rows, m.most, sizeof rows);
+            wait(c);
+            const size_t image = (size_t)p.width * (size_t)rows * (size_t)p.ns * sizeof(double);
+            size_t lines, pairs;
+            const std::vector<size_t> first = parts(c, b, image, &lines, &pairs);
+            const size_t square = (size_t)p.ns * (size_t)p.ns * sizeof(double);
+            m.image = reinterpret_cast<double *>(c.scratch.need(lines * image + pairs * (square + sizeof(int2)) + 64));
+            m.product = m.image + lines * image / sizeof(double);
+            m.pair = reinterpret_cast<int2 *>(m.product + pairs * square / sizeof(double));
+            for (size_t k = 0; k + 1 < first.size(); k++)
+                add_lines(c, b, x, first[k], first[k + 1], rows, m);
+            LAUNCH(trace_rows_kernel, dim3((unsigned)p.shape0, spx::blocks(n, THREADS)), THREADS, 0, p, (int)x, m.u,
+                   m.h);
+            LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(n, THREADS)), THREADS, 0, p, s,
+                   c.first_of_group, (int)x, p.n, m.u);
+            LAUNCH(take_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)per,
+                   m.u, m.h);
+        }
+        get(c, h, m.h, n * n * sizeof *h);
+        get(c, g, m.g, n * sizeof *g);
+        wait(c);
+        return 1;
+    });
+}
+
+} // namespace
+
+extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_pf_device *out, spx_err *e)
+{
+    *out = spx_pf_device{};
+    return spx::guarded("psffit", e, [&] {
+        fit *f = new fit{};
+        f->device.assign(device, device + ndevice);
+        out->state = f;
+        out->begin = begin;
+        out->end = end;
+        out->spots = spots;
+        out->fluxes = fluxes;
+        out->draw = draw;
+        out->first_weights = first_weights;
+        out->weights = weights;
+        out->places = places;
+        out->regroup = regroup;
+        out->take_fluxes = take_fluxes;
+        out->put_fluxes = put_fluxes;
+        out->profiles = profiles;
+        out->ground = ground;
+        out->drift = drift;
+        out->intervals = intervals;
+        out->eliminate = eliminate;
+        out->substitute = substitute_background;
+        out->gradient = gradient;
+        out->normal = normal;
+        return SPX_OK;
+    });
+}
+
+extern "C" void spx_psffit_cuda_close(spx_pf_device *d)
+{
+    delete static_cast<fit *>(d->state);
+    *d = spx_pf_device{};
+}
+
+extern "C" spx_status spx_psffit_cuda(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
+                                      spx_psffit_tail *tail, spx_psf *psf, spx_psffit *out, spx_err *e)
+{
+    const spx_cuda_state *s = spx::state_of(backend);
+    spx_pf_device device;
+    spx_psffit_options options = *o;
+    spx_status st = spx_psffit_cuda_open(s->ndevice, s->device, &device, e);
+    options.device = &device;
+    if (st == SPX_OK)
+        st = spx_psffit_cpu(in, &options, tail, psf, out, e);
+    spx_psffit_cuda_close(&device);
+    return st;
+}
