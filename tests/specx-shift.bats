@@ -147,6 +147,8 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     near out.h5 /shift/dy 0.05 0.02
     cp both.h5 other.h5 && h5edit other.h5 set /frame/fiber 3 70
     fails_with 3 '*/frame/fiber: fibre 70 is not one of the PSF*' specx-shift -q -o x.h5 other.h5
+    cp both.h5 other.h5 && h5edit other.h5 set /frame/fiber 3 2
+    fails_with 3 '*/frame/fiber: fibre 2 is there twice*' specx-shift -q -o x.h5 other.h5
     cp both.h5 plain.h5 && h5edit plain.h5 delete /frame/fiber
     specx-shift -q -o plain-out.h5 plain.h5
     h5diff plain-out.h5 out.h5 /shift

@@ -1,5 +1,6 @@
 /* Provides shifts and widths along the traces (shift/shift.h, part Y), and the order of all steps. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -297,9 +298,10 @@ void spx_shift_lamp_variance(size_t nspec, size_t nwave, const double *flux, dou
     }
 }
 
-/* Fibres of the PSF that rows of a frame are: one row a fibre where it does not say so. */
+/* Fibres of the PSF that rows of a frame are, each once: one row a fibre where it does not say so. */
 static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
 {
+    uint8_t *seen;
     if (frame->fiber == NULL && frame->nspec == psf->nspec) {
         if ((frame->fiber = spx_alloc(frame->nspec, sizeof *frame->fiber, e)) == NULL)
             return SPX_EIO;
@@ -310,11 +312,41 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
         return spx_fail_at(e, SPX_EINPUT, NULL, "/frame", "give the PSF that the frame was extracted with",
                            "has %zu spectra and does not say of which of the PSF's %zu fibres", frame->nspec,
                            psf->nspec);
-    for (size_t i = 0; i < frame->nspec; i++)
-        if (frame->fiber[i] < 0 || (size_t)frame->fiber[i] >= psf->nspec)
-            return spx_fail_at(e, SPX_EINPUT, NULL, "/frame/fiber", "give the PSF that the frame was extracted with",
-                               "fibre %d is not one of the PSF's %zu", frame->fiber[i], psf->nspec);
-    return SPX_OK;
+    if ((seen = spx_alloc(psf->nspec, 1, e)) == NULL)
+        return SPX_EIO;
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++) {
+        const int there = frame->fiber[i] >= 0 && (size_t)frame->fiber[i] < psf->nspec;
+        if (!there)
+            st = spx_fail_at(e, SPX_EINPUT, NULL, "/frame/fiber", "give the PSF that the frame was extracted with",
+                             "fibre %d is not one of the PSF's %zu", frame->fiber[i], psf->nspec);
+        else if (seen[frame->fiber[i]]++ > 0)
+            st = spx_fail_at(e, SPX_EINPUT, NULL, "/frame/fiber", "extract it again", "fibre %d is there twice",
+                             frame->fiber[i]);
+    }
+    spx_free(seen);
+    return st;
+}
+
+/* Moves the trace of row i of the frame, and records it, where it is known well enough. *largest: shift, pixels;
+ * *errors2: square of that in the middle over its variance, negative where nothing is known. */
+static void move_and_record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero,
+                            size_t i, spx_psf *psf, spx_shift *out, double *largest, double *errors2)
+{
+    const size_t f = (size_t)frame->fiber[i];
+    double lo, hi;
+    range_of(frame, psf, f, &lo, &hi);
+    const double zero_error = sqrt(fmax(0, zero->cov[0])), middle = 0.5 * (lo + hi);
+    *largest = 0;
+    *errors2 = -1;
+    if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, middle)) > KNOWN) {
+        out->flags[f] |= SPX_SHIFT_NOLINES;
+        return;
+    }
+    record(frame, sky, zero, nzero, i, f, psf, out);
+    const change c = change_at(frame, sky, zero, nzero, i, psf, f, middle);
+    *largest = move_fibre(frame, sky, zero, nzero, i, f, psf);
+    *errors2 = c.dy_error > 0 ? c.dy * c.dy / (c.dy_error * c.dy_error) : 0;
 }
 
 spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
@@ -332,20 +364,19 @@ spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, co
     if (st != SPX_OK)
         return st;
     const double zero_error = sqrt(fmax(0, zero.cov[0]));
+    double *largest = spx_alloc2(frame->nspec, 2, sizeof *largest, e);
+    if (largest == NULL)
+        return SPX_EIO;
+    double *errors2 = largest + frame->nspec;
+#pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
+    for (size_t i = 0; i < frame->nspec; i++)
+        move_and_record(frame, sky, &zero, nzero, i, psf, out, &largest[i], &errors2[i]);
     for (size_t i = 0; i < frame->nspec; i++) {
-        const size_t f = (size_t)frame->fiber[i];
-        double lo, hi;
-        range_of(frame, psf, f, &lo, &hi);
-        if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, 0.5 * (lo + hi))) > KNOWN) {
-            out->flags[f] |= SPX_SHIFT_NOLINES;
-            continue;
-        }
-        record(frame, sky, &zero, nzero, i, f, psf, out);
-        const change c = change_at(frame, sky, &zero, nzero, i, psf, f, 0.5 * (lo + hi));
-        moved->largest = fmax(moved->largest, move_fibre(frame, sky, &zero, nzero, i, f, psf));
-        sum += c.dy_error > 0 ? c.dy * c.dy / (c.dy_error * c.dy_error) : 0;
-        n++;
+        moved->largest = fmax(moved->largest, largest[i]);
+        sum += fmax(errors2[i], 0);
+        n += errors2[i] >= 0;
     }
+    spx_free(largest);
     moved->errors = n > 0 ? sqrt(sum / n) : 0;
     out->zero_point += zero.z[0];
     out->zero_point_error = zero_error;
