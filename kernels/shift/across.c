@@ -896,10 +896,11 @@ static double lack_of_fit(work *w, const spx_shift *out, size_t q, double *scrat
 /* Errors at the places of the product. lack[2]: of lack_of_fit(). */
 static void fill_errors(const work *w, const double *lack, spx_shift *out)
 {
-    double own[(MOST_TERMS + 1) * (MOST_TERMS + 1)], p[MOST_TERMS + 1];
     const size_t n = w->nl + 1;
+#pragma omp parallel for num_threads(w->o->nthreads > 0 ? w->o->nthreads : omp_get_max_threads())
     for (size_t f = 0; f < w->ns; f++)
         for (size_t q = 0; q < (w->o->width ? 2 : 1); q++) {
+            double own[(MOST_TERMS + 1) * (MOST_TERMS + 1)], p[MOST_TERMS + 1];
             double *error = (q == 0 ? out->dx_error : out->width_x_error) + f * SPX_SHIFT_PLACES;
             covariance_of(w, out->covariance, q, f, own);
             for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {

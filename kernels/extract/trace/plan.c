@@ -85,6 +85,7 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
         spx_legendre_basis(psf->y.ncoef, spx_psf_series_u(&psf->y, f, lambda), p->by + row * psf->y.ncoef);
         spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, f, lambda), p->bp + row * psf->ndeg);
     }
+#pragma omp parallel for num_threads(spx_extract_threads(o))
     for (size_t f = 0; f < psf->nspec; f++)
         for (size_t d = 0; d < psf->ndeg; d++) {
             double *to = p->coeff + (f * psf->ndeg + d) * p->npar;
