@@ -15,15 +15,13 @@ enum { SPX_MOTION_HALF = 15, SPX_MOTION_LINE_REACH = 3 };
 
 /* Accuracy of F: CG's error of v^T M^-1 v is of second order, so this is that of F, relative. */
 #define SPX_MOTION_RELATIVE 1e-10
+/* v^T M^-1 v that fibres left out of a column's system may have, relative. */
+#define SPX_MOTION_LEFT_OUT 1e-8
 
-/* Elements of M between fibres, relative to the diagonal. The inverse of the blocks is up to some INVERSE times that of
- * the diagonal (narrow bins); each fibre further away costs a factor of that coupling. */
+/* Elements of M between fibres, relative to the diagonal, below which there is no coupling; bins whose diagonal is
+ * below a fraction of the largest, at the ends of the rows that are used, carry no light of a column. */
 #define SPX_MOTION_NO_COUPLING 1e-8
-#define SPX_MOTION_INVERSE     20.0
-/* Cross talk of columns that are solved for at once, relative to F; bins whose diagonal is below a fraction of the
- * largest, at the ends of the rows that are used, carry no light of a column. */
-#define SPX_MOTION_CROSS_TALK 1e-7
-#define SPX_MOTION_WEAK       0.01
+#define SPX_MOTION_WEAK        0.01
 
 /* Weighted mean around bin k of the bins that are no lines, from sums over the bins before; *weight of it is its
  * inverse variance. Sums lie `stride` apart. */
@@ -36,21 +34,26 @@ SPX_HD double spx_motion_mean(size_t n, size_t k, size_t stride, const double *s
     return *weight > 0 ? (sum_wf[to * stride] - sum_wf[from * stride]) / *weight : 0;
 }
 
-/* Light of a fibre that J is made of, light[n] with elements `stride` apart. m: its own block of M, element (k, k + d)
- * at [k mrow + d nl], half-bandwidth `band`; fibre's weight A^T W 1, flux and variance at [k nl]. work: 4 (n + 1)
- * elements `stride` apart. */
-SPX_HD void spx_motion_light(size_t n, size_t nl, size_t band, const double *m, size_t mrow, const double *weights,
-                             const double *x, const double *variance, size_t stride, double *light, double *work)
+/* Weight of a flux that is the same in all bins, M 1, in bin k; 0: of a bin that is not used. m: a fibre's own block of
+ * M, element (k, k + d) at [k mrow + d nl], half-bandwidth `band`; weight: A^T W 1 of the bin. */
+SPX_HD double spx_motion_light_weight(size_t n, size_t nl, size_t band, const double *m, size_t mrow, double weight,
+                                      size_t k)
 {
-    double *w = work, *line = work + (n + 1) * stride, *sum_w = line + (n + 1) * stride;
+    double sum = m[k * mrow];
+    for (size_t d = 1; d <= band; d++)
+        sum += (k + d < n ? m[k * mrow + d * nl] : 0) + (k >= d ? m[(k - d) * mrow + d * nl] : 0);
+    return sum > 0 && weight > 0 ? sum : 0;
+}
+
+/* Light of a fibre that J is made of, light[n]. w[n]: of spx_motion_light_weight(); elements of flux and variance at
+ * [k nl], all others are `stride` apart. work: 3 (n + 1) elements. */
+SPX_HD void spx_motion_light(size_t n, const double *w, size_t nl, const double *x, const double *variance,
+                             size_t stride, double *light, double *work)
+{
+    double *line = work, *sum_w = line + (n + 1) * stride;
     double *sum_wf = sum_w + (n + 1) * stride, weight;
-    for (size_t k = 0; k < n; k++) { /* M 1: weights of a flux that is the same in all bins */
-        double sum = m[k * mrow];
-        for (size_t d = 1; d <= band; d++)
-            sum += (k + d < n ? m[k * mrow + d * nl] : 0) + (k >= d ? m[(k - d) * mrow + d * nl] : 0);
-        w[k * stride] = sum > 0 && weights[k * nl] > 0 ? sum : 0;
+    for (size_t k = 0; k < n; k++)
         line[k * stride] = 0;
-    }
     for (int round = 0; round < 3; round++) {
         sum_w[0] = sum_wf[0] = 0;
         for (size_t k = 0; k < n; k++) {
@@ -74,11 +77,10 @@ SPX_HD void spx_motion_light(size_t n, size_t nl, size_t band, const double *m, 
     }
 }
 
-/* Range of coupling between fibres: neighbours that a column of v = A^T W J reaches, and those that one of M^-1 v does.
- */
+/* Range of coupling between fibres: neighbours to each side that a column of v = A^T W J reaches, and those whose part
+ * of M^-1 v is needed, one more, as F has elements with the next fibre. */
 typedef struct {
-    int v, z;  /* neighbours to each side: z = v + 1, as F has elements with the next fibre */
-    int apart; /* fibres whose columns do not meet: solved for at once */
+    int v, z;
 } spx_motion_range;
 
 /* Largest square of an element of M relative to its two diagonals, of those that are not weak. */
@@ -90,21 +92,13 @@ SPX_HD double spx_motion_coupling(double element, double own, double other, doub
     return largest;
 }
 
-/* Adds fibres df apart, whose largest coupling is given, to the range (v of 0 at first) and to the sum over all. */
-SPX_HD void spx_motion_range_add(spx_motion_range *range, int df, double largest, int elements, double *sum)
+/* Adds fibres df apart, whose largest coupling is given, to a range of no neighbour at first. */
+SPX_HD void spx_motion_range_add(spx_motion_range *range, int df, double largest)
 {
-    if (largest > SPX_MOTION_NO_COUPLING)
+    if (largest > SPX_MOTION_NO_COUPLING) {
         range->v = df;
-    *sum += largest * elements;
-}
-
-/* The rest of the range, of nf fibres. */
-SPX_HD void spx_motion_range_end(spx_motion_range *range, int nf, double sum)
-{
-    range->z = range->v + 1;
-    range->apart = range->v + range->z + 1;
-    for (double left = 1; left > SPX_MOTION_CROSS_TALK && range->apart < nf; left *= SPX_MOTION_INVERSE * sum)
-        range->apart++;
+        range->z = df + 1;
+    }
 }
 
 #endif

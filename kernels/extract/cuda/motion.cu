@@ -19,7 +19,7 @@ using spx::check;
 constexpr int PIXELS = 256; /* threads of a block for them */
 
 /* Memory of the work of a batch of jobs at most, unless one needs more: programs share the device. */
-constexpr size_t MOST_BYTES = (size_t)1 << 30;
+constexpr size_t MOST_BYTES = (size_t)7 << 28;
 
 __global__ void __launch_bounds__(PIXELS) pixel_kernel(const __grid_constant__ spx_motion_view g)
 {

@@ -104,14 +104,13 @@ static double largest_coupling(const spx_trace_plan *p, const spx_trace_bundle *
 static spx_motion_range find_coupling(const spx_trace_plan *p, const spx_trace_bundle *b)
 {
     const size_t nf = b->nf, nl = b->nl;
-    double sum = 0, strongest = 0;
-    spx_motion_range range = {0, 1, 1};
+    double strongest = 0;
+    spx_motion_range range = {0, 1};
     for (size_t k = 0; k < p->nbin; k++)
         for (size_t f = 0; f < nf; f++)
             strongest = fmax(strongest, b->singular[f] ? 0 : b->m[k * b->nelem * nl + f]);
     for (int df = 1; df <= b->reach; df++)
-        spx_motion_range_add(&range, df, sqrt(largest_coupling(p, b, df, strongest)), b->hi[df] - b->lo[df] + 1, &sum);
-    spx_motion_range_end(&range, (int)nf, sum);
+        spx_motion_range_add(&range, df, sqrt(largest_coupling(p, b, df, strongest)));
     return range;
 }
 
@@ -170,8 +169,11 @@ static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, stri
     own_variance(p, b, m->work + 4 * (p->nbin + 1), m->variance);
     for (size_t f = 0; f < nf; f++) {
         double info = 0, mean = 0;
-        spx_motion_light(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl, b->w + f, b->x + f,
-                         m->variance + f, 1, m->light, m->work);
+        double *w = m->work + 3 * (p->nbin + 1);
+        for (size_t k = 0; k < p->nbin; k++)
+            w[k] = spx_motion_light_weight(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl,
+                                           b->w[k * b->nl + f], k);
+        spx_motion_light(p->nbin, w, b->nl, b->x + f, m->variance + f, 1, m->light, m->work);
         for (size_t k = 0; k < p->nbin; k++) {
             const spx_bin_geometry *at = &b->at[k * nf + f];
             if (b->state[k * nf + f] != SPX_TRACE_SPOT)
@@ -289,7 +291,7 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
     }
     /* two vectors of zeros behind; rows are not apart by a power of two, in which few lines of the cache are theirs */
     const size_t stride = (((widest + SPX_TRACE_LANES - 1) / SPX_TRACE_LANES + 2) | 1) * SPX_TRACE_LANES;
-    const spx_motion_range range = rough ? (spx_motion_range){0, 1, 1} : find_coupling(p, b);
+    const spx_motion_range range = rough ? (spx_motion_range){0, 1} : find_coupling(p, b);
     if (motion_alloc(p, b, r, &range, stride, height, &m, e) != SPX_OK)
         return SPX_EIO;
     for (size_t f = 0; f < nf; f++) {

@@ -13,9 +13,8 @@
 #include "extract/trace/trace.h"
 #include "simd/simd.h"
 
-/* Most steps of conjugate gradients; v^T M^-1 v that fibres left out may have, relative. */
+/* Most steps of conjugate gradients. */
 #define MOST_COLUMN_STEPS 100
-#define LEFT_OUT          1e-8
 
 /* The systems of fibres lane ... lane + SPX_VL - 1, both q. A vector has fibres low ... high, counted from the system's
  * own, of which those beyond in ... out are 0 but in the residual that is looked at last; element (d, k, q) of SPX_VL
@@ -201,7 +200,7 @@ static int solve_lanes(const lane_systems *c, double *r, double *x, double *z, d
         precondition_columns(c, q, first, last, z);
         inner_columns(c, q, z, first, last, next);
         for (int i = 0; i < 2; i++)
-            if (any_lane(next[i] > every(LEFT_OUT / SPX_MOTION_RELATIVE) * enough[i]))
+            if (any_lane(next[i] > every(SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE) * enough[i]))
                 return 0;
     }
     return 1;

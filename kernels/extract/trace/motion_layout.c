@@ -52,7 +52,8 @@ static int has_room(const spx_motion_view *g)
     return g->reach <= SPX_TRACE_MAX_REACH && g->m <= SPX_TRACE_MAX_BAND && g->nl <= 256 && n * nl * g->nelem < most &&
            (double)g->height * g->width < most && (double)g->height * g->tile < most &&
            sizeof(double) * spx_motion_spot_shared(g) <= SPX_MOTION_SHARED &&
-           sizeof(double) * (size_t)g->npix <= SPX_MOTION_SHARED;
+           sizeof(double) * (size_t)g->npix <= SPX_MOTION_SHARED &&
+           sizeof(double) * spx_motion_light_shared(g) <= SPX_MOTION_SHARED;
 }
 
 spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, size_t nbundle, unsigned char *left,
@@ -152,7 +153,7 @@ size_t spx_motion_work(spx_motion_view *g, char *base)
     g->mat = spx_layout_take(base, &used, row * (size_t)g->nelem, sizeof(double));
     g->ldl = spx_layout_take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
     g->inverse = spx_layout_take(base, &used, row * (size_t)(g->m + 1), sizeof(double));
-    g->vector = spx_layout_take(base, &used, row * SPX_MOTION_SLOTS * SPX_MOTION_VECTORS, sizeof(double));
+    g->vector = spx_layout_take(base, &used, row * (size_t)g->nl * SPX_MOTION_VECTORS, sizeof(double));
     g->work = spx_layout_take(base, &used, 4 * njob * (n + 1) * nl, sizeof(double));
     g->strip = spx_layout_take(base, &used, 3 * fibres * strip, sizeof(double));
     g->wj = spx_layout_take(base, &used, 2 * fibres * strip, sizeof(double));

@@ -8,9 +8,6 @@
 #include "extract/trace/motion_steps.h"
 #include "extract/trace/windows.h"
 
-/* Shared memory of a block that every device has, bytes. */
-enum { SPX_MOTION_SHARED = 48 << 10 };
-
 typedef struct spx_motion_layout {
     spx_motion_view size; /* sizes alone; njob: of the call */
     size_t nbundle;

@@ -5,12 +5,15 @@
  *     pixel       pixel             one           weights
  *     spot        bin of a fibre    a warp        spot, its derivatives
  *     equations   bin of some       STEP          M, A^T W p, A^T W 1
- *     fluxes      bundle            STEP          flux, light of J, range of coupling
+ *     regularise  bundle            STEP          M, whether there is light
+ *     factor      fibre             a warp        L D L^T of its block, variances
+ *     fluxes      bundle            FLUX          flux, range of coupling
+ *     light_of    fibre             a warp        light of J
  *     strip       fibre             HALF          J and A f of a fibre alone
  *     rest        bundle            STEP          residual, chi^2
  *     weigh       fibre             HALF          W J; g and J^T W J
  *     couple      fibre             HALF          v = A^T W J
- *     columns     slot of a bundle  STEP          z = M^-1 v
+ *     columns     fibre             HALF          z = M^-1 v
  *     project     fibre             a warp        F
  *
  * A job is a bundle in a window. A row of values has one a fibre, nl of them. The CPU's arithmetic is in motion.h, up
@@ -29,12 +32,15 @@
 
 enum {
     SPX_MOTION_STEP_TEAM = 256, /* threads */
+    SPX_MOTION_FLUX_TEAM = 512,
     SPX_MOTION_HALF_TEAM = 128,
-    SPX_MOTION_SLOTS = 40,      /* columns of a job that are solved for side by side */
-    SPX_MOTION_VECTORS = 6,     /* of each: right-hand side, x, r, z, M d, d */
+    SPX_MOTION_VECTORS = 8,     /* of a system: x, r, z or M d, d, of both columns of a fibre; of the fluxes fewer */
     SPX_MOTION_CHUNK = 64,      /* bins whose places a strip keeps at a time */
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
 };
+
+/* Shared memory of a block that every device has, bytes. */
+enum { SPX_MOTION_SHARED = 48 << 10 };
 
 /* Where rounding ends, of conjugate gradients. */
 #define SPX_MOTION_ROUNDING 1e-26
@@ -84,7 +90,7 @@ typedef struct {
     double *light;                /* [njob][n][nl] */
     double *mat;                  /* [njob][n][nelem][nl] */
     double *ldl, *inverse;        /* [njob][n][m + 1][nl]: 1/D, L; Z(k, k + d) */
-    double *vector;               /* [njob][SLOTS][VECTORS][n][nl] */
+    double *vector;               /* [njob][nl][VECTORS][n][nl] */
     double *work;                 /* [njob][4][n + 1][nl] */
     double *strip;                /* [njob][nl][3][height][width]: J, A f */
     double *wj;                   /* [njob][nl][2][height][width] */
@@ -310,47 +316,53 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
 
 /* ---- banded algebra of a fibre ---- */
 
-/* L D L^T of a fibre's own block, its elements `nl` apart; d[n]: D. 0: there is none. As factor() (calib/band_lanes.h).
- */
-SPX_HD int spx_motion_factor(int n, int m, size_t nl, const double *a, size_t arow, double *l, double *d)
+/* L D L^T of a fibre's own block by a team, its elements `nl` apart; d[n]: D; u[m + 1]: shared. 0: there is none. As
+ * factor() (calib/band_lanes.h). Waits. */
+SPX_HD int spx_motion_factor_block(const spx_team *t, int n, int m, size_t nl, const double *a, size_t arow, double *l,
+                                   double *d, double *u)
 {
     const size_t lrow = (size_t)(m + 1) * nl;
     int good = 1;
     for (int j = 0; j < n; j++) {
-        double u[SPX_TRACE_MAX_BAND + 1], pivot = a[(size_t)j * arow];
         const int back = j < m ? j : m;
-        double *lj = l + (size_t)j * lrow;
-        for (int i = 1; i <= back; i++) {
+        double *lj = l + (size_t)j * lrow, sum = 0;
+        for (int i = 1 + t->thread; i <= back; i += t->threads) {
             const double li = l[(size_t)(j - i) * lrow + (size_t)i * nl];
             u[i] = li * d[(size_t)(j - i) * nl];
-            pivot -= li * u[i];
+            sum += li * u[i];
         }
+        double pivot = a[(size_t)j * arow] - spx_team_sum(t, sum);
         if (!(pivot > 0 && pivot < INFINITY)) {
             good = 0;
             pivot = 1;
         }
         const double inverse = 1 / pivot;
-        d[(size_t)j * nl] = pivot;
-        lj[0] = inverse;
-        for (int i = 1; i <= m; i++) {
-            double sum = a[(size_t)j * arow + (size_t)i * nl];
-            for (int s = 1; s <= m - i && s <= back; s++)
-                sum -= l[(size_t)(j - s) * lrow + (size_t)(s + i) * nl] * u[s];
-            lj[(size_t)i * nl] = sum * inverse;
+        for (int i = t->thread; i <= m; i += t->threads) {
+            if (i == 0) {
+                d[(size_t)j * nl] = pivot;
+                lj[0] = inverse;
+                continue;
+            }
+            double rest = a[(size_t)j * arow + (size_t)i * nl];
+            for (int k = 1; k <= m - i && k <= back; k++)
+                rest -= l[(size_t)(j - k) * lrow + (size_t)(k + i) * nl] * u[k];
+            lj[(size_t)i * nl] = rest * inverse;
         }
+        spx_team_wait(t);
     }
     return good;
 }
 
-/* Diagonal of the inverse from the factor, into variance; z: its band, as l. */
-SPX_HD void spx_motion_variance(int n, int m, size_t nl, const double *l, double *z, double *variance)
+/* Diagonal of the inverse from the factor by a team, into variance; z: its band, as l. Waits. */
+SPX_HD void spx_motion_variance(const spx_team *t, int n, int m, size_t nl, const double *l, double *z,
+                                double *variance)
 {
     const size_t row = (size_t)(m + 1) * nl;
     for (int j = n - 1; j >= 0; j--) {
         const double *lj = l + (size_t)j * row;
-        double *zj = z + (size_t)j * row, sum = lj[0];
+        double *zj = z + (size_t)j * row, sum = 0;
         const int ahead = n - 1 - j < m ? n - 1 - j : m;
-        for (int i = 1; i <= ahead; i++) {
+        for (int i = 1 + t->thread; i <= ahead; i += t->threads) {
             double v = 0;
             for (int s = 1; s <= ahead; s++) {
                 const int low = i < s ? i : s, far = i < s ? s - i : i - s;
@@ -359,113 +371,154 @@ SPX_HD void spx_motion_variance(int n, int m, size_t nl, const double *l, double
             zj[(size_t)i * nl] = v;
             sum -= lj[(size_t)i * nl] * v;
         }
-        zj[0] = variance[(size_t)j * nl] = sum;
+        sum = lj[0] + spx_team_sum(t, sum);
+        if (t->thread == 0)
+            zj[0] = variance[(size_t)j * nl] = sum;
+        spx_team_wait(t);
     }
 }
 
-/* z = P^-1 r of a fibre, elements `nl` apart. NARROW: the last bins are kept in registers. */
-SPX_HD void spx_motion_solve_narrow(int n, int m, size_t nl, const double *l, const double *r, double *z)
+/* Columns of some fibres: element (f, q, k) at f of_fibre + q + k of_bin, q < nq. */
+typedef struct {
+    int first, count, nq; /* fibre of the bundle that f = 0 is; fibres */
+    size_t of_fibre, of_bin;
+} spx_motion_sides;
+
+/* Rows of the factor and of the sides that shared memory has room for: `room` doubles. */
+SPX_HD int spx_motion_staged_rows(const spx_motion_view *g, const spx_motion_sides *s, size_t room)
 {
-    const size_t lrow = (size_t)(m + 1) * nl;
-    double back[SPX_MOTION_NARROW], next[SPX_MOTION_NARROW + 1];
-    for (int i = 0; i < SPX_MOTION_NARROW; i++)
-        back[i] = next[i] = 0;
-    next[SPX_MOTION_NARROW] = r[0];
-    for (int k = 0; k < n; k++) { /* what the next bin needs is on its way while this one is worked on */
-        double now[SPX_MOTION_NARROW + 1];
-        for (int i = 0; i <= SPX_MOTION_NARROW; i++)
-            now[i] = next[i];
-        for (int i = 0; i < SPX_MOTION_NARROW; i++)
-            next[i] = i < m && k >= i && k + 1 < n ? l[(size_t)(k - i) * lrow + (size_t)(i + 1) * nl] : 0;
-        next[SPX_MOTION_NARROW] = k + 1 < n ? r[(size_t)(k + 1) * nl] : 0;
-        double sum = now[SPX_MOTION_NARROW];
-        for (int i = SPX_MOTION_NARROW - 1; i >= 0; i--)
-            sum -= now[i] * back[i];
-        for (int i = SPX_MOTION_NARROW - 1; i > 0; i--)
-            back[i] = back[i - 1];
-        back[0] = sum;
-        z[(size_t)k * nl] = sum;
-    }
-    for (int i = 0; i < SPX_MOTION_NARROW; i++)
-        back[i] = 0;
+    return (int)(room / ((size_t)s->count * (size_t)(g->m + 1 + s->nq)));
+}
+
+/* Brings rows k0 ... k1 - 1 to shared memory: factor [rows][m + 1][count], then sides [rows][count nq]. Waits. */
+SPX_HD void spx_motion_stage(const spx_motion_view *g, const spx_team *t, size_t job, const spx_motion_sides *s, int k0,
+                             int k1, const double *v, double *stage)
+{
+    const int count = s->count, width = (g->m + 1) * count, sides = count * s->nq, rows = k1 - k0;
+    const double *l = g->ldl + job * (size_t)g->n * (size_t)(g->m + 1) * (size_t)g->nl + s->first;
+    spx_team_wait(t);
+    for (int i = t->thread; i < rows * width; i += t->threads)
+        stage[i] = l[((size_t)(k0 + i / width) * (size_t)(g->m + 1) + (size_t)(i % width / count)) * (size_t)g->nl +
+                     (size_t)(i % count)];
+    for (int i = t->thread; i < rows * sides; i += t->threads)
+        stage[rows * width + i] = v[(size_t)(i % sides / s->nq) * s->of_fibre + (size_t)(i % sides % s->nq) +
+                                    (size_t)(k0 + i / sides) * s->of_bin];
+    spx_team_wait(t);
+}
+
+/* z = P^-1 r with P the blocks of single fibres, by a thread a side; narrow bands: what rows have in common is in
+ * registers. Waits. */
+SPX_HD void spx_motion_precondition_narrow(const spx_motion_view *g, const spx_team *t, size_t job,
+                                           const spx_motion_sides *s, int rows, const double *r, double *z,
+                                           double *stage)
+{
+    const int n = g->job[job].n, m = g->m, count = s->count, sides = count * s->nq, width = (m + 1) * count;
+    const int c = t->thread, f = c / s->nq;
+    double *to = z + (size_t)f * s->of_fibre + (size_t)(c % s->nq);
+    double ahead[SPX_MOTION_NARROW + 1]; /* what bins so far take off those ahead; then values of those behind */
     for (int i = 0; i <= SPX_MOTION_NARROW; i++)
-        next[i] = i <= m ? l[(size_t)(n - 1) * lrow + (size_t)i * nl] : 0;
-    for (int k = n - 1; k >= 0; k--) {
-        double now[SPX_MOTION_NARROW + 1];
-        for (int i = 0; i <= SPX_MOTION_NARROW; i++)
-            now[i] = next[i];
-        for (int i = 0; i <= SPX_MOTION_NARROW; i++)
-            next[i] = i <= m && k > 0 ? l[(size_t)(k - 1) * lrow + (size_t)i * nl] : 0;
-        double sum = z[(size_t)k * nl] * now[0];
-        for (int i = SPX_MOTION_NARROW; i > 0; i--)
-            sum -= now[i] * back[i - 1];
-        for (int i = SPX_MOTION_NARROW - 1; i > 0; i--)
-            back[i] = back[i - 1];
-        back[0] = sum;
-        z[(size_t)k * nl] = sum;
+        ahead[i] = 0;
+    for (int k0 = 0; k0 < n; k0 += rows) {
+        const int k1 = k0 + rows < n ? k0 + rows : n;
+        spx_motion_stage(g, t, job, s, k0, k1, r, stage);
+        for (int k = k0; k < k1 && c < sides; k++) {
+            const double *l = stage + (k - k0) * width + f;
+            const double here = stage[(k1 - k0) * width + (k - k0) * sides + c] - ahead[0];
+            for (int i = 1; i <= SPX_MOTION_NARROW; i++)
+                ahead[i - 1] = ahead[i] + (i <= m ? l[i * count] * here : 0);
+            to[(size_t)k * s->of_bin] = here;
+        }
     }
+    for (int i = 0; i <= SPX_MOTION_NARROW; i++)
+        ahead[i] = 0;
+    for (int k1 = n; k1 > 0; k1 -= rows) {
+        const int k0 = k1 > rows ? k1 - rows : 0;
+        spx_motion_stage(g, t, job, s, k0, k1, z, stage);
+        for (int k = k1 - 1; k >= k0 && c < sides; k--) {
+            const double *l = stage + (k - k0) * width + f;
+            double here = stage[(k1 - k0) * width + (k - k0) * sides + c] * l[0];
+            for (int i = SPX_MOTION_NARROW; i > 0; i--)
+                here -= i <= m ? l[i * count] * ahead[i - 1] : 0;
+            for (int i = SPX_MOTION_NARROW - 1; i > 0; i--)
+                ahead[i] = ahead[i - 1];
+            ahead[0] = here;
+            to[(size_t)k * s->of_bin] = here;
+        }
+    }
+    spx_team_wait(t);
 }
 
-SPX_HD void spx_motion_solve_wide(int n, int m, size_t nl, const double *l, const double *r, double *z)
+/* The same of any band. */
+SPX_HD void spx_motion_precondition_wide(const spx_motion_view *g, const spx_team *t, size_t job,
+                                         const spx_motion_sides *s, const double *r, double *z)
 {
-    const size_t lrow = (size_t)(m + 1) * nl;
-    for (int k = 0; k < n; k++) {
-        double sum = r[(size_t)k * nl];
-        for (int i = k < m ? k : m; i > 0; i--)
-            sum -= l[(size_t)(k - i) * lrow + (size_t)i * nl] * z[(size_t)(k - i) * nl];
-        z[(size_t)k * nl] = sum;
+    const int n = g->job[job].n, m = g->m;
+    const size_t nl = (size_t)g->nl, lrow = (size_t)(m + 1) * nl, step = s->of_bin;
+    spx_team_wait(t);
+    for (int c = t->thread; c < s->count * s->nq; c += t->threads) {
+        const int f = c / s->nq;
+        const size_t at = (size_t)f * s->of_fibre + (size_t)(c % s->nq);
+        const double *l = g->ldl + job * (size_t)g->n * lrow + s->first + f, *from = r + at;
+        double *to = z + at;
+        for (int k = 0; k < n; k++) {
+            double sum = from[(size_t)k * step];
+            for (int i = k < m ? k : m; i > 0; i--)
+                sum -= l[(size_t)(k - i) * lrow + (size_t)i * nl] * to[(size_t)(k - i) * step];
+            to[(size_t)k * step] = sum;
+        }
+        for (int k = n - 1; k >= 0; k--) {
+            double sum = to[(size_t)k * step] * l[(size_t)k * lrow];
+            for (int i = n - 1 - k < m ? n - 1 - k : m; i > 0; i--)
+                sum -= l[(size_t)k * lrow + (size_t)i * nl] * to[(size_t)(k + i) * step];
+            to[(size_t)k * step] = sum;
+        }
     }
-    for (int k = n - 1; k >= 0; k--) {
-        double sum = z[(size_t)k * nl] * l[(size_t)k * lrow];
-        for (int i = n - 1 - k < m ? n - 1 - k : m; i > 0; i--)
-            sum -= l[(size_t)k * lrow + (size_t)i * nl] * z[(size_t)(k + i) * nl];
-        z[(size_t)k * nl] = sum;
-    }
+    spx_team_wait(t);
+}
+
+/* stage: `room` doubles of shared memory. */
+SPX_HD void spx_motion_precondition(const spx_motion_view *g, const spx_team *t, size_t job, const spx_motion_sides *s,
+                                    const double *r, double *z, double *stage, size_t room)
+{
+    const int rows = spx_motion_staged_rows(g, s, room);
+    if (g->m <= SPX_MOTION_NARROW && rows > 0 && s->count * s->nq <= t->threads)
+        spx_motion_precondition_narrow(g, t, job, s, rows, r, z, stage);
+    else
+        spx_motion_precondition_wide(g, t, job, s, r, z);
 }
 
 /* ---- conjugate gradients of a job ---- */
 
-/* z = P^-1 r with P the blocks of the single fibres: a thread each. Waits before and after. */
-SPX_HD void spx_motion_precondition(const spx_motion_view *g, const spx_team *t, size_t job, const double *r, double *z)
-{
-    const int n = g->job[job].n, nf = g->job[job].nf;
-    const double *l = g->ldl + job * (size_t)g->n * (size_t)(g->m + 1) * (size_t)g->nl;
-    spx_team_wait(t);
-    for (int f = t->thread; f < nf; f += t->threads)
-        if (g->m <= SPX_MOTION_NARROW)
-            spx_motion_solve_narrow(n, g->m, (size_t)g->nl, l + f, r + f, z + f);
-        else
-            spx_motion_solve_wide(n, g->m, (size_t)g->nl, l + f, r + f, z + f);
-    spx_team_wait(t);
-}
+/* Doubles of shared memory for the stage of the fluxes. */
+enum { SPX_MOTION_STAGE = 5000 };
 
-/* Element (k, f) of M d. */
-SPX_HD double spx_motion_multiply(const spx_motion_view *g, size_t job, int k, int f, const double *d)
+/* Element (k, f) of M d; fibres up to `reach` apart have elements of M. */
+SPX_HD double spx_motion_multiply(const spx_motion_view *g, size_t job, int reach, int k, int f, const double *d)
 {
     const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl;
     const size_t mrow = (size_t)g->nelem * (size_t)nl;
     const double *mat = g->mat + (job * (size_t)g->n + (size_t)k) * mrow + f;
-    double forth = mat[0] * d[k * nl + f], back = 0;
-    for (int df = 0; df <= g->reach; df++) {
-        const int from = df == 0 ? 1 : g->lo[df];
-        for (int dk = from; dk <= g->hi[df]; dk++) {
-            const size_t e = (size_t)(g->first[df] + dk - g->lo[df]) * (size_t)nl;
-            if (f + df < nf && k + dk >= 0 && k + dk < n)
-                forth += mat[e] * d[(k + dk) * nl + f + df];
-            if (f >= df && k - dk >= 0 && k - dk < n) { /* as the other of the pair */
-                const double *its = dk > 0 ? mat - (size_t)dk * mrow : mat + (size_t)(-dk) * mrow;
-                back += its[e - (size_t)df] * d[(k - dk) * nl + f - df];
-            }
-        }
+    double forth = 0, back = 0;
+    for (int df = 0; df <= reach; df++) {
+        const int lo = df == 0 ? 0 : g->lo[df], hi = g->hi[df];
+        const double *e = mat + (long)(g->first[df] - g->lo[df]) * nl;
+        const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
+        for (int dk = first; dk <= end && f + df < nf; dk++)
+            forth += e[(long)dk * nl] * d[(k + dk) * nl + f + df];
+        /* as the other of the pair: element dk of row k - dk */
+        const int own = df == 0 ? 1 : lo, from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
+        for (int dk = from; dk <= to && f >= df; dk++)
+            back += e[(long)dk * (nl - (long)mrow) - df] * d[(k - dk) * nl + f - df];
     }
     return forth + back;
 }
 
-/* M x = right by conjugate gradients, as iterate() (cg.h); *v of a slot: see SPX_MOTION_VECTORS. Returns whether it has
+/* M x = right by conjugate gradients, as iterate() (cg.h); v: right-hand side, x, r, z, M d, d. Returns whether it has
  * come to an end. */
-SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, size_t job, double absolute,
+SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, size_t job, int reach, double absolute,
                                 double relative, double *v)
 {
+    const spx_motion_sides sides = {0, g->job[job].nf, 1, 1, (size_t)g->nl};
     const size_t size = (size_t)g->n * (size_t)g->nl;
     const int nl = g->nl, nf = g->job[job].nf, all = g->job[job].n * nl;
     double *right = v, *x = v + size, *r = x + size, *z = r + size, *q = z + size, *d = q + size, sum = 0;
@@ -473,7 +526,7 @@ SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, siz
         r[i] = i % nl < nf ? right[i] : 0;
         x[i] = z[i] = 0;
     }
-    spx_motion_precondition(g, t, job, r, z);
+    spx_motion_precondition(g, t, job, &sides, r, z, t->shared, SPX_MOTION_STAGE);
     for (int i = t->thread; i < all; i += t->threads) {
         d[i] = z[i];
         sum += r[i] * z[i];
@@ -483,7 +536,7 @@ SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, siz
     for (int step = 0; rz > enough && step < SPX_MOTION_MOST_STEPS; step++) {
         sum = 0;
         for (int i = t->thread; i < all; i += t->threads) {
-            q[i] = i % nl < nf ? spx_motion_multiply(g, job, i / nl, i % nl, d) : 0;
+            q[i] = i % nl < nf ? spx_motion_multiply(g, job, reach, i / nl, i % nl, d) : 0;
             sum += q[i] * d[i];
         }
         const double dq = spx_team_sum(t, sum);
@@ -494,7 +547,7 @@ SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, siz
             x[i] += alpha * d[i];
             r[i] -= alpha * q[i];
         }
-        spx_motion_precondition(g, t, job, r, z);
+        spx_motion_precondition(g, t, job, &sides, r, z, t->shared, SPX_MOTION_STAGE);
         sum = 0;
         for (int i = t->thread; i < all; i += t->threads)
             sum += r[i] * z[i];
@@ -507,15 +560,22 @@ SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, siz
     return rz <= enough;
 }
 
-SPX_HD double *spx_motion_vectors(const spx_motion_view *g, size_t job, size_t slot)
+/* Memory of the vectors of fibre f's system. */
+SPX_HD double *spx_motion_vectors(const spx_motion_view *g, size_t job, size_t f)
 {
-    return g->vector + (job * SPX_MOTION_SLOTS + slot) * SPX_MOTION_VECTORS * (size_t)g->n * (size_t)g->nl;
+    return g->vector + (job * (size_t)g->nl + f) * SPX_MOTION_VECTORS * (size_t)g->n * (size_t)g->nl;
 }
 
-/* ---- fluxes ---- */
+/* Whether an item's job goes on, and its fibre exists. */
+SPX_HD int spx_motion_goes_on(const spx_motion_view *g, size_t job, size_t f)
+{
+    return g->result[job].status == SPX_MOTION_SOLVED && (int)f < g->job[job].nf;
+}
+
+/* ---- regularise ---- */
 
 /* spx_trace_regularise() with no regularisation of the options. */
-SPX_HD void spx_motion_regularise(const spx_motion_view *g, const spx_team *t, size_t job)
+SPX_HD void spx_motion_regularise_block(const spx_motion_view *g, const spx_team *t, size_t job)
 {
     const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl;
     double *largest = g->work + job * 4 * (size_t)(g->n + 1) * (size_t)nl, everywhere = 0;
@@ -543,13 +603,53 @@ SPX_HD void spx_motion_regularise(const spx_motion_view *g, const spx_team *t, s
     spx_team_wait(t);
 }
 
+SPX_HD void spx_motion_regularise(const spx_motion_view *g, const spx_team *t, size_t job)
+{
+    const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl;
+    const size_t bin0 = spx_motion_bin(g, job, 0, 0);
+    spx_motion_result *result = &g->result[job];
+    double count = 0;
+    for (int i = t->thread; i < n * nl; i += t->threads)
+        count += i % nl < nf && g->w[bin0 + (size_t)i] > 0;
+    count = spx_team_sum(t, count);
+    if (t->thread == 0) {
+        result->status = count > 0 ? SPX_MOTION_SOLVED : SPX_MOTION_DARK;
+        result->fit.chi2 = result->fit.npix = 0;
+        result->fit.nflux = count;
+    }
+    if (count > 0)
+        spx_motion_regularise_block(g, t, job);
+}
+
+/* ---- factor ---- */
+
+/* A wavelength that says that a fibre's block has no factor. */
+#define SPX_MOTION_NO_FACTOR (-1.0)
+
+SPX_HD void spx_motion_factor(const spx_motion_view *g, const spx_team *t, size_t item)
+{
+    const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl, nl = (size_t)g->nl;
+    if (!spx_motion_goes_on(g, job, f))
+        return;
+    const int n = g->job[job].n;
+    const size_t bin0 = spx_motion_bin(g, job, 0, f), at = job * (size_t)g->n * (size_t)(g->m + 1) * nl + f;
+    const int good = spx_motion_factor_block(t, n, g->m, nl, g->mat + job * (size_t)g->n * (size_t)g->nelem * nl + f,
+                                             (size_t)g->nelem * nl, g->ldl + at, g->variance + bin0, t->shared);
+    if (good)
+        spx_motion_variance(t, n, g->m, nl, g->ldl + at, g->inverse + at, g->variance + bin0);
+    if (t->thread == 0)
+        g->row[item].wavelength = good ? 0 : SPX_MOTION_NO_FACTOR;
+}
+
+/* ---- fluxes ---- */
+
 SPX_HD spx_motion_range spx_motion_find_range(const spx_motion_view *g, const spx_team *t, size_t job)
 {
     const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl;
     const size_t mrow = (size_t)g->nelem * (size_t)nl;
     const double *mat = g->mat + job * (size_t)g->n * mrow;
-    spx_motion_range range = {0, 1, 1};
-    double sum = 0, strongest = 0;
+    spx_motion_range range = {0, 1};
+    double strongest = 0;
     for (int i = t->thread; i < n * nf; i += t->threads)
         strongest = fmax(strongest, mat[(size_t)(i / nf) * mrow + (size_t)(i % nf)]);
     strongest = spx_team_max(t, strongest);
@@ -564,78 +664,72 @@ SPX_HD spx_motion_range spx_motion_find_range(const spx_motion_view *g, const sp
             largest = spx_motion_coupling(own[(size_t)(g->first[df] + e) * (size_t)nl], own[0],
                                           mat[(size_t)other * mrow + (size_t)(f + df)], strongest, largest);
         }
-        spx_motion_range_add(&range, df, sqrt(spx_team_max(t, largest)), elements, &sum);
+        spx_motion_range_add(&range, df, sqrt(spx_team_max(t, largest)));
     }
-    spx_motion_range_end(&range, nf, sum);
     return range;
-}
-
-/* Light and mean wavelength of a fibre. */
-SPX_HD void spx_motion_light_of(const spx_motion_view *g, size_t job, int f)
-{
-    const size_t n = (size_t)g->job[job].n, nl = (size_t)g->nl, mrow = (size_t)g->nelem * nl;
-    const size_t bin0 = spx_motion_bin(g, job, 0, (size_t)f), row = (size_t)(g->m + 1) * nl;
-    const double *mat = g->mat + job * (size_t)g->n * mrow + f,
-                 *lambda = g->lambda + (size_t)g->job[job].window * (size_t)g->n;
-    double info = 0, mean = 0;
-    spx_motion_variance((int)n, g->m, nl, g->ldl + job * (size_t)g->n * row + f,
-                        g->inverse + job * (size_t)g->n * row + f, g->variance + bin0);
-    spx_motion_light(n, nl, (size_t)g->m, mat, mrow, g->w + bin0, g->x + bin0, g->variance + bin0, nl, g->light + bin0,
-                     g->work + job * 4 * (size_t)(g->n + 1) * nl + f);
-    for (size_t k = 0; k < n; k++) {
-        double *light = &g->light[bin0 + k * nl];
-        const double here = g->state[bin0 + k * nl] == SPX_TRACE_SPOT ? *light * *light * mat[k * mrow] : 0;
-        if (!(here > 0))
-            *light = 0;
-        info += here > 0 ? here : 0;
-        mean += here > 0 ? here * lambda[k] : 0;
-    }
-    g->row[job * nl + (size_t)f].wavelength = info > 0 ? mean / info : 0;
 }
 
 SPX_HD void spx_motion_fluxes(const spx_motion_view *g, const spx_team *t, size_t job)
 {
     const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl;
-    const size_t row = (size_t)(g->m + 1) * (size_t)nl, bin0 = spx_motion_bin(g, job, 0, 0);
-    double *v = spx_motion_vectors(g, job, 0), *l = g->ldl + job * (size_t)g->n * row;
+    const size_t bin0 = spx_motion_bin(g, job, 0, 0);
+    double *v = spx_motion_vectors(g, job, 0), bad = 0;
     spx_motion_result *result = &g->result[job];
-    double count = 0, bad = 0;
-    for (int i = t->thread; i < n * nl; i += t->threads)
-        count += i % nl < nf && g->w[bin0 + (size_t)i] > 0;
-    count = spx_team_sum(t, count);
-    if (t->thread == 0) {
-        result->status = count > 0 ? SPX_MOTION_SOLVED : SPX_MOTION_DARK;
-        result->fit.chi2 = result->fit.npix = 0;
-        result->fit.nflux = count;
-    }
-    if (!(count > 0))
+    if (!spx_motion_goes_on(g, job, 0))
         return;
-    spx_motion_regularise(g, t, job);
     for (int f = t->thread; f < nf; f += t->threads)
-        bad += !spx_motion_factor(n, g->m, (size_t)nl, g->mat + job * (size_t)g->n * (size_t)g->nelem * (size_t)nl + f,
-                                  (size_t)g->nelem * (size_t)nl, l + f, v + f);
+        bad += g->row[job * (size_t)nl + (size_t)f].wavelength == SPX_MOTION_NO_FACTOR;
     bad = spx_team_sum(t, bad);
-    for (int i = t->thread; i < n * nl; i += t->threads) /* v held D until here */
-        v[i] = g->y[bin0 + (size_t)i];
-    if (bad > 0 || !spx_motion_gradients(g, t, job, g->tolerance, SPX_MOTION_ROUNDING, v)) {
-        if (t->thread == 0)
-            result->status = SPX_MOTION_LEFT;
-        return;
-    }
-    for (int i = t->thread; i < n * nl; i += t->threads)
-        g->x[bin0 + (size_t)i] = v[(size_t)g->n * (size_t)nl + (size_t)i];
-    spx_team_wait(t);
-    for (int f = t->thread; f < nf; f += t->threads)
-        spx_motion_light_of(g, job, f);
     const spx_motion_range range = spx_motion_find_range(g, t, job);
+    for (int i = t->thread; i < n * nl; i += t->threads)
+        v[i] = g->y[bin0 + (size_t)i];
+    spx_team_wait(t);
+    const int good = !(bad > 0) && spx_motion_gradients(g, t, job, range.v, g->tolerance, SPX_MOTION_ROUNDING, v);
+    if (t->thread == 0 && !good)
+        result->status = SPX_MOTION_LEFT;
     if (t->thread == 0)
         result->range = range;
+    for (int i = t->thread; i < n * nl && good; i += t->threads)
+        g->x[bin0 + (size_t)i] = v[(size_t)g->n * (size_t)nl + (size_t)i];
 }
 
-/* Whether an item's job goes on, and its fibre exists. */
-SPX_HD int spx_motion_goes_on(const spx_motion_view *g, size_t job, size_t f)
+/* ---- light ---- */
+
+/* Doubles of shared memory: weights, light, flux, variance, and the work of spx_motion_light(). */
+SPX_HD size_t spx_motion_light_shared(const spx_motion_view *g)
 {
-    return g->result[job].status == SPX_MOTION_SOLVED && (int)f < g->job[job].nf;
+    return 7 * (size_t)(g->n + 1);
+}
+
+/* Light and mean wavelength of a fibre. The sums along it are one thread's. */
+SPX_HD void spx_motion_light_of(const spx_motion_view *g, const spx_team *t, size_t item)
+{
+    const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl, nl = (size_t)g->nl, mrow = (size_t)g->nelem * nl;
+    if (!spx_motion_goes_on(g, job, f))
+        return;
+    const size_t n = (size_t)g->job[job].n, bin0 = spx_motion_bin(g, job, 0, f);
+    const double *mat = g->mat + job * (size_t)g->n * mrow + f,
+                 *lambda = g->lambda + (size_t)g->job[job].window * (size_t)g->n;
+    double *w = t->shared, *light = w + n + 1, *x = light + n + 1, *variance = x + n + 1, info = 0, mean = 0;
+    for (size_t k = (size_t)t->thread; k < n; k += (size_t)t->threads) {
+        w[k] = spx_motion_light_weight(n, nl, (size_t)g->m, mat, mrow, g->w[bin0 + k * nl], k);
+        x[k] = g->x[bin0 + k * nl];
+        variance[k] = g->variance[bin0 + k * nl];
+    }
+    spx_team_wait(t);
+    if (t->thread == 0)
+        spx_motion_light(n, w, 1, x, variance, 1, light, variance + n + 1);
+    spx_team_wait(t);
+    for (size_t k = (size_t)t->thread; k < n; k += (size_t)t->threads) {
+        const double here = g->state[bin0 + k * nl] == SPX_TRACE_SPOT ? light[k] * light[k] * mat[k * mrow] : 0;
+        g->light[bin0 + k * nl] = here > 0 ? light[k] : 0;
+        info += here > 0 ? here : 0;
+        mean += here > 0 ? here * lambda[k] : 0;
+    }
+    info = spx_team_sum(t, info);
+    mean = spx_team_sum(t, mean);
+    if (t->thread == 0)
+        g->row[item].wavelength = info > 0 ? mean / info : 0;
 }
 
 /* ---- strip ---- */
@@ -821,39 +915,168 @@ SPX_HD void spx_motion_couple(const spx_motion_view *g, const spx_team *t, size_
 
 /* ---- columns ---- */
 
-/* z = M^-1 v of fibres `apart` from each other at once: a slot takes every SLOTSth of these sets. */
+/* System of a fibre, as in motion_columns.h: fibres first ... last of the bundle. Vectors have both q, element
+ * (f, k, q) at 2 ((f - first) n + k) + q. */
+typedef struct {
+    size_t job;
+    int n, first, last, reach; /* reach: fibres apart that have elements of M */
+    double *stage;             /* shared: `room` doubles */
+    size_t room;
+} spx_motion_system;
+
+/* Doubles of shared memory, all that there is: vectors of the fibres that a solution is wanted of, where there is room
+ * for them, and the stage. */
+enum { SPX_MOTION_COLUMNS_SHARED = 4800 };
+
+/* Element (f, k) of M d, of both q, for a fibre f within `reach` of the system. */
+SPX_HD void spx_motion_multiply_system(const spx_motion_view *g, const spx_motion_system *s, int f, int k,
+                                       const double *d, double out[2])
+{
+    const int n = s->n, nl = g->nl;
+    const size_t mrow = (size_t)g->nelem * (size_t)nl;
+    const double *mat = g->mat + (s->job * (size_t)g->n + (size_t)k) * mrow + f;
+    double sum[4] = {0, 0, 0, 0};
+    for (int df = 0; df <= s->reach; df++) {
+        const int lo = df == 0 ? 0 : g->lo[df], hi = g->hi[df];
+        const int forth = f + df >= s->first && f + df <= s->last, back = f - df >= s->first && f - df <= s->last;
+        const double *e = mat + (long)(g->first[df] - g->lo[df]) * nl;
+        const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
+        for (int dk = first; dk <= end && forth; dk++) {
+            const double element = e[(long)dk * nl], *x = d + 2 * ((f + df - s->first) * n + k + dk);
+            sum[0] += element * x[0];
+            sum[1] += element * x[1];
+        }
+        /* as the other of the pair: element dk of row k - dk */
+        const int own = df == 0 ? 1 : lo, from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
+        for (int dk = from; dk <= to && back; dk++) {
+            const double element = e[(long)dk * (nl - (long)mrow) - df],
+                         *x = d + 2 * ((f - df - s->first) * n + k - dk);
+            sum[2] += element * x[0];
+            sum[3] += element * x[1];
+        }
+    }
+    out[0] = sum[0] + sum[2];
+    out[1] = sum[1] + sum[3];
+}
+
+/* sum[q] = a . b of `size` elements. Waits. */
+SPX_HD void spx_motion_inner_system(const spx_team *t, int size, const double *a, const double *b, double sum[2])
+{
+    double own[2] = {0, 0};
+    for (int i = t->thread; i < size / 2; i += t->threads) {
+        own[0] += a[2 * i] * b[2 * i];
+        own[1] += a[2 * i + 1] * b[2 * i + 1];
+    }
+    sum[0] = spx_team_sum(t, own[0]);
+    sum[1] = spx_team_sum(t, own[1]);
+}
+
+/* r^T P^-1 r of the residual r = M x that the fibres beyond one side of a system have; work: twice v of a vector. */
+SPX_HD void spx_motion_beyond_system(const spx_motion_view *g, const spx_team *t, const spx_motion_system *s, int first,
+                                     int count, const double *x, double *r, double *z, double left[2])
+{
+    for (int i = t->thread; i < count * s->n; i += t->threads) {
+        const int f = i % count, k = i / count;
+        spx_motion_multiply_system(g, s, first + f, k, x, r + 2 * (f * s->n + k));
+    }
+    const spx_motion_sides sides = {first, count, 2, 2 * (size_t)s->n, 2};
+    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+    spx_motion_inner_system(t, 2 * count * s->n, r, z, left);
+}
+
+/* x = M^-1 r by conjugate gradients, for each q its own; r is used up. Returns whether the fibres left out do not
+ * matter. */
+SPX_HD int spx_motion_solve_system(const spx_motion_view *g, const spx_team *t, const spx_motion_system *s, double *x,
+                                   double *r, double *z, double *d)
+{
+    const int n = s->n, count = s->last - s->first + 1, size = 2 * n * count, nf = g->job[s->job].nf;
+    const spx_motion_sides sides = {s->first, count, 2, 2 * (size_t)n, 2};
+    double rz[2], next[2], enough[2], dq[2], alpha[2], beta[2];
+    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+    for (int i = t->thread; i < size; i += t->threads) {
+        x[i] = 0;
+        d[i] = z[i];
+    }
+    spx_motion_inner_system(t, size, r, z, rz);
+    for (int q = 0; q < 2; q++)
+        enough[q] = SPX_MOTION_RELATIVE * rz[q];
+    for (int step = 0; step < SPX_MOTION_MOST_STEPS && (rz[0] > enough[0] || rz[1] > enough[1]); step++) {
+        for (int i = t->thread; i < count * n; i += t->threads) { /* M d in place of z */
+            const int f = i % count, k = i / count;
+            spx_motion_multiply_system(g, s, s->first + f, k, d, z + 2 * (f * n + k));
+        }
+        spx_team_wait(t);
+        spx_motion_inner_system(t, size, d, z, dq);
+        for (int q = 0; q < 2; q++)
+            alpha[q] = rz[q] > enough[q] && dq[q] > 0 && isfinite(dq[q]) ? rz[q] / dq[q] : 0;
+        if (alpha[0] == 0 && alpha[1] == 0)
+            break;
+        for (int i = t->thread; i < size; i += t->threads) {
+            x[i] += alpha[i % 2] * d[i];
+            r[i] -= alpha[i % 2] * z[i];
+        }
+        spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+        spx_motion_inner_system(t, size, r, z, next);
+        for (int q = 0; q < 2; q++) {
+            beta[q] = alpha[q] != 0 ? next[q] / rz[q] : 0;
+            rz[q] = next[q];
+        }
+        for (int i = t->thread; i < size; i += t->threads)
+            d[i] = z[i] + beta[i % 2] * d[i];
+        spx_team_wait(t);
+    }
+    int good = 1;
+    for (int side = 0; side < 2; side++) {
+        const int from = side == 0 ? s->first - s->reach : s->last + 1,
+                  to = side == 0 ? s->first - 1 : s->last + s->reach;
+        const int begin = from > 0 ? from : 0, end = to < nf ? to : nf - 1;
+        if (end < begin)
+            continue;
+        spx_motion_beyond_system(g, t, s, begin, end - begin + 1, x, z, d, next);
+        for (int q = 0; q < 2; q++)
+            good &= !(next[q] > SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * enough[q]);
+    }
+    return good;
+}
+
+/* z = M^-1 v of a fibre: of those around it, as many as matter. */
 SPX_HD void spx_motion_columns(const spx_motion_view *g, const spx_team *t, size_t item)
 {
-    const size_t job = item / SPX_MOTION_SLOTS, slot = item % SPX_MOTION_SLOTS;
-    const spx_motion_job *here = &g->job[job];
-    if (g->rough || !spx_motion_goes_on(g, job, 0))
+    const size_t job = item / (size_t)g->nl, around = 2 * (size_t)g->z + 1;
+    const int f = (int)(item % (size_t)g->nl), n = g->job[job].n, nf = g->job[job].nf;
+    if (g->rough || !spx_motion_goes_on(g, job, (size_t)f))
         return;
     const spx_motion_range range = g->result[job].range;
-    const int nl = g->nl, n = here->n, nf = here->nf, around = 2 * g->z + 1;
-    const int groups = range.apart < nf ? range.apart : nf;
-    double *right = spx_motion_vectors(g, job, slot), *x = right + (size_t)g->n * (size_t)nl;
-    for (int set = (int)slot; set < 2 * groups; set += SPX_MOTION_SLOTS) {
-        const int q = set / groups, group = set % groups;
-        const size_t of_q = (job * 2 + (size_t)q) * (size_t)nl;
-        for (int i = t->thread; i < n * nl; i += t->threads) {
-            const int k = i / nl, its = i % nl;
-            double v = 0;
-            for (int f = group; f < nf && its < nf; f += range.apart)
-                if (f <= its + range.v && its <= f + range.v)
-                    v = g->v[((of_q + (size_t)f) * (size_t)around + (size_t)(its - f + g->z)) * (size_t)g->n +
-                             (size_t)k];
-            right[i] = v;
-        }
-        (void)spx_motion_gradients(g, t, job, 0, SPX_MOTION_RELATIVE, right);
+    double *x = NULL;
+    spx_motion_system s = {job, n, 0, 0, range.v, t->shared, SPX_MOTION_COLUMNS_SHARED};
+    for (int width = range.z, done = 0; !done; width *= 2) {
+        s.first = f > width ? f - width : 0;
+        s.last = f + width < nf ? f + width : nf - 1;
+        const int count = s.last - s.first + 1, size = 2 * n * count;
+        const size_t vectors = 4 * (size_t)size;
+        const int fits = vectors + (size_t)(2 * count * (g->m + 3)) <= SPX_MOTION_COLUMNS_SHARED; /* two rows staged */
+        x = fits ? t->shared : spx_motion_vectors(g, job, (size_t)f);
+        s.stage = fits ? t->shared + vectors : t->shared;
+        s.room = SPX_MOTION_COLUMNS_SHARED - (fits ? vectors : 0);
+        double *r = x + size;
         spx_team_wait(t);
-        for (int i = t->thread; i < n * nl; i += t->threads) {
-            const int k = i / nl, its = i % nl;
-            for (int f = group; f < nf && its < nf; f += range.apart)
-                if (f <= its + range.z && its <= f + range.z)
-                    g->solution[((of_q + (size_t)f) * (size_t)around + (size_t)(its - f + g->z)) * (size_t)g->n +
-                                (size_t)k] = x[i];
+        for (int i = t->thread; i < size; i += t->threads) {
+            const int its = s.first + i / (2 * n), k = i / 2 % n, q = i % 2, far = its < f ? f - its : its - f;
+            r[i] =
+                far > range.v
+                    ? 0
+                    : g->v[(((job * 2 + (size_t)q) * (size_t)g->nl + (size_t)f) * around + (size_t)(its - f + g->z)) *
+                               (size_t)g->n +
+                           (size_t)k];
         }
-        spx_team_wait(t);
+        done = spx_motion_solve_system(g, t, &s, x, r, r + size, r + 2 * size) || count == nf;
+    }
+    for (int i = t->thread; i < 2 * n * (s.last - s.first + 1); i += t->threads) {
+        const int its = s.first + i / (2 * n), k = i / 2 % n, q = i % 2, far = its < f ? f - its : its - f;
+        if (far <= range.z)
+            g->solution[(((job * 2 + (size_t)q) * (size_t)g->nl + (size_t)f) * around + (size_t)(its - f + g->z)) *
+                            (size_t)g->n +
+                        (size_t)k] = x[i];
     }
 }
 
@@ -899,12 +1122,15 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
          spx_motion_spot_shared(g) * sizeof(double), 1)                                                                \
     STEP(equations, (size_t)g->njob *(size_t)g->n *(size_t)spx_motion_groups(g), SPX_MOTION_STEP_TEAM,                 \
          spx_motion_equations_shared(g) * sizeof(double), 3)                                                           \
-    STEP(fluxes, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                          \
+    STEP(regularise, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                      \
+    STEP(factor, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, (size_t)(g->m + 1) * sizeof(double), 1)                \
+    STEP(fluxes, (size_t)g->njob, SPX_MOTION_FLUX_TEAM, SPX_MOTION_STAGE * sizeof(double), 1)                          \
+    STEP(light_of, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, spx_motion_light_shared(g) * sizeof(double), 1)      \
     STEP(strip, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_CHUNK * sizeof(spx_motion_place), 1)  \
     STEP(rest, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                            \
     STEP(weigh, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                            \
     STEP(couple, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                           \
-    STEP(columns, (size_t)g->njob *SPX_MOTION_SLOTS, SPX_MOTION_STEP_TEAM, 0, 3)                                       \
+    STEP(columns, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_COLUMNS_SHARED * sizeof(double), 5) \
     STEP(project, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, 0, 1)
 
 #endif
