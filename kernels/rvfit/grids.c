@@ -206,14 +206,15 @@ static void *take(const void *from, size_t lines, size_t nwave, size_t size, siz
 static spx_status take_arm(const spx_arm *a, size_t n, const size_t *row, const size_t *grid, size_t which,
                            size_t first, size_t end, spx_arm *out, spx_err *e)
 {
+    const size_t bins_of = a->per_row ? which : 0;
     *out = *a;
     out->nwave = end - first;
     out->per_row = 0;
     out->row_wavelength = NULL;
     out->mask = NULL;
     out->resolution = NULL;
-    out->wavelength = take(a->per_row ? a->row_wavelength : a->wavelength, 1, a->nwave, sizeof(double), 1,
-                           &(size_t){a->per_row ? which : 0}, first, end, e);
+    out->wavelength =
+        take(a->per_row ? a->row_wavelength : a->wavelength, 1, a->nwave, sizeof(double), 1, &bins_of, first, end, e);
     out->flux = take(a->flux, 1, a->nwave, sizeof(double), n, row, first, end, e);
     out->ivar = take(a->ivar, 1, a->nwave, sizeof(double), n, row, first, end, e);
     if (a->mask != NULL)
