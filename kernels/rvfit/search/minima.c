@@ -23,7 +23,8 @@ static const double FAINT = 10;
 static const double INSIDE = 0.1;
 /* Error of vsini by the coarse model, km/s, above which there is a start with another one: slow if this is exceeded. */
 static const double ALIKE = 30, MODERATE = 75;
-/* Where the velocity is as open, the first start with all of these that are unlike its own, km/s. */
+/* Where the velocity is as open, the first start and the lowest minimum of the coarse model with all of these that are
+ * unlike the rotation there, km/s. */
 static const double ROTATION[] = {0, 300};
 static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was the last */
 
@@ -114,10 +115,12 @@ static int take_ends(spx_rv_star *s)
         size_t n = lowest_ends(f, SPX_RV_MAX_START - s->nsure, s->start + s->nsure);
         if (n > 0)
             s->nstart = s->nsure += n;
-        for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION && n > 0 && s->nsure < SPX_RV_MAX_START; i++)
+        for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION && n > 0; i++)
             if (fabs(spx_rv_unmap(f->c, 1, f->best->x[1]) - ROTATION[i]) > MODERATE && rotation_is_open(f)) {
-                turn(f->c, s->start[0].x, ROTATION[i], s->start[s->nsure].x);
-                s->nstart = ++s->nsure;
+                const double *from[2] = {s->start[0].x, f->best->x};
+                for (size_t k = 0; k < 2 && s->nsure < SPX_RV_MAX_START; k++)
+                    turn(f->c, from[k], ROTATION[i], s->start[s->nsure++].x);
+                s->nstart = s->nsure;
             }
         return 0;
     }
