@@ -903,6 +903,33 @@ static void refusals(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* Of spectra that tell rotation far less well than a prior does, its error is that of the prior, also at rest. */
+static void prior_on_rotation(const spx_templates *t)
+{
+    enum { N = 6 };
+    static const double prior[2][2] = {{0, 10}, {8, 3}};
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit r;
+    init(&o);
+    alloc_spectra(&s, N);
+    for (size_t i = 0; i < N; i++)
+        draw(&s, i, &(truth){-40 + 20 * (double)i, 4, 5100 + 100 * (double)i, -0.8, 12});
+    const spx_rvfit_input in = input_of(&s, t);
+    for (size_t k = 0; k < 2; k++) {
+        o.prior_mean[1] = prior[k][0];
+        o.prior_sigma[1] = prior[k][1];
+        NEED(backend.rvfit(&backend, &in, &o, NULL, &r, &need_e));
+        for (size_t i = 0; i < N; i++)
+            CHECK(r.star[i].vsini_err > 0.6 * prior[k][1] && r.star[i].vsini_err < 1.2 * prior[k][1] &&
+                      fabs(r.star[i].vsini - prior[k][0]) < prior[k][1],
+                  "prior %g +- %g, star %zu: vsini %g +- %g", prior[k][0], prior[k][1], i, r.star[i].vsini,
+                  r.star[i].vsini_err);
+        spx_rvfit_free(&r);
+    }
+    free_spectra(&s);
+}
+
 static void body(spx_templates *t)
 {
     cubic_weights();
@@ -919,6 +946,8 @@ static void body(spx_templates *t)
         bad_spectra(t);
         refusals(t);
     }
+    interpolator = SPX_INTERPOLATE_CUBIC;
+    prior_on_rotation(t);
 }
 
 int main(void)

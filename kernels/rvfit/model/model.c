@@ -75,8 +75,17 @@ static void outside_simplices(spx_rv_spectra *w, double *x, double *grad, double
     }
 }
 
-/* A prior on vsini has no derivative by the internal unit at rest: km/s where it is taken. */
+/* A prior on vsini with a mean above 0 has no derivative by the internal unit at rest: km/s where it is taken. */
 static const double LEAST_VSINI = 0.1;
+
+/* Derivatives of the prior ((vsini - mean)/sigma)^2 by the internal unit x: of vsini^2 = x (x + 2a), which is regular
+ * at rest, and of vsini, whose curvature Gauss-Newton's, (d vsini / dx)^2, would be wrong by any factor there. */
+static void vsini_prior(double x, double a, double mean, double sigma, double *grad, double *hess)
+{
+    const double v = fmax(spx_rv_vsini(x, a), LEAST_VSINI), s2 = sigma * sigma;
+    *grad += spx_rv_vsini_square_dx(x, a) / s2 * (1 - mean / v);
+    *hess += 2 / s2 * (1 + fmax(0, mean) * a * a / (v * v * v));
+}
 
 /* Prior and penalty at x, which is brought into the templates' range. */
 static void outside(spx_rv_spectra *w, double *x, int deriv)
@@ -91,12 +100,14 @@ static void outside(spx_rv_spectra *w, double *x, int deriv)
     for (size_t q = 0; q < c->nq; q++) {
         if (o->prior_sigma[q] > 0) {
             double p = spx_rv_unmap(c, q, x[q]), s = o->prior_sigma[q], z = (p - o->prior_mean[q]) / s;
-            double slope = q == 1 && c->slow > 0 ? 0.5 * spx_rv_vsini_square_dx(x[1], c->slow) / fmax(p, LEAST_VSINI)
-                                                 : spx_rv_slope(c, q, x[q], 0);
-            double dp = slope / s;
             w->prior += z * z;
-            grad[q] += 2 * z * dp;
-            hess[q] += 2 * dp * dp;
+            if (q == 1 && c->slow > 0) {
+                vsini_prior(x[1], c->slow, o->prior_mean[1], s, &grad[1], &hess[1]);
+            } else {
+                const double dp = spx_rv_slope(c, q, x[q], 0) / s;
+                grad[q] += 2 * z * dp;
+                hess[q] += 2 * dp * dp;
+            }
         }
         if (q < 2)
             continue;
