@@ -373,6 +373,59 @@ grid=6410,6470,0.8
     fails_with 3 '*@none: the list cannot be read*' specx-extract -w $grid -f -o @none a.h5
 }
 
+@test "a queue: a list of exposures, whose lines come while others are in work" {
+    three_images
+    local n
+    for n in a b c; do
+        cp $n.h5 $n-image.h5
+        h5edit $n-image.h5 delete /psf
+        # shellcheck disable=SC2002
+        cat $n-image.h5 | specx-extract --reproducible -w $grid -f -o out-$n.h5 psf.h5 -
+        mv out-$n.h5 alone-$n.h5
+    done
+    printf 'out-%s.h5\n' a b c >list
+    # the second image, and with it its line, comes when the first product is there; all are pipes
+    mkfifo lines {a,b,c}.pipe
+    timeout 60 specx-extract --reproducible -w $grid -f -o @list @lines &
+    exec {feed}>lines
+    cat a-image.h5 >a.pipe &
+    printf '# comments\n\npsf.h5\ta.pipe\n' >&$feed
+    until [ -e out-a.h5 ]; do sleep 0.05; done
+    [ ! -e out-b.h5 ]
+    cat b-image.h5 >b.pipe &
+    cat c-image.h5 >c.pipe &
+    printf 'psf.h5\t%s.pipe\n' b c >&$feed
+    exec {feed}>&-
+    wait
+    for n in a b c; do cmp alone-$n.h5 out-$n.h5; done
+    # a PSF that is not there: of its own exposure, and no other one takes its place
+    rm out-*.h5
+    printf '%s\ta-image.h5\n' psf.h5 none.h5 psf.h5 >lines.txt
+    run specx-extract -w $grid -o @list @lines.txt
+    [ "$status" -eq 3 ]
+    [[ $output == *"none.h5: cannot open: no such file"*"1 of 3 frames failed"* ]]
+    [ -e out-a.h5 ] && [ ! -e out-b.h5 ] && [ -e out-c.h5 ]
+    specx-extract -w $grid --skip-existing -o @list @<(printf 'psf.h5\ta-image.h5\n%.0s' 1 2 3)
+    [ -e out-b.h5 ]
+    # lines without a PSF, or with two; the end of the list
+    rm out-*.h5
+    printf 'a-image.h5\npsf.h5\tpsf.h5\ta-image.h5\npsf.h5\ta-image.h5\n' >lines.txt
+    run specx-extract -w $grid -o @list @lines.txt
+    [ "$status" -eq 3 ]
+    [[ $output == *"a-image.h5: no PSF"* ]]
+    [[ $output == *"psf.h5: is a second PSF in a line"* ]]
+    [ -e out-c.h5 ]
+    printf 'psf.h5\ta-image.h5\n' >one.txt
+    touch out-{a,b,c}.h5 # fails_with: nothing else is left
+    fails_with 2 '*-o @list: has 3 names, and there were 1 images*' specx-extract -w $grid -f -o @list @one.txt
+    fails_with 2 '*-o @list: has names of 3 images, and there are more*' specx-extract -w $grid -f -o @list @<(cat one.txt one.txt one.txt one.txt)
+    fails_with 3 '*its last line has no end*' specx-extract -w $grid -f -o @list @<(cat one.txt && printf 'psf.h5\ta-im')
+    fails_with 2 '*has to be the only input*' specx-extract -w $grid -f -o @list @lines.txt psf.h5
+    fails_with 2 '*goes with -o @FILE*' specx-extract -w $grid -f -o out.h5 @lines.txt
+    fails_with 2 '*names out-a.h5 twice*' specx-extract -w $grid -f -o @<(echo out-a.h5 && echo out-a.h5) @lines.txt
+    fails_with 3 '*@none.txt: the list cannot be read*' specx-extract -w $grid -f -o @list @none.txt
+}
+
 @test "a queue: the PSF of each image" {
     three_images
     # another PSF: half as wide, with parameters of a tail that none has

@@ -30,6 +30,7 @@ enum { MOST_INPUTS = 4096, MAX_STEP = 24, MAX_TMP = 4 };
 /* State of one product, from its inputs to its provenance. */
 struct spx_product {
     const char *target; /* target of the main output; NULL until it is known */
+    const char *line;   /* its inputs in a list, with tabs between; NULL: they are on the command line */
     const char *label;  /* prefix of messages about it; NULL: none */
     int in_queue;       /* 1: one of several products; standard output stays open after it */
     struct {
@@ -415,9 +416,12 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
 {
     const struct spx_run_private *r = s->p;
     const spx_product *p = r->now;
-    char **argv = spx_alloc((size_t)r->argc, sizeof *argv, e), *joined = NULL;
+    static char from_pipe[] = "-";
+    char *line = p->line != NULL ? spx_strdup(p->line, e) : NULL, *joined = NULL, *next = NULL;
+    /* a list, one word, becomes its line's names: no more than half of its bytes and one */
+    char **argv = spx_alloc((size_t)r->argc + (line != NULL ? strlen(line) / 2 + 1 : 0), sizeof *argv, e);
     int argc = 0;
-    spx_status st = argv != NULL ? SPX_OK : SPX_EIO;
+    spx_status st = argv != NULL && (line != NULL || p->line == NULL) ? SPX_OK : SPX_EIO;
     for (int i = 0; i < r->argc && st == SPX_OK; i++) {
         char *arg = r->argv[i];
         const int at = place_in(arg, s->common.output);
@@ -427,8 +431,12 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
         const spx_input *in = file ? own_input(p, arg) : NULL;
         for (size_t k = 0; in != NULL && s->input[k] != arg; k++) /* a PSF may stand before several images */
             in = strcmp(s->input[k], arg) == 0 ? NULL : in;
-        if (file) {
-            static char from_pipe[] = "-";
+        if (file && line != NULL) {
+            for (char *name = strtok_r(line, "\t", &next); name != NULL; name = strtok_r(NULL, "\t", &next)) {
+                in = own_input(p, name);
+                argv[argc++] = in != NULL && in->ino == 0 ? from_pipe : name;
+            }
+        } else if (file) {
             if (in != NULL)
                 argv[argc++] = in->ino == 0 ? from_pipe : arg;
         } else if (at >= 0) { /* the value of -o, perhaps behind its name */
@@ -443,6 +451,7 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
         st = spx_opt_command(&r->opts, argc, argv, "threads", out, e);
     spx_free(joined);
     spx_free(argv);
+    spx_free(line);
     return st;
 }
 
@@ -608,6 +617,11 @@ spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **p
 void spx_run_switch_product(spx_run *s, spx_product *p)
 {
     s->p->now = p;
+}
+
+void spx_run_line(spx_run *s, const char *line)
+{
+    s->p->now->line = line;
 }
 
 void spx_product_label(spx_product *p, const char *label)

@@ -136,6 +136,9 @@ typedef struct spx_product spx_product;
  * spx_run_end_product() on failure, too. */
 spx_status spx_run_begin_product(spx_run *s, const char *target, spx_product **p, spx_err *e);
 void spx_run_switch_product(spx_run *s, spx_product *p);
+/* Inputs of the current product, names with tabs between, where the only input on the command line is a list of several
+ * products' inputs: for the command that makes it alone. `line` must stay valid until the product ends. */
+void spx_run_line(spx_run *s, const char *line);
 /* Sets the prefix of the lines with its seconds of steps, including the colon; it must stay valid until the product
  * ends. */
 void spx_product_label(spx_product *p, const char *label);

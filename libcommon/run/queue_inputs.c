@@ -18,6 +18,7 @@
 #include "h5/object.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
+#include "run/queue_lines.h"
 
 /* PSF with the input that it comes from, counted by its users: the exposures, and the queue. */
 typedef struct spx_psf_source {
@@ -51,8 +52,16 @@ struct spx_queue {
     size_t stdin_at, nimage; /* index of the input that is standard input (n: none); images so far */
     spx_input *pending;      /* next product of standard input, open */
     int stdin_over;
+    int by_lines;            /* 1: the only input is @FILE, a line of which is an exposure: */
+    spx_queue_lines lines;
     psf_source *psf; /* PSF of the next images; the queue is one of its users */
 };
+
+/* Comes an exposure only in its turn, while others are in work? */
+static int comes(const spx_queue *q, const entry *it)
+{
+    return it->is_stdin || q->by_lines;
+}
 
 /* Words for what a queue takes. */
 static const struct {
@@ -83,7 +92,7 @@ static spx_status holds_nothing(const spx_queue *q, const char *name, spx_err *e
 
 int spx_queue_todo(const spx_queue *q, size_t *kept)
 {
-    int todo = q->stdin_at < q->n;
+    int todo = q->stdin_at < q->n || q->by_lines;
     *kept = q->nkept;
     for (size_t i = 0; i < q->n; i++)
         todo |= q->it[i].image && !q->it[i].kept;
@@ -190,7 +199,7 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
     for (size_t i = 0; i < q->n && st == SPX_OK; i++) {
         entry *it = &q->it[i];
         all[i] = it;
-        if (it->is_stdin || !it->image)
+        if (it->is_stdin || q->by_lines || !it->image)
             continue;
         if ((it->target = make_target(q, it->name, nimage + 1, e)) == NULL)
             st = e->code;
@@ -198,7 +207,7 @@ static spx_status check_targets(spx_queue *q, spx_err *e)
             it->kept = q->skip_existing && exists(it->target);
         with[nimage++] = it;
     }
-    if (st == SPX_OK && q->to == TO_LIST && q->stdin_at == q->n && nimage < q->list.n)
+    if (st == SPX_OK && q->to == TO_LIST && q->stdin_at == q->n && !q->by_lines && nimage < q->list.n)
         st = spx_fail(e, SPX_EUSAGE, "-o %s: has %zu names for %zu %s: give each one line", q->s->common.output,
                       q->list.n, nimage, content[q->kind].names);
     if (st == SPX_OK && q->to != TO_STDOUT) {
@@ -341,6 +350,41 @@ static spx_status match(const spx_queue *q, spx_err *e)
     return SPX_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Opens a list of exposures, whose products all have a name before the first exposure is there. */
+static spx_status open_lines(spx_queue *q, spx_err *e)
+{
+    const char *name = q->s->input[0], *twice = NULL;
+    if (q->n > 1)
+        return spx_fail(e, SPX_EUSAGE, "@FILE: a list of exposures has to be the only input: a line names all of one");
+    if (q->to != TO_LIST)
+        return spx_fail(e, SPX_EUSAGE, "%s: a list of exposures goes with -o @FILE, a list of their outputs", name);
+    char **sorted = spx_alloc(q->list.n, sizeof *sorted, e);
+    if (sorted == NULL)
+        return SPX_EIO;
+    memcpy(sorted, q->list.name, q->list.n * sizeof *sorted);
+    qsort(sorted, q->list.n, sizeof *sorted, by_name);
+    for (size_t i = 1; i < q->list.n && twice == NULL; i++)
+        twice = strcmp(sorted[i - 1], sorted[i]) == 0 ? sorted[i] : NULL;
+    spx_free(sorted);
+    if (twice != NULL)
+        return spx_fail(e, SPX_EUSAGE, "-o %s: names %s twice", q->s->common.output, twice);
+    q->it[0].name = name;
+    q->it[0].image = 1;
+    return spx_queue_lines_open(&q->lines, name + 1, e);
+}
+
+/* Is any input a list? A name may begin with @, too. */
+static int is_list(const spx_run *s, size_t i)
+{
+    struct stat sb;
+    return s->input[i][0] == '@' && s->input[i][1] != '\0' && stat(s->input[i], &sb) != 0;
+}
+
 spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **queue, spx_err *e)
 {
     spx_queue *q = *queue = spx_alloc(1, sizeof *q, e);
@@ -361,6 +405,10 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
         return e->code;
     if (check_folder(q, e) != SPX_OK || (q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
+    for (size_t i = 0; i < q->n; i++)
+        q->by_lines |= is_list(s, i);
+    if (q->by_lines)
+        return open_lines(q, e);
     for (size_t i = 0; i < q->n; i++) {
         entry *it = &q->it[i];
         it->name = s->input[i];
@@ -388,6 +436,8 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
 size_t spx_queue_total(const spx_queue *q)
 {
     size_t n = 0;
+    if (q->by_lines)
+        return q->list.n;
     if (q->stdin_at < q->n && q->to != TO_FILE)
         return 0;
     for (size_t i = 0; i < q->n; i++)
@@ -405,8 +455,10 @@ int spx_queue_to_stdout(const spx_queue *q)
     return q->to == TO_STDOUT;
 }
 
-int spx_queue_ready(const spx_queue *q)
+int spx_queue_ready(spx_queue *q)
 {
+    if (q->by_lines)
+        return spx_queue_lines_ready(&q->lines);
     if (q->at != q->stdin_at || q->pending != NULL || q->stdin_over)
         return 1;
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -539,10 +591,55 @@ static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, sp
     }
 }
 
+/* Inputs of the next line of a list: *in gets the one with the image, and q->psf the PSF where it stands alone. q->at is q->n
+ * at the end. */
+static spx_status next_of_lines(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, spx_err *e)
+{
+    char *line, *at = NULL, first[sizeof x->name];
+    spx_psf_source_release(q->psf);
+    q->psf = NULL;
+    spx_status st = spx_queue_lines_next(&q->lines, &line, e);
+    if (st != SPX_OK || line == NULL) {
+        q->at = st == SPX_OK ? q->n : q->at;
+        (void)snprintf(x->name, sizeof x->name, "%s", q->it[0].name);
+        return st;
+    }
+    if ((x->line = spx_strdup(line, e)) == NULL)
+        return SPX_EIO;
+    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(line, "\t"), line);
+    for (char *name = strtok_r(line, "\t", &at); name != NULL && st == SPX_OK; name = strtok_r(NULL, "\t", &at)) {
+        int has_image = 0, has_psf = 0;
+        spx_input *one = new_input(e);
+        if (one == NULL)
+            return SPX_EIO;
+        if (*in == NULL)
+            (void)snprintf(x->name, sizeof x->name, "%s", name);
+        st = spx_input_open(one, name, e);
+        if (st == SPX_OK)
+            find_content(q, one, &has_image, &has_psf);
+        if (st == SPX_OK && ((has_image && *in != NULL) || (has_psf && !has_image && q->psf != NULL)))
+            st = spx_fail_at(e, SPX_EUSAGE, name, NULL, "give each exposure a line", "is a second %s in a line",
+                             has_image ? content[q->kind].name : "PSF");
+        else if (st == SPX_OK && !has_image && !has_psf)
+            st = holds_nothing(q, name, e);
+        if (st != SPX_OK) {
+            spx_run_close_input(one);
+        } else if (has_image) {
+            *in = one;
+            *psf = has_psf;
+        } else {
+            st = make_source(q, q->at + (*in != NULL), one, e); /* recorded in the order of the line */
+        }
+    }
+    return st == SPX_OK && *in == NULL ? spx_queue_without(q, first, e) : st;
+}
+
 /* Advances to the next input with an image: sets its name, and *in where it is standard input. q->at is its index, or
  * q->n at the end. */
 static spx_status advance(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, spx_err *e)
 {
+    if (q->by_lines)
+        return next_of_lines(q, x, in, psf, e);
     for (; q->at < q->n; q->at++) {
         entry *it = &q->it[q->at];
         if (it->kept) {
@@ -601,18 +698,20 @@ static spx_status next_target(spx_queue *q, spx_queue_item *x, spx_input **in, i
         const entry *it = &q->it[q->at];
         char number[32];
         (void)snprintf(number, sizeof number, "%03zu", x->number);
-        x->target = it->is_stdin ? make_target(q, number, x->number, e) : spx_strdup(it->target, e);
+        x->target = comes(q, it) ? make_target(q, number, x->number, e) : spx_strdup(it->target, e);
         if (x->target == NULL) {
-            q->at += !it->is_stdin;
+            q->at += !comes(q, it);
             return e->code;
         }
-        if (!it->is_stdin || !q->skip_existing || !exists(x->target))
+        if (!comes(q, it) || !q->skip_existing || !exists(x->target))
             return SPX_OK;
         q->nkept++;
         spx_run_close_input(*in);
         *in = NULL;
         spx_free(x->target);
         x->target = NULL;
+        spx_free(x->line);
+        x->line = NULL;
     }
 }
 
@@ -629,7 +728,9 @@ spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, 
     st = begin_product(q, x, e);
     if (st == SPX_OK) {
         spx_run_step(q->s, "read");
-        if (!it->is_stdin)
+        if (q->by_lines)
+            spx_run_line(q->s, x->line);
+        else if (!it->is_stdin)
             st = open_entry(it, &in, e);
     }
     if (st == SPX_OK && !psf)
@@ -638,7 +739,7 @@ spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, 
         st = read_exposure(q, x, in, psf, later, e);
     else
         spx_run_close_input(in);
-    q->at += !it->is_stdin;
+    q->at += !comes(q, it);
     return st;
 }
 
@@ -658,6 +759,8 @@ void spx_queue_close(spx_queue *q)
         spx_free(q->it[i].target);
     }
     spx_free(q->it);
+    if (q->by_lines)
+        spx_queue_lines_close(&q->lines);
     spx_filelist_free(&q->list);
     spx_free(q);
 }

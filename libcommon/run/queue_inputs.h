@@ -6,6 +6,8 @@
  * each has a PSF: an input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other
  * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
  * hold any number of such products, one after another.
+ * @FILE, the only input, is a list of exposures: a line names all inputs of one, its PSF among them, with tabs between.
+ * They are opened in their turn; lines of a pipe may come while others are in work. The outputs are a list, too.
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
@@ -35,7 +37,7 @@ typedef struct {
     const spx_psf *psf;   /* of an image; valid as long as the exposure */
     spx_input *in;        /* the input with the image or frame, open until the product ends */
     struct spx_psf_source *source;
-    char *target;
+    char *target, *line; /* line: of the list of exposures; else NULL */
     spx_h5_reads reads; /* deferred: pixels come when it is computed */
     double seconds;     /* of that */
     size_t number;      /* in the queue: 1 is the first */
@@ -60,8 +62,8 @@ void spx_queue_close(spx_queue *q);
 /* Reads the next exposure (for spx_queue_run()); `later`: reads of pixels are deferred; *end becomes 1 at the end. An
  * error is this exposure's; the next call continues with the next. */
 spx_status spx_queue_next(spx_queue *q, spx_queue_item *x, int later, int *end, spx_err *e);
-/* 1 when the next exposure can be read without waiting for the preceding program in a pipe. */
-int spx_queue_ready(const spx_queue *q);
+/* 1 when the next exposure can be read without waiting for the preceding program in a pipe, or a line of a list. */
+int spx_queue_ready(spx_queue *q);
 spx_run *spx_queue_context(const spx_queue *q);
 int spx_queue_to_stdout(const spx_queue *q);
 /* File that the PSF of an exposure of SPX_QUEUE_IMAGES lies in, open as long as the exposure. */

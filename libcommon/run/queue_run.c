@@ -30,7 +30,7 @@ typedef struct {
 
 static int ready(void *ctx)
 {
-    return spx_queue_ready(((const queue_run *)ctx)->q);
+    return spx_queue_ready(((queue_run *)ctx)->q);
 }
 
 static size_t capacity(void *ctx)
@@ -204,6 +204,7 @@ static void end_one(void *ctx, void *item)
     spx_image_free(&x->image);
     spx_psf_source_release(x->source);
     spx_free(x->target);
+    spx_free(x->line);
     spx_free(x);
 }
 
