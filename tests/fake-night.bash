@@ -9,11 +9,12 @@ fake_programs() {
     mkdir fake
     cat >fake/fits2h5 <<'END'
 #!/usr/bin/env bash
-device=none output= inputs=() pipes=() worst=0
+device=none output= inputs=() pipes=() list= worst=0
 for ((i = 1; i <= $#; i++)); do
     case ${!i} in
     --device) j=$((i + 1)) device=${!j} ;;
     -o) j=$((++i)) output=${!j} ;;
+    @*) list=${!i#@} ;;
     /dev/fd/*) pipes+=("${!i}") ;;
     out/*) [ -e "${!i}" ] || [ "${0##*/}" = h5merge ] || inputs+=("${!i}") ;;
     esac
@@ -28,11 +29,20 @@ case $output in
 esac
 [ ${#outputs[@]} -gt 1 ] || [ ! -p /dev/stdin ] || cat >/dev/null
 for p in ${pipes[@]+"${pipes[@]}"}; do cat "$p" >/dev/null; done
-# inputs that are absent: of one output, or of those whose names end as theirs
+# a list of inputs, a line for each output, that come in their turn
+[ -z "$list" ] || exec 3<&0
 for output in "${outputs[@]}"; do
-    stem=${output##*/}
-    stem=${stem#*-}
-    if [ ${#outputs[@]} -eq 1 ] && [ ${#inputs[@]} -gt 0 ] || [[ "${inputs[*]-} " == *"-$stem "* ]]; then
+    if [ "$list" ]; then
+        inputs=()
+        IFS=$'\t' read -ru 3 -a names || exit 2
+        for name in "${names[@]}"; do
+            case $name in
+            /dev/fd/*) cat "$name" >/dev/null || inputs+=("$name") ;;
+            *) [ -e "$name" ] || inputs+=("$name") ;;
+            esac
+        done
+    fi
+    if [ ${#inputs[@]} -gt 0 ]; then
         worst=3
         continue
     fi

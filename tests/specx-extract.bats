@@ -386,7 +386,7 @@ grid=6410,6470,0.8
     printf 'out-%s.h5\n' a b c >list
     # the second image, and with it its line, comes when the first product is there; all are pipes
     mkfifo lines {a,b,c}.pipe
-    timeout 60 specx-extract --reproducible -w $grid -f -o @list @lines &
+    timeout 60 specx-extract --reproducible -w $grid -f -o @list @- <lines &
     exec {feed}>lines
     cat a-image.h5 >a.pipe &
     printf '# comments\n\npsf.h5\ta.pipe\n' >&$feed

@@ -7,7 +7,7 @@
  * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
  * hold any number of such products, one after another.
  * @FILE, the only input, is a list of exposures: a line names all inputs of one, its PSF among them, with tabs between.
- * They are opened in their turn; lines of a pipe may come while others are in work. The outputs are a list, too.
+ * They are opened in their turn; lines of a pipe, or of standard input (@-), may come while others are in work. The outputs are a list, too.
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,

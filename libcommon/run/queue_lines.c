@@ -14,13 +14,14 @@ enum { AT_ONCE = 4096 }; /* bytes that are asked for */
 
 spx_status spx_queue_lines_open(spx_queue_lines *l, const char *name, spx_err *e)
 {
-    *l = (spx_queue_lines){.name = name, .fd = open(name, O_RDONLY | O_CLOEXEC)};
+    *l = (spx_queue_lines){.name = name};
+    l->fd = strcmp(name, "-") == 0 ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
     return l->fd >= 0 ? SPX_OK : spx_fail(e, SPX_EINPUT, "@%s: the list cannot be read: %s", name, strerror(errno));
 }
 
 void spx_queue_lines_close(spx_queue_lines *l)
 {
-    if (l->name != NULL && l->fd >= 0)
+    if (l->fd > STDIN_FILENO)
         (void)close(l->fd);
     spx_free(l->bytes);
     *l = (spx_queue_lines){.fd = -1};

@@ -15,7 +15,7 @@ typedef struct {
     int over; /* 1: the file has ended */
 } spx_queue_lines;
 
-/* Opens the list; SPX_EINPUT where it cannot be read. */
+/* Opens the list, - is standard input; SPX_EINPUT where it cannot be read. */
 spx_status spx_queue_lines_open(spx_queue_lines *l, const char *name, spx_err *e);
 /* 1 when the next line, or the end, is there: spx_queue_lines_next() will not wait for it. */
 int spx_queue_lines_ready(spx_queue_lines *l);

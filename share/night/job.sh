@@ -178,7 +178,7 @@ settled() {
 # shellcheck disable=SC2016
 on_device='--device $DEVICE'
 # A device is a lock that the kernel releases with the process, however that ends. All are tried ten times a second, and one in
-# turn is waited for meanwhile.
+# turn is waited for meanwhile. take_device now: fails where none is free.
 take_device() {
     local i list turn=0 moment
     # shellcheck disable=SC2153 # it is not DEVICE
@@ -187,12 +187,14 @@ take_device() {
         for i in "${!list[@]}"; do
             exec 9>"$OUT/.device-$i" || return
             moment=0
-            [ "$i" -ne "$turn" ] || moment=0.1
+            [ "$i" -ne "$turn" ] || [ "${1:-}" ] || moment=0.1
             if flock -w $moment 9; then
                 export DEVICE=${list[i]}
                 return
             fi
         done
+        exec 9>&-
+        [ ! "${1:-}" ] || return
         turn=$(((turn + 1) % ${#list[@]}))
     done
 }
@@ -211,14 +213,14 @@ fi
 # A command that can read a file: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes.
 form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
 
-# Descriptors of what some COMMANDs have written, files without a name, so that nothing is left however the job ends; and
-# their messages.
-declare -A converted=() said=()
+# Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
+# that do; and their messages.
+declare -A converted=() converting=() said=()
 
-# Runs those COMMANDs that several of the products I... begin with, side by side.
+# Begins those COMMANDs that several of the products I... begin with, side by side.
 convert() {
     local i from file fd users
-    local -A count=() running=()
+    local -A count=()
     for i; do
         [[ ! ${commands[i]} =~ $form || ! ${BASH_REMATCH[1]} ]] || count[${BASH_REMATCH[1]}]+=" $i"
     done
@@ -230,22 +232,29 @@ convert() {
         rm -f "$file"
         at "${users[0]}"
         bash -euo pipefail -c "${from%|*}" >"/dev/fd/$fd" 2>"$messages.convert" {renewer}>&- &
-        running[$from]=$!
+        converting[$from]="$! $messages.convert"
         converted[$from]=$fd
     done
-    for from in ${running[@]+"${!running[@]}"}; do
-        read -ra users <<<"${count[$from]}"
-        at "${users[0]}"
-        if wait "${running[$from]}"; then
-            said[$from]=$(cat "$messages.convert")
-        else
-            # The product's own command says why.
-            fd=${converted[$from]}
-            exec {fd}<&-
-            unset "converted[$from]"
-        fi
-        rm -f "$messages.convert"
-    done
+}
+
+# has_converted COMMAND: whether it has ended, or is none that was begun
+has_converted() {
+    [ -z "${converting[$1]:-}" ] || ! kill -0 "${converting[$1]%% *}" 2>/dev/null
+}
+
+# await COMMAND: its end. Where it fails nothing is converted, and the product's own command says why.
+await() {
+    local fd
+    [ "${converting[$1]:-}" ] || return 0
+    if wait "${converting[$1]%% *}"; then
+        said[$1]=$(cat "${converting[$1]#* }")
+    else
+        fd=${converted[$1]}
+        exec {fd}<&-
+        unset "converted[$1]"
+    fi
+    rm -f "${converting[$1]#* }"
+    unset "converting[$1]"
 }
 
 # image: sets fd to the descriptor of what the product's command begins with, where it is converted; begin: that COMMAND
@@ -269,6 +278,8 @@ forget() {
 make_one() {
     local i=$1 status because='' f record run begin fd
     at "$i"
+    image
+    await "$begin"
     image
     run=$command
     [ -z "$fd" ] || run=${command#"$begin"}
@@ -321,75 +332,165 @@ make_one() {
 }
 
 # ---- many products by one process ----
+#
+# A program takes a queue of exposures as a list whose lines come (@FILE), each when its inputs are there: the products of an
+# earlier program of this job, and images that are being converted. So all programs of a job begin at the same time, as far as
+# there are devices for them, and are at work on different exposures.
+
+# Of the K-th queue: its program with options, its products I..., which are in the order of its list; how many lines are written,
+# and to which descriptor; its process and messages.
+programs=() items=() lines=() feeds=() processes=() notes=()
+# Of products: the queue that makes it, and identity of the file that it replaces.
+declare -A maker=()
+before=()
 
 # identity: of the product's file, which another one has that replaces it
 identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
 
+# has_made I: whether the product has been made by its queue
+has_made() {
+    local product=${products[$1]}
+    [ -e "$product" ] && { [ -z "${before[$1]}" ] || [ "$(identity)" != "${before[$1]}" ]; }
+}
+
 # literal TEXT: what stands for it in both halves of sed's s|||
 literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
 
-# Makes the products I... by one process of PROGRAM with its options: made[I] becomes 1.
-make_queue() {
-    local program=$1 i word fd begin last='' files=() targets=() pipes=() rename=() labels=() before=() all=$OUT/log/.$HOSTNAME.$$
-    shift
+# Closes lists in a process that would keep their ends from their programs.
+shut() {
+    local fd
+    for fd in ${feeds[@]+"${feeds[@]}"}; do exec {fd}>&-; done
+}
+
+# begin_queue K [now]: starts its program; fails where none of the devices is free now
+begin_queue() {
+    local k=$1 program=${programs[$1]} i fd feed list fifo word targets=()
     if [[ $program == *"$on_device"* ]]; then
-        take_device || exit
+        take_device "${@:2}" || return
     fi
-    for i; do
+    for i in ${items[k]}; do
         at "$i"
-        image
-        [[ $command =~ $form ]]
         forget "$product.failed" "$messages"
-        before[i]=$(identity)
+        before[i]=
+        [ ! -e "$product" ] || before[i]=$(identity)
         targets+=("$product")
-        labels[i]=${product##*/}
-        for word in ${BASH_REMATCH[4]}; do
-            if [ "$word" = - ] && [ "$fd" ]; then
-                word=/dev/fd/$fd
-            elif [ "$word" = - ]; then
-                exec {fd}< <(exec bash -euo pipefail -c "${BASH_REMATCH[1]%|*}" 2>"$messages" {renewer}>&-)
-                pipes+=("$fd")
-                word=/dev/fd/$fd
-            fi
-            [ "$word" = "$last" ] || files+=("$word")
-            last=$word
-        done
-        # The image is the last input.
-        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "$last"): |\1$(literal "${labels[i]}"): |")
+        image
+        # an image of this product alone, in a pipe
+        if [ "$begin" != none ] && [ -z "$fd" ]; then
+            exec {fd}< <(shut && exec bash -euo pipefail -c "${begin%|*}" 2>"$messages" {renewer}>&-)
+            pipes[i]=$fd
+        fi
     done
-    bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) ${files[*]}" 2>"$all" {renewer}>&-
-    status=$?
-    for fd in ${pipes[@]+"${pipes[@]}"}; do exec {fd}<&-; done
+    fifo=$(mktemp -u "${TMPDIR:-/tmp}/night.XXXXXX") && mkfifo "$fifo" || exit
+    exec {feed}<>"$fifo" {list}<"$fifo"
+    rm -f "$fifo"
+    notes[k]=$OUT/log/.$HOSTNAME.$$.$k
+    (
+        shut
+        exec {feed}>&- {renewer}>&- <&"$list" {list}<&-
+        exec bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) @-" 2>"${notes[k]}"
+    ) &
+    processes[k]=$!
+    feeds[k]=$feed
+    lines[k]=0
+    exec {list}<&- 9>&-
+}
+
+# has_ended K: whether the queue's program has
+has_ended() { [ "${processes[$1]:-}" ] && ! kill -0 "${processes[$1]}" 2>/dev/null; }
+
+# comes I: whether the product may yet be made by its queue, which makes one after another
+comes() {
+    local k=${maker[${products[$1]}]} i after=
+    ! has_ended "$k" || return
+    for i in ${items[k]}; do
+        [ -z "$after" ] || ! has_made "$i" || return
+        [ "$i" -ne "$1" ] || after=1
+    done
+}
+
+# line_of I: sets line to the inputs of the product where they are there, or will not be; the last of them is the image
+line_of() {
+    local word i fd begin
+    line=
+    at "$1"
+    image
+    has_converted "$begin" || return
+    await "$begin"
+    image
+    [[ $command =~ $form ]]
+    for word in ${BASH_REMATCH[4]}; do
+        if [ "$word" = - ]; then
+            # without a descriptor it could not be converted
+            fd=${fd:-${pipes[$1]:-}}
+            word=/dev/fd/${fd:-none}
+        elif [ "${maker[$word]:-}" ]; then
+            for i in ${items[${maker[$word]}]}; do [ "${products[i]}" != "$word" ] || break; done
+            has_made "$i" || ! comes "$i" || return
+        fi
+        line+=${line:+$'\t'}$word
+    done
+}
+
+# feed_queue K: writes the lines that can be, and ends the list behind the last
+feed_queue() {
+    local k=$1 line list fd=${feeds[$1]}
+    read -ra list <<<"${items[k]}"
+    while [ "${feeds[k]:-}" ] && line_of "${list[lines[k]]}"; do
+        printf '%s\n' "$line" >&"$fd"
+        last[list[lines[k]]]=${line##*$'\t'}
+        lines[k]=$((lines[k] + 1))
+        if [ "${lines[k]}" -eq ${#list[@]} ]; then
+            exec {fd}>&-
+            unset "feeds[$k]"
+        fi
+    done
+}
+
+# end_queue K: waits for its program; made[I] becomes 1 where it has made the product
+end_queue() {
+    local k=$1 i fd begin status=0 all=${notes[$1]} rename=() labels=()
+    wait "${processes[k]}" || status=$?
+    case $status in
+    130 | 143) exit "$status" ;;
+    esac
+    for i in ${items[k]}; do
+        fd=${pipes[i]:-}
+        [ -z "$fd" ] || exec {fd}<&-
+        labels[i]=${products[i]##*/}
+        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "${last[i]}"): |\1$(literal "${labels[i]}"): |")
+    done
     # Messages about one product go to its log, those of none to all.
-    sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
-    for i; do
+    [ ! -s "$all" ] || sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
+    for i in ${items[k]}; do
         at "$i"
         image
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
-        grep -F ": ${labels[i]}: " "$all" >>"$messages"
-        printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
-        if [ -e "$product" ] && [ "$(identity)" != "${before[i]}" ]; then
+        if [ -s "$all" ]; then
+            grep -F ": ${labels[i]}: " "$all" >>"$messages"
+            printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
+        fi
+        if has_made "$i"; then
             made[i]=1
             mine || touch -c -d "@${claimed[i]}" "$product"
         fi
     done
     rm -f "$all"
-    case $status in
-    130 | 143) exit "$status" ;;
-    esac
 }
 
-# whole: whether all inputs of the product are there
+# whole I: whether the product's inputs are there, or are made by an earlier queue
 whole() {
     local f
+    at "$1"
     for f in ${needs[@]+"${needs[@]}"}; do
-        [ -e "${f%.failed}" ] || return
+        f=${f%.failed}
+        [ -e "$f" ] || [ "${maker[$f]:-}" ] || return
     done
 }
 
-# Makes those of the products I... that a queue can make together, one program after another.
+# Makes those of the products I... that queues can make together, and of the same programs what these have failed to make.
 make_queues() {
-    local i program list order=()
+    local i k n now list order=() pipes=() last=() idle
     local -A queue=()
     for i; do
         if [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ]; then
@@ -400,11 +501,34 @@ make_queues() {
     for program in ${order[@]+"${order[@]}"}; do
         list=()
         for i in ${queue[$program]}; do
-            at "$i"
-            ! whole || list+=("$i")
+            ! whole "$i" || list+=("$i")
         done
-        [ ${#list[@]} -lt 2 ] || make_queue "$program" "${list[@]}"
-        # What the next programs need.
+        [ ${#list[@]} -ge 2 ] || continue
+        k=${#programs[@]}
+        programs+=("$program")
+        items[k]=${list[*]}
+        for i in "${list[@]}"; do maker[${products[i]}]=$k; done
+    done
+    # The programs are in the background, where a signal of the terminal does not reach them.
+    trap 'kill "${processes[@]}" $(jobs -p); exit 130' INT
+    trap 'kill "${processes[@]}" $(jobs -p); exit 143' TERM
+    exec {idle}<> <(:)
+    for ((n = 0; n < ${#programs[@]} || ${#feeds[@]} > 0; )); do
+        if [ $n -lt ${#programs[@]} ]; then
+            now=
+            for ((k = 0; k < n; k++)); do has_ended "$k" || now=now; done
+            if begin_queue $n $now; then n=$((n + 1)); else [ "$now" ] || exit; fi
+        fi
+        for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
+        read -rt 0.02 -u "$idle"
+    done
+    exec {idle}<&-
+    for k in "${!programs[@]}"; do
+        end_queue "$k"
+    done
+    trap - INT TERM
+    # What a queue has failed to make, and what could not be in one, in the order of programs.
+    for program in ${order[@]+"${order[@]}"}; do
         for i in ${queue[$program]}; do
             [ -n "${made[i]:-}" ] || make_one "$i"
             made[i]=1
