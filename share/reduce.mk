@@ -56,8 +56,9 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU.
-ON_DEVICE  ?= psf frame standards rv
+# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU; so
+# do skies, where none shares it.
+ON_DEVICE  ?= psf frame $(if $(filter-out 1,$(BATCH)),sframe) standards rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and ten are the petals of an arm; processors have nothing from it.
 BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),10,1)
@@ -166,8 +167,7 @@ queues       = $(shell echo $$((($(call count,$1) + $2 - 1) / $2)))
 smaller      = $(shell echo $$(($1 < $2 ? $1 : $2)))
 $(foreach k,flat standards spectra coadd rv rvtab,$(eval $(OUT)/$k-%: export AT_ONCE := $(call count,$k)))
 $(foreach k,psf frame,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(BATCH))))
-$(eval $(OUT)/sframe-%: export AT_ONCE := $(call queues,sframe,$(call smaller,$(call queue,sframe),$(or $(filter-out 0,$(words $(SCIENCE))),1))))
-$(eval $(OUT)/cframe-%: export AT_ONCE := $(call queues,cframe,$(call smaller,$(call queue,cframe),$(words $(ARMS)))))
+$(foreach k,sframe cframe,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(call queue,$k))))
 $(foreach c,$(CAMERAS),$(eval $(OUT)/psf-$c.h5: export AT_ONCE := $(if $(PART),1,$(words $(CAMERAS)))))
 
 page        = $(if $(PAGE),$(OUT)/night.html)
@@ -233,13 +233,13 @@ $(OUT)/flat-%: $$(call made,$$(lamps))
 
 # Flat-fielded and without sky; the model of the sky is in the same file.
 sframe-from = $(call made,$(OUT)/frame-$(stem).h5 $(flat))
-sframe-make = specx-sky $(COMMON) $(call device,sframe) $(SKY) $(flat:%=--flat %) -f -o $o $(OUT)/frame-$(stem).h5
+sframe-make = specx-sky $(COMMON) $(call device,sframe) $(SKY) -f -o $o $(flat) $(OUT)/frame-$(stem).h5
 $(OUT)/sframe-%: $$(sframe-from)
 	$(sframe-make)
 
 # Calibrated with the standard stars of the petal.
 cframe-from = $(call made,$(OUT)/sframe-$(stem).h5 $(OUT)/standards-$(petal)-$(exp).h5)
-cframe-make = specx-flux $(COMMON) $(call device,cframe) $(FLUX) --fit $(OUT)/standards-$(petal)-$(exp).h5 -f -o $o $(OUT)/sframe-$(stem).h5
+cframe-make = specx-flux $(COMMON) $(call device,cframe) $(FLUX) -f -o $o $(OUT)/standards-$(petal)-$(exp).h5 $(OUT)/sframe-$(stem).h5
 $(OUT)/cframe-%: $$(cframe-from)
 	$(cframe-make)
 
@@ -278,14 +278,18 @@ of-petal     = $(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS)))
 batches      = $(call in-batches,$1,$(call absent,$1,$2))
 traces      := $(foreach a,$(ARMS),$(call absent,psf,$(call stems,$(call of-arm,$a),$(SCIENCE))))
 frames      := $(foreach a,$(ARMS),$(call absent,frame,$(call stems,$(call of-arm,$a),$(SCIENCE))))
+skies       := $(if $(filter sframe,$(ON_DEVICE)),$(foreach a,$(ARMS),$(call absent,sframe,$(call stems,$(call of-arm,$a),$(SCIENCE)))))
 both        := $(filter $(traces),$(frames))
-$(foreach a,$(ARMS),$(eval begun :=)$(call $(if $(DEVICES),in-turn,in-batches),psf frame,$(filter $a%,$(both))))
+all-three   := $(filter $(both),$(skies))
+together     = $(foreach a,$(ARMS),$(eval begun :=)$(call $(if $(DEVICES),in-turn,in-batches),$1,$(filter $a%,$2)))
+$(call together,psf frame sframe,$(all-three))
+$(call together,psf frame,$(filter-out $(all-three),$(both)))
 ifneq ($(BATCH),1)
 $(foreach a,$(ARMS),$(call in-batches,psf,$(filter $a%,$(filter-out $(both),$(traces)))))
 $(foreach a,$(ARMS),$(call in-batches,frame,$(filter $a%,$(filter-out $(both),$(frames)))))
 $(foreach a,$(ARMS),$(call batches,frame,$(call stems,$(call of-arm,$a),$(FLATS))))
-$(if $(filter sframe,$(ON_DEVICE)),$(foreach c,$(CAMERAS),$(call batches,sframe,$(call stems,$c,$(SCIENCE)))))
-$(if $(filter cframe,$(ON_DEVICE)),$(foreach e,$(SCIENCE),$(foreach p,$(PETALS),$(call batches,cframe,$(call stems,$(call of-petal,$p),$e)))))
+$(foreach a,$(ARMS),$(call in-batches,sframe,$(filter $a%,$(filter-out $(all-three),$(skies)))))
+$(if $(filter cframe,$(ON_DEVICE)),$(foreach e,$(SCIENCE),$(call batches,cframe,$(call stems,$(foreach p,$(PETALS),$(call of-petal,$p)),$e))))
 endif
 
 # ---- products of a petal ----

@@ -236,12 +236,12 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
 @test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
     fake_programs
     empty_night b1 b2 r1
-    # products of queues have a line "# PRODUCT: INPUT..." each: without a device only traces and spectra
-    [ "$(quick BATCH=3 -n | grep -o '^# out/[a-z]*' | sort -u | xargs)" = '# out/frame # out/psf' ]
+    # products of queues have a line "# PRODUCT: INPUT..." each: traces, spectra and skies
+    [ "$(quick BATCH=3 -n | grep -o '^# out/[a-z]*' | sort -u | xargs)" = '# out/frame # out/psf # out/sframe' ]
     echo 'ON_DEVICE = psf frame sframe cframe standards rv' >night.mk
     quick BATCH=3 -n >plan
     [ "$(grep -o '^# out/[a-z]*' plan | sort -u | xargs)" = '# out/cframe # out/frame # out/psf # out/sframe' ]
-    [ "$(grep -c 'specx-extract.* -o out/frame-b2-0010.h5 out/psf-b2-0010.h5 -$' plan)" -eq 1 ]
+    [ "$(grep -c 'specx-extract.* -o out/frame-b2-0010.h5 out/psf-b2-0010.h5 - *$' plan)" -eq 1 ]
     [ ! -s calls ]
     printf '%s\n' 'frame-b1-0008.h5 3' 'sframe-r1-0009.h5 4' >bad
     touch killed # and takes all of its queue with it

@@ -109,6 +109,31 @@ values() {
     fails_with 2 '*leave them out with --apply*' specx-flux --apply c.h5 --stars 1 -o x.h5 second.h5
 }
 
+@test "a queue: the fit before its frames, on the command line and by lines of a list" {
+    data stars-r0.h5 frame-r0.h5
+    cp frame-r0.h5 sframe-r0.h5
+    specx-flux -q --fit stars-r0.h5 -o option.h5 sframe-r0.h5
+    specx-flux -q --reproducible -o out.h5 stars-r0.h5 sframe-r0.h5
+    h5diff option.h5 out.h5 /frame
+    h5diff option.h5 out.h5 /flux
+    mv out.h5 alone.h5
+    cp sframe-r0.h5 second.h5
+    printf '%s\n' other.h5 out.h5 third.h5 >outputs
+    printf 'stars-r0.h5\t%s\n' second.h5 sframe-r0.h5 second.h5 >lines
+    specx-flux -q --reproducible -o @outputs @lines
+    cmp alone.h5 out.h5
+    h5diff other.h5 third.h5 /frame
+    h5diff other.h5 out.h5 /frame
+    # a fit is of its own line alone
+    rm other.h5 out.h5 third.h5
+    printf 'stars-r0.h5\tsecond.h5\nsframe-r0.h5\nstars-r0.h5\tsecond.h5\n' >lines
+    run specx-flux -q --reproducible -o @outputs @lines
+    [ "$status" -eq 2 ]
+    [[ $output == *"sframe-r0.h5: give --fit FILE"* ]]
+    [ -e other.h5 ] && [ ! -e out.h5 ] && [ -e third.h5 ]
+    fails_with 2 '*give a fit among the inputs or --fit FILE*' specx-flux --fit stars-r0.h5 -o x.h5 stars-r0.h5 sframe-r0.h5
+}
+
 @test "stars that are named; bands of a file" {
     data stars-r0.h5 frame-r0.h5
     specx-flux -q --fit stars-r0.h5 --stars 0:3,5 -o c.h5 frame-r0.h5

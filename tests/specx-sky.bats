@@ -99,6 +99,43 @@ damage() {
     h5diff pipe-001.h5 out/a.h5 /sky
 }
 
+@test "a queue: the flat before its frames, on the command line and by lines of a list" {
+    local f=$BATS_FILE_TMPDIR/frame.h5 n
+    specx-sim -q --arm z --fibers 30 --wavelength 8300,8600 --flat --throughput 0.03 -o lamp.h5
+    specx-extract -q -o lamp-frame.h5 lamp.h5
+    specx-flat -q -o flat-a.h5 lamp-frame.h5
+    cp flat-a.h5 flat-b.h5
+    h5edit flat-b.h5 set /flat/flat 0 1.5
+    cp "$f" a.h5
+    cp "$f" b.h5
+    for n in a b; do
+        specx-sky -q --flat flat-$n.h5 -o option-$n.h5 $n.h5
+        specx-sky -q --reproducible -o out-$n.h5 flat-$n.h5 $n.h5
+        mv out-$n.h5 alone-$n.h5
+        h5diff option-$n.h5 alone-$n.h5 /frame
+        h5diff option-$n.h5 alone-$n.h5 /sky
+    done
+    run ! h5diff -q alone-a.h5 alone-b.h5 /frame
+    printf 'out-%s.h5\n' a b >outputs
+    specx-sky -q --reproducible -o @outputs flat-a.h5 a.h5 flat-b.h5 b.h5
+    for n in a b; do cmp alone-$n.h5 out-$n.h5; done
+    printf 'flat-%s.h5\t%s.h5\n' a a b b >lines
+    rm out-*
+    specx-sky -q --reproducible -o @outputs @lines
+    for n in a b; do cmp alone-$n.h5 out-$n.h5; done
+    # without a flat; a flat of another line is none of this one
+    specx-sky -q --reproducible -o none.h5 a.h5
+    printf 'flat-a.h5\ta.h5\nb.h5\n' >lines
+    rm out-*
+    specx-sky -q --reproducible -o @outputs @lines
+    cmp alone-a.h5 out-a.h5
+    h5diff none.h5 out-b.h5 /frame
+    fails_with 2 '*there is a flat among the inputs, too*' specx-sky --flat flat-a.h5 -o x.h5 flat-b.h5 a.h5
+    fails_with 2 '*no frame takes this flat*' specx-sky -o @outputs flat-a.h5 flat-b.h5 a.h5 b.h5
+    mkdir out
+    fails_with 3 '*none-a.h5: cannot open*2 of 2 frames failed*' specx-sky -o out/ none-a.h5 none-b.h5
+}
+
 @test "which fibres are sky" {
     local f=$BATS_FILE_TMPDIR/frame.h5 list
     list=$(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { printf "%s%d", sep, NR - 2; sep = "," }')

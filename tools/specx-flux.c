@@ -18,7 +18,8 @@ static spx_flux_args o = {.floor = 0.003, .bytes = sizeof(float)};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "fit", 0, "FILE", o.fit,
-               "Fit of the standard stars with their templates, as rvs-fit --with-template writes it"),
+               "Fit of the standard stars with their templates, as rvs-fit --with-template writes it",
+               .absent = "the one before the frame among the inputs"),
     SPX_OPTION(STRING, "apply", 0, "FILE", o.apply,
                "Find no response, and calibrate with the one of this frame or file (/flux)"),
     SPX_OPTION(STRING, "stars", 0, "LIST", o.stars,
@@ -43,6 +44,7 @@ static const spx_opt options[] = {
 typedef struct {
     spx_queue_item x;
     spx_frame frame;
+    spx_star_templates templates; /* of a fit among the inputs */
     spx_flux_standards stars;
     spx_flux flux; /* found */
     double factor; /* of the response that is applied */
@@ -84,13 +86,28 @@ static int has_information(const spx_arm *a, size_t nspec)
     return i < nspec * a->nwave;
 }
 
+/* The stars of --fit, or of the fit among the inputs. */
+static spx_status choose_stars(const work *w, job *j, spx_err *e)
+{
+    const spx_input *in = spx_queue_fit(&j->x);
+    spx_flux_args own = o;
+    if ((o.fit != NULL) == (in != NULL))
+        return spx_fail(e, SPX_EUSAGE, "give %s--fit FILE, stars that rvs-fit fitted, or --apply FILE, a response",
+                        in != NULL ? "a fit among the inputs or " : "");
+    if (in == NULL)
+        return spx_flux_choose_stars(&o, &w->templates, &j->frame, &j->stars, e);
+    own.fit = in->name;
+    const spx_status st = spx_star_templates_read(in->file, &j->templates, e);
+    return st == SPX_OK ? spx_flux_choose_stars(&own, &j->templates, &j->frame, &j->stars, e) : st;
+}
+
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
     job *j = (job *)x;
     spx_frame *f = &j->frame;
     double exptime = 0;
-    spx_status st = spx_run_use_input(w->d.s, w->in, 0, e);
+    spx_status st = w->in != NULL ? spx_run_use_input(w->d.s, w->in, 0, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_frame_read(x->in->file, f, e);
     if (st == SPX_OK && f->arm.mask == NULL &&
@@ -107,7 +124,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
         spx_note("%sno exposure time (EXPTIME) in the %s: the response is applied as it is", x->label,
                  timed ? "response" : "frame");
     if (st == SPX_OK && o.apply == NULL)
-        st = spx_flux_choose_stars(&o, &w->templates, f, &j->stars, e);
+        st = choose_stars(w, j, e);
     return st == SPX_OK ? SPX_OK : spx_err_at(e, x->name, NULL);
 }
 
@@ -168,6 +185,7 @@ static void clear(void *ctx, spx_queue_item *x)
     (void)ctx;
     spx_flux_free(&j->flux);
     spx_flux_standards_free(&j->stars);
+    spx_star_templates_free(&j->templates);
     spx_frame_free(&j->frame);
 }
 
@@ -177,15 +195,16 @@ static spx_status prepare(work *w, spx_err *e)
     spx_flux_options_init(&w->options);
     w->options.smooth = o.smooth;
     w->options.nthreads = (int)w->d.s->common.threads;
-    if ((o.fit == NULL) == (o.apply == NULL))
-        return spx_fail(e, SPX_EUSAGE, "give %s--fit FILE, stars that rvs-fit fitted, or --apply FILE, a response",
-                        o.fit != NULL ? "only one of " : "");
+    if (o.fit != NULL && o.apply != NULL)
+        return spx_fail(e, SPX_EUSAGE, "give only one of --fit FILE, stars that rvs-fit fitted, or --apply FILE, a response");
     if (o.apply != NULL && (o.stars != NULL || o.bands != NULL))
         return spx_fail(e, SPX_EUSAGE,
                         "--stars and --bands are for a response that is to be found: leave them out with "
                         "--apply");
     spx_status st = spx_flux_read_bands(w->d.s, o.bands, &w->options.nband, &w->band, e);
     w->options.band = w->band;
+    if (o.fit == NULL && o.apply == NULL)
+        return st;
     if (st == SPX_OK)
         st = spx_run_extra_input(w->d.s, o.fit != NULL ? o.fit : o.apply, &w->in, e);
     if (st == SPX_OK && o.apply != NULL && !spx_h5_exists(w->in->file, "/flux"))
@@ -203,7 +222,7 @@ static spx_status run(spx_run *s, spx_err *e)
     work w = {.d = {.s = s, .op = SPX_OP_FLUX}};
     spx_status st = prepare(&w, e);
     if (st == SPX_OK)
-        st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
+        st = spx_queue_open(s, SPX_QUEUE_FIT_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK)
         st = spx_device_queue_run(queue,
                                   (spx_queue_steps){.ctx = &w,

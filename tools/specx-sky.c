@@ -18,7 +18,7 @@ static spx_sky_args o = {.terms = "1,2,1", .bytes = sizeof(float), .reject = 4.5
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "flat", 0, "FILE", o.flat, "Divide by this flat field first",
-               .absent = "the frame's own /flat, if any"),
+               .absent = "the flat before the frame among the inputs, or the frame's own /flat, if any"),
     SPX_OPTION(STRING, "sky-fibers", 0, "LIST", o.sky_fibers,
                "Spectra that see nothing but sky, such as 3,7,20:25, counted from 0, without the last of a range",
                .absent = "OBJTYPE SKY in the fibermap"),
@@ -62,16 +62,20 @@ typedef struct {
     spx_flat flat;
 } work;
 
-/* Divides by the flat of --flat, or by that which came with the frame, unless it was divided by it before. */
+/* Divides by the flat of --flat or among the inputs, or by that which came with the frame, unless it was divided by it
+ * before. */
 static spx_status apply_flat(const work *w, job *j, spx_err *e)
 {
     spx_flat own = {0};
-    const int has_own = o.flat == NULL && spx_h5_exists(j->x.in->file, "/flat") && !j->frame.flat_applied;
-    if (o.flat == NULL && !has_own)
+    const spx_flat *given = o.flat != NULL ? &w->flat : j->x.flat;
+    const int has_own = given == NULL && spx_h5_exists(j->x.in->file, "/flat") && !j->frame.flat_applied;
+    if (given == NULL && !has_own)
         return SPX_OK;
+    if (o.flat != NULL && j->x.flat != NULL)
+        return spx_fail(e, SPX_EUSAGE, "--flat %s: there is a flat among the inputs, too: give one of them", o.flat);
     spx_status st = has_own ? spx_flat_read(j->x.in->file, &own, e) : SPX_OK;
     if (st == SPX_OK)
-        st = spx_flat_apply(has_own ? &own : &w->flat, &j->frame, (int)w->d.s->common.threads, &j->nlost, e);
+        st = spx_flat_apply(has_own ? &own : given, &j->frame, (int)w->d.s->common.threads, &j->nlost, e);
     if (st == SPX_OK && j->nlost > 0)
         spx_note("%s%zu bins have no flat field: ivar 0 there", j->x.label, j->nlost);
     spx_flat_free(&own);
@@ -158,7 +162,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_backend_restrict_to_first(s->common.device);
     spx_status st = spx_sky_args_options(&o, (int)s->common.threads, &w.options, e);
     if (st == SPX_OK)
-        st = spx_queue_open(s, SPX_QUEUE_FRAMES, o.skip_existing, &queue, e);
+        st = spx_queue_open(s, SPX_QUEUE_FLAT_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK)
         st = read_flat(&w, e);
     if (st == SPX_OK)

@@ -16,15 +16,17 @@
 #include "h5/deferred.h"
 #include "h5/file.h"
 #include "h5/object.h"
+#include "products/flat_h5.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 #include "run/queue_lines.h"
 
-/* PSF with the input that it comes from, counted by its users: the exposures, and the queue. */
+/* PSF, or flat, with the input that it comes from, counted by its users: the exposures, and the queue. */
 typedef struct spx_psf_source {
     size_t at; /* index of the input */
     spx_input *in;
     spx_psf psf;
+    spx_flat flat;
     size_t users;
     spx_err err; /* error that its reading gave */
 } psf_source;
@@ -65,20 +67,28 @@ static int comes(const spx_queue *q, const entry *it)
 
 /* Words for what a queue takes. */
 static const struct {
-    const char *block, *name, *names, *remedy;
+    const char *block, *name, *names, *remedy, *with; /* with: that comes with it */
 } content[] = {
     [SPX_QUEUE_IMAGES] = {"/image", "image", "images",
                           "give the file that holds /image too (fits2h5 joins several "
-                          "inputs)"},
+                          "inputs)",
+                          "PSF"},
     [SPX_QUEUE_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image"},
+    [SPX_QUEUE_FLAT_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image",
+                               "flat"},
+    [SPX_QUEUE_FIT_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-sky has made of a frame", "fit"},
     [SPX_QUEUE_RAW] = {"/raw", "raw exposure", "raw exposures",
                        "make it of a FITS file with fits2h5 (--as raw, where no keyword tells of amplifiers)"}};
 
-/* A frame or raw exposure comes alone, as an image does that has its own PSF. */
+/* A frame or raw exposure comes alone, as an image does that has its own PSF. One that has been divided by a flat may hold
+ * that flat, and is not itself one that stands for others. */
 static void find_content(const spx_queue *q, spx_input *in, int *image, int *psf)
 {
     *image = spx_h5_exists(in->file, content[q->kind].block);
-    *psf = q->kind != SPX_QUEUE_IMAGES ? *image : spx_h5_exists(in->file, "/psf");
+    *psf = q->kind == SPX_QUEUE_IMAGES        ? spx_h5_exists(in->file, "/psf")
+           : q->kind == SPX_QUEUE_FLAT_FRAMES ? !*image && spx_h5_exists(in->file, "/flat")
+           : q->kind == SPX_QUEUE_FIT_FRAMES  ? !*image && spx_h5_exists(in->file, "/rvfit")
+                                              : *image;
 }
 
 static spx_status holds_nothing(const spx_queue *q, const char *name, spx_err *e)
@@ -315,7 +325,7 @@ static size_t psf_of(const spx_queue *q, size_t i)
 /* Checks that every image has a PSF, and every PSF an image. Standard input is checked as it comes. */
 static spx_status match(const spx_queue *q, spx_err *e)
 {
-    const int alone = q->kind != SPX_QUEUE_IMAGES;
+    const int alone = content[q->kind].with == NULL;
     size_t nimage = 0, npsf = 0;
     const entry *first = NULL;
     for (size_t i = 0; i < q->n; i++) {
@@ -323,9 +333,10 @@ static spx_status match(const spx_queue *q, spx_err *e)
         const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
         if (q->to == TO_FILE && (second_image || second_psf))
             return spx_fail_at(e, SPX_EUSAGE, it->name, NULL, NULL,
-                               "is a second %s: give one %s, or for several %s -o FOLDER or -o NAME-%%s.h5",
-                               alone || second_image ? content[q->kind].name : "PSF",
-                               alone ? content[q->kind].name : "image and one PSF", content[q->kind].names);
+                               "is a second %s: give one %s%s%s, or for several %s -o FOLDER or -o NAME-%%s.h5",
+                               alone || second_image ? content[q->kind].name : content[q->kind].with,
+                               content[q->kind].name, alone ? "" : " and one ", alone ? "" : content[q->kind].with,
+                               content[q->kind].names);
         nimage += (size_t)it->image;
         npsf += (size_t)it->psf;
         if (first == NULL && it->image && !it->psf)
@@ -335,7 +346,7 @@ static spx_status match(const spx_queue *q, spx_err *e)
     const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
     if (nimage == 0 && !open_end)
         return spx_queue_without(q, any, e);
-    if (npsf == 0 && first != NULL && !open_end)
+    if (npsf == 0 && first != NULL && !open_end && q->kind == SPX_QUEUE_IMAGES)
         return spx_fail_at(e, SPX_EINPUT, any, NULL, "give the file that holds /psf too (fits2h5 joins several inputs)",
                            "no PSF");
     for (size_t k = 0; k < q->n && !open_end; k++) {
@@ -344,8 +355,10 @@ static spx_status match(const spx_queue *q, spx_err *e)
             used = q->it[i].image && !q->it[i].psf && psf_of(q, i) == k;
         if (!used)
             return spx_fail_at(e, SPX_EUSAGE, q->it[k].name, NULL, NULL,
-                               "no image takes this PSF: a PSF stands before its images, and those that come with one "
-                               "in their own file have that");
+                               "no %s takes this %s: a %s stands before its %s%s", content[q->kind].name,
+                               content[q->kind].with, content[q->kind].with, content[q->kind].names,
+                               q->kind == SPX_QUEUE_IMAGES ? ", and those that come with one in their own file have that"
+                                                           : "");
     }
     return SPX_OK;
 }
@@ -472,8 +485,14 @@ void spx_psf_source_release(psf_source *p)
     if (p == NULL || --p->users > 0)
         return;
     spx_psf_free(&p->psf);
+    spx_flat_free(&p->flat);
     spx_run_close_input(p->in);
     spx_free(p);
+}
+
+const spx_input *spx_queue_fit(const spx_queue_item *x)
+{
+    return x->source != NULL ? x->source->in : NULL;
 }
 
 hid_t spx_queue_psf_file(const spx_queue_item *x)
@@ -494,7 +513,10 @@ static spx_status make_source(spx_queue *q, size_t at, spx_input *in, spx_err *e
     p->users = 1;
     spx_psf_source_release(q->psf);
     q->psf = p;
-    (void)spx_psf_read(in->file, &p->psf, &p->err);
+    if (q->kind == SPX_QUEUE_IMAGES)
+        (void)spx_psf_read(in->file, &p->psf, &p->err);
+    else if (q->kind == SPX_QUEUE_FLAT_FRAMES)
+        (void)spx_flat_read(in->file, &p->flat, &p->err);
     return SPX_OK;
 }
 
@@ -527,7 +549,7 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
 {
     spx_status st = SPX_OK;
     x->in = in;
-    if (q->kind != SPX_QUEUE_IMAGES) {
+    if (q->kind != SPX_QUEUE_IMAGES && (content[q->kind].with == NULL || q->psf == NULL)) {
         st = spx_run_use_input(q->s, in, 1, e);
         if (st != SPX_OK)
             spx_run_close_input(in);
@@ -543,6 +565,7 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
     p->users++;
     x->source = p;
     x->psf = &p->psf;
+    x->flat = q->kind == SPX_QUEUE_FLAT_FRAMES ? &p->flat : NULL;
     /* inputs are recorded in the order of the command line */
     if (!own_psf && p->at <= q->at)
         st = spx_run_use_input(q->s, p->in, 0, e);
@@ -558,6 +581,8 @@ static spx_status read_exposure(spx_queue *q, spx_queue_item *x, spx_input *in, 
         *e = p->err;
         st = p->err.code;
     }
+    if (q->kind != SPX_QUEUE_IMAGES)
+        return st;
     if (st == SPX_OK)
         st = spx_image_read_pixels(in->file, later ? &x->reads : NULL, &x->image, e);
     if (st == SPX_OK && q->noise)
@@ -619,7 +644,7 @@ static spx_status next_of_lines(spx_queue *q, spx_queue_item *x, spx_input **in,
             find_content(q, one, &has_image, &has_psf);
         if (st == SPX_OK && ((has_image && *in != NULL) || (has_psf && !has_image && q->psf != NULL)))
             st = spx_fail_at(e, SPX_EUSAGE, name, NULL, "give each exposure a line", "is a second %s in a line",
-                             has_image ? content[q->kind].name : "PSF");
+                             has_image ? content[q->kind].name : content[q->kind].with);
         else if (st == SPX_OK && !has_image && !has_psf)
             st = holds_nothing(q, name, e);
         if (st != SPX_OK) {

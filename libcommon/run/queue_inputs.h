@@ -2,7 +2,8 @@
  * its product.
  *
  * A queue of frames takes every input with a /frame, which the program's `read` reads from x->in; one of raw exposures
- * takes those with a /raw. In a queue of images
+ * takes those with a /raw. In a queue of frames with flats, or fits, inputs with a /flat, or /rvfit, and no /frame stand before
+ * their frames as PSFs do before images, but a frame needs none. In a queue of images
  * each has a PSF: an input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other
  * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
  * hold any number of such products, one after another.
@@ -19,13 +20,20 @@
 
 #include "app/main.h"
 #include "h5/deferred.h"
+#include "products/flat.h"
 #include "products/image.h"
 #include "products/psf.h"
 
 typedef struct spx_queue spx_queue;
 
 /* Content of a queue. */
-typedef enum { SPX_QUEUE_IMAGES, SPX_QUEUE_FRAMES, SPX_QUEUE_RAW } spx_queue_kind;
+typedef enum {
+    SPX_QUEUE_IMAGES,
+    SPX_QUEUE_FRAMES,
+    SPX_QUEUE_FLAT_FRAMES,
+    SPX_QUEUE_FIT_FRAMES,
+    SPX_QUEUE_RAW
+} spx_queue_kind;
 struct spx_psf_source;
 
 /* Exposure in the queue: a program's own struct begins with it. */
@@ -35,6 +43,7 @@ typedef struct {
     spx_product *product; /* its output */
     spx_image image;      /* read noise: see spx_queue_need_noise(); see spx_image_drop_pixels() */
     const spx_psf *psf;   /* of an image; valid as long as the exposure */
+    const spx_flat *flat; /* of SPX_QUEUE_FLAT_FRAMES; NULL: none among the inputs */
     spx_input *in;        /* the input with the image or frame, open until the product ends */
     struct spx_psf_source *source;
     char *target, *line; /* line: of the list of exposures; else NULL */
@@ -68,6 +77,9 @@ spx_run *spx_queue_context(const spx_queue *q);
 int spx_queue_to_stdout(const spx_queue *q);
 /* File that the PSF of an exposure of SPX_QUEUE_IMAGES lies in, open as long as the exposure. */
 hid_t spx_queue_psf_file(const spx_queue_item *x);
+/* File that the fit for an exposure of SPX_QUEUE_FIT_FRAMES lies in, open as long as the exposure; NULL: none among the
+ * inputs. */
+const spx_input *spx_queue_fit(const spx_queue_item *x);
 /* Releases an exposure's reference to its PSF (x->source; NULL: none). */
 void spx_psf_source_release(struct spx_psf_source *p);
 /* 1 when there is anything to do. *kept gets the number of existing products left out; those of standard input are
