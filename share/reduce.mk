@@ -243,6 +243,12 @@ cframe-make = specx-flux $(COMMON) $(call device,cframe) $(FLUX) -f -o $o $(OUT)
 $(OUT)/cframe-%: $$(cframe-from)
 	$(cframe-make)
 
+# Models of the standard stars of a petal, and its calibrated spectra.
+standards-from = $(call made,$(call arms,sframe)) $(CONTINUUM)
+standards-make = rvs-fit $(COMMON) $(call device,standards) -t $(CONTINUUM) --resolution-matrix $(STANDARD) --with-template -f -o $o $$(made $(call arms,sframe))
+spectra-from = $(call made,$(call arms,cframe))
+spectra-make = h5merge $(COMMON) --by cameras --allow-missing -f -o $o $(call arms,cframe)
+
 # ---- products that are made together ----
 
 # Products that are absent, of one kind, are made in batches of those whose programs have the same options, and traces with the
@@ -256,7 +262,7 @@ endef
 behind      := $(shell echo $$(($(BATCH) + 1)))
 present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
-absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
+absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present) $(in-whole),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
 # batch KINDS STEMS [AFTER]
 made-of      = $(foreach k,$1,$(2:%=$(OUT)/$k-%.h5))
 define batch
@@ -271,6 +277,27 @@ in-turn      = $(if $2,$(eval begun := $(firstword $2) $(begun))$(call in-batche
 behind-turn := $(shell echo $$(($(ahead) + 1)))
 # stems CAMERAS EXPOSURES, one exposure after another
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
+
+# Petals of which nothing is there yet, PETAL-EXPID, are made as a whole: each goes on while others of its batch are at work
+# (night/job.sh), which has three programs of each arm on devices. As many batches are at work as have places for these, and one
+# more; one after that waits for the first.
+at-work     := $(shell echo $$((w = ($(words $(DEVICES)) + 3 * $(words $(ARMS)) - 1) / (3 * $(words $(ARMS))) + 1, w < 2 ? 2 : w)))
+cams         = $(foreach a,$(ARMS),$(if $(filter $a$(petal-of),$(CAMERAS)),$a$(unit)))
+petal-of     = $(firstword $(subst -, ,$(unit)))
+untouched    = $(foreach unit,$1,$(if $(filter $(present),$(addprefix $(OUT)/,$(call petal-made,$(petal-of),$(word 2,$(subst -, ,$(unit)))))),,$(unit)))
+units       := $(if $(filter sframe,$(ON_DEVICE)),$(if $(filter-out 1,$(BATCH)),$(call untouched,$(if $(PART),$(patsubst petal-%,%,$(filter petal-%,$(PART))),$(foreach e,$(SCIENCE),$(PETALS:%=%-$e))))))
+members      = $(if $(filter standards spectra,$1),$2,$(foreach unit,$2,$(cams)))
+whole-kinds := psf frame sframe standards cframe spectra
+whole-made   = $(foreach k,$(whole-kinds),$(patsubst %,$(OUT)/$k-%.h5,$(call members,$k,$1)))
+define whole
+$(foreach p,$(whole-made),$p $p.failed) &: $(sort $(filter-out $(foreach p,$(whole-made),$p $p.failed),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))))) $(if $2,| $2)
+	$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
+endef
+petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(BATCH),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(BATCH),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(behind),$(words $1),$1)))
+begun       :=
+$(call petals-whole,$(units))
+in-whole    := $(foreach unit,$(units),$(foreach k,psf frame sframe cframe,$(cams:%=$(OUT)/$k-%.h5)))
+$(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
 
 # By arm; the flat is a camera's, the standard stars are a petal's.
 of-arm       = $(filter $1%,$(CAMERAS))
@@ -294,13 +321,11 @@ endif
 
 # ---- products of a petal ----
 
-# Models of the standard stars.
-$(OUT)/standards-%: $$(call made,$$(call arms,sframe)) $(CONTINUUM)
-	rvs-fit $(COMMON) $(call device,standards) -t $(CONTINUUM) --resolution-matrix $(STANDARD) --with-template -f -o $o \
-	    $$(made $(call arms,sframe))
+$(OUT)/standards-%: $$(standards-from)
+	$(standards-make)
 
-$(OUT)/spectra-%: $$(call made,$$(call arms,cframe))
-	h5merge $(COMMON) --by cameras --allow-missing -f -o $o $(call arms,cframe)
+$(OUT)/spectra-%: $$(spectra-from)
+	$(spectra-make)
 
 # ---- products of a group ----
 

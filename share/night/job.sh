@@ -339,7 +339,7 @@ make_one() {
 
 # Of the K-th queue: its program with options, its products I..., which are in the order of its list; how many lines are written,
 # and to which descriptor; its process and messages.
-programs=() items=() lines=() feeds=() processes=() notes=()
+programs=() items=() lines=() feeds=() processes=() ended=() notes=()
 # Of products: the queue that makes it, and identity of the file that it replaces.
 declare -A maker=()
 before=()
@@ -352,6 +352,9 @@ has_made() {
     local product=${products[$1]}
     [ -e "$product" ] && { [ -z "${before[$1]}" ] || [ "$(identity)" != "${before[$1]}" ]; }
 }
+
+# Programs that take lists. On processors several frames side by side take less time than one after another.
+takes_lists='^[[:space:]]*specx-(shift|extract|sky|flux) '
 
 # literal TEXT: what stands for it in both halves of sed's s|||
 literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
@@ -397,7 +400,7 @@ begin_queue() {
 }
 
 # has_ended K: whether the queue's program has
-has_ended() { [ "${processes[$1]:-}" ] && ! kill -0 "${processes[$1]}" 2>/dev/null; }
+has_ended() { [ "${ended[$1]:-}" ] || { [ "${processes[$1]:-}" ] && ! kill -0 "${processes[$1]}" 2>/dev/null; }; }
 
 # comes I: whether the product may yet be made by its queue, which makes one after another
 comes() {
@@ -447,18 +450,25 @@ feed_queue() {
     done
 }
 
-# end_queue K: waits for its program; made[I] becomes 1 where it has made the product
+# end_queue K: when its program has ended; what that has not made waits for its own command
 end_queue() {
     local k=$1 i fd begin status=0 all=${notes[$1]} rename=() labels=()
     wait "${processes[k]}" || status=$?
     case $status in
-    130 | 143) exit "$status" ;;
+    130 | 143) end_job "$status" ;;
     esac
+    unset "processes[$k]"
+    ended[k]=1
+    fd=${feeds[k]:-}
+    if [ "$fd" ]; then
+        exec {fd}>&-
+        unset "feeds[$k]"
+    fi
     for i in ${items[k]}; do
         fd=${pipes[i]:-}
         [ -z "$fd" ] || exec {fd}<&-
         labels[i]=${products[i]##*/}
-        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "${last[i]}"): |\1$(literal "${labels[i]}"): |")
+        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "${last[i]:-none}"): |\1$(literal "${labels[i]}"): |")
     done
     # Messages about one product go to its log, those of none to all.
     [ ! -s "$all" ] || sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
@@ -471,8 +481,11 @@ end_queue() {
             printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
         fi
         if has_made "$i"; then
-            made[i]=1
+            finished[i]=1
             mine || touch -c -d "@${claimed[i]}" "$product"
+        else
+            queued[i]=
+            waiting[i]=$i
         fi
     done
     rm -f "$all"
@@ -488,15 +501,47 @@ whole() {
     done
 }
 
-# Makes those of the products I... that queues can make together, and of the same programs what these have failed to make.
-make_queues() {
-    local i k n now list order=() pipes=() last=() idle
-    local -A queue=()
-    for i; do
-        if [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ]; then
-            [ -n "${queue[${BASH_REMATCH[2]}]:-}" ] || order+=("${BASH_REMATCH[2]}")
-            queue[${BASH_REMATCH[2]}]+=" $i"
+# ready I: whether the product's inputs are there, or will not be
+ready() {
+    local f k fd begin
+    at "$1"
+    image
+    has_converted "$begin" || return
+    await "$begin"
+    for f in ${needs[@]+"${needs[@]}"}; do
+        k=${number[${f%.failed}]:-}
+        if [ "$k" ] && [ -z "${finished[k]:-}" ]; then
+            [ "${queued[k]:-}" ] && has_made "$k" || return
         fi
+    done
+}
+
+# end_all PID...: ends processes, which are in the background, where a signal of the terminal does not reach them
+end_all() {
+    local pid children
+    for pid; do
+        children=
+        read -r children 2>/dev/null <"/proc/$pid/task/$pid/children"
+        # shellcheck disable=SC2086
+        [ -z "$children" ] || end_all $children
+        kill "$pid" 2>/dev/null
+    done
+}
+
+# Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
+# their own commands, when their inputs are there, some at a time.
+make_all() {
+    local i k n now program list order=() pipes=() last=() idle waiting=() running=() queued=() finished=()
+    local most=6
+    local -A queue=() number=()
+    for i; do
+        number[${products[i]}]=$i
+        waiting[i]=$i
+        [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ] || continue
+        program=${BASH_REMATCH[2]}
+        [[ $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
+        [ -n "${queue[$program]:-}" ] || order+=("$program")
+        queue[$program]+=" $i"
     done
     for program in ${order[@]+"${order[@]}"}; do
         list=()
@@ -507,33 +552,53 @@ make_queues() {
         k=${#programs[@]}
         programs+=("$program")
         items[k]=${list[*]}
-        for i in "${list[@]}"; do maker[${products[i]}]=$k; done
+        for i in "${list[@]}"; do
+            maker[${products[i]}]=$k
+            queued[i]=1
+            unset "waiting[$i]"
+        done
     done
-    # The programs are in the background, where a signal of the terminal does not reach them.
-    trap 'kill "${processes[@]}" $(jobs -p); exit 130' INT
-    trap 'kill "${processes[@]}" $(jobs -p); exit 143' TERM
+    trap 'end_all $(jobs -p); exit 130' INT
+    trap 'end_all $(jobs -p); exit 143' TERM
     exec {idle}<> <(:)
-    for ((n = 0; n < ${#programs[@]} || ${#feeds[@]} > 0; )); do
+    for ((n = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; )); do
         if [ $n -lt ${#programs[@]} ]; then
             now=
-            for ((k = 0; k < n; k++)); do has_ended "$k" || now=now; done
+            [ ${#processes[@]} -eq 0 ] || now=now
             if begin_queue $n $now; then n=$((n + 1)); else [ "$now" ] || exit; fi
         fi
         for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
+        for k in ${processes[@]+"${!processes[@]}"}; do
+            ! has_ended "$k" || end_queue "$k"
+        done
+        for i in ${running[@]+"${!running[@]}"}; do
+            if ! kill -0 "${running[i]}" 2>/dev/null; then
+                wait "${running[i]}" || end_job $?
+                finished[i]=1
+                unset "running[$i]"
+            fi
+        done
+        for i in ${waiting[@]+"${waiting[@]}"}; do
+            if [ ${#running[@]} -lt $most ] && ready "$i"; then
+                (
+                    shut
+                    make_one "$i"
+                ) &
+                running[i]=$!
+                unset "waiting[$i]"
+            fi
+        done
         read -rt 0.02 -u "$idle"
     done
     exec {idle}<&-
-    for k in "${!programs[@]}"; do
-        end_queue "$k"
-    done
     trap - INT TERM
-    # What a queue has failed to make, and what could not be in one, in the order of programs.
-    for program in ${order[@]+"${order[@]}"}; do
-        for i in ${queue[$program]}; do
-            [ -n "${made[i]:-}" ] || make_one "$i"
-            made[i]=1
-        done
-    done
+}
+
+# end_job STATUS: ends all, where make was interrupted, or a product could not be made for want of a lock or a record
+end_job() {
+    # shellcheck disable=SC2046
+    end_all $(jobs -p)
+    exit "$1"
 }
 
 # Threads that wait leave the processor to other jobs: else libgomp's spin.
@@ -541,7 +606,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 # Messages go to files of this process.
 [ -d "$OUT/log" ] || mkdir -p "$OUT/log" || exit
-due=() claimed=() made=()
+due=() claimed=()
 # All makes take locks in the order of the names.
 order=(0)
 [ ${#products[@]} -eq 1 ] || mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
@@ -555,11 +620,12 @@ for i in "${order[@]##* }"; do
         due[i]=$i
     fi
 done
-if [ ${#due[@]} -gt 1 ]; then
+case ${#due[@]} in
+0) ;;
+1) make_one "${due[@]}" ;;
+*)
     convert "${due[@]}"
-    make_queues "${due[@]}"
-fi
-for i in ${due[@]+"${due[@]}"}; do
-    [ -n "${made[i]:-}" ] || make_one "$i"
-done
+    make_all "${due[@]}"
+    ;;
+esac
 exit 0
