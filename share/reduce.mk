@@ -56,9 +56,8 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU; so
-# do skies, where none shares it.
-ON_DEVICE  ?= psf frame $(if $(filter-out 1,$(BATCH)),sframe) standards rv
+# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU.
+ON_DEVICE  ?= psf frame sframe standards rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and ten are the petals of an arm; processors have nothing from it.
 BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),10,1)
@@ -279,9 +278,10 @@ behind-turn := $(shell echo $$(($(ahead) + 1)))
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
 # Petals of which nothing is there yet, PETAL-EXPID, are made as a whole: each goes on while others of its batch are at work
-# (night/job.sh), which has three programs of each arm on devices. As many batches are at work as have places for these, and one
-# more; one after that waits for the first.
-at-work     := $(shell echo $$((w = ($(words $(DEVICES)) + 3 * $(words $(ARMS)) - 1) / (3 * $(words $(ARMS))) + 1, w < 2 ? 2 : w)))
+# (night/job.sh), which has three programs of each arm on devices, and one of standard stars. As many batches are at work as
+# have places for these, and one more; the next one waits for the first.
+programs    := $(shell echo $$((3 * $(words $(ARMS)) + 1)))
+at-work     := $(shell echo $$((w = $(words $(DEVICES)) / $(programs) + 1, w < 2 ? 2 : w)))
 cams         = $(foreach a,$(ARMS),$(if $(filter $a$(petal-of),$(CAMERAS)),$a$(unit)))
 petal-of     = $(firstword $(subst -, ,$(unit)))
 untouched    = $(foreach unit,$1,$(if $(filter $(present),$(addprefix $(OUT)/,$(call petal-made,$(petal-of),$(word 2,$(subst -, ,$(unit)))))),,$(unit)))
@@ -305,7 +305,7 @@ of-petal     = $(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS)))
 batches      = $(call in-batches,$1,$(call absent,$1,$2))
 traces      := $(foreach a,$(ARMS),$(call absent,psf,$(call stems,$(call of-arm,$a),$(SCIENCE))))
 frames      := $(foreach a,$(ARMS),$(call absent,frame,$(call stems,$(call of-arm,$a),$(SCIENCE))))
-skies       := $(if $(filter sframe,$(ON_DEVICE)),$(foreach a,$(ARMS),$(call absent,sframe,$(call stems,$(call of-arm,$a),$(SCIENCE)))))
+skies       := $(if $(filter-out 1,$(BATCH)),$(if $(filter sframe,$(ON_DEVICE)),$(foreach a,$(ARMS),$(call absent,sframe,$(call stems,$(call of-arm,$a),$(SCIENCE))))))
 both        := $(filter $(traces),$(frames))
 all-three   := $(filter $(both),$(skies))
 together     = $(foreach a,$(ARMS),$(eval begun :=)$(call $(if $(DEVICES),in-turn,in-batches),$1,$(filter $a%,$2)))

@@ -164,8 +164,8 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     rm -r out threads
     true >calls
     quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' >log
-    [ "$(threads_of sframe)" = 8 ]
-    grep -q '^begin cpu out/sframe-b3-0008.h5' calls
+    [ "$(threads_of sframe)" = 16 ]
+    grep -q '^begin cpu out/cframe-b3-0008.h5' calls
     grep -q '^begin cuda:[01] out/frame-b3-0008.h5' calls
     rm -r out threads
     quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' ON_DEVICE='frame sframe' SKY='--device cpu' >log

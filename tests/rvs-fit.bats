@@ -80,6 +80,40 @@ column() {
     fails_with 3 '*no arm has a setup*' rvs-fit -t others.h5 -o x.h5 spectra.h5
 }
 
+@test "rvs-fit: a list of inputs, a product of each line; the bytes are those of single runs" {
+    data frame-b0.h5 frame-r0.h5 frame-z0.h5 templates.h5
+    rvs-fit -q --reproducible -t templates.h5 -o first.h5 frame-b0.h5 frame-r0.h5
+    rvs-fit -q --reproducible -t templates.h5 -o second.h5 frame-z0.h5
+    mv first.h5 first-alone.h5
+    mv second.h5 second-alone.h5
+    printf '%s.h5\n' first second >outputs
+    # the second line comes when the first product is there
+    mkfifo lines
+    timeout 60 rvs-fit -q --reproducible -t templates.h5 -o @outputs @- <lines &
+    exec {feed}>lines
+    printf 'frame-b0.h5\tframe-r0.h5\n' >&$feed
+    until [ -e first.h5 ]; do sleep 0.05; done
+    [ ! -e second.h5 ]
+    printf 'frame-z0.h5\n' >&$feed
+    exec {feed}>&-
+    wait
+    cmp first.h5 first-alone.h5
+    cmp second.h5 second-alone.h5
+    # one that fails harms no other
+    rm first.h5 second.h5
+    printf 'frame-b0.h5\tnone.h5\nframe-z0.h5\n' >lines.txt
+    run rvs-fit -q --reproducible -t templates.h5 -o @outputs @lines.txt
+    [ "$status" -eq 3 ]
+    [[ $output == *"none.h5: cannot open"*"1 of 2 products failed"* ]]
+    [ ! -e first.h5 ]
+    cmp second.h5 second-alone.h5
+    printf 'frame-b0.h5\tframe-r0.h5\n' >lines.txt
+    run rvs-fit -q --reproducible -f -t templates.h5 -o @outputs @lines.txt
+    [ "$status" -eq 2 ]
+    [[ $output == *"has 2 names, and there were 1 lines"* ]]
+    fails_with 2 '*goes with -o @FILE*' rvs-fit -t templates.h5 -o x.h5 @lines.txt
+}
+
 @test "rvs-fit: a single arm takes a single setup" {
     data frame-r0.h5 library.h5
     rvs-template -q -s any:6400:6600:0.5:FWHM=1.8 -o one.h5 library.h5

@@ -21,6 +21,7 @@
 #include "products/transmission_h5.h"
 #include "products/zeropoint_h5.h"
 #include "run/catalogue_run.h"
+#include "run/list_run.h"
 
 static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
                            .interpolator = SPX_INTERPOLATE_AUTO,
@@ -146,7 +147,9 @@ static const spx_opt options[] = {
 
 typedef struct {
     spx_run *run;
-    spx_backend backend;
+    spx_backend *backend;
+    size_t ninput;
+    char **input;
     spx_templates templates;
     spx_spectra_parts spectra;
     spx_bands bands;     /* that are left out of them */
@@ -175,8 +178,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
     spx_input *in;
     spx_status st = SPX_OK;
     r->spectra.with_resolution = o.resolution;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++)
-        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK &&
+    for (size_t i = 0; i < r->ninput && st == SPX_OK; i++)
+        if ((st = spx_run_extra_input(s, r->input[i], &in, e)) == SPX_OK &&
             (st = spx_spectra_parts_add(&r->spectra, in->file, o.joint != SPX_JOINT_NO, e)) != SPX_OK)
             st = spx_rvfit_explain_swap(&o, in, e);
     if (st == SPX_OK && r->spectra.dropped.n > 0)
@@ -246,7 +249,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     in.air = spx_rvfit_air_rows(&r->airs, r->stars.joint ? r->stars.first[star] : star);
     in.start = r->start != NULL ? r->start + star * r->nq : NULL;
     spx_status st =
-        spx_rvfit_fit_part(&r->backend, r->grids, &in, &r->options, &r->plan, &r->planned, r->progress, out, e);
+        spx_rvfit_fit_part(r->backend, r->grids, &in, &r->options, &r->plan, &r->planned, r->progress, out, e);
     if (st == SPX_OK && o.with_template)
         st = spx_rvfit_templates(&in, &r->options, r->bins, out, e);
     if (st == SPX_EINPUT)
@@ -261,7 +264,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
     spx_rvfit_parts p = {.stage = r->run,
-                         .nthread = r->backend.library != NULL ? 1 : (size_t)r->options.threads,
+                         .nthread = r->backend->library != NULL ? 1 : (size_t)r->options.threads,
                          .spectra = &r->spectra,
                          .nstar = r->stars.nstar,
                          .nrow = r->stars.nrow,
@@ -279,27 +282,23 @@ static spx_status fit_all(fit_run *r, spx_err *e)
     return st;
 }
 
-static spx_status run(spx_run *s, spx_err *e)
+/* Fits the stars of some inputs, up to what goes into the output. */
+static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
 {
-    fit_run r = {.run = s, .spectra.rows = 1};
-    if (o.templates == NULL)
-        return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
-    if (s->ninput == 0)
-        return spx_fail(e, SPX_EUSAGE, "no input file");
-    spx_rvfit_air_device(s, o.tellurics);
-    spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &r.backend};
+    spx_device_opening *device = ctx;
+    spx_run *s = device->s;
+    fit_run r = {.run = s, .backend = device->b, .ninput = n, .input = input, .spectra.rows = 1};
     spx_err no_device = {0};
-    spx_open_device_begin(&device);
     spx_run_step(s, "read");
     spx_status st = prepare(&r, e);
     spx_run_step(s, "fit");
     if (st == SPX_OK)
         st = begin_plan(&r, e);
     spx_run_pause(s);
-    if (spx_open_device_end(&device, &no_device) != SPX_OK && st == SPX_OK)
+    if (spx_open_device_end(device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &no_device);
-    if (st == SPX_OK && r.backend.library != NULL && (r.options.epochs || r.options.components > 1))
-        spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend.device);
+    if (st == SPX_OK && r.backend->library != NULL && (r.options.epochs || r.options.components > 1))
+        spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend->device);
     if (st == SPX_OK && o.tellurics != NULL)
         st = spx_rvfit_fit_airs(s, &r.spectra, r.setup, &r.options, &r.stars, (size_t)o.telluric_stars, &r.airs, e);
     if (st == SPX_OK)
@@ -313,14 +312,11 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
     if (st == SPX_OK && r.airs.n > 0)
         st = spx_tellurics_write(r.out, &r.airs.table, r.airs.n, r.airs.exposure, e);
-    if (st == SPX_OK)
-        st = spx_run_commit(s, e);
 
     if (r.planned)
-        r.backend.rvfit_close(&r.backend, r.plan);
+        r.backend->rvfit_close(r.backend, r.plan);
     else
         spx_rvfit_close_cpu(r.plan);
-    spx_backend_close(&r.backend);
     spx_rvfit_free(&r.all);
     spx_rvfit_stars_free(&r.stars);
     spx_zeropoints_free(&r.zero);
@@ -333,6 +329,30 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_rvfit_airs_free(&r.airs);
     spx_spectra_parts_free(&r.spectra);
     spx_free(r.bands.band);
+    return st;
+}
+
+static spx_status run(spx_run *s, spx_err *e)
+{
+    if (o.templates == NULL)
+        return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
+    if (s->ninput == 0)
+        return spx_fail(e, SPX_EUSAGE, "no input file");
+    spx_rvfit_air_device(s, o.tellurics);
+    spx_backend backend = {0};
+    spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &backend};
+    spx_err no_device = {0};
+    spx_open_device_begin(&device);
+    spx_status st;
+    if (spx_list_given(s)) {
+        st = spx_list_run(s, fit_inputs, &device, e);
+    } else {
+        st = fit_inputs(&device, s->ninput, s->input, e);
+        if (st == SPX_OK)
+            st = spx_run_commit(s, e);
+    }
+    (void)spx_open_device_end(&device, &no_device);
+    spx_backend_close(&backend);
     return st;
 }
 

@@ -363,39 +363,15 @@ static spx_status match(const spx_queue *q, spx_err *e)
     return SPX_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Opens a list of exposures, whose products all have a name before the first exposure is there. */
 static spx_status open_lines(spx_queue *q, spx_err *e)
 {
-    const char *name = q->s->input[0], *twice = NULL;
+    const char *name = q->s->input[0];
     if (q->n > 1)
         return spx_fail(e, SPX_EUSAGE, "@FILE: a list of exposures has to be the only input: a line names all of one");
-    if (q->to != TO_LIST)
-        return spx_fail(e, SPX_EUSAGE, "%s: a list of exposures goes with -o @FILE, a list of their outputs", name);
-    char **sorted = spx_alloc(q->list.n, sizeof *sorted, e);
-    if (sorted == NULL)
-        return SPX_EIO;
-    memcpy(sorted, q->list.name, q->list.n * sizeof *sorted);
-    qsort(sorted, q->list.n, sizeof *sorted, by_name);
-    for (size_t i = 1; i < q->list.n && twice == NULL; i++)
-        twice = strcmp(sorted[i - 1], sorted[i]) == 0 ? sorted[i] : NULL;
-    spx_free(sorted);
-    if (twice != NULL)
-        return spx_fail(e, SPX_EUSAGE, "-o %s: names %s twice", q->s->common.output, twice);
     q->it[0].name = name;
     q->it[0].image = 1;
     return spx_queue_lines_open(&q->lines, name + 1, e);
-}
-
-/* Is any input a list? A name may begin with @, too. */
-static int is_list(const spx_run *s, size_t i)
-{
-    struct stat sb;
-    return s->input[i][0] == '@' && s->input[i][1] != '\0' && stat(s->input[i], &sb) != 0;
 }
 
 spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, spx_queue **queue, spx_err *e)
@@ -414,12 +390,14 @@ spx_status spx_queue_open(spx_run *s, spx_queue_kind kind, int skip_existing, sp
     const char *at = q->to == TO_PATTERN ? strstr(s->common.output, "%s") : NULL;
     if (at != NULL && strstr(at + 2, "%s") != NULL)
         return spx_fail(e, SPX_EUSAGE, "--output: '%s' has more than one %%s", s->common.output);
-    if (q->to == TO_LIST && spx_filelist_add(&q->list, s->common.output, "", e) != SPX_OK)
+    for (size_t i = 0; i < q->n; i++)
+        q->by_lines |= spx_queue_is_list(s->input[i]);
+    if (q->by_lines && spx_queue_targets(s->common.output, s->input[0], &q->list, e) != SPX_OK)
+        return e->code;
+    if (!q->by_lines && q->to == TO_LIST && spx_filelist_add(&q->list, s->common.output, "", e) != SPX_OK)
         return e->code;
     if (check_folder(q, e) != SPX_OK || (q->it = spx_alloc(q->n, sizeof *q->it, e)) == NULL)
         return SPX_EIO;
-    for (size_t i = 0; i < q->n; i++)
-        q->by_lines |= is_list(s, i);
     if (q->by_lines)
         return open_lines(q, e);
     for (size_t i = 0; i < q->n; i++) {

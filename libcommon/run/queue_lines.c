@@ -4,13 +4,43 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/lines.h"
 #include "base/mem.h"
 
 enum { AT_ONCE = 4096 }; /* bytes that are asked for */
+
+int spx_queue_is_list(const char *input)
+{
+    struct stat sb;
+    return input[0] == '@' && input[1] != '\0' && stat(input, &sb) != 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+spx_status spx_queue_targets(const char *output, const char *input, spx_filelist *target, spx_err *e)
+{
+    if (output[0] != '@' || output[1] == '\0')
+        return spx_fail(e, SPX_EUSAGE, "%s: a list of inputs goes with -o @FILE, a list of outputs", input);
+    if (spx_filelist_add(target, output, "", e) != SPX_OK)
+        return e->code;
+    char **sorted = spx_alloc(target->n, sizeof *sorted, e), *twice = NULL;
+    if (sorted == NULL)
+        return SPX_EIO;
+    memcpy(sorted, target->name, target->n * sizeof *sorted);
+    qsort(sorted, target->n, sizeof *sorted, by_name);
+    for (size_t i = 1; i < target->n && twice == NULL; i++)
+        twice = strcmp(sorted[i - 1], sorted[i]) == 0 ? sorted[i] : NULL;
+    spx_free(sorted);
+    return twice == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "-o %s: names %s twice", output, twice);
+}
 
 spx_status spx_queue_lines_open(spx_queue_lines *l, const char *name, spx_err *e)
 {

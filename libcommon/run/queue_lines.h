@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "app/filelist.h"
 #include "base/err.h"
 
 typedef struct {
@@ -14,6 +15,12 @@ typedef struct {
     size_t at, n, capacity;
     int over; /* 1: the file has ended */
 } spx_queue_lines;
+
+/* 1 when an input is a list, @FILE or @-, and no file whose name begins so. */
+int spx_queue_is_list(const char *input);
+/* Outputs of the lines of the list `input`: those that -o @FILE names. SPX_EUSAGE where `output` is no list, or has one name
+ * twice. */
+spx_status spx_queue_targets(const char *output, const char *input, spx_filelist *target, spx_err *e);
 
 /* Opens the list, - is standard input; SPX_EINPUT where it cannot be read. */
 spx_status spx_queue_lines_open(spx_queue_lines *l, const char *name, spx_err *e);

@@ -350,11 +350,11 @@ identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
 # has_made I: whether the product has been made by its queue
 has_made() {
     local product=${products[$1]}
-    [ -e "$product" ] && { [ -z "${before[$1]}" ] || [ "$(identity)" != "${before[$1]}" ]; }
+    [ -e "$product" ] && { [ -z "${before[$1]:-}" ] || [ "$(identity)" != "${before[$1]}" ]; }
 }
 
 # Programs that take lists. On processors several frames side by side take less time than one after another.
-takes_lists='^[[:space:]]*specx-(shift|extract|sky|flux) '
+takes_lists='^[[:space:]]*(specx-(shift|extract|sky|flux)|rvs-fit) '
 
 # literal TEXT: what stands for it in both halves of sed's s|||
 literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
@@ -412,9 +412,10 @@ comes() {
     done
 }
 
-# line_of I: sets line to the inputs of the product where they are there, or will not be; the last of them is the image
+# line_of I: sets line to the inputs of the product where they are there, or will not be; the last of them is the image. Of those
+# in $(made ...) the ones that are there count.
 line_of() {
-    local word i fd begin
+    local word i fd begin those=
     line=
     at "$1"
     image
@@ -423,16 +424,30 @@ line_of() {
     image
     [[ $command =~ $form ]]
     for word in ${BASH_REMATCH[4]}; do
+        # shellcheck disable=SC2016
+        if [ "$word" = '$(made' ]; then
+            those=1
+            continue
+        fi
+        word=${word%)}
+        [ "$word" ] || continue
         if [ "$word" = - ]; then
             # without a descriptor it could not be converted
             fd=${fd:-${pipes[$1]:-}}
             word=/dev/fd/${fd:-none}
-        elif [ "${maker[$word]:-}" ]; then
-            for i in ${items[${maker[$word]}]}; do [ "${products[i]}" != "$word" ] || break; done
-            has_made "$i" || ! comes "$i" || return
+        elif [ "$those" ] && [ "${number[$word]:-}" ]; then
+            # its own command may make what a queue has not
+            i=${number[$word]}
+            [ "${finished[i]:-}" ] || { [ "${queued[i]:-}" ] && has_made "$i"; } || return
+            [ -e "$word" ] || continue
+        elif [ "${maker[$word]:-}" ] && ! has_made "${number[$word]}"; then
+            ! comes "${number[$word]}" || return
+        elif [ "$those" ] && [ ! -e "$word" ]; then
+            continue
         fi
         line+=${line:+$'\t'}$word
     done
+    line=${line:-none}
 }
 
 # feed_queue K: writes the lines that can be, and ends the list behind the last

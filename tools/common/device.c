@@ -22,6 +22,7 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e)
 {
     if (d->threaded)
         (void)pthread_join(d->thread, NULL);
+    d->threaded = 0;
     if (d->err.code != SPX_OK)
         return spx_err_pass(e, &d->err);
     spx_run_device(d->s, d->b->device);

@@ -18,7 +18,7 @@ typedef struct {
 } spx_device_opening;
 
 /* Opening a GPU takes a good part of a second, in which files can be read: begin, and end before the backend is used,
- * also after an error. */
+ * also after an error; further ends have the same result. */
 void spx_open_device_begin(spx_device_opening *d);
 spx_status spx_open_device_end(spx_device_opening *d, spx_err *e);
 
