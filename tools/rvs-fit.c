@@ -176,14 +176,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     spx_run *s = r->run;
     spx_rvfit_options *fit = &r->options;
     spx_input *in;
-    spx_status st = SPX_OK;
-    r->spectra.with_resolution = o.resolution;
-    for (size_t i = 0; i < r->ninput && st == SPX_OK; i++)
-        if ((st = spx_run_extra_input(s, r->input[i], &in, e)) == SPX_OK &&
-            (st = spx_spectra_parts_add(&r->spectra, in->file, o.joint != SPX_JOINT_NO, e)) != SPX_OK)
-            st = spx_rvfit_explain_swap(&o, in, e);
-    if (st == SPX_OK && r->spectra.dropped.n > 0)
-        spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", r->spectra.dropped.s);
+    spx_status st = spx_rvfit_read_inputs(&o, s, r->ninput, r->input, &r->spectra, e);
     if (st == SPX_OK)
         st = spx_rvfit_read_templates(&o, s, &r->templates, e);
     if (st == SPX_OK && o.zero_points != NULL && (st = spx_run_extra_input(s, o.zero_points, &in, e)) == SPX_OK)
@@ -254,10 +247,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
         st = spx_rvfit_templates(&in, &r->options, r->bins, out, e);
     if (st == SPX_EINPUT)
         spx_err_context(e, "%s", o.templates);
-    for (size_t a = 0; a < SPX_MAX_ARM && !o.model; a++) { /* they were for the hook */
-        spx_free(out->arm[a].model);
-        out->arm[a].model = NULL;
-    }
+    if (!o.model) /* they were for the hook */
+        spx_rvfit_drop_models(out);
     return st;
 }
 
@@ -312,7 +303,6 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
         st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
     if (st == SPX_OK && r.airs.n > 0)
         st = spx_tellurics_write(r.out, &r.airs.table, r.airs.n, r.airs.exposure, e);
-
     if (r.planned)
         r.backend->rvfit_close(r.backend, r.plan);
     else
@@ -336,22 +326,12 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     if (o.templates == NULL)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
-    if (s->ninput == 0)
-        return spx_fail(e, SPX_EUSAGE, "no input file");
     spx_rvfit_air_device(s, o.tellurics);
     spx_backend backend = {0};
     spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &backend};
-    spx_err no_device = {0};
     spx_open_device_begin(&device);
-    spx_status st;
-    if (spx_list_given(s)) {
-        st = spx_list_run(s, fit_inputs, &device, e);
-    } else {
-        st = fit_inputs(&device, s->ninput, s->input, e);
-        if (st == SPX_OK)
-            st = spx_run_commit(s, e);
-    }
-    (void)spx_open_device_end(&device, &no_device);
+    const spx_status st = spx_list_run(s, fit_inputs, &device, e);
+    (void)spx_open_device_end(&device, &(spx_err){0});
     spx_backend_close(&backend);
     return st;
 }

@@ -196,7 +196,8 @@ static spx_status prepare(work *w, spx_err *e)
     w->options.smooth = o.smooth;
     w->options.nthreads = (int)w->d.s->common.threads;
     if (o.fit != NULL && o.apply != NULL)
-        return spx_fail(e, SPX_EUSAGE, "give only one of --fit FILE, stars that rvs-fit fitted, or --apply FILE, a response");
+        return spx_fail(e, SPX_EUSAGE,
+                        "give only one of --fit FILE, stars that rvs-fit fitted, or --apply FILE, a response");
     if (o.apply != NULL && (o.stars != NULL || o.bands != NULL))
         return spx_fail(e, SPX_EUSAGE,
                         "--stars and --bands are for a response that is to be found: leave them out with "

@@ -8,11 +8,6 @@
 #include "base/mem.h"
 #include "run/queue_lines.h"
 
-int spx_list_given(const spx_run *s)
-{
-    return s->ninput == 1 && spx_queue_is_list(s->input[0]);
-}
-
 /* One product: begins, makes and commits it. */
 static spx_status make_one(spx_run *s, spx_list_make *make, void *ctx, const char *target, char *line, spx_err *e)
 {
@@ -40,6 +35,10 @@ static spx_status make_one(spx_run *s, spx_list_make *make, void *ctx, const cha
 
 spx_status spx_list_run(spx_run *s, spx_list_make *make, void *ctx, spx_err *e)
 {
+    if (s->ninput != 1 || !spx_queue_is_list(s->input[0])) {
+        const spx_status only = make(ctx, s->ninput, s->input, e);
+        return only == SPX_OK ? spx_run_commit(s, e) : only;
+    }
     spx_filelist target = {0};
     spx_queue_lines lines = {.fd = -1};
     size_t n = 0, nbad = 0;

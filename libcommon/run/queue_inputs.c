@@ -54,7 +54,7 @@ struct spx_queue {
     size_t stdin_at, nimage; /* index of the input that is standard input (n: none); images so far */
     spx_input *pending;      /* next product of standard input, open */
     int stdin_over;
-    int by_lines;            /* 1: the only input is @FILE, a line of which is an exposure: */
+    int by_lines; /* 1: the only input is @FILE, a line of which is an exposure: */
     spx_queue_lines lines;
     psf_source *psf; /* PSF of the next images; the queue is one of its users */
 };
@@ -80,8 +80,8 @@ static const struct {
     [SPX_QUEUE_RAW] = {"/raw", "raw exposure", "raw exposures",
                        "make it of a FITS file with fits2h5 (--as raw, where no keyword tells of amplifiers)"}};
 
-/* A frame or raw exposure comes alone, as an image does that has its own PSF. One that has been divided by a flat may hold
- * that flat, and is not itself one that stands for others. */
+/* A frame or raw exposure comes alone, as an image does that has its own PSF. One that has been divided by a flat may
+ * hold that flat, and is not itself one that stands for others. */
 static void find_content(const spx_queue *q, spx_input *in, int *image, int *psf)
 {
     *image = spx_h5_exists(in->file, content[q->kind].block);
@@ -354,11 +354,10 @@ static spx_status match(const spx_queue *q, spx_err *e)
         for (size_t i = 0; i < q->n && !used; i++)
             used = q->it[i].image && !q->it[i].psf && psf_of(q, i) == k;
         if (!used)
-            return spx_fail_at(e, SPX_EUSAGE, q->it[k].name, NULL, NULL,
-                               "no %s takes this %s: a %s stands before its %s%s", content[q->kind].name,
-                               content[q->kind].with, content[q->kind].with, content[q->kind].names,
-                               q->kind == SPX_QUEUE_IMAGES ? ", and those that come with one in their own file have that"
-                                                           : "");
+            return spx_fail_at(
+                e, SPX_EUSAGE, q->it[k].name, NULL, NULL, "no %s takes this %s: a %s stands before its %s%s",
+                content[q->kind].name, content[q->kind].with, content[q->kind].with, content[q->kind].names,
+                q->kind == SPX_QUEUE_IMAGES ? ", and those that come with one in their own file have that" : "");
     }
     return SPX_OK;
 }
@@ -594,8 +593,8 @@ static spx_status next_image_of_stdin(spx_queue *q, spx_input **in, int *psf, sp
     }
 }
 
-/* Inputs of the next line of a list: *in gets the one with the image, and q->psf the PSF where it stands alone. q->at is q->n
- * at the end. */
+/* Inputs of the next line of a list: *in gets the one with the image, and q->psf the PSF where it stands alone. q->at
+ * is q->n at the end. */
 static spx_status next_of_lines(spx_queue *q, spx_queue_item *x, spx_input **in, int *psf, spx_err *e)
 {
     char *line, *at = NULL, first[sizeof x->name];

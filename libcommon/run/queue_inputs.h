@@ -2,13 +2,14 @@
  * its product.
  *
  * A queue of frames takes every input with a /frame, which the program's `read` reads from x->in; one of raw exposures
- * takes those with a /raw. In a queue of frames with flats, or fits, inputs with a /flat, or /rvfit, and no /frame stand before
- * their frames as PSFs do before images, but a frame needs none. In a queue of images
- * each has a PSF: an input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other
- * has the last PSF that stands alone before it, or, where there is none, the first one behind it. Standard input may
- * hold any number of such products, one after another.
+ * takes those with a /raw. In a queue of frames with flats, or fits, inputs with a /flat, or /rvfit, and no /frame
+ * stand before their frames as PSFs do before images, but a frame needs none. In a queue of images each has a PSF: an
+ * input may hold an image, a PSF, or both. An image that comes with a PSF has that one; any other has the last PSF that
+ * stands alone before it, or, where there is none, the first one behind it. Standard input may hold any number of such
+ * products, one after another.
  * @FILE, the only input, is a list of exposures: a line names all inputs of one, its PSF among them, with tabs between.
- * They are opened in their turn; lines of a pipe, or of standard input (@-), may come while others are in work. The outputs are a list, too.
+ * They are opened in their turn; lines of a pipe, or of standard input (@-), may come while others are in work. The
+ * outputs are a list, too.
  *
  * The output (-o) is a file for a single exposure; standard output, where the products of all follow each other; or,
  * for any number, a folder or a name with %s in it: the file then is called as the image's, without folder and ending,
@@ -47,12 +48,12 @@ typedef struct {
     spx_input *in;        /* the input with the image or frame, open until the product ends */
     struct spx_psf_source *source;
     char *target, *line; /* line: of the list of exposures; else NULL */
-    spx_h5_reads reads; /* deferred: pixels come when it is computed */
-    double seconds;     /* of that */
-    size_t number;      /* in the queue: 1 is the first */
-    int left;           /* left out, because the run stopped before */
-    int exists;         /* its file does already, which is the error */
-    spx_status st;      /* what went wrong with it */
+    spx_h5_reads reads;  /* deferred: pixels come when it is computed */
+    double seconds;      /* of that */
+    size_t number;       /* in the queue: 1 is the first */
+    int left;            /* left out, because the run stopped before */
+    int exists;          /* its file does already, which is the error */
+    spx_status st;       /* what went wrong with it */
     spx_err e;
 } spx_queue_item;
 

@@ -385,6 +385,7 @@ begin_queue() {
         fi
     done
     fifo=$(mktemp -u "${TMPDIR:-/tmp}/night.XXXXXX") && mkfifo "$fifo" || exit
+    # shellcheck disable=SC2094
     exec {feed}<>"$fifo" {list}<"$fifo"
     rm -f "$fifo"
     notes[k]=$OUT/log/.$HOSTNAME.$$.$k
@@ -452,11 +453,12 @@ line_of() {
 
 # feed_queue K: writes the lines that can be, and ends the list behind the last
 feed_queue() {
-    local k=$1 line list fd=${feeds[$1]}
+    local k=$1 i line list fd=${feeds[$1]}
     read -ra list <<<"${items[k]}"
     while [ "${feeds[k]:-}" ] && line_of "${list[lines[k]]}"; do
         printf '%s\n' "$line" >&"$fd"
-        last[list[lines[k]]]=${line##*$'\t'}
+        i=${list[lines[k]]}
+        last[i]=${line##*$'\t'}
         lines[k]=$((lines[k] + 1))
         if [ "${lines[k]}" -eq ${#list[@]} ]; then
             exec {fd}>&-
@@ -552,9 +554,9 @@ make_all() {
     for i; do
         number[${products[i]}]=$i
         waiting[i]=$i
-        [[ ${commands[i]} =~ $form ]] && [ "${BASH_REMATCH[3]}" = "${products[i]}" ] || continue
+        [[ ${commands[i]} =~ $form ]] || continue
         program=${BASH_REMATCH[2]}
-        [[ $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
+        [[ ${BASH_REMATCH[3]} = "${products[i]}" && $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
         [ -n "${queue[$program]:-}" ] || order+=("$program")
         queue[$program]+=" $i"
     done

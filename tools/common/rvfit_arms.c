@@ -248,6 +248,21 @@ spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spec
                     o->templates, kind, spectra->name);
 }
 
+spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n, char **name, spx_spectra_parts *p,
+                                 spx_err *e)
+{
+    spx_input *in;
+    spx_status st = SPX_OK;
+    p->with_resolution = o->resolution;
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        if ((st = spx_run_extra_input(run, name[i], &in, e)) == SPX_OK &&
+            (st = spx_spectra_parts_add(p, in->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
+            st = spx_rvfit_explain_swap(o, in, e);
+    if (st == SPX_OK && p->dropped.n > 0)
+        spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", p->dropped.s);
+    return st;
+}
+
 spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_templates *t, spx_err *e)
 {
     spx_input *in;

@@ -7,6 +7,10 @@
 #include "common/rvfit_options.h"
 #include "run/catalogue_parts.h"
 
+/* Spectra of all inputs, with the columns of the fibermaps that all have; says which ones are left out. */
+spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n, char **name, spx_spectra_parts *p,
+                                 spx_err *e);
+
 /* The spectra could not be read: perhaps since they and the templates changed places, which *e says then. Returns its
  * status. */
 spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spectra, spx_err *e);

@@ -67,3 +67,11 @@ spx_status spx_rvfit_write_stars(hid_t file, const spx_rvfit *all, const spx_spe
     spx_free(row);
     return st;
 }
+
+void spx_rvfit_drop_models(spx_rvfit *fit)
+{
+    for (size_t a = 0; a < SPX_MAX_ARM; a++) {
+        spx_free(fit->arm[a].model);
+        fit->arm[a].model = NULL;
+    }
+}

@@ -12,4 +12,7 @@
 spx_status spx_rvfit_write_stars(hid_t file, const spx_rvfit *all, const spx_spectra_parts *p,
                                  const spx_rvfit_stars *stars, spx_err *e);
 
+/* Frees the models of all arms. */
+void spx_rvfit_drop_models(spx_rvfit *fit);
+
 #endif
