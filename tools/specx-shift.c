@@ -145,6 +145,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
     so.degree = t->w->degree;
     memcpy(together + so.terms.nt, usual, so.terms.nd * sizeof *usual);
     so.together = together; /* the slit */
+    so.quantities = 1;
     so.nthreads = t->w->o.nthreads;
     if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
         so.reject = 0;

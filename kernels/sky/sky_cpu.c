@@ -20,7 +20,7 @@ typedef struct {
     const spx_sky_input *in;
     spx_sky_fit fit;
     size_t nq;
-    int nthreads;
+    int nthreads, quantities;
     double *w, *c, *m;     /* [nspec][nwave] */
     double *weight, *data; /* [nspec][nwave] of the normal equations, and scaled parts of c */
     double *legendre;      /* [terms][nwave] */
@@ -36,7 +36,11 @@ static spx_status make_cpu(cpu *g, const spx_sky_input *in, const spx_sky_option
 {
     const size_t ns = in->nspec, n = in->nwave, nq = spx_sky_count(&o->terms), nterm = nq > 0 ? nq : 1;
     const double last = in->wavelength[n - 1];
-    *g = (cpu){.in = in, .fit = spx_sky_fit_of(in, o), .nq = nq, .nthreads = o->nthreads > 0 ? o->nthreads : 1};
+    *g = (cpu){.in = in,
+               .fit = spx_sky_fit_of(in, o),
+               .nq = nq,
+               .nthreads = o->nthreads > 0 ? o->nthreads : 1,
+               .quantities = o->quantities};
     g->w = unset(ns, n, e);
     g->c = unset(ns, n, e);
     g->m = spx_alloc2(ns, n, sizeof(double), e);
@@ -371,6 +375,10 @@ static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const do
         scratch *t = &g->scratch[omp_get_thread_num()];
         double *m = model + i * n, *v = variance + i * n;
         const double *cov = w->cov + i * nq * nq;
+        if (g->quantities && g->in->role[i] == SPX_SKY_TARGET) {
+            memset(&chi2[i], 0, sizeof chi2[i]);
+            continue;
+        }
         make_model(g, w, i, t, m);
         spx_resolution_variance(n, nd, g->in->resolution + i * nd * n, covariance_of(g, w, i, covariance, t->band),
                                 t->v);

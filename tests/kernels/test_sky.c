@@ -448,6 +448,31 @@ static void threads(void)
     sky_free(&c);
 }
 
+/* Quantities of the fibres alone are the same as with models of all. */
+static void quantities_alone(void)
+{
+    enum { FIBRES = 30 };
+    sky_scene c;
+    spx_sky all = {0}, alone = {0};
+    spx_sky_options o = spx_sky_defaults();
+    random_start(53);
+    sky_make(&c, FIBRES, 400, 11, 3, SKY_SHIFTS | SKY_STARS, 1);
+    const int first = solve(&c, &o, &all);
+    o.quantities = 1;
+    if (first && solve(&c, &o, &alone)) {
+        const size_t nq = all.nq;
+        CHECK(memcmp(all.p, alone.p, FIBRES * nq * sizeof(double)) == 0 &&
+                  memcmp(all.cov, alone.cov, FIBRES * nq * nq * sizeof(double)) == 0 &&
+                  memcmp(all.s, alone.s, 400 * sizeof(double)) == 0 &&
+                  memcmp(all.chi2, alone.chi2, FIBRES * sizeof(double)) == 0 &&
+                  memcmp(all.chi2_loo, alone.chi2_loo, FIBRES * sizeof(double)) == 0,
+              "quantities depend on whether models are wanted");
+    }
+    spx_sky_free(&all);
+    spx_sky_free(&alone);
+    sky_free(&c);
+}
+
 int main(void)
 {
     open_device(&backend, SPX_OP_SKY);
@@ -473,6 +498,7 @@ int main(void)
     few();
     refused();
     threads();
+    quantities_alone();
     spx_backend_close(&backend);
     return failures != 0;
 }
