@@ -10,10 +10,16 @@
 /* Limit of grid points, more than any spectrograph has pixels along a trace: beyond it, the step is wrong. */
 #define MAX_POINTS 1e6
 
-static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda)
+/* Traces have no ranges of their own: the polynomials at a wavelength are those of all. basis: scratch [ncoef of x] and
+ * [ncoef of y]. */
+static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, double *basis)
 {
+    const size_t mx = psf->x.ncoef, my = psf->y.ncoef;
+    spx_legendre_basis(mx, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), basis);
+    spx_legendre_basis(my, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), basis + mx);
     for (size_t f = 0; f < psf->nspec; f++) {
-        double x = spx_psf_series_value(&psf->x, f, lambda), y = spx_psf_series_value(&psf->y, f, lambda);
+        const double x = spx_basis_sum((int)mx, psf->x.coef + f * mx, basis),
+                     y = spx_basis_sum((int)my, psf->y.coef + f * my, basis + mx);
         if (!(x >= -0.5 && y >= -0.5 && x < (double)nx - 0.5 && y < (double)ny - 0.5))
             return 0;
     }
@@ -71,6 +77,9 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
         return spx_fail_remedy(e, SPX_EINPUT, "give {wavelength}",
                                "psf: no usable wavelengths between %g and %g Angstrom in steps of %g", lo, hi, step);
     double first = ceil(lo / step), last = floor(hi / step), best = 0.0, run = 0.0;
+    double *basis = spx_alloc(psf->x.ncoef + psf->y.ncoef, sizeof *basis, e);
+    if (basis == NULL)
+        return SPX_EIO;
     for (double k = first; k <= last && psf->wave_range != NULL; k += 1.0)
         if (any_on_ccd(psf, nx, ny, k * step)) {
             *wmin = best > 0.0 ? *wmin : k * step;
@@ -78,13 +87,14 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
             best = 1.0;
         }
     for (double k = first; k <= last && psf->wave_range == NULL; k += 1.0) {
-        run = all_on_ccd(psf, nx, ny, k * step) ? run + 1.0 : 0.0;
+        run = all_on_ccd(psf, nx, ny, k * step, basis) ? run + 1.0 : 0.0;
         if (run > best) {
             best = run;
             *wmin = (k - run + 1.0) * step;
             *wmax = k * step;
         }
     }
+    spx_free(basis);
     if (!(best > 0.0))
         return spx_fail(e, SPX_EINPUT,
                         "psf: at no wavelength do the traces lie on the CCD of %zu x %zu pixels: image and PSF do not "

@@ -18,7 +18,7 @@ void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi);
  * ny rows: first and last wavelength in *wmin, *wmax. Limited to spx_psf_range(). All fibres of the PSF count, also
  * those not extracted, so that the default grid of a camera does not depend on the selection of fibres. Where traces
  * have ranges of their own: from the first to the last wavelength at which any of them may be used and lies on the CCD.
- * SPX_EINPUT when there is no such wavelength. */
+ * SPX_EINPUT when there is no such wavelength; SPX_EIO: memory. */
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e) SPX_NODISCARD;
 
