@@ -1,38 +1,30 @@
-/* Computes the far tail by FFTs on two scales (psf/tail.h). */
+/* Computes tails by tables and by FFTs on two grids (psf/tail.h). */
 #include "psf/tail.h"
 
 #include <complex.h>
 #include <fftw3.h>
 #include <math.h>
 #include <omp.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/clones.h"
 #include "psf/spot_math.h"
 
 /* Relative change of a parameter that counts as rounding. */
 #define SAME 1e-6
-/* Steps of the differences that derivatives of the kernel are made of, pixels. */
-#define STEP1 0.01
-#define STEP2 0.05
 
 enum {
-    MOST_TERMS = 6, /* of a Taylor series of order 2: 1, x, y, xx/2, xy, yy/2 */
-    NKNOT = 65,     /* of the amplitude along a trace, which is linear in between */
-    RIM = 2,        /* cells around the grid that cubics reach */
-    NEAR = 6,       /* pixels around the central one whose kernel is tabulated */
-    SIDE = 2 * NEAR + 1,
-    STRIDE = 16, /* of its rows, columns beyond SIDE are 0 */
-    XPHASES = 32,
-    YPHASES = 16 /* places of the trace centre within a pixel that it is tabulated for */
+    NKNOT = 17, /* of the amplitude along a trace, with cubics in between */
+    RIM = 2,    /* cells around a grid that cubics reach */
+    LANES = 8,  /* columns of a row of the tables: a multiple of it */
+    XPHASES = 64,
+    YPHASES = 16, /* places of the trace centre within a pixel that they are made for */
+    BAND = 128,   /* rows of the image whose light is spread by one thread */
+    TILE = 256    /* cells of a side of a tile, or more where the middle part is long */
 };
-
-/* Terms of a Taylor series. */
-static size_t terms_of(int order)
-{
-    return order > 1 ? MOST_TERMS : order == 1 ? 3 : 1;
-}
 
 /* FFT of real arrays [ny][nx] and their transforms [ny][nx/2 + 1]. */
 typedef struct {
@@ -40,25 +32,38 @@ typedef struct {
     fftwf_plan forward, inverse;
 } transform;
 
+/* Light of one bin. */
+typedef struct {
+    int32_t x, y;    /* central pixel, counted from the edge's first */
+    float dx, dy, q; /* trace centre from its middle; electrons times amplitude */
+} source;
+
+/* Grid of cells over the CCD and its edge. */
+typedef struct {
+    size_t ny, nx; /* cells */
+    size_t stride; /* of a row of `light` */
+    float *light;
+} grid;
+
 struct spx_tail {
     const spx_psf *psf;
     spx_tail_shape shape;
-    int beyond;    /* without the spots' own pixels */
-    size_t ny, nx; /* of the CCD */
-    size_t edge;   /* pixels around it whose light counts */
-    size_t gy, gx; /* of the CCD with its edge */
-    size_t nterm;
-    float *near;  /* [gy + 2 NEAR][gx + 2 STRIDE] the short part where it is tabulated */
-    float *table; /* [YPHASES][XPHASES][SIDE][STRIDE] */
-    float *light; /* [nterm][gy][gx] moments about the nearest pixel */
-    double inner; /* pixels at which the smooth part begins */
-    size_t reach; /* of the short kernel, pixels */
-    transform tile;
-    fftwf_complex *kernel; /* [nterm][tile] of the short kernel, divided by the number of pixels */
-    size_t cy, cx;         /* cells of the coarse grid */
-    float *coarse;         /* [field.ny][field.nx], of which [cy][cx] has light */
-    transform field;
-    fftwf_complex *smooth; /* [field] of the smooth kernel, divided by the number of cells */
+    int beyond;             /* without the spots' own pixels */
+    size_t ny, nx;          /* of the CCD */
+    size_t edge;            /* pixels around it whose light counts */
+    size_t gy, gx;          /* of the CCD with its edge */
+    source *light, *sorted; /* [most], of which nlight are in use */
+    size_t nlight, most;
+    double inner, width;   /* pixels at which the middle part begins, and in which it rises */
+    double outer;          /* at which the far part begins */
+    size_t near, row;      /* pixels that a table reaches; columns of its rows, with zeros behind */
+    float *table;          /* [XPHASES][YPHASES][2 near + 1][row] */
+    size_t reach;          /* of the middle part, cells */
+    transform tile, field; /* of the middle grid's tiles; of the far grid */
+    fftwf_complex *middle; /* [tile] of the middle kernel, divided by the number of cells */
+    fftwf_complex *far;    /* [field] of the far kernel, divided by the number of cells */
+    grid fine, coarse;     /* of the middle and the far part */
+    float *smooth;         /* [fine.ny][fine.nx] both parts on the middle grid */
     double wmin, wmax;
     double *amplitude; /* [nspec][NKNOT] TAILAMP over the sum of the pixels of the spot with its tail, or of its core */
     double *within;    /* [nspec][NKNOT] the first of these sums over the second */
@@ -113,56 +118,38 @@ double spx_tail_value(const spx_tail_shape *s, double dx, double dy)
     return q > 0.0 ? r2 * pow(q, -(1.0 + 0.5 * s->index)) : 0.0;
 }
 
-/* S: 0 below `inner` pixels, 1 beyond SPX_TAIL_STEP more, with two continuous derivatives. */
-static double step(double inner, double dx, double dy)
+/* 0 below `inner` pixels, 1 beyond `width` more, with two continuous derivatives. */
+static double step(double inner, double width, double r)
 {
-    const double t = (sqrt(dx * dx + dy * dy) - inner) / SPX_TAIL_STEP;
+    const double t = (r - inner) / width;
     return t <= 0.0 ? 0.0 : t >= 1.0 ? 1.0 : t * t * t * (10.0 - t * (15.0 - 6.0 * t));
 }
 
-/* The short part at dx, dy from the trace centre; of a pixel of the spot itself it takes off what the smooth part has
- * there. */
-static double short_part(const spx_tail *t, int within, double dx, double dy)
+/* The steps at which the middle and the far part begin. */
+static double middle_step(const spx_tail *t, double r)
 {
-    return spx_tail_value(&t->shape, dx, dy) * ((within ? 0.0 : 1.0) - step(t->inner, dx, dy));
+    return step(t->inner, t->width, r);
 }
 
-/* Tables of the short part around the central pixel, whose steps the series does not follow. */
-static void make_table(spx_tail *t)
+static double far_step(const spx_tail *t, double r)
 {
-    for (int py = 0; py < YPHASES; py++)
-        for (int px = 0; px < XPHASES; px++)
-            for (int dy = -NEAR; dy <= NEAR; dy++)
-                for (int dx = -NEAR; dx <= NEAR; dx++) {
-                    const int in = t->beyond && abs(dx) <= t->psf->hsizex && abs(dy) <= t->psf->hsizey;
-                    const double x = (px + 0.5) / XPHASES - 0.5, y = (py + 0.5) / YPHASES - 0.5;
-                    t->table[((size_t)(py * XPHASES + px) * SIDE + (size_t)(dy + NEAR)) * STRIDE +
-                             (size_t)(dx + NEAR)] = (float)short_part(t, in, dx - x, dy - y);
-                }
+    return step(t->outer, SPX_TAIL_FAR_STEP, r);
 }
 
-/* Term k of its Taylor series in the place of the trace centre, at integer dx, dy from the central pixel. */
-static double term(const spx_tail *t, size_t k, int dx, int dy)
+/* Tables of the near part; of a pixel of the spot itself it takes off what the others have there. */
+static void make_tables(spx_tail *t)
 {
-    if (abs(dx) <= NEAR && abs(dy) <= NEAR)
-        return 0.0;
-    const int in = t->beyond && abs(dx) <= t->psf->hsizex && abs(dy) <= t->psf->hsizey;
-    const double x = dx, y = dy, h = k < 3 ? STEP1 : STEP2, here = short_part(t, in, x, y);
-    switch (k) {
-    case 0:
-        return here;
-    case 1:
-        return (short_part(t, in, x - h, y) - short_part(t, in, x + h, y)) / (2 * h);
-    case 2:
-        return (short_part(t, in, x, y - h) - short_part(t, in, x, y + h)) / (2 * h);
-    case 3:
-        return (short_part(t, in, x - h, y) - 2 * here + short_part(t, in, x + h, y)) / (2 * h * h);
-    case 4:
-        return (short_part(t, in, x - h, y - h) - short_part(t, in, x - h, y + h) - short_part(t, in, x + h, y - h) +
-                short_part(t, in, x + h, y + h)) /
-               (4 * h * h);
-    default:
-        return (short_part(t, in, x, y - h) - 2 * here + short_part(t, in, x, y + h)) / (2 * h * h);
+    const int near = (int)t->near;
+#pragma omp parallel for
+    for (int p = 0; p < XPHASES * YPHASES; p++) {
+        const double x = ((double)(p / YPHASES) + 0.5) / XPHASES - 0.5, y = (p % YPHASES + 0.5) / YPHASES - 0.5;
+        float *to = t->table + (size_t)p * (2 * t->near + 1) * t->row;
+        for (int dy = -near; dy <= near; dy++, to += t->row)
+            for (int dx = -near; dx <= near; dx++) {
+                const int in = t->beyond && abs(dx) <= t->psf->hsizex && abs(dy) <= t->psf->hsizey;
+                const double share = (in ? 0.0 : 1.0) - middle_step(t, hypot(dx - x, dy - y));
+                to[dx + near] = share != 0.0 ? (float)(share * spx_tail_value(&t->shape, dx - x, dy - y)) : 0.0f;
+            }
     }
 }
 
@@ -221,42 +208,35 @@ void spx_tail_free(spx_tail *t)
     free_transform(&t->tile);
     free_transform(&t->field);
     spx_free(t->light);
-    spx_free(t->near);
+    spx_free(t->sorted);
     spx_free(t->table);
-    spx_free(t->kernel);
-    spx_free(t->coarse);
+    spx_free(t->middle);
+    spx_free(t->far);
+    spx_free(t->fine.light);
+    spx_free(t->coarse.light);
     spx_free(t->smooth);
     spx_free(t->amplitude);
     spx_free(t->within);
     spx_free(t);
 }
 
-/* Transforms of the kernels, which are wrapped around the corner. */
-static spx_status make_kernels(spx_tail *t, spx_err *e)
+/* Transform of a kernel that is symmetric in both directions, wrapped around the corner; which: 0: middle, 1: far. */
+static spx_status make_kernel(const spx_tail *t, const transform *f, int which, fftwf_complex *to, spx_err *e)
 {
-    const size_t n = t->tile.ny * t->tile.nx, most = n > t->field.ny * t->field.nx ? n : t->field.ny * t->field.nx;
-    const int reach = (int)t->reach;
-    float *r = spx_alloc_unset(most, 1, sizeof *r, e);
+    const double cell = which ? SPX_TAIL_COARSE : SPX_TAIL_FINE;
+    float *r = spx_alloc2(f->ny, f->nx, sizeof *r, e);
     if (!r)
         return SPX_EIO;
-    for (size_t k = 0; k < t->nterm; k++) {
-        memset(r, 0, n * sizeof *r);
-        for (int dy = -reach; dy <= reach; dy++)
-            for (int dx = -reach; dx <= reach; dx++) {
-                const size_t y = (size_t)(dy < 0 ? dy + (int)t->tile.ny : dy),
-                             x = (size_t)(dx < 0 ? dx + (int)t->tile.nx : dx);
-                r[y * t->tile.nx + x] = (float)(term(t, k, dx, dy) / (double)n);
-            }
-        fftwf_execute_dft_r2c(t->tile.forward, r, t->kernel + k * nfreq(&t->tile));
-    }
-    const long fy = (long)t->field.ny, fx = (long)t->field.nx;
-    for (long y = 0; y < fy; y++)
-        for (long x = 0; x < fx; x++) {
-            const double dy = (double)(SPX_TAIL_CELL * (y <= fy / 2 ? y : y - fy)),
-                         dx = (double)(SPX_TAIL_CELL * (x <= fx / 2 ? x : x - fx));
-            r[y * fx + x] = (float)(spx_tail_value(&t->shape, dx, dy) * step(t->inner, dx, dy) / (double)(fy * fx));
+    for (size_t y = 0; y <= f->ny / 2 && (which || y <= t->reach); y++)
+        for (size_t x = 0; x <= f->nx / 2 && (which || x <= t->reach); x++) {
+            const double dx = cell * (double)x, dy = cell * (double)y, d = hypot(dx, dy), far = far_step(t, d);
+            const double share = which ? far : middle_step(t, d) - far;
+            const float v =
+                share != 0.0 ? (float)(share * spx_tail_value(&t->shape, dx, dy) / (double)(f->ny * f->nx)) : 0.0f;
+            const size_t yy = y > 0 ? f->ny - y : 0, xx = x > 0 ? f->nx - x : 0;
+            r[y * f->nx + x] = r[yy * f->nx + x] = r[y * f->nx + xx] = r[yy * f->nx + xx] = v;
         }
-    fftwf_execute_dft_r2c(t->field.forward, r, t->smooth);
+    fftwf_execute_dft_r2c(f->forward, r, to);
     spx_free(r);
     return SPX_OK;
 }
@@ -292,7 +272,13 @@ static spx_status make_amplitudes(spx_tail *t, spx_err *e)
     return failed ? spx_mem_fail(e) : SPX_OK;
 }
 
-spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int order, int beyond,
+/* A grid over n pixels in each direction, without its light. */
+static grid make_grid(size_t cell, size_t gy, size_t gx)
+{
+    return (grid){.ny = gy / cell + 2 * RIM + 2, .nx = gx / cell + 2 * RIM + 2};
+}
+
+spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond,
                          spx_tail **tail, spx_err *e)
 {
     const size_t hsize = (size_t)(psf->hsizex > psf->hsizey ? psf->hsizex : psf->hsizey);
@@ -309,66 +295,65 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
     t->edge = 2 * hsize + 1;
     t->gy = ny + 2 * t->edge;
     t->gx = nx + 2 * t->edge;
-    t->nterm = terms_of(order);
-    t->inner = fmax(SPX_TAIL_INNER, fmin(psf->hsizex, psf->hsizey));
-    t->reach = (size_t)t->inner + SPX_TAIL_STEP > hsize ? (size_t)t->inner + SPX_TAIL_STEP : hsize;
-    t->cy = t->gy / SPX_TAIL_CELL + 2 * RIM + 1;
-    t->cx = t->gx / SPX_TAIL_CELL + 2 * RIM + 1;
+    t->inner = beyond ? fmax(SPX_TAIL_INNER, fmin(psf->hsizex, psf->hsizey)) : SPX_TAIL_INNER;
+    t->width = beyond ? SPX_TAIL_BEYOND_STEP : SPX_TAIL_MIDDLE_STEP;
+    t->outer = fmax(SPX_TAIL_OUTER, t->inner);
+    t->near = (size_t)(t->inner + t->width);
+    t->near = beyond && hsize > t->near ? hsize : t->near;
+    t->row = (2 * t->near + 1 + LANES - 1) / LANES * LANES;
+    t->reach = ((size_t)t->outer + SPX_TAIL_FAR_STEP) / SPX_TAIL_FINE + 1;
+    t->fine = make_grid(SPX_TAIL_FINE, t->gy, t->gx);
+    t->coarse = make_grid(SPX_TAIL_COARSE, t->gy, t->gx);
     t->wmin = wmin;
     t->wmax = wmax > wmin ? wmax : wmin + 1.0;
-    const size_t side = good_size(8 * t->reach);
+    const size_t side = good_size(4 * t->reach > TILE ? 4 * t->reach : TILE);
     st = make_transform(side, side, &t->tile, e);
     if (st == SPX_OK)
-        st = make_transform(good_size(2 * t->cy), good_size(2 * t->cx), &t->field, e);
-    if (st == SPX_OK && !((t->light = spx_alloc2(t->nterm * t->gy, t->gx, sizeof *t->light, e)) &&
-                          (t->near = spx_alloc2(t->gy + 2 * NEAR, t->gx + 2 * STRIDE, sizeof *t->near, e)) &&
-                          (t->table = spx_alloc((size_t)YPHASES * XPHASES * SIDE * STRIDE, sizeof *t->table, e)) &&
-                          (t->kernel = spx_alloc2(t->nterm, nfreq(&t->tile), sizeof *t->kernel, e)) &&
-                          (t->coarse = spx_alloc2(t->field.ny, t->field.nx, sizeof *t->coarse, e)) &&
-                          (t->smooth = spx_alloc(nfreq(&t->field), sizeof *t->smooth, e)) &&
-                          (t->amplitude = spx_alloc2(psf->nspec, NKNOT, sizeof *t->amplitude, e)) &&
-                          (t->within = spx_alloc2(psf->nspec, NKNOT, sizeof *t->within, e))))
+        st = make_transform(good_size(2 * t->coarse.ny), good_size(2 * t->coarse.nx), &t->field, e);
+    t->fine.stride = t->fine.nx;
+    t->coarse.stride = t->field.nx;
+    if (st == SPX_OK &&
+        !((t->table = spx_alloc2((size_t)XPHASES * YPHASES * (2 * t->near + 1), t->row, sizeof *t->table, e)) &&
+          (t->middle = spx_alloc(nfreq(&t->tile), sizeof *t->middle, e)) &&
+          (t->far = spx_alloc(nfreq(&t->field), sizeof *t->far, e)) &&
+          (t->fine.light = spx_alloc2(t->fine.ny, t->fine.stride, sizeof *t->fine.light, e)) &&
+          (t->smooth = spx_alloc2(t->fine.ny, t->fine.nx, sizeof *t->smooth, e)) &&
+          (t->coarse.light = spx_alloc2(t->field.ny, t->field.nx, sizeof *t->coarse.light, e)) &&
+          (t->amplitude = spx_alloc2(psf->nspec, NKNOT, sizeof *t->amplitude, e)) &&
+          (t->within = spx_alloc2(psf->nspec, NKNOT, sizeof *t->within, e))))
         st = SPX_EIO;
     if (st == SPX_OK)
-        make_table(t);
+        make_tables(t);
     if (st == SPX_OK)
-        st = make_kernels(t, e);
+        st = make_kernel(t, &t->tile, 0, t->middle, e);
+    if (st == SPX_OK)
+        st = make_kernel(t, &t->field, 1, t->far, e);
     return st == SPX_OK ? make_amplitudes(t, e) : st;
 }
 
 /* ---- light ---- */
 
-void spx_tail_clear(spx_tail *t)
+spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e)
 {
-    memset(t->light, 0, t->nterm * t->gy * t->gx * sizeof *t->light);
-    memset(t->near, 0, (t->gy + 2 * NEAR) * (t->gx + 2 * STRIDE) * sizeof *t->near);
-    memset(t->coarse, 0, t->field.ny * t->field.nx * sizeof *t->coarse);
-}
-
-/* Weights of Lagrange's cubic through -1, 0, 1, 2 at u. */
-static void cubic(double u, float w[4])
-{
-    w[0] = (float)(-u * (u - 1) * (u - 2) / 6);
-    w[1] = (float)((u + 1) * (u - 1) * (u - 2) / 2);
-    w[2] = (float)(-(u + 1) * u * (u - 2) / 2);
-    w[3] = (float)((u + 1) * u * (u - 1) / 6);
-}
-
-/* Cell before a pixel coordinate, and the cubic's weights of this cell's left neighbour and the three from it on. */
-static size_t cell_of(const spx_tail *t, double x, float w[4])
-{
-    const double u = (x + (double)t->edge) / SPX_TAIL_CELL + RIM, cell = floor(u);
-    cubic(u - cell, w);
-    return (size_t)cell;
+    t->nlight = 0;
+    if (t->most >= nlight && t->light != NULL)
+        return SPX_OK;
+    spx_free(t->light);
+    spx_free(t->sorted);
+    t->most = nlight;
+    t->light = spx_alloc_unset(nlight + 1, 1, sizeof *t->light, e);
+    t->sorted = spx_alloc_unset(nlight + 1, 1, sizeof *t->sorted, e);
+    return t->light && t->sorted ? SPX_OK : SPX_EIO;
 }
 
 /* Value of a table along the trace. */
 static double along(const spx_tail *t, const double *table, size_t fibre, double lambda)
 {
     const double knot = fmin(fmax((lambda - t->wmin) / (t->wmax - t->wmin), 0.0), 1.0) * (NKNOT - 1);
-    const size_t k = knot < NKNOT - 1 ? (size_t)knot : NKNOT - 2;
-    const double *a = table + fibre * NKNOT + k;
-    return a[0] + (knot - (double)k) * (a[1] - a[0]);
+    const size_t k = knot < 1.0 ? 0 : knot < NKNOT - 3 ? (size_t)knot - 1 : NKNOT - 4;
+    const double u = knot - (double)(k + 1), *a = table + fibre * NKNOT + k;
+    return -a[0] * u * (u - 1) * (u - 2) / 6 + a[1] * (u + 1) * (u - 1) * (u - 2) / 2 -
+           a[2] * (u + 1) * u * (u - 2) / 2 + a[3] * (u + 1) * u * (u - 1) / 6;
 }
 
 double spx_tail_within(const spx_tail *t, size_t fibre, double lambda)
@@ -380,131 +365,247 @@ void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long ro
                   double electrons)
 {
     const long gx = column + (long)t->edge, gy = row + (long)t->edge;
-    if (electrons == 0.0 || gx < 0 || gy < 0 || gx >= (long)t->gx || gy >= (long)t->gy)
+    if (electrons == 0.0 || gx < 0 || gy < 0 || gx >= (long)t->gx || gy >= (long)t->gy || t->nlight == t->most)
         return;
-    const size_t n = t->gy * t->gx;
-    const double q = electrons * along(t, t->amplitude, fibre, lambda);
-    const double moment[MOST_TERMS] = {q, q * dx, q * dy, q * dx * dx, q * dx * dy, q * dy * dy};
-    float wx[4], wy[4], *to = t->light + (size_t)gy * t->gx + (size_t)gx;
-    for (size_t i = 0; i < t->nterm; i++)
-        to[i * n] += (float)moment[i];
-    const size_t px = (size_t)fmin((dx + 0.5) * XPHASES, XPHASES - 1),
-                 py = (size_t)fmin((dy + 0.5) * YPHASES, YPHASES - 1);
-    const size_t width = t->gx + 2 * STRIDE;
-    const float *from = t->table + (py * XPHASES + px) * SIDE * STRIDE;
-    float *near = t->near + (size_t)gy * width + (size_t)gx + STRIDE - NEAR;
-    for (size_t j = 0; j < SIDE; j++)
-        for (size_t i = 0; i < STRIDE; i++)
-            near[j * width + i] += (float)q * from[j * STRIDE + i];
-    const size_t cx = cell_of(t, (double)column + dx, wx), cy = cell_of(t, (double)row + dy, wy);
-    for (size_t j = 0; j < 4; j++)
+    t->light[t->nlight++] = (source){.x = (int32_t)gx,
+                                     .y = (int32_t)gy,
+                                     .dx = (float)dx,
+                                     .dy = (float)dy,
+                                     .q = (float)(electrons * along(t, t->amplitude, fibre, lambda))};
+}
+
+/* Weights of Lagrange's cubic through -1, 0, 1, 2 at u. */
+static void cubic(float u, float w[4])
+{
+    w[0] = -u * (u - 1) * (u - 2) / 6;
+    w[1] = (u + 1) * (u - 1) * (u - 2) / 2;
+    w[2] = -(u + 1) * u * (u - 2) / 2;
+    w[3] = (u + 1) * u * (u - 1) / 6;
+}
+
+/* First of the four cells whose cubic holds at a pixel, and their weights; `more`: at most half a pixel beyond it. */
+static inline size_t cells_of(size_t cell, size_t pixel, float more, float w[4])
+{
+    const float u = ((float)(pixel % cell) + more) * (1.0f / (float)cell);
+    const int before = u < 0.0f; /* in the cell before that of the pixel */
+    cubic(before ? u + 1.0f : u, w);
+    return pixel / cell + RIM - 1 - (size_t)before;
+}
+
+/* Moves light to the cells around it. */
+static inline void spread(size_t cell, const grid *g, const source *s)
+{
+    float wx[4], wy[4];
+    const size_t cx = cells_of(cell, (size_t)s->x, s->dx, wx), cy = cells_of(cell, (size_t)s->y, s->dy, wy);
+    for (size_t j = 0; j < 4; j++) {
+        float *to = g->light + (cy + j) * g->stride + cx;
+        const float q = s->q * wy[j];
         for (size_t i = 0; i < 4; i++)
-            t->coarse[(cy + j - 1) * t->field.nx + cx + i - 1] += (float)q * wy[j] * wx[i];
+            to[i] += q * wx[i];
+    }
+}
+
+/* Moves the light of sources to both grids. */
+SPX_CLONES static void spread_all(const spx_tail *t, size_t n, const source *light)
+{
+    for (size_t i = 0; i < n; i++)
+        spread(SPX_TAIL_FINE, &t->fine, &light[i]);
+    for (size_t i = 0; i < n; i++)
+        spread(SPX_TAIL_COARSE, &t->coarse, &light[i]);
+}
+
+static size_t phase_of(float d, int n)
+{
+    const float p = (d + 0.5f) * (float)n;
+    return p > 0.0f ? (size_t)fminf(p, (float)(n - 1)) : 0;
+}
+
+/* The near part of sources. */
+SPX_CLONES static void draw_near(const spx_tail *t, size_t n, const source *light, float *image)
+{
+    const long side = 2 * (long)t->near + 1, row = (long)t->row, nx = (long)t->nx, ny = (long)t->ny;
+    for (size_t k = 0; k < n; k++) {
+        const source *s = &light[k];
+        const float q = s->q, *from = t->table + (phase_of(s->dx, XPHASES) * YPHASES + phase_of(s->dy, YPHASES)) *
+                                                     (size_t)(side * row);
+        const long x0 = s->x - (long)(t->edge + t->near), y0 = s->y - (long)(t->edge + t->near);
+        const long j0 = y0 < 0 ? -y0 : 0, j1 = y0 + side > ny ? ny - y0 : side;
+        const long i0 = x0 < 0 ? -x0 : 0, i1 = x0 + side > nx ? nx - x0 : side;
+        for (long j = j0; j < j1; j++) {
+            float *to = image + (y0 + j) * nx + x0;
+            const float *v = from + j * row;
+            if (i0 == 0 && x0 + row <= nx)
+                for (long i = 0; i < row; i += LANES)
+#pragma omp simd
+                    for (long l = i; l < i + LANES; l++)
+                        to[l] += q * v[l];
+            else
+                for (long i = i0; i < i1; i++)
+                    to[i] += q * v[i];
+        }
+    }
+}
+
+/* Sources by the band of rows that they are in, in their order: first[band] to first[band + 1] of t->sorted. */
+static void sort_bands(spx_tail *t, size_t band, size_t nband, size_t *first)
+{
+    for (size_t i = 0; i < t->nlight; i++)
+        first[(size_t)t->light[i].y / band + 1]++;
+    for (size_t b = 0; b < nband; b++)
+        first[b + 1] += first[b];
+    for (size_t i = 0; i < t->nlight; i++)
+        t->sorted[first[(size_t)t->light[i].y / band]++] = t->light[i];
+    memmove(first + 1, first, nband * sizeof *first);
+    first[0] = 0;
 }
 
 /* ---- convolution ---- */
 
-static void multiply(size_t n, const fftwf_complex *a, const fftwf_complex *b, int more, fftwf_complex *to)
+static void multiply(size_t n, const fftwf_complex *kernel, fftwf_complex *z)
 {
-    const float *x = (const float *)a, *y = (const float *)b;
-    float *z = (float *)to;
+    const float *k = (const float *)kernel;
+    float *to = (float *)z;
 #pragma omp simd
     for (size_t i = 0; i < 2 * n; i += 2) {
-        const float re = x[i] * y[i] - x[i + 1] * y[i + 1], im = x[i] * y[i + 1] + x[i + 1] * y[i];
-        z[i] = more ? z[i] + re : re;
-        z[i + 1] = more ? z[i + 1] + im : im;
+        const float re = to[i] * k[i] - to[i + 1] * k[i + 1], im = to[i] * k[i + 1] + to[i + 1] * k[i];
+        to[i] = re;
+        to[i + 1] = im;
     }
 }
 
-/* The smooth part on the grid's cells, in place of the light. */
+/* The far part on the cells of its grid, in place of the light. */
 static spx_status convolve_field(spx_tail *t, spx_err *e)
 {
     fftwf_complex *z = spx_alloc_unset(nfreq(&t->field), 1, sizeof *z, e);
     if (!z)
         return SPX_EIO;
-    fftwf_execute_dft_r2c(t->field.forward, t->coarse, z);
-    multiply(nfreq(&t->field), z, t->smooth, 0, z);
-    fftwf_execute_dft_c2r(t->field.inverse, z, t->coarse);
+    fftwf_execute_dft_r2c(t->field.forward, t->coarse.light, z);
+    multiply(nfreq(&t->field), t->far, z);
+    fftwf_execute_dft_c2r(t->field.inverse, z, t->coarse.light);
     spx_free(z);
     return SPX_OK;
 }
 
-/* Row y of the image from the cells and the tables. line: [cx]. */
-static void interpolate_row(const spx_tail *t, size_t y, float *line, float *row)
+/* The middle part into the cells (y0, x0) ... of a tile. */
+static void convolve_tile(spx_tail *t, size_t y0, size_t x0, size_t inner, float *r, fftwf_complex *z)
 {
-    float w[4], column[SPX_TAIL_CELL][4];
-    size_t first[SPX_TAIL_CELL];
-    const float *c = t->coarse + (cell_of(t, (double)y, w) - 1) * t->field.nx;
-    for (size_t i = 0; i < t->cx; i++)
-        line[i] =
-            w[0] * c[i] + w[1] * c[t->field.nx + i] + w[2] * c[2 * t->field.nx + i] + w[3] * c[3 * t->field.nx + i];
-    const float *near = t->near + (y + t->edge + NEAR) * (t->gx + 2 * STRIDE) + t->edge + STRIDE;
-    for (size_t x = 0; x < SPX_TAIL_CELL; x++)
-        first[x] = cell_of(t, (double)x, column[x]) - 1;
-    for (size_t x = 0; x < t->nx; x++) {
-        const float *v = line + first[x % SPX_TAIL_CELL] + x / SPX_TAIL_CELL, *u = column[x % SPX_TAIL_CELL];
-        row[x] = near[x] + u[0] * v[0] + u[1] * v[1] + u[2] * v[2] + u[3] * v[3];
-    }
-}
-
-/* Adds the short part to the pixels (x0, y0) ... of a tile. */
-static void convolve_tile(const spx_tail *t, size_t nterm, size_t y0, size_t x0, size_t inner, float *r,
-                          fftwf_complex *z, fftwf_complex *sum, float *image)
-{
-    const size_t side = t->tile.nx;
-    /* first pixel of the tile, counted from the edge's; it may lie before or end behind that */
-    const long gy0 = (long)(y0 + t->edge) - (long)t->reach, gx0 = (long)(x0 + t->edge) - (long)t->reach;
-    const long from = gx0 > 0 ? gx0 : 0, to = gx0 + (long)side < (long)t->gx ? gx0 + (long)side : (long)t->gx;
+    const grid *g = &t->fine;
+    const size_t side = t->tile.nx, reach = t->reach;
+    const size_t from = x0 > reach ? x0 - reach : 0, to = x0 + side - reach < g->nx ? x0 + side - reach : g->nx;
     int any = 0;
-    for (size_t k = 0; k < nterm && (k == 0 || any); k++) {
-        memset(r, 0, side * side * sizeof *r);
-        for (size_t y = 0; y < side; y++) {
-            const long gy = gy0 + (long)y;
-            if (gy < 0 || gy >= (long)t->gy || from >= to)
-                continue;
-            float *at = r + y * side + (from - gx0);
-            memcpy(at, t->light + (k * t->gy + (size_t)gy) * t->gx + from, (size_t)(to - from) * sizeof *r);
-            for (long x = 0; k == 0 && !any && x < to - from; x++)
-                any |= at[x] != 0.0f;
-        }
-        if (!any)
-            return;
-        fftwf_execute_dft_r2c(t->tile.forward, r, z);
-        multiply(nfreq(&t->tile), z, t->kernel + k * nfreq(&t->tile), k > 0, sum);
+    memset(r, 0, side * side * sizeof *r);
+    for (size_t y = 0; y < side; y++) {
+        const size_t gy = y0 + y;
+        if (gy < reach || gy - reach >= g->ny)
+            continue;
+        float *at = r + y * side + (from + reach - x0);
+        memcpy(at, g->light + (gy - reach) * g->stride + from, (to - from) * sizeof *r);
+        for (size_t x = 0; !any && x < to - from; x++)
+            any |= at[x] != 0.0f;
     }
-    fftwf_execute_dft_c2r(t->tile.inverse, sum, r);
-    for (size_t y = 0; y < inner && y0 + y < t->ny; y++)
-        for (size_t x = 0; x < inner && x0 + x < t->nx; x++)
-            image[(y0 + y) * t->nx + x0 + x] += r[(y + t->reach) * side + x + t->reach];
+    if (any) {
+        fftwf_execute_dft_r2c(t->tile.forward, r, z);
+        multiply(nfreq(&t->tile), t->middle, z);
+        fftwf_execute_dft_c2r(t->tile.inverse, z, r);
+    }
+    for (size_t y = 0; y < inner && y0 + y < g->ny; y++)
+        for (size_t x = 0; x < inner && x0 + x < g->nx; x++)
+            t->smooth[(y0 + y) * g->nx + x0 + x] = r[(y + reach) * side + x + reach];
 }
 
-spx_status spx_tail_image(spx_tail *t, int order, int nthreads, float *image, spx_err *e)
+/* Adds the far part to row y of the middle grid. line: [coarse.nx]. */
+static void add_far(spx_tail *t, size_t y, float *line)
+{
+    enum { RATIO = SPX_TAIL_COARSE / SPX_TAIL_FINE };
+    const grid *g = &t->coarse;
+    const float *c = g->light;
+    float w[4], column[RATIO][4];
+    /* cell k of the middle grid lies on pixel k - RIM of those that cells of the far grid count from RIM on */
+    const size_t shift = RATIO * RIM, up = cells_of(RATIO, y + shift - RIM, 0.0f, w) - RIM;
+    for (size_t i = 0; i < g->nx; i++)
+        line[i] = w[0] * c[up * g->stride + i] + w[1] * c[(up + 1) * g->stride + i] +
+                  w[2] * c[(up + 2) * g->stride + i] + w[3] * c[(up + 3) * g->stride + i];
+    for (size_t x = 0; x < RATIO; x++)
+        (void)cells_of(RATIO, x, 0.0f, column[x]);
+    for (size_t x = 0; x < t->fine.nx; x++) {
+        const size_t at = x + shift - RIM;
+        const float *v = line + at / RATIO - 1, *u = column[at % RATIO];
+        t->smooth[y * t->fine.nx + x] += u[0] * v[0] + u[1] * v[1] + u[2] * v[2] + u[3] * v[3];
+    }
+}
+
+/* Row y of the image from the middle grid. line: [fine.nx]. */
+SPX_CLONES static void interpolate_row(const spx_tail *t, size_t y, float *line, float *row)
+{
+    const size_t n = t->fine.nx;
+    float w[4], even[4], odd[4];
+    const float *c = t->smooth + cells_of(SPX_TAIL_FINE, y + t->edge, 0.0f, w) * n;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        line[i] = w[0] * c[i] + w[1] * c[n + i] + w[2] * c[2 * n + i] + w[3] * c[3 * n + i];
+    const size_t a = cells_of(SPX_TAIL_FINE, t->edge, 0.0f, even), b = cells_of(SPX_TAIL_FINE, t->edge + 1, 0.0f, odd);
+#pragma omp simd
+    for (size_t i = 0; i < t->nx / 2; i++) {
+        const float *u = line + a + i, *v = line + b + i;
+        row[2 * i] = even[0] * u[0] + even[1] * u[1] + even[2] * u[2] + even[3] * u[3];
+        row[2 * i + 1] = odd[0] * v[0] + odd[1] * v[1] + odd[2] * v[2] + odd[3] * v[3];
+    }
+    if (t->nx % 2 == 1) {
+        const float *u = line + a + t->nx / 2;
+        row[t->nx - 1] = even[0] * u[0] + even[1] * u[1] + even[2] * u[2] + even[3] * u[3];
+    }
+}
+
+spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e)
 {
     const size_t side = t->tile.nx, inner = side - 2 * t->reach;
-    const size_t across = (t->nx + inner - 1) / inner, ntile = across * ((t->ny + inner - 1) / inner);
+    const size_t across = (t->fine.nx + inner - 1) / inner, ntile = across * ((t->fine.ny + inner - 1) / inner);
     const int n = nthreads > 0 ? nthreads : omp_get_max_threads();
-    const size_t nterm = terms_of(order) < t->nterm ? terms_of(order) : t->nterm;
-    spx_status st = convolve_field(t, e);
+    /* sources of a band reach into those before and behind it alone: every other band at one time */
+    const size_t band = BAND > 2 * t->near ? BAND : 2 * t->near, nband = t->gy / band + 1;
+    size_t *first = spx_alloc(nband + 1, sizeof *first, e);
+    const source *light = t->sorted;
     int failed = 0;
-    if (st != SPX_OK)
-        return st;
-#pragma omp parallel num_threads(n) reduction(| : failed)
-    {
-        float *r = spx_alloc_unset(side, side, sizeof *r, NULL), *line = spx_alloc(t->cx, sizeof *line, NULL);
-        fftwf_complex *z = spx_alloc_unset(nfreq(&t->tile), 2, sizeof *z, NULL);
-        failed |= !r || !line || !z;
-#pragma omp for
-        for (size_t y = 0; y < t->ny; y++)
-            if (line)
-                interpolate_row(t, y, line, image + y * t->nx);
-#pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < ntile; i++)
-            if (r && z)
-                convolve_tile(t, nterm, i / across * inner, i % across * inner, inner, r, z, z + nfreq(&t->tile),
-                              image);
-        spx_free(r);
-        spx_free(line);
-        spx_free(z);
+    spx_status st = first ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK) {
+        sort_bands(t, band, nband, first);
+        memset(t->fine.light, 0, t->fine.ny * t->fine.stride * sizeof *t->fine.light);
+        memset(t->coarse.light, 0, t->field.ny * t->coarse.stride * sizeof *t->coarse.light);
+        for (size_t odd = 0; odd < 2; odd++) {
+#pragma omp parallel for schedule(dynamic) num_threads(n)
+            for (size_t b = odd; b < nband; b += 2)
+                spread_all(t, first[b + 1] - first[b], light + first[b]);
+        }
+        st = convolve_field(t, e);
     }
-    return failed ? spx_mem_fail(e) : SPX_OK;
+    if (st == SPX_OK) {
+#pragma omp parallel num_threads(n) reduction(| : failed)
+        {
+            float *r = spx_alloc_unset(side, side, sizeof *r, NULL), *line = spx_alloc(t->fine.nx, sizeof *line, NULL);
+            fftwf_complex *z = spx_alloc_unset(nfreq(&t->tile), 1, sizeof *z, NULL);
+            failed |= !r || !line || !z;
+#pragma omp for schedule(dynamic)
+            for (size_t i = 0; i < ntile; i++)
+                if (r && z)
+                    convolve_tile(t, i / across * inner, i % across * inner, inner, r, z);
+#pragma omp for
+            for (size_t y = 0; y < t->fine.ny; y++)
+                if (line)
+                    add_far(t, y, line);
+#pragma omp for
+            for (size_t y = 0; y < t->ny; y++)
+                if (line)
+                    interpolate_row(t, y, line, image + y * t->nx);
+            for (size_t odd = 0; odd < 2; odd++) {
+#pragma omp for schedule(dynamic)
+                for (size_t b = odd; b < nband; b += 2)
+                    draw_near(t, first[b + 1] - first[b], light + first[b], image);
+            }
+            spx_free(r);
+            spx_free(line);
+            spx_free(z);
+        }
+    }
+    spx_free(first);
+    return failed ? spx_mem_fail(e) : st;
 }

@@ -6,10 +6,9 @@
  * have the tail within their own pixels (psf/spot_math.h): what they have not is the tail beyond them. TAILAMP may
  * depend on fibre and wavelength; the others must be the same in a camera. Tails do not lean (TILT).
  *
- * Method: T = T (1 - S) + T S with a smooth step S of the distance. The first part is short: within 6
- * pixels it is tabulated for places within a pixel; farther out it is light on the nearest pixel with its moments about
- * it (Taylor series of the kernel), convolved by FFTs of tiles. The second is smooth: light and
- * result on a grid of SPX_TAIL_CELL pixels, with cubics in between, and one FFT. */
+ * Method: T = T (1 - S1) + T (S1 - S2) + T S2 with smooth steps S1, S2 of the distance. The near part is tabulated for
+ * places within a pixel. The others are smooth: light and result on grids of SPX_TAIL_FINE and SPX_TAIL_COARSE pixels,
+ * with cubics in between, and FFTs, of tiles for the middle part. */
 #ifndef SPX_PSF_TAIL_H
 #define SPX_PSF_TAIL_H
 
@@ -18,9 +17,18 @@
 #include "base/err.h"
 #include "products/psf.h"
 
-/* Pixels of a cell of the coarse grid; distance at which the smooth part begins at least, which it does not within a
- * spot; distance in which it rises to all of T. */
-enum { SPX_TAIL_CELL = 4, SPX_TAIL_INNER = 4, SPX_TAIL_STEP = 28 };
+/* Pixels of a cell of both grids; distances, pixels, at which the middle part begins at least, which it does not within
+ * a spot whose own pixels are left out, and the far part; those in which each rises to all of T, the middle part in
+ * more where there is no near part that errors are small beside. */
+enum {
+    SPX_TAIL_FINE = 2,
+    SPX_TAIL_COARSE = 8,
+    SPX_TAIL_INNER = 2,
+    SPX_TAIL_OUTER = 8,
+    SPX_TAIL_MIDDLE_STEP = 9,
+    SPX_TAIL_BEYOND_STEP = 13,
+    SPX_TAIL_FAR_STEP = 56
+};
 
 typedef struct spx_tail spx_tail;
 
@@ -37,19 +45,19 @@ spx_status spx_tail_shape_of(const spx_psf *psf, spx_tail_shape *shape, spx_err 
 /* T of amplitude 1 at dx, dy pixels from the trace centre. */
 double spx_tail_value(const spx_tail_shape *shape, double dx, double dy);
 
-/* Makes what the far tail of images [ny][nx] needs, for wavelengths wmin to wmax, Angstrom, of a PSF with a tail, which
- * has to stay. order: of the Taylor series, 1 or 2. beyond: 1: the tail beyond the spots' pixels, of light that is
- * counted within them; 0: all of the tail, of light that is counted within cores alone. Free with spx_tail_free(), also
- * after an error. Errors as of spx_tail_shape_of(); SPX_EIO: memory. */
-spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int order, int beyond,
+/* Makes what the tails of images [ny][nx] need, for wavelengths wmin to wmax, Angstrom, of a PSF with a tail, which has
+ * to stay. beyond: 1: the tail beyond the spots' pixels, of light that is counted within them; 0: all of the tail, of
+ * light that is counted within cores alone. Free with spx_tail_free(), also after an error. Errors as of
+ * spx_tail_shape_of(); SPX_EIO: memory. */
+spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond,
                          spx_tail **tail, spx_err *e) SPX_NODISCARD;
 void spx_tail_free(spx_tail *t);
 
 /* Light within the pixels of a spot with its tail, over that of its core alone. */
 double spx_tail_within(const spx_tail *t, size_t fibre, double lambda);
 
-/* Takes away all light. */
-void spx_tail_clear(spx_tail *t);
+/* Takes away all light, and makes room for that of nlight bins. SPX_EIO: memory. */
+spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;
 
 /* Adds light at a place: electrons within the pixels of a spot whose central pixel is (column, row) and whose trace
  * centre lies dx, dy from its middle. Light whose central pixel is more than a spot's size beyond the CCD is lost. From
@@ -57,10 +65,8 @@ void spx_tail_clear(spx_tail *t);
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons);
 
-/* The tails of the light that was added since spx_tail_clear(), which has to follow, electrons, into image[ny][nx];
- * order of the Taylor series: 0 (places are
- * those of pixels) to that of spx_tail_make(). The result does not depend on the number of threads (0:
- * OpenMP's default). */
-spx_status spx_tail_image(spx_tail *t, int order, int nthreads, float *image, spx_err *e) SPX_NODISCARD;
+/* The tails of the light that was added since spx_tail_clear(), electrons, into image[ny][nx]. The result does not
+ * depend on the number of threads (0: OpenMP's default). SPX_EIO: memory. */
+spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e) SPX_NODISCARD;
 
 #endif

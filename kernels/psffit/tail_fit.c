@@ -134,9 +134,9 @@ static spx_status draw(const problem *p, size_t exposure, float *image, spx_err 
     const size_t nline = p->fit->nline, nspec = p->psf->nspec;
     const double *shift = p->fit->shift + 2 * exposure;
     spx_tail *tail = NULL;
-    spx_status st = spx_tail_make(&p->tailed, p->ny, p->nx, p->psf->wmin, p->psf->wmax, 1, 0, &tail, e);
+    spx_status st = spx_tail_make(&p->tailed, p->ny, p->nx, p->psf->wmin, p->psf->wmax, 0, &tail, e);
     if (st == SPX_OK)
-        spx_tail_clear(tail);
+        st = spx_tail_clear(tail, nspec * nline, e);
     for (size_t f = 0; f < nspec && st == SPX_OK; f++)
         for (size_t l = 0; l < nline; l++) {
             spx_spot at;
@@ -148,7 +148,7 @@ static spx_status draw(const problem *p, size_t exposure, float *image, spx_err 
             spx_tail_add(tail, f, wave, (long)column, (long)row, x - column, y - row, flux);
         }
     if (st == SPX_OK)
-        st = spx_tail_image(tail, 1, p->nthreads, image, e);
+        st = spx_tail_image(tail, p->nthreads, image, e);
     spx_tail_free(tail);
     return st;
 }

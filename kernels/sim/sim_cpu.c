@@ -130,11 +130,11 @@ static spx_status add_far_tails(const spx_psf *psf, size_t nspec, const int32_t 
 {
     spx_tail *tail;
     float *far = spx_alloc2(ny, nx, sizeof *far, e);
-    spx_status st = spx_tail_make(psf, ny, nx, wavelength[0], wavelength[nwave - 1], 2, 1, &tail, e);
+    spx_status st = spx_tail_make(psf, ny, nx, wavelength[0], wavelength[nwave - 1], 1, &tail, e);
     if (far == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
-        spx_tail_clear(tail);
+        st = spx_tail_clear(tail, nspec * nwave, e);
     for (size_t s = 0; s < nspec && st == SPX_OK; s++)
         for (size_t k = 0; k < nwave; k++) {
             const size_t f = fiber != NULL ? (size_t)fiber[s] : s;
@@ -146,7 +146,7 @@ static spx_status add_far_tails(const spx_psf *psf, size_t nspec, const int32_t 
                                  (spx_sim_edge(nwave, wavelength, k + 1) - spx_sim_edge(nwave, wavelength, k)));
         }
     if (st == SPX_OK)
-        st = spx_tail_image(tail, 2, 0, far, e);
+        st = spx_tail_image(tail, 0, far, e);
     for (size_t k = 0; k < ny * nx && st == SPX_OK; k++)
         image[k] += (double)far[k];
     spx_tail_free(tail);

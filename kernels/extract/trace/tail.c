@@ -97,15 +97,15 @@ static double add_fibre(const scene *s, const spx_trace_bundle *b, size_t f)
     return all;
 }
 
-/* The image of tails of the fluxes as they are, to an order of their series. *light: their sum. */
-static spx_status draw_tails(scene *s, int order, int nthreads, double *light, spx_err *e)
+/* The image of tails of the fluxes as they are. *light: their sum. */
+static spx_status draw_tails(scene *s, int nthreads, double *light, spx_err *e)
 {
+    const spx_status st = spx_tail_clear(s->tail, s->p->nbin * s->all.nspec, e);
     *light = 0.0;
-    spx_tail_clear(s->tail);
-    for (size_t i = 0; i < s->nbundle; i++)
+    for (size_t i = 0; i < s->nbundle && st == SPX_OK; i++)
         for (size_t f = 0; f < s->b[i].nf && s->any[i] && s->solved[i]; f++)
             *light += add_fibre(s, &s->b[i], f);
-    return spx_tail_image(s->tail, order, nthreads, s->far, e);
+    return st == SPX_OK ? spx_tail_image(s->tail, nthreads, s->far, e) : st;
 }
 
 /* Keeps f_0 of a bundle. */
@@ -179,12 +179,12 @@ static void extrapolate(scene *s)
 }
 
 /* The image of tails of the fluxes as they are, and how much light they have, into *counts. */
-static spx_status count_tails(scene *s, int order, int nthreads, spx_extract_counts *counts, spx_err *e)
+static spx_status count_tails(scene *s, int nthreads, spx_extract_counts *counts, spx_err *e)
 {
     const size_t npix = s->p->job->image->ny * s->p->job->image->nx;
     const double begin = spx_thread_seconds();
     double light, far = 0.0;
-    const spx_status st = draw_tails(s, order, nthreads, &light, e);
+    const spx_status st = draw_tails(s, nthreads, &light, e);
     if (st != SPX_OK)
         return st;
     for (size_t k = 0; k < npix; k++)
@@ -228,7 +228,7 @@ static spx_status solve_with_background(scene *s, const spx_trace_plan *rough, i
     counts->background_steps = 0;
     for (int c = 0; c <= corrections && st == SPX_OK; c++) {
         if (c > 0) {
-            st = count_tails(s, 1, nthreads, counts, e);
+            st = count_tails(s, nthreads, counts, e);
             if (st == SPX_OK) {
                 spx_background_add(s->background, nthreads, s->far);
                 st = solve_again(s, rough, nthreads, e);
@@ -261,7 +261,7 @@ static spx_status solve_all(scene *s, int corrections, int nthreads, spx_extract
         return solve_with_background(s, &rough, s->tail != NULL ? corrections : 0, nthreads, counts, e);
     for (int c = 0; c < corrections && st == SPX_OK; c++) {
         const int first = c == 0 && corrections > 1;
-        st = count_tails(s, !first, nthreads, counts, e);
+        st = count_tails(s, nthreads, counts, e);
         if (st == SPX_OK && first) {
 #pragma omp parallel for schedule(dynamic) num_threads(nthreads)
             for (size_t i = 0; i < s->nbundle; i++)
@@ -343,7 +343,7 @@ static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *
     s->tail = NULL;
     s->beyond = beyond;
     return spx_tail_make(full, job->image->ny, job->image->nx, spx_extract_lambda(job->o, -(long)s->plan.pad),
-                         spx_extract_lambda(job->o, (long)(job->nwave + s->plan.pad)), 1, beyond, &s->tail, e);
+                         spx_extract_lambda(job->o, (long)(job->nwave + s->plan.pad)), beyond, &s->tail, e);
 }
 
 /* Plan, bundles and tail of a job, whose PSF is `full` without its tail; full NULL: no tail is taken off. *s has to
@@ -492,7 +492,7 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     if (st == SPX_OK)
         st = make_tail(&s, psf, 1, e);
     if (st == SPX_OK)
-        st = draw_tails(&s, 1, nthreads, &light, e);
+        st = draw_tails(&s, nthreads, &light, e);
     for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
         image->data[k] -= s.far[k];
     free_scene(&s);
