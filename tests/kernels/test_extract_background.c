@@ -8,23 +8,15 @@
 #include "base/mem.h"
 #include "check.h"
 #include "extract/extract.h"
+#include "extract_bright.h"
 #include "num/stat.h"
 #include "products/psf_index.h"
 #include "psf/psf_math.h"
 #include "sim/sim.h"
 
-enum { NFIBRE = 12, BRIGHT = 6, BUNDLE = 6, CELL = 128 };
+enum { BUNDLE = 6, CELL = 128 };
 
-static const double faint = 30, ratio = 100, first = 6000, last = 6400;
-
-static void camera(double tail, spx_psf *p)
-{
-    spx_err e = {0};
-    spx_sim_camera c = spx_sim_camera_defaults();
-    c.tail = tail;
-    c.tail_index = 2.2;
-    CHECK(spx_sim_psf_camera(&c, 'r', NFIBRE, first, last, p, &e) == SPX_OK, "%s", spx_err_text(&e));
-}
+static const scene lit = {.first = 6000, .last = 6400, .beyond = 50, .faint = 30, .ratio = 100};
 
 /* Scattered light: a Gaussian hill, a Lorentzian ridge that leans, a slope. */
 static double scattered(const spx_psf *p, double x, double y)
@@ -45,15 +37,8 @@ typedef struct {
 static void expose(const spx_psf *p, exposure how, spx_image *image)
 {
     spx_err e = {0};
-    const double step = 0.4;
-    const size_t n = (size_t)((last - first + 100) / step), npix = p->npix_y * p->npix_x;
-    double *wave = spx_alloc(n, sizeof *wave, NULL), *flux = spx_alloc2(NFIBRE, n, sizeof *flux, NULL);
-    double *model = spx_alloc(npix, sizeof *model, NULL);
-    spx_sim_grid(first - 50, step, n, wave);
-    for (size_t i = 0; i < NFIBRE * n; i++)
-        flux[i] = i / n == BRIGHT ? ratio * faint : faint;
-    CHECK(spx_sim_project(p, NFIBRE, NULL, n, wave, flux, p->npix_y, p->npix_x, model, NULL, &e) == SPX_OK, "%s",
-          spx_err_text(&e));
+    const size_t npix = p->npix_y * p->npix_x;
+    double *model = project(&lit, p);
     for (size_t k = 0; k < npix; k++)
         model[k] += how.factor * scattered(p, (double)(k % p->npix_x), (double)(k / p->npix_x));
     const spx_sim_noise noise = {.seed = 7,
@@ -66,33 +51,15 @@ static void expose(const spx_psf *p, exposure how, spx_image *image)
                                  .fullwell = 1e9};
     spx_image_free(image);
     CHECK(spx_sim_expose(p->npix_y, p->npix_x, model, &noise, image, &e) == SPX_OK, "%s", spx_err_text(&e));
-    spx_free(wave);
-    spx_free(flux);
     spx_free(model);
 }
 
-static spx_extract_options options(double cell)
+static spx_extract_options with_cell(double cell)
 {
-    spx_extract_options o = spx_extract_trace_defaults();
-    o.nspec = NFIBRE;
-    o.bundle_size = BUNDLE;
-    o.wmin = first + 5;
-    o.wmax = last - 5;
-    o.dw = 0.8;
+    spx_extract_options o = options(&lit, BUNDLE, 2);
     o.background = cell;
-    o.tail_corrections = 2;
     o.tolerance = 1e-6;
-    o.nthreads = 2;
     return o;
-}
-
-static spx_frame extract(const spx_image *image, const spx_psf *p, const spx_extract_options *o,
-                         spx_extract_counts *counts)
-{
-    spx_frame f = {0};
-    spx_err e = {0};
-    CHECK(spx_extract_trace_cpu(image, p, o, &f, counts, &e) == SPX_OK, "%s", spx_err_text(&e));
-    return f;
 }
 
 /* Median and 1.4826 MAD of (flux - truth)/error of all fibres but the bright one. */
@@ -103,7 +70,7 @@ static double pulls(const spx_frame *f, double *scatter)
            *w = spx_alloc2(f->nspec, f->arm.nwave, sizeof *w, NULL);
     for (size_t i = 0; i < f->nspec * f->arm.nwave; i++)
         if (i / f->arm.nwave != BRIGHT && f->arm.mask[i] == 0)
-            v[n++] = (f->arm.flux[i] - faint) * sqrt(f->arm.ivar[i]);
+            v[n++] = (f->arm.flux[i] - lit.faint) * sqrt(f->arm.ivar[i]);
     memcpy(w, v, n * sizeof *w);
     const double middle = spx_median(w, n);
     for (size_t i = 0; i < n; i++)
@@ -159,17 +126,17 @@ int main(void)
     spx_extract_counts counts;
     spx_err e = {0};
     double scatter, most;
-    camera(0, &p);
-    camera(0.0071, &tailed);
+    camera(&lit, 0, 2.2, &p);
+    camera(&lit, 0.0071, 2.2, &tailed);
 
     /* without noise: biases alone */
     expose(&p, (exposure){.factor = 1}, &image);
-    spx_extract_options o = options(0);
+    spx_extract_options o = with_cell(0);
     spx_frame f = extract(&image, &p, &o, &counts);
     double bias = pulls(&f, &scatter), rms;
     CHECK(bias > 1 && f.background == NULL, "without the fit the bias is %g only", bias);
     spx_frame_free(&f);
-    o = options(CELL);
+    o = with_cell(CELL);
     o.want_model = 1;
     f = extract(&image, &p, &o, &counts);
     bias = pulls(&f, &scatter);
@@ -193,7 +160,7 @@ int main(void)
     spx_frame_free(&f);
 
     /* nothing is found where nothing is */
-    o = options(CELL);
+    o = with_cell(CELL);
     expose(&p, (exposure){.factor = 0}, &image);
     f = extract(&image, &p, &o, &counts);
     bias = pulls(&f, &scatter);
@@ -232,7 +199,7 @@ int main(void)
     /* with a tail of 14 % of the light, taken off; or within spots alone, and smooth enough for the background */
     expose(&tailed, (exposure){.factor = 1}, &image);
     for (int corrections = 0; corrections <= 2; corrections += 2) {
-        o = options(CELL);
+        o = with_cell(CELL);
         o.tail_corrections = corrections;
         o.tolerance = 1e-4;
         f = extract(&image, &tailed, &o, &counts);
@@ -245,11 +212,11 @@ int main(void)
     }
 
     /* options that make no sense */
-    o = options(20);
+    o = with_cell(20);
     CHECK(spx_extract_trace_cpu(&image, &p, &o, &f, &counts, &e) == SPX_EUSAGE &&
               strstr(spx_err_text(&e), "background"),
           "cells of 20 pixels: %s", spx_err_text(&e));
-    o = options(CELL);
+    o = with_cell(CELL);
     o.method = SPX_METHOD_PATCH;
     CHECK(spx_extract_patch_cpu(&image, &p, &o, &f, &counts, &e) == SPX_EUSAGE &&
               strstr(spx_err_text(&e), "background"),
