@@ -97,18 +97,27 @@ spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, sp
     const size_t n = p->nbin, nl = b->nl;
     const size_t half = o->wave_step > n ? n : o->wave_step + 2 * p->pad;
     double everywhere = 0.0, *largest = spx_alloc(n, sizeof *largest, e);
-    if (!largest)
+    size_t *rank =
+        spx_alloc(n, sizeof *rank, e); /* bins of the window, each larger than all behind it: top .. end - 1 */
+    if (!largest || !rank) {
+        spx_free(largest);
+        spx_free(rank);
         return SPX_EIO;
+    }
     for (size_t k = 0; k < n; k++) {
         for (size_t f = 0; f < b->nf; f++)
             largest[k] = fmax(largest[k], b->w[k * nl + f]);
         everywhere = fmax(everywhere, largest[k]);
     }
-    for (size_t k = 0; k < n; k++) {
-        const size_t k0 = k > half ? k - half : 0, k1 = k + half < n ? k + half : n - 1;
-        double most = 0.0;
-        for (size_t j = k0; j <= k1; j++)
-            most = fmax(most, largest[j]);
+    for (size_t k = 0, top = 0, end = 0, next = 0; k < n; k++) {
+        for (; next < n && next <= k + half; next++) {
+            while (end > top && largest[rank[end - 1]] <= largest[next])
+                end--;
+            rank[end++] = next;
+        }
+        while (rank[top] + half < k)
+            top++;
+        double most = largest[rank[top]];
         if (!(most > 0.0)) /* nothing known for far around: these bins stand alone, any diagonal will do */
             most = everywhere;
         for (size_t f = 0; f < b->nf; f++) {
@@ -119,6 +128,7 @@ spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, sp
         }
     }
     spx_free(largest);
+    spx_free(rank);
     return SPX_OK;
 }
 

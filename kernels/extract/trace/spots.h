@@ -14,9 +14,9 @@
 /* Doubles of a row of edges: those along x, then those along y, then room for vectors that reach beyond. */
 ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)
 {
-    size_t nx = (size_t)p->nx, most = nx + 1 + p->nyp;
-    most = (most > p->nxp ? most : p->nxp) + 2 * SPX_TRACE_LANES;
-    return most / SPX_TRACE_LANES * SPX_TRACE_LANES;
+    const size_t lanes = SPX_TRACE_LANES, nx = (size_t)p->nx, ny = (size_t)p->ny;
+    const size_t along = nx + 1 + (ny + lanes - 1) / lanes * lanes, across = (nx + lanes - 1) / lanes * lanes;
+    return ((along > across ? along : across) + lanes) / lanes * lanes;
 }
 
 /* Derivatives of a spot S, each [ny][nxp], its corner held: dS/dx of the trace, pixel^-1, and dS/d ln(sigma x). With
@@ -93,7 +93,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             store(gx_wider + to, (load(ei) * load(hi) - load(ei + 1) * load(hi + 1)) * mask);
         }
     /* across[i][y] = sum_j c_ij g_j(y) */
-    for (size_t y = 0; y < nyp; y += SPX_VL) {
+    for (size_t y = 0; y < (size_t)ny; y += SPX_VL) {
         for (int i = 0; i <= degx; i++)
             store(across + (size_t)i * nyp + y, every(0.0));
         for (int j = 0; j <= degy; j++) {
