@@ -14,7 +14,7 @@ typedef struct {
     size_t nwave;
     double psf_error;
     float *weight; /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: not made yet; owned */
-    float *far;    /* [ny][nx] light of tails, which the model has, too; NULL: none; owned */
+    float *far;    /* [ny][nx] light beyond the spots, which is taken off, and which the model has; NULL: none; owned */
 } spx_extract_job;
 
 /* Distance of two bins: dw as it is after being added to wmin once. That is the rounding of NumPy's arange(), so that

@@ -147,7 +147,7 @@ static void make_tables(spx_tail *t)
         for (int dy = -near; dy <= near; dy++, to += t->row)
             for (int dx = -near; dx <= near; dx++) {
                 const int in = t->beyond && abs(dx) <= t->psf->hsizex && abs(dy) <= t->psf->hsizey;
-                const double share = (in ? 0.0 : 1.0) - middle_step(t, hypot(dx - x, dy - y));
+                const double share = (in ? 0.0 : 1.0) - middle_step(t, sqrt((dx - x) * (dx - x) + (dy - y) * (dy - y)));
                 to[dx + near] = share != 0.0 ? (float)(share * spx_tail_value(&t->shape, dx - x, dy - y)) : 0.0f;
             }
     }
@@ -229,7 +229,8 @@ static spx_status make_kernel(const spx_tail *t, const transform *f, int which, 
         return SPX_EIO;
     for (size_t y = 0; y <= f->ny / 2 && (which || y <= t->reach); y++)
         for (size_t x = 0; x <= f->nx / 2 && (which || x <= t->reach); x++) {
-            const double dx = cell * (double)x, dy = cell * (double)y, d = hypot(dx, dy), far = far_step(t, d);
+            const double dx = cell * (double)x, dy = cell * (double)y, d = sqrt(dx * dx + dy * dy),
+                         far = far_step(t, d);
             const double share = which ? far : middle_step(t, d) - far;
             const float v =
                 share != 0.0 ? (float)(share * spx_tail_value(&t->shape, dx, dy) / (double)(f->ny * f->nx)) : 0.0f;

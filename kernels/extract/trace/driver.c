@@ -57,7 +57,7 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
-    const float *all = p->job->weight;
+    const float *all = p->job->weight, *far = p->job->far;
     double *memory =
         spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny, b->wnx, e); /* a double is as large as two floats */
     if (!memory)
@@ -71,7 +71,7 @@ static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
             size_t from = (size_t)y * im->nx + (size_t)x, to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
             const float weight = all != NULL ? all[from] : spx_extract_pixel_weight(im, from);
             b->weight[to] = weight;
-            b->data[to] = weight > 0.0f ? im->data[from] : 0.0f;
+            b->data[to] = weight > 0.0f ? im->data[from] - (far != NULL ? far[from] : 0.0f) : 0.0f;
         }
     return SPX_OK;
 }

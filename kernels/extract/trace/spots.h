@@ -221,16 +221,21 @@ ALWAYS_INLINE int spot_vectors(const spx_trace_plan *p)
 }
 
 /* make_spot_of() with loops of constant length for spots of the usual size and degree: DESI's have 6, those of
- * specx-sim 4. */
+ * specx-sim 4; spots of at most 8 columns are narrow ones (extract/trace/tail.c). */
 ALWAYS_INLINE int make_usual_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
                                   double *work, double *spot, const spot_motion *d)
 {
-    enum { VECTORS = 16 / SPX_VL, ROW = 24 };
-    const int degree = p->nxp == ROW && spot_vectors(p) == VECTORS && p->degx == p->degy ? p->degx : 0;
-    if (degree == 6)
+    enum { VECTORS = 16 / SPX_VL, ROW = 24, FEW = 8 / SPX_VL, SHORT = 16 };
+    const int degree = p->degx == p->degy ? p->degx : 0, usual = p->nxp == ROW && spot_vectors(p) == VECTORS,
+              narrow = p->nxp == SHORT && spot_vectors(p) == FEW;
+    if (usual && degree == 6)
         return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 6, 6);
-    if (degree == 4)
+    if (usual && degree == 4)
         return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 4, 4);
+    if (narrow && degree == 6)
+        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, SHORT, 6, 6);
+    if (narrow && degree == 4)
+        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, SHORT, 4, 4);
     return make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), p->nxp, p->degx, p->degy);
 }
 
