@@ -211,45 +211,59 @@ static spx_status find_peaks(const spx_pf_bundle *b, size_t i, const double *num
     return SPX_OK;
 }
 
-/* Residual of a fibre along its trace, all exposures: sums of profile r / V and profile^2 / V in each row. */
-static void residual(const spx_pf_bundle *b, size_t i, double *num, double *den)
+/* Residuals of all fibres along their traces, all exposures: sums of profile r / V and profile^2 / V in each row,
+ * num[nf][height] and den[nf][height]. work: room for two rows. */
+static void residuals(const spx_pf_bundle *b, double *num, double *den, double *work)
 {
     const spx_pf_plan *p = b->p;
-    const size_t wide = spx_pf_profile_width(p);
-    for (size_t r = 0; r < p->height; r++) {
-        num[r] = den[r] = 0;
-        for (size_t x = 0; x < p->nexp; x++) {
+    const size_t width = b->width, height = p->height;
+    const long wide = (long)spx_pf_profile_width(p);
+    double *w = work, *v = work + width;
+    memset(num, 0, b->nf * height * sizeof *num);
+    memset(den, 0, b->nf * height * sizeof *den);
+    for (size_t x = 0; x < p->nexp; x++)
+        for (size_t r = 0; r < height; r++) {
             const spx_pf_pixels *px = &b->px[x];
-            const long first = px->at[r * b->nf + i];
-            const float *profile = px->profile + (r * b->nf + i) * wide;
-            for (long c = 0; c < (long)wide; c++) {
-                if (first + c < 0 || first + c >= (long)b->width)
-                    continue;
-                const size_t k = r * b->width + (size_t)(first + c);
-                if (!(px->noise[k] > 0))
-                    continue;
-                const double w = 1 / spx_pf_variance(b, x, k, 0);
-                num[r] += profile[c] * w * (px->data[k] - px->ground[k] - b->now.light[x * p->height * b->width + k]);
-                den[r] += (double)profile[c] * profile[c] * w;
+            const double *ground = px->ground + r * width, *light = b->now.light + (x * height + r) * width;
+            const float *data = px->data + r * width, *noise = px->noise + r * width;
+#pragma omp simd
+            for (size_t k = 0; k < width; k++) {
+                const double m = ground[k] + light[k];
+                w[k] = noise[k] > 0 ? 1 / spx_pf_noise(noise[k], m, 0) : 0;
+                v[k] = w[k] * (data[k] - m);
+            }
+            for (size_t i = 0; i < b->nf; i++) {
+                const long first = px->at[r * b->nf + i], from = first < 0 ? -first : 0;
+                const long to = (long)width - first < wide ? (long)width - first : wide;
+                const float *profile = px->profile + (r * b->nf + i) * (size_t)wide;
+                double one = 0, two = 0;
+#pragma omp simd reduction(+ : one, two)
+                for (long c = from; c < to; c++) {
+                    one += profile[c] * v[first + c];
+                    two += (double)profile[c] * profile[c] * w[first + c];
+                }
+                num[i * height + r] += one;
+                den[i * height + r] += two;
             }
         }
-    }
 }
 
 spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    double *num = spx_alloc2(2, p->height, sizeof *num, e), *some = spx_alloc(b->nf, sizeof *some, e);
+    const size_t all = b->nf * p->height;
+    double *num = spx_alloc(2 * all + 2 * b->width, sizeof *num, e), *some = spx_alloc(b->nf, sizeof *some, e);
     peak *list = NULL;
     size_t have = 0, capacity = 0;
     spx_status st = num != NULL && some != NULL ? SPX_OK : SPX_EIO;
     *light = NULL;
     *n = 0;
+    if (st == SPX_OK)
+        residuals(b, num, num + all, num + 2 * all);
     for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
         double sigx, sigy, c[SPX_PF_MOST_LOCAL];
-        residual(b, i, num, num + p->height);
         spx_pf_shape(b, b->now.theta, i, 0.5 * (p->wmin + p->wmax), &sigx, &sigy, c);
-        st = find_peaks(b, i, num, num + p->height, sigy, &list, &have, &capacity, e);
+        st = find_peaks(b, i, num + i * p->height, num + all + i * p->height, sigy, &list, &have, &capacity, e);
     }
     if (st == SPX_OK && have > 0 && (*light = spx_alloc(have, sizeof **light, e)) == NULL)
         st = SPX_EIO;
