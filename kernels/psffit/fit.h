@@ -336,7 +336,8 @@ typedef struct {
 } spx_pf_model;
 
 /* Passes "place" to "clip" (model NULL), or those after lines were looked at: "final", which goes on from the model
- * of the stage before, or, when lines have changed, "clip" before it. */
+ * of the stage before, or, when lines have changed, "clip" before it. Of traces alone "place" and "final", or "final".
+ */
 spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int changed, int max_iterations, spx_pf_run *run,
                          spx_err *e);
 

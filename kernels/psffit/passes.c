@@ -251,11 +251,21 @@ static spx_status known_terms(spx_pf_bundle *b, int *terms, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, spx_pf_run *run, spx_err *e)
+/* Frees terms of the traces, at most as many as lines tell. */
+static spx_status free_terms(spx_pf_bundle *b, int most, spx_err *e)
+{
+    int known = 0;
+    const spx_status st = known_terms(b, &known, e);
+    b->terms = known > 0 && known < most ? known : most;
+    return st;
+}
+
+/* last: no other pass follows, which would begin with background and weights of its own. */
+static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    const int clip = passes[pass].clip;
-    const double epsilon = passes[pass].epsilon;
+    const int clip = passes[pass].clip, place_alone = pass == 0 && p->nq == 0;
+    const double stop = passes[pass].stop, epsilon = passes[pass].epsilon;
     double damping = DAMPING;
     s->lately = 1;
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
@@ -267,15 +277,12 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
-    if (st == SPX_OK && ok && pass > 0) {
-        int terms = 0;
-        st = known_terms(b, &terms, e);
-        b->terms = terms > 0 && terms < b->terms ? terms : b->terms;
-    }
+    if (st == SPX_OK && ok && pass > 0)
+        st = free_terms(b, b->terms, e);
     double fall = 1, gain = 0;
     run->converged = 0;
     if (st == SPX_OK && ok && pass == FINAL && p->nq > 0 && run->niter < most) {
-        st = learn(b, s, passes[pass].stop, &damping, &ok, e);
+        st = learn(b, s, stop, &damping, &ok, e);
         run->niter++;
         fall = 0; /* the next step has the matrix that is there */
         if (st == SPX_OK && ok)
@@ -288,16 +295,22 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int most, system_of *s, s
     }
     while (st == SPX_OK && ok && run->niter < most) {
         const int chord = fall < passes[pass].chord;
-        st = step(b, s, chord, passes[pass].stop, &damping, &fall, &gain, &ok, e);
+        st = step(b, s, chord, stop, &damping, &fall, &gain, &ok, e);
         run->niter++;
-        if (st != SPX_OK || !ok || fall <= 0)
-            break;
-        st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
         /* a small step of an old matrix may be the matrix's fault */
-        if (fall < passes[pass].stop && (!chord || gain < passes[pass].stop))
+        const int ends = fall < stop && (!chord || gain < stop);
+        if (st != SPX_OK || !ok || fall <= 0 || (ends && !last))
+            break;
+        if (place_alone) { /* all terms, which "width" would free */
+            st = free_terms(b, p->ntr, e);
+            fall = 1;
+        }
+        if (st == SPX_OK)
+            st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
+        if (ends)
             break;
     }
-    run->converged = fall <= 0 ? gain < UNCONVERGED : fall < passes[pass].stop;
+    run->converged = fall <= 0 ? gain < UNCONVERGED : fall < stop;
     run->failed = !ok;
     return st;
 }
@@ -347,7 +360,8 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
 {
     const double begin = spx_seconds();
     const size_t n = b->ntheta;
-    const int first = model == NULL ? 0 : changed ? CLIP : FINAL, end = model == NULL ? FINAL : FINAL + 1;
+    const int alone = b->p->nq == 0, first = model == NULL ? 0 : changed ? CLIP : FINAL;
+    const int end = model == NULL && !alone ? FINAL : FINAL + 1;
     system_of s = {.h = spx_alloc2(n, n, sizeof *s.h, e),
                    .g = spx_alloc(n, sizeof *s.g, e),
                    .a = spx_alloc2(n, n, sizeof *s.a, e),
@@ -367,9 +381,9 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
         run->failed = !ok;
     }
     for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
-        if (b->p->nq > 0 || (pass != WIDTH && pass != ALL)) /* they are for the shape */
-            st = one_pass(b, pass, most, &s, run, e);
-    if (st == SPX_OK && !run->failed && model != NULL) {
+        if (!alone || pass == 0 || pass == FINAL) /* others are for the shape */
+            st = one_pass(b, pass, pass == end - 1, most, &s, run, e);
+    if (st == SPX_OK && !run->failed && end > FINAL) {
         int ok = 1;
         st = inform(b, &s, &ok, e);
         run->failed = !ok;

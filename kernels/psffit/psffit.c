@@ -269,6 +269,12 @@ static spx_status keep(const spx_pf_bundle *b, kept *to, spx_err *e)
     return SPX_OK;
 }
 
+/* Traces alone have their result in stage 0, if lines stay as they are. */
+static int has_one_stage(const camera *c)
+{
+    return c->plan.nq == 0 && !c->changed;
+}
+
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -291,7 +297,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
         k->news = spx_alloc2(1 + c->plan.nexp, c->nline, sizeof *k->news, e);
         st = k->news != NULL ? spx_pf_line_steps(&b, c->nline, k->news, e) : SPX_EIO;
     }
-    if (st == SPX_OK && !k->run.failed && stage == 1)
+    if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
     spx_pf_close(&b);
     return st;
@@ -666,6 +672,15 @@ static spx_status new_fit(const camera *c, spx_psffit *f, spx_err *e)
     return SPX_OK;
 }
 
+/* Results of a stage, in the place of those of the stage before. */
+static spx_status new_results(const camera *c, spx_err *e)
+{
+    spx_psf_free(c->psf);
+    spx_psffit_free(c->fit);
+    const spx_status st = spx_pf_new_psf(&c->plan, c->psf, e);
+    return st == SPX_OK ? new_fit(c, c->fit, e) : st;
+}
+
 /* Element of the nearest known line, where one is near enough. */
 static void name_line(size_t n, const spx_arc_line *known, double wave, char *element)
 {
@@ -854,16 +869,20 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
     }
     if (st == SPX_OK && (o->bundle_first >= c.nbundle || o->bundle_last <= o->bundle_first))
         st = spx_fail(e, SPX_EUSAGE, "no bundle in that range: there are %zu, counted from 0", c.nbundle);
+    if (st == SPX_OK && has_one_stage(&c))
+        st = new_results(&c, e);
     if (st == SPX_OK)
         st = do_stage(&c, 0, e);
     if (st == SPX_OK)
         st = look_at_lines(&c, e);
-    if (st == SPX_OK)
-        st = spx_pf_new_psf(&c.plan, psf, e);
-    if (st == SPX_OK)
-        st = new_fit(&c, fit, e);
-    if (st == SPX_OK)
-        st = do_stage(&c, 1, e);
+    if (st == SPX_OK && !has_one_stage(&c)) {
+        st = new_results(&c, e);
+        if (st == SPX_OK)
+            st = do_stage(&c, 1, e);
+    } else if (st == SPX_OK) {
+        fit->ndisagree = c.nwrong;
+        spx_progress_step(o->progress, c.nbundle);
+    }
     if (st == SPX_OK) {
         drop_dark(&c);
         st = finish_bundles(&c, &nfitted, e);
