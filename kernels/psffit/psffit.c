@@ -201,7 +201,8 @@ typedef struct {
     size_t *first; /* [nbundle + 1] first fibre of each bundle */
     spx_pf_line *line;
     kept *bundle;
-    size_t nwrong; /* lines that seem wrong, but are so many that all stay */
+    size_t nwrong; /* lines that seem wrong, but are so many that all stay; of nbright that are measured */
+    size_t nbright;
     size_t nfound; /* lines that the list has not: the last rows */
     int changed;
     spx_psf *psf;
@@ -333,6 +334,8 @@ static spx_status do_stage(camera *c, int stage, spx_err *e)
 #define WRONG_ANGSTROM 0.01
 /* Where more than this part of the lines is, not they are wrong, but the medium of the list or the degree of traces. */
 #define MOST_WRONG 0.3
+/* And where more than this part is, traces are far from what they should be. */
+#define REFUSED 0.6
 /* Light of two bundles within this is one line, Angstrom. */
 #define APART 0.4
 /* A line that was found is given the name of a known one within this, Angstrom. */
@@ -474,6 +477,7 @@ static spx_status free_wrong(camera *c, spx_err *e)
         wrong[nwrong++] = s[worst];
         s[worst] = s[--n];
     }
+    c->nbright = all;
     if (nwrong > 1 && (double)nwrong > MOST_WRONG * (double)all)
         c->nwrong = nwrong;
     else
@@ -569,6 +573,20 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
         *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
 }
 
+/* For exposures whose lines are not where they should be. */
+static const char remedy[] =
+    "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
+    "see whether the PSF to start from is of this camera, or raise {trace_degree}";
+
+/* Refuses traces that leave most lines where others say that they are not: of too low a degree, or of other lines. */
+static spx_status see_traces(const camera *c, spx_err *e)
+{
+    if (c->nbright < FEWEST_PLACED || (double)c->nwrong <= REFUSED * (double)c->nbright)
+        return SPX_OK;
+    return spx_fail_remedy(e, SPX_EINPUT, remedy, "of %zu bright lines only %zu are where lines should be", c->nbright,
+                           c->nbright - c->nwrong);
+}
+
 typedef struct {
     size_t seen, placed; /* bright lines, and those of them in place */
 } lamps_of;
@@ -592,9 +610,6 @@ static spx_status place_error(const camera *c, double *error, spx_err *e)
  * places uncertain by UNCERTAIN pixels. */
 static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
 {
-    static const char remedy[] =
-        "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
-        "see whether the PSF to start from is of this camera, or raise {trace_degree}";
     suspect *s = spx_alloc(c->nline, sizeof *s, e);
     double *allowed = spx_alloc(c->nline, sizeof *allowed, e);
     lamps_of *lamps = spx_alloc(in->nexp, sizeof *lamps, e);
@@ -875,6 +890,8 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         st = do_stage(&c, 0, e);
     if (st == SPX_OK)
         st = look_at_lines(&c, e);
+    if (st == SPX_OK)
+        st = see_traces(&c, e);
     if (st == SPX_OK && !has_one_stage(&c)) {
         st = new_results(&c, e);
         if (st == SPX_OK)
