@@ -42,7 +42,8 @@ static void weigh_spots(const spx_pf_bundle *b, const spx_pf_state *s, size_t x,
         const spx_pf_at *at = &s->at[x * n + k];
         const double *spot = s->spot + (x * n + k) * npix;
         double *to = stamp + k * npix;
-        memset(to, 0, npix * sizeof *to);
+        if (at->x1 - at->x0 < p->nx || at->y1 - at->y0 < p->ny)
+            memset(to, 0, npix * sizeof *to);
         kernels->weigh_spot(at, p->nx, spot, b->px[x].root + at->yc * (long)b->width + at->xc, b->width, to);
     }
 }
