@@ -74,16 +74,15 @@ setup_file() {
 
 @test "SPOTGRID: Gauss-Hermite series fitted to arcs of spots with coma extract stars beside brighter ones" {
     local d=$BATS_FILE_TMPDIR i n
-    for n in 1 2; do
+    for n in 1 2 3 4 5; do
         specx-sim -q --psf "$d/spots.h5" --arc all --step 0.02 --seed $n --format hdf5 -o arc$n.h5
     done
-    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 -o fit.h5 arc1.h5 arc2.h5
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 -o fit.h5 arc1.h5 arc2.h5
     # what is left of the spots, % of their peak: rms in the core, and the largest pixel, of the median spot and the worst
-    psf_shapes "$d/spots.h5" fit.h5 6210:6490 | awk '{ exit !($1 < 0.2 && $2 < 0.4 && $3 < 0.4 && $4 < 0.85) }'
-    # more terms fit optics that turn better, and few of them cost noise
-    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 --hermite-degree 8 --shape-degree 2,3 \
-        -o more.h5 arc1.h5 arc2.h5
-    psf_shapes "$d/spots.h5" more.h5 6210:6490 | awk '{ exit !($1 < 0.15 && $2 < 0.3 && $3 < 0.3 && $4 < 0.75) }'
+    psf_shapes "$d/spots.h5" fit.h5 6210:6490 | awk '{ exit !($1 < 0.18 && $2 < 0.36 && $3 < 0.36 && $4 < 0.75) }'
+    # more terms fit optics that turn better; noise of two arcs is larger than what they gain in the worst spot, of five it is not
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 8 --shape-degree 2,3 -o more.h5 arc?.h5
+    psf_shapes "$d/spots.h5" more.h5 6210:6490 | awk '{ exit !($1 < 0.11 && $2 < 0.22 && $3 < 0.22 && $4 < 0.5) }'
     # every third fibre is 100 times brighter than its neighbours, all with lines
     for ((i = 0; i < 12; i++)); do
         awk -v f=$((i % 3 == 1 ? 20000 : 200)) -v at=$((i * 7)) 'BEGIN {
@@ -102,7 +101,7 @@ setup_file() {
     specx-extract -q --variance model -w 6230,6480,0.8 image.h5 fit.h5 -o frame.h5
     frame_truth --mean 0.08 --sd 0.05 --corr 0.06 frame.h5 truth.h5
     # Gaussians of the same widths do not
-    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --trace-degree 3 --hermite-degree 0 -o gauss.h5 arc1.h5 arc2.h5
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 0 -o gauss.h5 arc1.h5 arc2.h5
     specx-extract -q --variance model -w 6230,6480,0.8 image.h5 gauss.h5 -o wrong.h5
     run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
 }
