@@ -486,7 +486,6 @@ int regroup(spx_pf_bundle *b)
         const size_t n = b->p->nexp * b->nfactor;
         c.now.factor = reinterpret_cast<double *>(c.factors.need((2 * n + 1) * sizeof(double)));
         c.trial.factor = c.now.factor + n;
-        clear(c, c.now.factor, 2 * n * sizeof(double));
         put(c, c.first_of_group, c.groups.data(), c.groups.size() * sizeof(int));
         put_lines(c, b);
         return 1;
