@@ -6,9 +6,8 @@ namespace rv
 {
 
 enum {
-    KNOTS = 356, /* of a template that one block of 128 threads resamples: with those beside them, 3 x 128 */
-    TAIL = 12,   /* terms of the spline's impulse response on each side: 0.268^12 = 1e-7 of a small correction, and */
-    SHORT_TAIL = 8, /* of derivatives */
+    KNOTS = 356,    /* of a template that one block of 128 threads resamples: with those beside them, 3 x 128 */
+    TAIL = 12,      /* terms of the spline's impulse response on each side: 0.268^12 = 1e-7 of a small correction */
     NEAR_REACH = 32 /* rotation kernels up to here work in shared memory */
 };
 
@@ -16,9 +15,13 @@ enum {
     BROADENED = KNOTS + 2 * TAIL + 4,             /* broadened samples that a block needs, and one */
     UNBROADENED = BROADENED + 2 * NEAR_REACH + 1, /* samples that those come from, at most */
     DIFFERENCES = KNOTS + 2 * TAIL + 1,           /* second differences */
-    EACH = (KNOTS + 128) / 128                    /* knots of a thread */
+    EACH = 3,                                     /* of them in a thread, so that */
+    NEIGHBOURS = TAIL / EACH,                     /* so many threads on each side have a part in a knot, and */
+    FEW_NEIGHBOURS = 3                            /* in one of derivatives: 0.268^9 = 7e-6 */
 };
-static_assert((KNOTS + 1) % EACH == 0, "threads have all of their knots, or none");
+static_assert(DIFFERENCES % EACH == 0 && DIFFERENCES <= EACH * 128 && TAIL % EACH == 0,
+              "threads have all of their differences, or none");
+#define POLE (-0.26794919243112270647) /* sqrt(3) - 2 */
 
 /* Bytes of shared memory for `n` derivatives: unbroadened samples, whose place second derivatives take, and broadened
  * ones. */
@@ -84,48 +87,91 @@ template <typename T> __device__ inline void differences(const T *y, int k0, int
     }
 }
 
-/* Second derivatives of the spline at the EACH knots of this thread, from the second differences r(i), i from TAIL
- * before the first knot of the block on: their impulse response A z^|d|, A = 1/(2 sqrt(3)), by recursion from both
- * sides, each with `tail` terms beyond the thread's knots. */
-template <int tail, typename T, typename R> __device__ inline void respond(R r, T *out)
+/* Second differences of which this thread has EACH, from the samples y far from the ends of the template (`inner`), or
+ * else from where differences() put them. */
+template <typename T> __device__ inline void own_differences(const T *y, const T *differences, bool inner, T *r)
 {
-    const T z = (T)-0.26794919243112270647, amplitude = (T)0.28867513459481288225;
-    const int s = EACH * (int)threadIdx.x + TAIL;
-    T left = 0, right = 0;
-#pragma unroll
-    for (int i = -tail; i < 0; i++)
-        left = fma(z, left, r(s + i));
-#pragma unroll
-    for (int i = EACH - 1 + tail; i >= EACH; i--)
-        right = z * (right + r(s + i));
+    const int first = min(EACH * (int)threadIdx.x, (int)DIFFERENCES - EACH);
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        out[i] = left = fma(z, left, r(s + i));
+        r[i] =
+            inner ? (y[first + i] - y[first + i + 1]) + (y[first + i + 2] - y[first + i + 1]) : differences[first + i];
+}
+
+/* What the second differences of a thread add to the response right after their last, and right before their first. */
+template <typename T> __device__ inline void add_up(const T *r, T *left, T *right)
+{
+    *left = r[0];
+    *right = 0;
+#pragma unroll
+    for (int i = 1; i < EACH; i++)
+        *left = fma((T)POLE, *left, r[i]);
+#pragma unroll
+    for (int i = EACH - 1; i >= 0; i--)
+        *right = (T)POLE * (*right + r[i]);
+}
+
+/* Of threads beside the ends of a warp, for the warp beside it: sums to the left of its last, and right of its first.
+ */
+template <typename T> struct warp_ends {
+    T left[4][NEIGHBOURS], right[4][NEIGHBOURS];
+
+    __device__ void keep(T from_left, T from_right)
+    {
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        if (lane >= 32 - NEIGHBOURS)
+            left[warp][lane - 32 + NEIGHBOURS] = from_left;
+        if (lane < NEIGHBOURS)
+            right[warp][lane] = from_right;
+    }
+};
+
+/* Second derivatives of the spline at the knots of this thread's second differences r: their impulse response
+ * A z^|d|, A = 1/(2 sqrt(3)), by recursion from both sides, to which `threads` on each side add theirs. */
+template <int threads, typename T> __device__ inline void respond(const T *r, const warp_ends<T> &ends, T *out)
+{
+    const T amplitude = (T)0.28867513459481288225, beyond = (T)(POLE * POLE * POLE);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    T mine_left, mine_right, left = 0, right = 0;
+    add_up(r, &mine_left, &mine_right);
+#pragma unroll
+    for (int d = threads; d > 0; d--) {
+        T before = __shfl_up_sync(FULL, mine_left, d), after = __shfl_down_sync(FULL, mine_right, d);
+        if (lane < d)
+            before = warp > 0 ? ends.left[warp - 1][NEIGHBOURS + lane - d] : 0;
+        if (lane >= 32 - d)
+            after = warp < 3 ? ends.right[warp + 1][lane + d - 32] : 0;
+        left = fma(beyond, left, before);
+        right = fma(beyond, right, after);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        out[i] = left = fma((T)POLE, left, r[i]);
 #pragma unroll
     for (int i = EACH - 1; i >= 0; i--) {
         out[i] = amplitude * (out[i] + right);
-        right = z * (right + r(s + i));
+        right = (T)POLE * (right + r[i]);
     }
 }
 
-/* The same into m, of samples y far from the ends of the template (`inner`), or else of their differences, which are
- * put where m is. */
-template <int tail, typename T> __device__ inline void bend(const T *y, bool inner, int k0, int last, T *m)
+/* The same into m, at the places of the differences: knot k0 is at TAIL. */
+template <int threads, typename T> __device__ inline void bend(const T *y, bool inner, const warp_ends<T> &ends, T *m)
 {
-    const bool has_knots = EACH * (int)threadIdx.x <= KNOTS;
-    T out[EACH];
-    if (!inner) {
-        differences(y, k0, last, m);
-        __syncthreads();
-        if (has_knots)
-            respond<tail>([m](int i) { return m[i]; }, out);
-        __syncthreads();
-    } else if (has_knots) {
-        respond<tail>([y](int i) { return (y[i] - y[i + 1]) + (y[i + 2] - y[i + 1]); }, out);
-    }
+    T r[EACH], out[EACH];
+    own_differences(y, m, inner, r);
+    respond<threads>(r, ends, out);
 #pragma unroll
-    for (int i = 0; i < EACH && has_knots; i++)
+    for (int i = 0; i < EACH && EACH * (int)threadIdx.x < DIFFERENCES; i++)
         m[EACH * (int)threadIdx.x + i] = out[i];
+}
+
+/* Sums of the threads' differences, for bend(). */
+template <typename T> __device__ inline void keep_ends(const T *y, const T *m, bool inner, warp_ends<T> *ends)
+{
+    T r[EACH], left, right;
+    own_differences(y, m, inner, r);
+    add_up(r, &left, &right);
+    ends->keep(left, right);
 }
 
 /* Block (tile of KNOTS, point, arm): broadens the template and makes its spline. The spline's second derivatives are
@@ -196,16 +242,29 @@ __global__ void __launch_bounds__(128)
     }
     __syncthreads();
     const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
-    bend<TAIL>(y0, inner, k0, last, m0);
+    __shared__ warp_ends<double> ends;
+    __shared__ warp_ends<float> slope_ends[SPX_MAX_FIT];
+    if (!inner) {
+        differences(y0, k0, last, m0);
+        for (int b = 0; b < nb; b++)
+            differences(yl + b * BROADENED, k0, last, ml + b * UNBROADENED);
+        __syncthreads();
+    }
+    keep_ends(y0, m0, inner, &ends);
     for (int b = 0; b < nb; b++)
-        bend<SHORT_TAIL>(yl + b * BROADENED, inner, k0, last, ml + b * UNBROADENED);
+        keep_ends(yl + b * BROADENED, ml + b * UNBROADENED, inner, &slope_ends[b]);
+    __syncthreads();
+    bend<NEIGHBOURS>(y0, inner, ends, m0);
+    for (int b = 0; b < nb; b++)
+        bend<FEW_NEIGHBOURS>(yl + b * BROADENED, inner, slope_ends[b], ml + b * UNBROADENED);
     __syncthreads();
     if (!deriv) {
         for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
-            knots[(size_t)slot[point] * m.samples + a.sample0 + k0 + i] = make_double2(y0[i + TAIL + 1], m0[i]);
+            knots[(size_t)slot[point] * m.samples + a.sample0 + k0 + i] = make_double2(y0[i + TAIL + 1], m0[i + TAIL]);
         /* the last tile ends with the last knot, which begins none */
         if (tid == 0 && k0 + KNOTS == last)
-            knots[(size_t)slot[point] * m.samples + a.sample0 + last] = make_double2(y0[KNOTS + TAIL + 1], m0[KNOTS]);
+            knots[(size_t)slot[point] * m.samples + a.sample0 + last] =
+                make_double2(y0[KNOTS + TAIL + 1], m0[KNOTS + TAIL]);
         return;
     }
     const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
@@ -215,12 +274,12 @@ __global__ void __launch_bounds__(128)
     for (int i = range[0] + tid; i < range[1]; i += 128) {
         double u[4], d[4];
         const int k = (int)spx_rv_spline_weights(a.place[i] + shift, (size_t)a.nt, u, d) - k0;
-        const double *y = y0 + k + TAIL + 1, *bend = m0 + k;
+        const double *y = y0 + k + TAIL + 1, *bend = m0 + k + TAIL;
         t[i] = fma(u[0], y[0], fma(u[1], y[1], fma(u[2], bend[0], u[3] * bend[1])));
         if (m.free_v)
             dt[i] = (float)(fma(d[0], y[0], fma(d[1], y[1], fma(d[2], bend[0], d[3] * bend[1]))) * dshift);
         for (int b = 0; b < nb; b++) {
-            const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * UNBROADENED + k;
+            const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * UNBROADENED + k + TAIL;
             dt[(size_t)(m.free_v + b) * m.pixels + i] =
                 fmaf((float)u[0], yb[0], fmaf((float)u[1], yb[1], fmaf((float)u[2], mb[0], (float)u[3] * mb[1])));
         }
