@@ -184,6 +184,7 @@ __global__ void __launch_bounds__(128)
 {
     extern __shared__ __align__(16) double workspace[];
     __shared__ int range[2];
+    __shared__ double moved[2]; /* samples by which the velocity shifts the pixels, and its derivative */
     const arm &a = m.arms[blockIdx.z];
     const int k0 = (int)blockIdx.x * KNOTS, last = a.nt - 1, tid = (int)threadIdx.x;
     if (k0 >= last)
@@ -218,6 +219,10 @@ __global__ void __launch_bounds__(128)
     if (tid < 64 && deriv) { /* a warp for each end */
         const int end = k0 + tid / 32 * KNOTS;
         const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
+        if (tid == 0)
+            moved[0] = shift;
+        if (tid == 32)
+            moved[1] = spx_rv_lnshift_dv(velocity[point]) / a.dlnwave;
         const int found = end == 0 ? 0 : (end >= last ? a.n : first_pixel(a, shift, (double)end));
         if (tid % 32 == 0)
             range[tid / 32] = found;
@@ -267,8 +272,7 @@ __global__ void __launch_bounds__(128)
                 make_double2(y0[KNOTS + TAIL + 1], m0[KNOTS + TAIL]);
         return;
     }
-    const double shift = spx_rv_lnshift(velocity[point]) / a.dlnwave;
-    const double dshift = spx_rv_lnshift_dv(velocity[point]) / a.dlnwave;
+    const double shift = moved[0], dshift = moved[1];
     t += point * m.pixels + a.pixel0;
     dt += point * m.nfree * (size_t)m.pixels + a.pixel0;
     for (int i = range[0] + tid; i < range[1]; i += 128) {
