@@ -464,8 +464,8 @@ void engine::templates_of(const observed &d, size_t n, const spx_rv_stencil *s, 
     for (size_t i = 0; i < c_->narm; i++)
         bare = bare || c_->arm[i].comp == nullptr;
     coefficient_kernel<L><<<dim3((unsigned)n, narm), THREADS, 0, stream_>>>(d.m, s, single, large, rotation, work);
-    component_kernel<L>
-        <<<dim3(tiles, blocks(n, POINTS), narm), 128, 0, stream_>>>(d.m, (int)n, single, large, flux, slope);
+    component_kernel<L><<<dim3(tiles, blocks(n, POINTS), narm), COMPONENT_THREADS, 0, stream_>>>(d.m, (int)n, single,
+                                                                                                 large, flux, slope);
     if (bare)
         template_kernel<L><<<dim3(tiles, (unsigned)n, narm), 128, 0, stream_>>>(d.m, s, flux, slope);
 }
