@@ -339,7 +339,7 @@ make_one() {
 
 # Of the K-th queue: its program with options, its products I..., which are in the order of its list; how many lines are written,
 # and to which descriptor; its process and messages.
-programs=() items=() lines=() feeds=() processes=() ended=() notes=()
+programs=() items=() lines=() feeds=() processes=() ended=() notes=() readers=()
 # Of products: the queue that makes it, and identity of the file that it replaces.
 declare -A maker=()
 before=()
@@ -365,9 +365,32 @@ shut() {
     for fd in ${feeds[@]+"${feeds[@]}"}; do exec {fd}>&-; done
 }
 
+# Closes converted images: the last process that has one open frees its memory, which for 30 takes a second.
+drop_images() {
+    local from fd
+    for from in ${converted[@]+"${!converted[@]}"}; do
+        fd=${converted[$from]}
+        exec {fd}<&-
+    done
+    converted=()
+}
+
+# Whether a product that is yet to be begun begins with an image
+images_wanted() {
+    local i k
+    for k in ${feeds[@]+"${!feeds[@]}"}; do
+        [ -z "${readers[k]}" ] || return 0
+    done
+    for i in ${waiting[@]+"${waiting[@]}"}; do
+        [[ ! ${commands[i]} =~ $form || ! ${BASH_REMATCH[1]} ]] || return 0
+    done
+    return 1
+}
+
 # begin_queue K [now]: starts its program; fails where none of the devices is free now
 begin_queue() {
     local k=$1 program=${programs[$1]} i fd feed list fifo word targets=()
+    readers[k]=
     if [[ $program == *"$on_device"* ]]; then
         take_device "${@:2}" || return
     fi
@@ -378,6 +401,7 @@ begin_queue() {
         [ ! -e "$product" ] || before[i]=$(identity)
         targets+=("$product")
         image
+        [ "$begin" = none ] || readers[k]=1
         # an image of this product alone, in a pipe
         if [ "$begin" != none ] && [ -z "$fd" ]; then
             exec {fd}< <(shut && exec bash -euo pipefail -c "${begin%|*}" 2>"$messages" {renewer}>&-)
@@ -391,6 +415,7 @@ begin_queue() {
     notes[k]=$OUT/log/.$HOSTNAME.$$.$k
     (
         shut
+        [ "${readers[k]}" ] || drop_images
         exec {feed}>&- {renewer}>&- <&"$list" {list}<&-
         exec bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) @-" 2>"${notes[k]}"
     ) &
@@ -605,6 +630,8 @@ make_all() {
                 unset "waiting[$i]"
             fi
         done
+        # the programs have the images open; what these fail to make converts its own
+        [ $n -lt ${#programs[@]} ] || [ ${#converted[@]} -eq 0 ] || images_wanted || drop_images
         read -rt 0.02 -u "$idle"
     done
     exec {idle}<&-
