@@ -1,4 +1,4 @@
-/* Reads networks of The Payne from .npz archives, and evaluates those of single pixels (convert/payne.h). */
+/* Reads networks of The Payne from .npz archives (convert/payne.h). */
 #include "convert/payne.h"
 
 #include <math.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "spectral/nn_math.h"
 
 static const spx_npz_array *find_array(const spx_npz *z, const char *name)
 {
@@ -188,27 +187,4 @@ spx_status spx_payne_network(const spx_npz *z, const char *path, size_t nlabel, 
                     sum);
         }
     return SPX_OK;
-}
-
-double spx_payne_scaled(const spx_payne_pixels *p, const spx_payne_label *l, size_t i, double value)
-{
-    return (value / l->unit - p->lo[i]) / (p->hi[i] - p->lo[i]) - 0.5;
-}
-
-double spx_payne_pixel_flux(const spx_payne_pixels *p, const spx_network *net, size_t k, const double *x, double *work)
-{
-    double *from = work, *to = work + SPX_NN_MAX_WIDTH, unused;
-    memcpy(from, x, p->size[0] * sizeof *from);
-    for (size_t i = 0; i < p->nlayer; i++) {
-        const size_t in = p->size[i], out = p->size[i + 1];
-        for (size_t j = 0; j < out; j++) {
-            const double *w = p->w[i] + (k * out + j) * in;
-            double sum = p->b[i][k * out + j];
-            for (size_t q = 0; q < in; q++)
-                sum += w[q] * from[q];
-            to[j] = i + 1 < p->nlayer ? spx_nn_activate(net->nn.activation, net->nn.slope, sum, &unused) : sum;
-        }
-        memcpy(from, to, out * sizeof *from);
-    }
-    return net->of_flux ? from[0] : exp(from[0]);
 }

@@ -34,10 +34,4 @@ int spx_payne_is_of_pixels(const spx_npz *z);
 spx_status spx_payne_find_pixels(const spx_npz *z, const char *path, size_t nlabel, const spx_payne_label *l,
                                  spx_payne_pixels *p, spx_err *e);
 
-/* Input i of the networks, -1/2 ... 1/2 over its range, where its parameter l has this value. */
-double spx_payne_scaled(const spx_payne_pixels *p, const spx_payne_label *l, size_t i, double value);
-/* Flux of pixel k at the scaled inputs x[size[0]]. net: activation, slope and of_flux, nothing else. work: 2
- * SPX_NN_MAX_WIDTH doubles. */
-double spx_payne_pixel_flux(const spx_payne_pixels *p, const spx_network *net, size_t k, const double *x, double *work);
-
 #endif

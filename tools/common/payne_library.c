@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "h5/attr.h"
 #include "h5/write.h"
+#include "spectral/nn_math.h"
 
 enum { MOST_NODES = 64, NODES = 6, MOST_SPECTRA = 100000 };
 
@@ -67,20 +68,40 @@ static spx_status find_axes(const spx_payne_pixels *p, size_t nlabel, const spx_
     return st;
 }
 
+/* Flux of one pixel at the scaled inputs x. */
+static double pixel_flux(const spx_payne_pixels *p, const spx_network *net, size_t k, const double *x, double *from,
+                         double *to)
+{
+    double unused;
+    memcpy(from, x, p->size[0] * sizeof *from);
+    for (size_t i = 0; i < p->nlayer; i++) {
+        const size_t in = p->size[i], out = p->size[i + 1];
+        for (size_t j = 0; j < out; j++) {
+            const double *w = p->w[i] + (k * out + j) * in;
+            double sum = p->b[i][k * out + j];
+            for (size_t q = 0; q < in; q++)
+                sum += w[q] * from[q];
+            to[j] = i + 1 < p->nlayer ? spx_nn_activate(net->nn.activation, net->nn.slope, sum, &unused) : sum;
+        }
+        memcpy(from, to, out * sizeof *from);
+    }
+    return net->of_flux ? from[0] : exp(from[0]);
+}
+
 static spx_status spectrum(const spx_payne_pixels *p, const spx_payne_label *l, size_t n, const payne_axis *axis,
                            const spx_network *net, size_t number, double *params, double *work, float *flux, spx_err *e)
 {
-    double *x = work;
+    double *x = work, *from = work + SPX_NN_MAX_WIDTH, *to = from + SPX_NN_MAX_WIDTH;
     for (size_t i = 0; i < p->size[0]; i++)
-        x[i] = spx_payne_scaled(p, &l[i], i, l[i].fixed);
+        x[i] = (l[i].fixed / l[i].unit - p->lo[i]) / (p->hi[i] - p->lo[i]) - 0.5;
     for (size_t k = n; k-- > 0;) { /* the last axis varies fastest */
         const size_t i = axis[k].label;
         params[k] = axis[k].node[number % axis[k].n];
         number /= axis[k].n;
-        x[i] = spx_payne_scaled(p, &l[i], i, params[k]);
+        x[i] = (params[k] / l[i].unit - p->lo[i]) / (p->hi[i] - p->lo[i]) - 0.5;
     }
     for (size_t k = 0; k < p->npix; k++) {
-        flux[k] = (float)spx_payne_pixel_flux(p, net, k, x, work + SPX_NN_MAX_WIDTH);
+        flux[k] = (float)pixel_flux(p, net, k, x, from, to);
         if (!isfinite(flux[k]))
             return spx_fail(e, SPX_EINPUT, "the network of pixel %zu gives a flux beyond single precision", k);
     }
