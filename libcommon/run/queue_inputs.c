@@ -67,18 +67,18 @@ static int comes(const spx_queue *q, const entry *it)
 
 /* Words for what a queue takes. */
 static const struct {
-    const char *block, *name, *names, *remedy, *with; /* with: that comes with it */
+    const char *block, *name, *names, *remedy, *with; /* with: that comes with it; NULL: nothing */
 } content[] = {
     [SPX_QUEUE_IMAGES] = {"/image", "image", "images",
                           "give the file that holds /image too (fits2h5 joins several "
                           "inputs)",
                           "PSF"},
-    [SPX_QUEUE_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image"},
+    [SPX_QUEUE_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image", NULL},
     [SPX_QUEUE_FLAT_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-extract has made of an image",
                                "flat"},
     [SPX_QUEUE_FIT_FRAMES] = {"/frame", "frame", "frames", "give a file that specx-sky has made of a frame", "fit"},
     [SPX_QUEUE_RAW] = {"/raw", "raw exposure", "raw exposures",
-                       "make it of a FITS file with fits2h5 (--as raw, where no keyword tells of amplifiers)"}};
+                       "make it of a FITS file with fits2h5 (--as raw, where no keyword tells of amplifiers)", NULL}};
 
 /* A frame or raw exposure comes alone, as an image does that has its own PSF. One that has been divided by a flat may
  * hold that flat, and is not itself one that stands for others. */
