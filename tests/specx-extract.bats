@@ -22,6 +22,18 @@ three_images() {
     damage psf.h5 delete /image delete /fibermap
 }
 
+# {a,b,c}-image.h5: images without their PSFs; alone-{a,b,c}.h5: the frames of each, as out-{a,b,c}.h5 from a pipe.
+images_alone() {
+    local n
+    for n in a b c; do
+        cp $n.h5 $n-image.h5
+        h5edit $n-image.h5 delete /psf
+        # shellcheck disable=SC2002
+        cat $n-image.h5 | specx-extract --reproducible -w $grid -f -o out-$n.h5 psf.h5 -
+        mv out-$n.h5 alone-$n.h5
+    done
+}
+
 # damage NAME COMMAND...: copy of the small image with these changes (h5edit).
 damage() {
     cp "$BATS_FILE_TMPDIR/image.h5" "$1" && h5edit "$@"
@@ -338,14 +350,8 @@ grid=6410,6470,0.8
 
 @test "a queue: outputs by a list; the bytes of products are those of single runs" {
     three_images
+    images_alone
     local n
-    for n in a b c; do
-        cp $n.h5 $n-image.h5
-        h5edit $n-image.h5 delete /psf
-        # shellcheck disable=SC2002
-        cat $n-image.h5 | specx-extract --reproducible -w $grid -f -o out-$n.h5 psf.h5 -
-        mv out-$n.h5 alone-$n.h5
-    done
     # files first, and the others through pipes, with any names of these
     printf 'out-%s.h5\n' b a c >list
     specx-extract --reproducible -w $grid -f -o @list psf.h5 <(cat b-image.h5) <(cat a-image.h5) psf.h5 <(cat c-image.h5)
@@ -375,14 +381,8 @@ grid=6410,6470,0.8
 
 @test "a queue: a list of exposures, whose lines come while others are in work" {
     three_images
+    images_alone
     local n
-    for n in a b c; do
-        cp $n.h5 $n-image.h5
-        h5edit $n-image.h5 delete /psf
-        # shellcheck disable=SC2002
-        cat $n-image.h5 | specx-extract --reproducible -w $grid -f -o out-$n.h5 psf.h5 -
-        mv out-$n.h5 alone-$n.h5
-    done
     printf 'out-%s.h5\n' a b c >list
     # the second image, and with it its line, comes when the first product is there; all are pipes
     mkfifo lines {a,b,c}.pipe

@@ -102,13 +102,13 @@ static spx_status holds_nothing(const spx_queue *q, const char *name, spx_err *e
 
 int spx_queue_todo(const spx_queue *q, size_t *kept)
 {
-    int todo = q->stdin_at < q->n || q->by_lines;
+    int left = q->stdin_at < q->n || q->by_lines;
     *kept = q->nkept;
     for (size_t i = 0; i < q->n; i++)
-        todo |= q->it[i].image && !q->it[i].kept;
-    for (size_t i = 0; i < q->n && !todo; i++)
+        left |= q->it[i].image && !q->it[i].kept;
+    for (size_t i = 0; i < q->n && !left; i++)
         *kept += (size_t)q->it[i].kept;
-    return todo;
+    return left;
 }
 
 spx_status spx_queue_without(const spx_queue *q, const char *name, spx_err *e)

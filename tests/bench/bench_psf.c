@@ -18,7 +18,7 @@
 #include "num/blas.h"
 #include "psffit/fit.h"
 
-enum { BUNDLES = 2, CAMERA = 20, TIMES = 3, FULL = 3, FIBRES = 25, NX = 17, NY = 11 };
+enum { BUNDLES = 2, CAMERA = 20, TIMES = 3, FULL = 3, FIBRES = SCENE_BUNDLE, NX = 17, NY = 11 };
 
 /* Overlap of fibres `apart` pixels from each other: all rows, and the columns that both have. */
 static double floor_seconds(size_t nline)
@@ -116,18 +116,7 @@ static void bench(const char *device, size_t nline)
     psffit_scene s;
     spx_backend b;
     spx_err e = {0};
-    const psffit_request r = {.nspec = FIBRES * bundles,
-                              .bundle = FIBRES,
-                              .ny = 4096,
-                              .nexp = 1,
-                              .nline = nline,
-                              .faint = 300,
-                              .bright = 56000,
-                              .readnoise = 3,
-                              .hits = 100,
-                              .deg = 6,
-                              .seed = 1,
-                              .noise = 1};
+    const psffit_request r = scene_camera(bundles, nline);
     if (spx_blas_open(&e) != SPX_OK || spx_backend_open(&b, device, SPX_OP_PSFFIT, NULL, &e) != SPX_OK ||
         !scene_make(&r, 0, &s) || !scene_expose(&s, 0, 0, 0, NULL)) {
         (void)fprintf(stderr, "bench_psf: %s\n", spx_err_text(&e));

@@ -12,7 +12,7 @@
 #include <omp.h>
 
 #include "../kernels/check.h"
-#include "../kernels/psffit_scene.h"
+#include "../kernels/psffit_blends.h"
 #include "base/clock.h"
 #include "num/blas.h"
 #include "psffit/cuda/psffit_cuda.h"
@@ -156,53 +156,15 @@ static void compare_steps(int last, const stepped *a, const stepped *b)
  * that leave the CCD. */
 static void test_steps(int nq)
 {
-    const psffit_request r = {.nspec = 4,
-                              .bundle = 4,
-                              .ny = 64,
-                              .nexp = 2,
-                              .nline = 5,
-                              .faint = 2000,
-                              .bright = 20000,
-                              .continuum = 30,
-                              .readnoise = 3,
-                              .hits = 2000,
-                              .deg = 2,
-                              .seed = 3,
-                              .noise = 1};
     psffit_scene s;
-    if (!scene_make(&r, 0, &s)) {
+    if (!blends_make(30, 2000, &s)) {
         CHECK(0, "no memory");
         return;
     }
-    s.line[2].wavelength = s.drawn[2] = s.drawn[1] + 1.1; /* two pixels */
-    s.line[4].wavelength = s.drawn[4] = SCENE_WMIN + SCENE_STEP * 62.6;
-    CHECK(scene_expose(&s, 0, 0, 0, NULL) && scene_expose(&s, 1, 0.3, -0.2, NULL), "no memory");
-    for (size_t k = 0; k < 30; k++)
-        s.image[0].mask[k * 97 % (s.image[0].nx * s.image[0].ny)] = 1;
     const double dark[2] = {9, 9};
-    spx_pf_plan p = {.deg = 2,
-                     .norder = 5,
-                     .nc = 9,
-                     .nq = nq,
-                     .hx = 5,
-                     .hy = 4,
-                     .nx = 11,
-                     .ny = 9,
-                     .ntr = 3,
-                     .na = 2,
-                     .nb = 2,
-                     .wmin = 4985,
-                     .wmax = 5055,
-                     .height = 64,
-                     .columns = s.image[0].nx,
-                     .nexp = 2,
-                     .nshift = 2,
-                     .image = s.image,
-                     .start = &s.truth,
-                     .dark = dark};
-    spx_pf_line line[5] = {{0}};
-    for (size_t l = 0; l < 5; l++)
-        line[l] = (spx_pf_line){.wave = s.drawn[l], .listed = s.drawn[l], .row = l, .free = l == 1};
+    spx_pf_plan p = blends_plan(&s, nq, dark);
+    spx_pf_line line[BLENDS_LINES];
+    blends_lines(&s, line);
     for (int last = 0; last < STEPS; last++) {
         stepped cpu, gpu;
         p.device = NULL;
@@ -354,18 +316,7 @@ static void test_fits(void)
 
 static void time_camera(size_t bundles, size_t nline, int times)
 {
-    const psffit_request r = {.nspec = 25 * bundles,
-                              .bundle = 25,
-                              .ny = 4096,
-                              .nexp = 1,
-                              .nline = nline,
-                              .faint = 300,
-                              .bright = 56000,
-                              .readnoise = 3,
-                              .hits = 100,
-                              .deg = 6,
-                              .seed = 1,
-                              .noise = 1};
+    const psffit_request r = scene_camera(bundles, nline);
     psffit_scene s;
     spx_psffit_options o = spx_psffit_defaults();
     fitted cpu, gpu;

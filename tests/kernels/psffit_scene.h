@@ -41,6 +41,26 @@ typedef struct {
     double wmin, step;  /* of the continuum: at the first row, Angstrom, and a row */
 } psffit_scene;
 
+/* Fibres of a bundle of scene_camera(). */
+enum { SCENE_BUNDLE = 25 };
+
+/* An arc of a camera of 4096 rows. nline: lines. */
+static inline psffit_request scene_camera(size_t bundles, size_t nline)
+{
+    return (psffit_request){.nspec = SCENE_BUNDLE * bundles,
+                            .bundle = SCENE_BUNDLE,
+                            .ny = 4096,
+                            .nexp = 1,
+                            .nline = nline,
+                            .faint = 300,
+                            .bright = 56000,
+                            .readnoise = 3,
+                            .hits = 100,
+                            .deg = 6,
+                            .seed = 1,
+                            .noise = 1};
+}
+
 static inline double scene_random(uint64_t seed, uint64_t index, uint32_t draw)
 {
     double u[2];

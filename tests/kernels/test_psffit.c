@@ -4,8 +4,7 @@
 
 #include "check.h"
 #include "num/blas.h"
-#include "psffit/fit.h"
-#include "psffit_scene.h"
+#include "psffit_blends.h"
 
 /* ---- derivatives ---- */
 
@@ -316,52 +315,16 @@ static double prior_at(spx_pf_bundle *b, size_t i, double hi, size_t j, double h
  * that leave the CCD. */
 static void test_normal(void)
 {
-    const psffit_request r = {.nspec = 4,
-                              .bundle = 4,
-                              .ny = 64,
-                              .nexp = 2,
-                              .nline = 5,
-                              .faint = 2000,
-                              .bright = 20000,
-                              .readnoise = 3,
-                              .deg = 2,
-                              .seed = 3,
-                              .noise = 1};
     psffit_scene s;
     spx_err e = {0};
-    if (!scene_make(&r, 0, &s)) {
+    if (!blends_make(0, 0, &s)) {
         CHECK(0, "no memory");
         return;
     }
-    s.line[2].wavelength = s.drawn[2] = s.drawn[1] + 1.1; /* two pixels */
-    s.line[4].wavelength = s.drawn[4] = SCENE_WMIN + SCENE_STEP * 62.6;
-    CHECK(scene_expose(&s, 0, 0, 0, NULL) && scene_expose(&s, 1, 0.3, -0.2, NULL), "no memory");
-    for (size_t k = 0; k < 30; k++)
-        s.image[0].mask[k * 97 % (s.image[0].nx * s.image[0].ny)] = 1;
     const double dark[2] = {9, 9};
-    const spx_pf_plan p = {.deg = 2,
-                           .norder = 5,
-                           .nc = 9,
-                           .nq = 10,
-                           .hx = 5,
-                           .hy = 4,
-                           .nx = 11,
-                           .ny = 9,
-                           .ntr = 3,
-                           .na = 2,
-                           .nb = 2,
-                           .wmin = 4985,
-                           .wmax = 5055,
-                           .height = 64,
-                           .columns = s.image[0].nx,
-                           .nexp = 2,
-                           .nshift = 2,
-                           .image = s.image,
-                           .start = &s.truth,
-                           .dark = dark};
-    spx_pf_line line[5] = {{0}};
-    for (size_t l = 0; l < 5; l++)
-        line[l] = (spx_pf_line){.wave = s.drawn[l], .listed = s.drawn[l], .row = l, .free = l == 1};
+    const spx_pf_plan p = blends_plan(&s, 10, dark);
+    spx_pf_line line[BLENDS_LINES];
+    blends_lines(&s, line);
     spx_pf_bundle b;
     CHECK(spx_pf_open(&p, 0, 4, 5, line, NULL, &b, &e) == SPX_OK, "%s", spx_err_text(&e));
     b.now.theta[b.shift0] = 0.25;
