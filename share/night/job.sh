@@ -16,8 +16,8 @@
 # record is older than anything.
 #
 # Several makes, on one machine or on several that share the folder, may come to the same product: one makes it, the others
-# wait for its lock, OUT/lock/PRODUCT, and find what is done. The lock is a symbolic link to the identity of its owner,
-# HOST:PID:START:JOB:RESTART, which is made in one step, also by a file server. It is taken over where its owner has ended,
+# wait for its lock, OUT/lock/PRODUCT, and find what is done. The lock is a symbolic link to the identity of its owner and the
+# product, HOST:PID:START:JOB:RESTART/PRODUCT, which is made in one step, also by a file server. It is taken over where its owner has ended,
 # is an earlier start of the same Slurm job, or has not renewed it for LEASE seconds. Such an owner may go on: a machine that
 # was away comes back. Programs write files of their own and rename them when they are complete, so both make the same product;
 # an owner that has lost its lock removes and records nothing.
@@ -94,12 +94,15 @@ start() {
 start /proc/$$/stat
 me=$HOSTNAME:$$:$began:${SLURM_JOB_ID:-}:${SLURM_RESTART_COUNT:-0}
 
-mine() { [ "$(readlink "$lock")" = "$me" ]; }
+mine() { [ "$(readlink "$lock")" = "$me/${product##*/}" ]; }
 
-# over OWNER: whether the lock of this owner may be taken
+# of_mine ACTION...: what find does with the locks that this process holds
+of_mine() { find "$OUT/lock" -maxdepth 1 -lname "$me/*" "$@"; }
+
+# over LINK: whether the lock of this owner may be taken
 over() {
     local host pid started job restart now=$lock.$HOSTNAME.$$ age
-    IFS=: read -r host pid started job restart <<<"$1"
+    IFS=: read -r host pid started job restart <<<"${1%/*}"
     if [ "$host" = "$HOSTNAME" ]; then
         start "/proc/$pid/stat"
         [ "$began" = "$started" ] || return 0
@@ -114,24 +117,42 @@ over() {
     [ "${age:-0}" -gt "$lease" ]
 }
 
-# shellcheck disable=SC2317 # by a trap
-release() {
-    for product in "${products[@]}"; do
-        lock=$OUT/lock/${product##*/}
-        ! mine || rm -f "$lock"
-    done
+# While any lock is held, a process renews them.
+renew() {
+    [ -z "${renewer:-}" ] || return 0
+    trap 'of_mine -delete' EXIT
+    # It ends with the process that holds the other end of its pipe.
+    exec {renewer}> >({
+        while :; do
+            read -rt $((lease / 4 + 1))
+            [ $? -gt 128 ] || exit
+            of_mine -exec touch -h {} +
+        done
+    } >/dev/null 2>&1)
 }
 
-# Takes the lock, however long that lasts; while any is held, a process renews them.
+# Takes the locks of all products, where all are free: sets claimed, when each was taken.
+take_locks() {
+    local i name moment
+    local -A number=()
+    renew
+    ln -s -t "$OUT/lock" "${products[@]/#*\//$me/}" 2>/dev/null || {
+        of_mine -delete
+        return 1
+    }
+    for i in "${!products[@]}"; do number[${products[i]##*/}]=$i; done
+    while read -r name moment; do claimed[${number[$name]}]=$moment; done < <(of_mine -printf '%f %T@\n')
+}
+
+# Takes the lock, however long that lasts.
 take_lock() {
     local owner now tries=0
-    [ -d "$OUT/lock" ] || mkdir -p "$OUT/lock" || exit
     # A process that is stopped here may have lost its lock when it goes on.
-    until { ln -s "$me" "$lock" 2>/dev/null || mine; } && since=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
+    until { ln -s "$me/${product##*/}" "$lock" 2>/dev/null || mine; } && since=$(stat -c %.Y "$lock" 2>/dev/null) && mine; do
         owner=$(readlink "$lock")
         if [ -z "$owner" ]; then
             # It was released, or it cannot be made.
-            [ $((tries += 1)) -le 100 ] || ln -s "$me" "$lock" || exit
+            [ $((tries += 1)) -le 100 ] || ln -s "$me/${product##*/}" "$lock" || exit
             continue
         fi
         tries=0
@@ -144,19 +165,7 @@ take_lock() {
             rm -f "$lock.$HOSTNAME.$$"
         fi
     done
-    [ -z "${renewer:-}" ] || return 0
-    trap release EXIT
-    # It ends with the process that holds the other end of its pipe.
-    exec {renewer}> >({
-        while :; do
-            read -rt $((lease / 4 + 1))
-            [ $? -gt 128 ] || exit
-            for product in "${products[@]}"; do
-                lock=$OUT/lock/${product##*/}
-                ! mine || touch -h "$lock"
-            done
-        done
-    } >/dev/null 2>&1)
+    renew
 }
 
 # Whether another make has made the product meanwhile, or knows that it cannot be made: newer than all inputs.
@@ -494,7 +503,8 @@ feed_queue() {
 
 # end_queue K: when its program has ended; what that has not made waits for its own command
 end_queue() {
-    local k=$1 i fd begin status=0 all=${notes[$1]} rename=() labels=()
+    local k=$1 i fd begin status=0 all=${notes[$1]} rename=() labels=() name
+    local -A held=()
     wait "${processes[k]}" || status=$?
     case $status in
     130 | 143) end_job "$status" ;;
@@ -514,6 +524,7 @@ end_queue() {
     done
     # Messages about one product go to its log, those of none to all.
     [ ! -s "$all" ] || sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
+    while read -r name; do held[$name]=1; done < <(of_mine -printf '%f\n')
     for i in ${items[k]}; do
         at "$i"
         image
@@ -524,7 +535,7 @@ end_queue() {
         fi
         if has_made "$i"; then
             finished[i]=1
-            mine || touch -c -d "@${claimed[i]}" "$product"
+            [ "${held[${labels[i]}]:-}" ] || touch -c -d "@${claimed[i]}" "$product"
         else
             queued[i]=
             waiting[i]=$i
@@ -649,15 +660,21 @@ end_job() {
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 # Messages go to files of this process.
-[ -d "$OUT/log" ] || mkdir -p "$OUT/log" || exit
+{ [ -d "$OUT/log" ] && [ -d "$OUT/lock" ]; } || mkdir -p "$OUT/log" "$OUT/lock" || exit
 due=() claimed=()
-# All makes take locks in the order of the names.
+# One process takes the locks of many products, but does not wait for any: where one is not free, each is taken in the order of
+# the names, as by all makes.
 order=(0)
-[ ${#products[@]} -eq 1 ] || mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
+if [ ${#products[@]} -gt 1 ]; then
+    mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
+    take_locks
+fi
 for i in "${order[@]##* }"; do
     at "$i"
-    take_lock
-    claimed[i]=$since
+    if [ -z "${claimed[i]:-}" ]; then
+        take_lock
+        claimed[i]=$since
+    fi
     if settled; then
         ! mine || rm -f "$lock"
     else
