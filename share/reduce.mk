@@ -28,7 +28,7 @@ endif
 IMAGES     ?= preproc/NIGHT/EXPID/preproc-CAM-EXPID.fits*
 PSFS       ?= psf/NIGHT/psf-CAM.fits*
 OUT        ?= redux/$(NIGHT)
-# Coadds and velocities: a group is a tile, an exposure, or a pixel of HEALPix with this NSIDE.
+# Coadds and velocities: a group is a tile, a petal of a tile, an exposure, or a pixel of HEALPix with this NSIDE.
 GROUP      ?= tile
 NSIDE      ?= 64
 # Templates: for velocities, and with their continuum for the standard stars (rvs-template --norm median).
@@ -78,8 +78,8 @@ PART       ?=
 $(foreach v,CAMERAS PETALS SCIENCE FLATS ARCS GROUPS PRODUCTS,$(if $(findstring command,$(origin $v)),\
     $(error $v=$($v): the files say so, and it is no setting; PART=petal-0-EXPID and the like make a part of the night)))
 
-ifneq ($(filter-out tile exposure healpix,$(GROUP)),)
-$(error GROUP=$(GROUP): a group is tile, exposure or healpix)
+ifneq ($(filter-out tile petal exposure healpix,$(GROUP)),)
+$(error GROUP=$(GROUP): a group is tile, petal, exposure or healpix)
 endif
 ifeq ($(PART),)
 $(shell mkdir -p $(OUT))
@@ -92,11 +92,14 @@ include $(OUT)/plan.mk
 
 PETALS     := $(sort $(foreach a,$(ARMS),$(patsubst $a%,%,$(filter $a%,$(CAMERAS)))))
 GROUPS-tile     := $(sort $(foreach e,$(SCIENCE),$(TILE-$e)))
+GROUPS-petal    := $(foreach t,$(GROUPS-tile),$(PETALS:%=%-$t))
 GROUPS-exposure := $(SCIENCE)
 GROUPS-healpix  := $(PIXELS)
 GROUPS     := $(GROUPS-$(GROUP))
 # Petals and exposures, PETAL-EXPID, that a group is made of.
-from-tile   = $(foreach e,$(SCIENCE),$(if $(filter $1,$(TILE-$e)),$(PETALS:%=%-$e)))
+exposures-of = $(foreach e,$(SCIENCE),$(if $(filter $1,$(TILE-$e)),$e))
+from-tile   = $(foreach e,$(exposures-of),$(PETALS:%=%-$e))
+from-petal  = $(foreach t,$(word 2,$(subst -, ,$1)),$(patsubst %,$(firstword $(subst -, ,$1))-%,$(call exposures-of,$t)))
 from-exposure = $(PETALS:%=%-$1)
 from-healpix  = $(FROM-$1)
 # Names of products: each of the first list with each of the second.
@@ -114,7 +117,8 @@ PARTS      := $(CAMERAS:%=camera-%)
 PARTS      += $(foreach p,$(PETALS),$(foreach e,$(SCIENCE),petal-$p-$e))
 PARTS      += $(GROUPS:%=group-%)
 camera-made = psf-$1.h5 $(if $(FLATS),$(FLATS:%=frame-$1-%.h5) flat-$1.h5)
-group-made  = coadd-$1.h5 rv-$1.h5 rvtab-$1.fits
+group-of    = $1$(if $2,-$2)
+group-made  = $(foreach g,$(group-of),coadd-$g.h5 rv-$g.h5 rvtab-$g.fits)
 words      := $(subst -, ,$(PART))
 ONLY       := $(if $(PART),$(addprefix $(OUT)/,$(call $(firstword $(words))-made,$(word 2,$(words)),$(word 3,$(words)))))
 ifneq ($(filter-out $(PARTS),$(PART)),)
@@ -197,7 +201,7 @@ slurm:
 # Parts, and the parts and stamps of inputs that each needs, for the Snakefile and others.
 camera-needs = $(patsubst %,inputs/%,$1 $(FLATS:%=$1-%) $(ARCS:%=$1-%))
 petal-needs  = $(foreach c,$(foreach a,$(ARMS),$(filter $a$1,$(CAMERAS))),parts/camera-$c inputs/$c-$2)
-group-needs  = $(patsubst %,parts/petal-%,$(call from-$(GROUP),$1)) $(if $(filter healpix,$(GROUP)),inputs/$1)
+group-needs  = $(patsubst %,parts/petal-%,$(call from-$(GROUP),$(group-of))) $(if $(filter healpix,$(GROUP)),inputs/$1)
 parts:
 	@$(foreach p,$(PARTS),$(info $p: $(call $(firstword $(subst -, ,$p))-needs,$(word 2,$(subst -, ,$p)),$(word 3,$(subst -, ,$p)))))true
 
@@ -248,6 +252,14 @@ standards-make = rvs-fit $(COMMON) $(call device,standards) -t $(CONTINUUM) --re
 spectra-from = $(call made,$(call arms,cframe))
 spectra-make = h5merge $(COMMON) --by cameras --allow-missing -f -o $o $(call arms,cframe)
 
+# Of a group; exposures of a star are fitted together, each with its own resolution.
+coadd-from  = $(call made,$(spectra)) $(targets)
+coadd-make  = h5merge $(COMMON) $(call device,coadd) --allow-missing --coadd auto $(targets:%=--targetid-file %) -f -o $o $(spectra)
+rv-from     = $(call made,$(spectra)) $(targets) $(TEMPLATES)
+rv-make     = rvs-fit $(COMMON) $(call device,rv) -t $(TEMPLATES) $(VELOCITY) --joint target $(targets:%=--targetid-file %) -f -o $o $$(made $(spectra))
+rvtab-from  = $(call made,$(OUT)/rv-$(stem).h5)
+rvtab-make  = h52fits $(COMMON) -f -o $o $(OUT)/rv-$(stem).h5
+
 # ---- products that are made together ----
 
 # Products that are absent, of one kind, are made in batches of those whose programs have the same options, and traces with the
@@ -259,7 +271,7 @@ define newline
 
 endef
 behind      := $(shell echo $$(($(BATCH) + 1)))
-present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/*.failed))
+present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/rvtab-*.fits $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
 absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present) $(in-whole),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
 # batch KINDS STEMS [AFTER]
@@ -278,20 +290,24 @@ behind-turn := $(shell echo $$(($(ahead) + 1)))
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
 # Petals of which nothing is there yet, PETAL-EXPID, are made as a whole: each goes on while others of its batch are at work
-# (night/job.sh), which has three programs of each arm on devices, and one of standard stars. As many batches are at work as
-# have places for these, and one more; the next one waits for the first.
-programs    := $(shell echo $$((3 * $(words $(ARMS)) + 1)))
+# (night/job.sh), which has three programs of each arm on devices, one of standard stars, and one of velocities where a petal is
+# a group of its own. As many batches are at work as have places for these, and one more; the next one waits for the first.
+programs    := $(shell echo $$((3 * $(words $(ARMS)) + 1 + $(if $(filter petal,$(GROUP)),1,0))))
 at-work     := $(shell echo $$((w = $(words $(DEVICES)) / $(programs) + 1, w < 2 ? 2 : w)))
 cams         = $(foreach a,$(ARMS),$(if $(filter $a$(petal-of),$(CAMERAS)),$a$(unit)))
 petal-of     = $(firstword $(subst -, ,$(unit)))
 untouched    = $(foreach unit,$1,$(if $(filter $(present),$(addprefix $(OUT)/,$(call petal-made,$(petal-of),$(word 2,$(subst -, ,$(unit)))))),,$(unit)))
 units       := $(if $(filter sframe,$(ON_DEVICE)),$(if $(filter-out 1,$(BATCH)),$(call untouched,$(if $(PART),$(patsubst petal-%,%,$(filter petal-%,$(PART))),$(foreach e,$(SCIENCE),$(PETALS:%=%-$e))))))
-members      = $(if $(filter standards spectra,$1),$2,$(foreach unit,$2,$(cams)))
-whole-kinds := psf frame sframe standards cframe spectra
-whole-made   = $(foreach k,$(whole-kinds),$(patsubst %,$(OUT)/$k-%.h5,$(call members,$k,$1)))
+# Groups that have only one of these petals, PETAL-TILE, and of which nothing is there either.
+lone         = $(if $(filter petal,$(GROUP)),$(foreach unit,$1,$(foreach g,$(petal-of)-$(TILE-$(word 2,$(subst -, ,$(unit)))),\
+    $(if $(filter-out $(unit),$(call from-petal,$g))$(filter $(present),$(addprefix $(OUT)/,$(call group-made,$g))),,$g))))
+members      = $(if $(filter standards spectra,$1),$2,$(if $(filter coadd rv rvtab,$1),$(call lone,$2),$(foreach unit,$2,$(cams))))
+whole-kinds := psf frame sframe standards cframe spectra coadd rv rvtab
+product-of   = $(OUT)/$1-$2.$(if $(filter rvtab,$1),fits,h5)
+whole-made   = $(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$(call product-of,$k,$(stem))))
 define whole
 $(foreach p,$(whole-made),$p $p.failed) &: $(sort $(filter-out $(foreach p,$(whole-made),$p $p.failed),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))))) $(if $2,| $2)
-	$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
+	$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$$(call product-of,$$k,$$(stem)),$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
 endef
 petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(BATCH),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(BATCH),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(behind),$(words $1),$1)))
 begun       :=
@@ -329,15 +345,14 @@ $(OUT)/spectra-%: $$(spectra-from)
 
 # ---- products of a group ----
 
-$(OUT)/coadd-%: $$(call made,$$(spectra)) $$(targets)
-	h5merge $(COMMON) $(call device,coadd) --allow-missing --coadd auto $(targets:%=--targetid-file %) -f -o $o $(spectra)
+$(OUT)/coadd-%: $$(coadd-from)
+	$(coadd-make)
 
-# Exposures of a star are fitted together, each with its own resolution.
-$(OUT)/rv-%: $$(call made,$$(spectra)) $$(targets) $(TEMPLATES)
-	rvs-fit $(COMMON) $(call device,rv) -t $(TEMPLATES) $(VELOCITY) --joint target $(targets:%=--targetid-file %) -f -o $o $$(made $(spectra))
+$(OUT)/rv-%: $$(rv-from)
+	$(rv-make)
 
-$(OUT)/rvtab-%: $$(call made,$(OUT)/rv-$$(stem).h5)
-	h52fits $(COMMON) -f -o $o $(OUT)/rv-$(stem).h5
+$(OUT)/rvtab-%: $$(rvtab-from)
+	$(rvtab-make)
 
 $(TEMPLATES) $(CONTINUUM):
 	$(error $@ is not there: make TEMPLATES and CONTINUUM as specpipe-night(7) says, or say where they are)

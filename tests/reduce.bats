@@ -29,6 +29,31 @@ load fake-night
     [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
 }
 
+@test "groups by petal of a tile: one process for those of a batch, in whose job they are fitted; what is made when" {
+    fake_programs
+    empty_night b1 b2
+    rm in/*_n1_0008.img in/*_n1_0011.img
+    quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j4 >log
+    [ "$(made_by | grep -e ^rv -e ^coadd | xargs)" = 'coadd-1-50.h5 coadd-1-51.h5 coadd-2-50.h5 coadd-2-51.h5 rv-1-50.h5 rv-1-51.h5 rv-2-50.h5 rv-2-51.h5 rvtab-1-50.fits rvtab-1-51.fits rvtab-2-50.fits rvtab-2-51.fits' ]
+    [ "$(grep -c '^begin cuda:0 out/rv-.* 4$' calls)" -eq 4 ]
+    [ "$(grep -c '^begin cpu out/coadd-.* 1$' calls)" -eq 4 ]
+    grep -q '^rv  *4 ' log
+    [ -z "$(ls -A out/lock)" ]
+    # of a tile that has another exposure, which is no longer one of a batch
+    local c
+    for c in b1 b2; do cp in/${c}_n1_0010.img in/${c}_n1_0012.img; done
+    true >calls
+    quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j4 >log
+    [ "$(made_by | grep -e ^rv | xargs)" = 'rv-1-50.h5 rv-2-50.h5 rvtab-1-50.fits rvtab-2-50.fits' ]
+    [ "$(make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out GROUP=petal parts | grep ^group-2-50: | xargs)" = \
+        'group-2-50: parts/petal-2-0010 parts/petal-2-0012' ]
+    # one that is removed is made alone
+    rm out/rv-2-51.h5
+    true >calls
+    quick GROUP=petal PART=group-2-51
+    [ "$(made_by | xargs)" = 'rv-2-51.h5 rvtab-2-51.fits' ]
+}
+
 @test "what the files say is no setting, and make simulate-night hands none on" {
     fake_programs
     empty_night b3
@@ -198,7 +223,7 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [[ $output == *"PSFS=psf needs CAM"* ]]
     empty_night b1
     run quick GROUP=moon
-    [[ $output == *"a group is tile, exposure or healpix"* ]]
+    [[ $output == *"a group is tile, petal, exposure or healpix"* ]]
     rm continuum.h5
     run quick
     [ "$status" -eq 2 ]

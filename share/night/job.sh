@@ -544,13 +544,13 @@ end_queue() {
     rm -f "$all"
 }
 
-# whole I: whether the product's inputs are there, or are made by an earlier queue
+# whole I: whether the product's inputs are there, or are made by this job
 whole() {
     local f
     at "$1"
     for f in ${needs[@]+"${needs[@]}"}; do
         f=${f%.failed}
-        [ -e "$f" ] || [ "${maker[$f]:-}" ] || return
+        [ -e "$f" ] || [ "${number[$f]:-}" ] || return
     done
 }
 
