@@ -172,8 +172,9 @@ static spx_status make_output(job *j, spx_err *e)
     s->covariance = spx_alloc2(nd, n, sizeof(double), e);
     s->mode = spx_alloc2(nm, n, sizeof(double), e);
     s->coordinate = spx_alloc2(ns, nm, sizeof(double), e);
-    s->model = spx_alloc_unset(ns, n, sizeof(double), e);
-    s->variance = spx_alloc_unset(ns, n, sizeof(double), e);
+    const int models = !j->o->quantities;
+    s->model = models ? spx_alloc_unset(ns, n, sizeof(double), e) : NULL;
+    s->variance = models ? spx_alloc_unset(ns, n, sizeof(double), e) : NULL;
     s->p = spx_alloc2(ns, nq, sizeof(double), e);
     s->cov = spx_alloc2(ns, nq * nq, sizeof(double), e);
     s->chi2 = spx_alloc(ns, sizeof(double), e);
@@ -183,9 +184,9 @@ static spx_status make_output(job *j, spx_err *e)
     s->line_class = spx_alloc(n, 1, e);
     s->bad = spx_alloc(n, 1, e);
     return s->wavelength != NULL && s->s != NULL && s->covariance != NULL && s->mode != NULL && s->coordinate != NULL &&
-                   s->model != NULL && s->variance != NULL && s->p != NULL && s->cov != NULL && s->chi2 != NULL &&
-                   s->chi2_loo != NULL && s->role != NULL && s->nrejected != NULL && s->line_class != NULL &&
-                   s->bad != NULL
+                   (!models || (s->model != NULL && s->variance != NULL)) && s->p != NULL && s->cov != NULL &&
+                   s->chi2 != NULL && s->chi2_loo != NULL && s->role != NULL && s->nrejected != NULL &&
+                   s->line_class != NULL && s->bad != NULL
                ? SPX_OK
                : SPX_EIO;
 }

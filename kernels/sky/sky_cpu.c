@@ -20,7 +20,7 @@ typedef struct {
     const spx_sky_input *in;
     spx_sky_fit fit;
     size_t nq;
-    int nthreads, quantities;
+    int nthreads;
     double *w, *c, *m;     /* [nspec][nwave] */
     double *weight, *data; /* [nspec][nwave] of the normal equations, and scaled parts of c */
     double *legendre;      /* [terms][nwave] */
@@ -36,11 +36,7 @@ static spx_status make_cpu(cpu *g, const spx_sky_input *in, const spx_sky_option
 {
     const size_t ns = in->nspec, n = in->nwave, nq = spx_sky_count(&o->terms), nterm = nq > 0 ? nq : 1;
     const double last = in->wavelength[n - 1];
-    *g = (cpu){.in = in,
-               .fit = spx_sky_fit_of(in, o),
-               .nq = nq,
-               .nthreads = o->nthreads > 0 ? o->nthreads : 1,
-               .quantities = o->quantities};
+    *g = (cpu){.in = in, .fit = spx_sky_fit_of(in, o), .nq = nq, .nthreads = o->nthreads > 0 ? o->nthreads : 1};
     g->w = unset(ns, n, e);
     g->c = unset(ns, n, e);
     g->m = spx_alloc2(ns, n, sizeof(double), e);
@@ -373,9 +369,9 @@ static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const do
 #pragma omp parallel for schedule(dynamic, 4) num_threads(g->nthreads)
     for (size_t i = 0; i < g->in->nspec; i++) {
         scratch *t = &g->scratch[omp_get_thread_num()];
-        double *m = model + i * n, *v = variance + i * n;
+        double *m = model != NULL ? model + i * n : t->s, *v = variance != NULL ? variance + i * n : t->shifted;
         const double *cov = w->cov + i * nq * nq;
-        if (g->quantities && g->in->role[i] == SPX_SKY_TARGET) {
+        if (model == NULL && g->in->role[i] == SPX_SKY_TARGET) {
             memset(&chi2[i], 0, sizeof chi2[i]);
             continue;
         }

@@ -855,6 +855,8 @@ spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *c
         check(cudaGetLastError(), "launch");
         take(c, chi2, g.chi2, g.ns);
         c.seconds = now() - c.began;
+        if (model == nullptr)
+            return;
         (void)spx_mem_pagelocked(model);
         (void)spx_mem_pagelocked(variance);
         take(c, model, g.m, g.ns * g.n);

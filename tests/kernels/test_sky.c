@@ -467,6 +467,7 @@ static void quantities_alone(void)
                   memcmp(all.chi2, alone.chi2, FIBRES * sizeof(double)) == 0 &&
                   memcmp(all.chi2_loo, alone.chi2_loo, FIBRES * sizeof(double)) == 0,
               "quantities depend on whether models are wanted");
+        CHECK(alone.model == NULL && alone.variance == NULL, "models that are not wanted");
     }
     spx_sky_free(&all);
     spx_sky_free(&alone);
