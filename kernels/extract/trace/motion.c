@@ -134,13 +134,31 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     if (st == SPX_OK && (w->list = spx_alloc(nbundle, sizeof *w->list, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = spx_trace_bundles_make(&w->plan, nbundle, w->list, spx_extract_threads(&w->o), e);
-    for (size_t k = 0; k < nbundle && st == SPX_OK; k++)
-        if (o->only != NULL && !o->only[i * nbundle + k])
-            w->list[k].y1 = w->list[k].y0;
-        else
-            use_inner_rows(&w->plan, &w->list[k]);
+        spx_trace_bundles_place(&w->plan, nbundle, w->list);
     return st;
+}
+
+/* Geometry of the bundles of all windows, or of those that are measured. */
+static spx_status make_bundles(const spx_motion_options *o, size_t nbundle, spx_motion_window *w, spx_err *e)
+{
+    size_t left_out = 0, solved = 0;
+    int no_memory = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(spx_extract_threads(&w[0].o)) \
+    reduction(+ : left_out, solved) reduction(| : no_memory)
+    for (size_t job = 0; job < o->nwindow * nbundle; job++) {
+        const spx_trace_plan *p = &w[job / nbundle].plan;
+        spx_trace_bundle *b = &w[job / nbundle].list[job % nbundle];
+        if (o->only != NULL && !o->only[job])
+            continue;
+        if (spx_trace_bundle_make(p, b, &left_out, NULL) == SPX_OK)
+            use_inner_rows(p, b);
+        else
+            no_memory = 1;
+        solved += b->nf;
+    }
+    if (no_memory)
+        return spx_mem_fail(e);
+    return solved > 0 && left_out == solved ? spx_trace_narrow(&w[0].plan, e) : SPX_OK;
 }
 
 static void window_free(spx_motion_window *w, size_t nbundle)
@@ -201,6 +219,8 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
             row[i * ns + f].wavelength = 0.5 * (o->first[i] + o->last[i]);
         st = window_make(image, psf, o, i, &w[i], e);
     }
+    if (st == SPX_OK)
+        st = make_bundles(o, nbundle, w, e);
     if (st == SPX_OK && g != NULL) {
         spx_motion_layout l = {0};
         if ((left->reason = spx_extract_on_cpu_only(psf, &w[0].o)) != NULL)

@@ -357,41 +357,47 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     return st;
 }
 
-spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list, int nthreads,
-                                  spx_err *e)
+spx_status spx_trace_bundle_make(const spx_trace_plan *p, spx_trace_bundle *b, size_t *left_out, spx_err *e)
+{
+    if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
+        return SPX_EIO;
+    bundle_geometry(p, b);
+    return pair_bundle(p, b, left_out, e);
+}
+
+void spx_trace_bundles_place(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list)
 {
     const spx_extract_options *o = p->job->o;
     const size_t first = spx_extract_bundle_of(p->job->psf, o, o->first);
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < nbundle && st == SPX_OK; i++) {
-        spx_trace_bundle *b = &list[i];
+    for (size_t i = 0; i < nbundle; i++) {
         size_t end;
-        spx_extract_bundle(p->job->psf, o, first + i, &b->fibre0, &end);
-        b->nf = end - b->fibre0;
-        if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
-            st = SPX_EIO;
+        spx_extract_bundle(p->job->psf, o, first + i, &list[i].fibre0, &end);
+        list[i].nf = end - list[i].fibre0;
     }
-    size_t left_out = 0;
+}
+
+spx_status spx_trace_narrow(const spx_trace_plan *p, spx_err *e)
+{
+    return spx_fail(e, SPX_EUSAGE,
+                    "wavelength steps of %g Angstrom are far smaller than a pixel: give larger ones, or use the patch "
+                    "method",
+                    p->job->o->dw);
+}
+
+spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list, int nthreads,
+                                  spx_err *e)
+{
+    size_t left_out = 0, solved = 0;
     int no_memory = 0;
-    if (st == SPX_OK) {
-#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(+ : left_out) reduction(| : no_memory)
-        for (size_t i = 0; i < nbundle; i++) {
-            bundle_geometry(p, &list[i]);
-            no_memory |= pair_bundle(p, &list[i], &left_out, NULL) != SPX_OK;
-        }
-        if (no_memory)
-            st = spx_mem_fail(e);
-    }
-    size_t solved = 0;
-    for (size_t i = 0; i < nbundle; i++)
+    spx_trace_bundles_place(p, nbundle, list);
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(+ : left_out, solved) reduction(| : no_memory)
+    for (size_t i = 0; i < nbundle; i++) {
+        no_memory |= spx_trace_bundle_make(p, &list[i], &left_out, NULL) != SPX_OK;
         solved += list[i].nf;
-    if (st == SPX_OK && left_out == solved)
-        st =
-            spx_fail(e, SPX_EUSAGE,
-                     "wavelength steps of %g Angstrom are far smaller than a pixel: give larger ones, or use the patch "
-                     "method",
-                     o->dw);
-    return st;
+    }
+    if (no_memory)
+        return spx_mem_fail(e);
+    return left_out == solved ? spx_trace_narrow(p, e) : SPX_OK;
 }
 
 /* ---- for several frames ---- */

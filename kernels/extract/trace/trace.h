@@ -237,9 +237,14 @@ double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, siz
 
 spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, spx_err *e);
 void spx_trace_plan_free(spx_trace_plan *p);
-/* Fill list[nbundle] (zeroed), the bundles from that of the first wanted fibre on, with their geometry. */
+/* Fill list[nbundle] (zeroed), the bundles from that of the first wanted fibre on, with their geometry; or their fibres
+ * alone, and the geometry of one, *left_out: traces whose bins overlap with too many of their own are added. Where all
+ * are, no bundle can be solved: spx_trace_narrow(), SPX_EUSAGE. SPX_EIO: memory. */
 spx_status spx_trace_bundles_make(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list, int nthreads,
                                   spx_err *e);
+void spx_trace_bundles_place(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list);
+spx_status spx_trace_bundle_make(const spx_trace_plan *p, spx_trace_bundle *b, size_t *left_out, spx_err *e);
+spx_status spx_trace_narrow(const spx_trace_plan *p, spx_err *e);
 void spx_trace_bundle_free(spx_trace_bundle *b);
 
 /* Plan and bundles, for frames that follow each other with the same PSF, wavelengths and options. */
