@@ -11,8 +11,9 @@
 #include "psf/psf_math.h"
 #include "shift/shift.h"
 
-/* Fibres whose light is looked at for the choice of windows; most terms in wavelength. */
-enum { SAMPLES = 40, MOST_TERMS = 10 };
+/* Fibres whose light is looked at for the choice of windows, and bins between places of their traces; most terms in
+ * wavelength. */
+enum { SAMPLES = 40, STRAIGHT = 8, MOST_TERMS = 10 };
 
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
 enum { MOST_STEPS = 12, EVERY = 2 };
@@ -114,32 +115,55 @@ static size_t offset_of(const work *w, size_t q, size_t f)
 
 /* ---- windows ---- */
 
-/* Information on a shift that the light of some fibres has at each bin, in arbitrary units: squares of the signal in
- * three pixels around the trace over its variance. info[n]. */
+/* First of the three pixels around a place (x, y) of a trace, or SIZE_MAX. */
+static size_t pixels_around(const spx_image *im, double x, double y)
+{
+    const double column = floor(x + 0.5), row = floor(y + 0.5);
+    if (!(column >= 1 && row >= 0 && column + 1 < (double)im->nx && row < (double)im->ny))
+        return SIZE_MAX;
+    return (size_t)row * im->nx + (size_t)column - 1;
+}
+
+/* What three pixels tell of a shift, in arbitrary units: the square of their signal over its variance. */
+static double sample_pixels(const spx_image *im, size_t at)
+{
+    double signal = 0, variance = 0;
+    for (size_t i = at; i < at + 3; i++) {
+        const int good =
+            im->ivar[i] > 0 && isfinite(im->ivar[i]) && isfinite(im->data[i]) && (im->mask == NULL || im->mask[i] == 0);
+        signal += good ? (double)im->data[i] : 0;
+        variance += good ? 1 / (double)im->ivar[i] : 0;
+    }
+    return variance > 0 && signal > 0 ? signal * signal / variance : 0;
+}
+
+/* Information on a shift that the light of some fibres has at each bin, info[n]. Traces are straight between every
+ * STRAIGHT bins. */
 static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t n, double *info)
 {
     const size_t every = psf->nspec / SAMPLES + 1;
 #pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
-    for (size_t k = 0; k < n; k++)
+    for (size_t first = 0; first < n; first += STRAIGHT)
         for (size_t f = every / 2; f < psf->nspec; f += every) {
-            const double lambda = o->wmin + (double)k * o->dw;
+            const double from = o->wmin + (double)first * o->dw, to = from + STRAIGHT * o->dw;
+            const double x = spx_psf_series_value(&psf->x, f, from), y = spx_psf_series_value(&psf->y, f, from);
+            const double dx = (spx_psf_series_value(&psf->x, f, to) - x) / STRAIGHT,
+                         dy = (spx_psf_series_value(&psf->y, f, to) - y) / STRAIGHT;
+            const size_t some = n - first < STRAIGHT ? n - first : STRAIGHT;
+            size_t at[STRAIGHT];
             double lo, hi;
             spx_psf_usable(psf, f, &lo, &hi);
-            if (!(lambda >= lo && lambda <= hi))
-                continue;
-            const double x = floor(spx_psf_series_value(&psf->x, f, lambda) + 0.5);
-            const double y = floor(spx_psf_series_value(&psf->y, f, lambda) + 0.5);
-            double signal = 0, variance = 0;
-            if (!(x >= 1 && y >= 0 && x + 1 < (double)im->nx && y < (double)im->ny))
-                continue;
-            const size_t at = (size_t)y * im->nx + (size_t)x - 1;
-            for (size_t i = at; i < at + 3; i++) {
-                const int good = im->ivar[i] > 0 && isfinite(im->ivar[i]) && isfinite(im->data[i]) &&
-                                 (im->mask == NULL || im->mask[i] == 0);
-                signal += good ? (double)im->data[i] : 0;
-                variance += good ? 1 / (double)im->ivar[i] : 0;
+            for (size_t i = 0; i < some; i++) { /* pixels are rows apart: asked for together */
+                const double lambda = from + (double)i * o->dw;
+                at[i] =
+                    lambda >= lo && lambda <= hi ? pixels_around(im, x + (double)i * dx, y + (double)i * dy) : SIZE_MAX;
+                if (at[i] != SIZE_MAX) {
+                    __builtin_prefetch(im->ivar + at[i]);
+                    __builtin_prefetch(im->data + at[i]);
+                }
             }
-            info[k] += variance > 0 && signal > 0 ? signal * signal / variance : 0;
+            for (size_t i = 0; i < some; i++)
+                info[first + i] += at[i] != SIZE_MAX ? sample_pixels(im, at[i]) : 0;
         }
 }
 
