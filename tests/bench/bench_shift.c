@@ -126,11 +126,13 @@ static double seconds(spx_backend *b, const scene *s, int nthreads)
     return spx_median(t, RUNS);
 }
 
+enum { WINDOWS_OF, SKY, ZERO, PARTS };
+
 /* Parts of an exposure by the clock, of the smooth functions by this thread's processor time; kernels of a device. */
 typedef struct {
     spx_backend *b;
     int nthreads;
-    double windows, sky, zero, device;
+    double seconds[PARTS], device[PARTS];
     double mine; /* of this thread in what is not the smooth functions */
 } watch;
 
@@ -140,11 +142,11 @@ static double begin_part(watch *w)
     return spx_seconds();
 }
 
-static void end_part(watch *w, double begin, double *seconds)
+static void end_part(watch *w, double begin, int part)
 {
-    *seconds += spx_seconds() - begin;
+    w->seconds[part] += spx_seconds() - begin;
     w->mine += spx_thread_seconds();
-    w->device += w->b->device_seconds;
+    w->device[part] += w->b->device_seconds;
 }
 
 static spx_status windows(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
@@ -154,7 +156,7 @@ static spx_status windows(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_fallback left;
     const double begin = begin_part(w);
     const spx_status st = w->b->motion(w->b, image, psf, o, row, fit, &left, e);
-    end_part(w, begin, &w->windows);
+    end_part(w, begin, WINDOWS_OF);
     return st;
 }
 
@@ -187,7 +189,7 @@ static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, sp
     *found = 1;
     const double begin = begin_part(w);
     const spx_status st = w->b->sky(w->b, &in, &o, out, e);
-    end_part(w, begin, &w->sky);
+    end_part(w, begin, SKY);
     spx_free(role);
     spx_free(place);
     return st;
@@ -199,7 +201,7 @@ static spx_status zero(void *ctx, const spx_image *image, const spx_psf *psf, co
     watch *w = ctx;
     const double begin = begin_part(w);
     const spx_status st = w->b->zero_point(w->b, image, psf, in, lines, out, e);
-    end_part(w, begin, &w->zero);
+    end_part(w, begin, ZERO);
     return st;
 }
 
@@ -259,9 +261,11 @@ static void whole(spx_backend *b, const scene *s, const char *name, int nthreads
             continue;
         printf(
             "  %-24s %8.1f ms an exposure: windows %.1f (%d steps), smooth functions %.1f, sky %.1f, zero point %.1f",
-            name, 1e3 * t, 1e3 * w.windows, steps, 1e3 * smooth, 1e3 * w.sky, 1e3 * w.zero);
-        if (w.device > 0)
-            printf("; kernels %.1f", 1e3 * w.device);
+            name, 1e3 * t, 1e3 * w.seconds[WINDOWS_OF], steps, 1e3 * smooth, 1e3 * w.seconds[SKY],
+            1e3 * w.seconds[ZERO]);
+        if (w.device[WINDOWS_OF] > 0)
+            printf("; kernels of windows %.1f, sky %.1f, zero point %.1f", 1e3 * w.device[WINDOWS_OF],
+                   1e3 * w.device[SKY], 1e3 * w.device[ZERO]);
         puts("");
     }
     spx_frame_free(&frame);
