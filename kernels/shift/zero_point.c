@@ -365,19 +365,38 @@ static void place_strip(const work *w, size_t i, strip *s)
     s->beside[1] = right - reach - 0.5 < NEIGHBOUR * sigma;
 }
 
+/* Asks for the pixels of a row of a strip: rows of the image are pages apart, and are waited for together. */
+static void ask_for_row(const spx_image *im, const strip *s, size_t row)
+{
+    const long first = s->xc[row] < 0 ? 0 : s->xc[row], last = s->xc[row] + (long)s->ncol - 1;
+    const size_t line = (size_t)(s->y0 + (long)row) * im->nx;
+    for (long x = first; x <= last && last < (long)im->nx; x = x < last ? last : last + 1) {
+        __builtin_prefetch(im->data + line + (size_t)x);
+        __builtin_prefetch(im->ivar + line + (size_t)x);
+        if (im->mask != NULL)
+            __builtin_prefetch(im->mask + line + (size_t)x);
+    }
+}
+
+enum { TOGETHER = 16 }; /* rows */
+
 /* Pixels of rows first ... end - 1 of a strip. */
 static void fill_rows(const spx_image *im, const strip *s, size_t first, size_t end)
 {
-    for (size_t row = first; row < end; row++)
+    for (size_t row = first; row < end && row < first + TOGETHER; row++)
+        ask_for_row(im, s, row);
+    for (size_t row = first; row < end; row++) {
+        if (row + TOGETHER < end)
+            ask_for_row(im, s, row + TOGETHER);
         for (size_t c = 0; c < s->ncol; c++) {
             const long pixel = s->xc[row] + (long)c;
             const size_t at = (size_t)(s->y0 + (long)row) * im->nx + (size_t)pixel;
-            if (pixel < 0 || pixel >= (long)im->nx || (im->mask != NULL && im->mask[at] != 0) || !(im->ivar[at] > 0) ||
-                !isfinite(im->ivar[at]) || !isfinite(im->data[at]))
-                continue;
-            s->data[row * s->ncol + c] = im->data[at];
-            s->w[row * s->ncol + c] = im->ivar[at];
+            const int good = pixel >= 0 && pixel < (long)im->nx && (im->mask == NULL || im->mask[at] == 0) &&
+                             im->ivar[at] > 0 && isfinite(im->ivar[at]) && isfinite(im->data[at]);
+            s->data[row * s->ncol + c] = good ? im->data[at] : 0;
+            s->w[row * s->ncol + c] = good ? im->ivar[at] : 0;
         }
+    }
 }
 
 static void take_neighbours_off(const work *w, const strip *s, double *memory)
@@ -411,8 +430,6 @@ static spx_status fill_strip(const work *w, strip *s, spx_err *e)
     return SPX_OK;
 }
 
-enum { TOGETHER = 16 }; /* rows */
-
 spx_status spx_zero_fill_pixels(const work *w, spx_err *e)
 {
     const size_t n = w->in->nfibre;
@@ -422,8 +439,6 @@ spx_status spx_zero_fill_pixels(const work *w, spx_err *e)
         const strip *s = &w->strips[i];
         if (s->nrow == 0)
             continue;
-        memset(s->data, 0, s->nrow * s->ncol * sizeof *s->data);
-        memset(s->w, 0, s->nrow * s->ncol * sizeof *s->w);
         first = (size_t)s->y0 < first ? (size_t)s->y0 : first;
         end = (size_t)s->y0 + s->nrow > end ? (size_t)s->y0 + s->nrow : end;
     }
