@@ -529,6 +529,45 @@ column() {
     h5dump -H -d /rvfit/r/exposure_template joint.h5 | grep 'SIMPLE { ( 6, 251 )'
 }
 
+@test "rvs-fit: --with-template where spectra have wavelength grids of their own" {
+    data spectra.h5 library.h5 frame-r0.h5
+    local k n=251 hold=(--fix v=20 --fix vsini=5 --fix teff=5300 --fix logg=4 --fix feh=-0.5 --fix alpha=0)
+    numbers() { h5dump -A 0 -y -w 1 -m %.9g -d "$2" "$1" | grep -E '^ *[-0-9.e+]+,?$' | tr -d ' ,'; }
+    rvs-template -q --norm none -s r:6400:6601:0.4:FWHM=1 -o flat.h5 library.h5
+    h5edit spectra.h5 detach /spectra/r/flux detach /spectra/r/ivar detach /spectra/r/mask detach /spectra/r/resolution
+    cp spectra.h5 rows.h5
+    h5edit rows.h5 grids /spectra/r/wavelength 8 0.07
+    rvs-fit -q -t flat.h5 --arms r --resolution-matrix --all-fibers "${hold[@]}" --with-template -o rows-rv.h5 rows.h5
+    h5check rows-rv.h5
+    h5ls rows-rv.h5/rvfit/r/template_wavelength | grep "Dataset {8, $n}"
+    cmp <(numbers rows-rv.h5 /rvfit/r/template_wavelength) <(numbers rows.h5 /spectra/r/wavelength)
+    # each as from a file whose grid is its own, up to the widths of templates' pixels
+    for k in 0 3 7; do
+        cp spectra.h5 one.h5
+        h5edit one.h5 move /spectra/r/wavelength "$(awk -v k=$k 'BEGIN { print 0.07 * k }')"
+        rvs-fit -q -f -t flat.h5 --arms r --resolution-matrix --all-fibers "${hold[@]}" --with-template -o one-rv.h5 one.h5
+        paste -d' ' <(numbers rows-rv.h5 "/rvfit/r/template[$k,0;;1,$n]") <(numbers one-rv.h5 "/rvfit/r/template[$k,0;;1,$n]") |
+            awk '!($1 > 0) || ($1 - $2)^2 > (1e-5 * $2)^2 { print; bad++ } END { exit bad || NR != 251 }'
+    done
+    # with exposures of a star on different grids, a row each
+    rvs-fit -q -t flat.h5 --arms r --joint all --rows 0:3 --resolution-matrix --all-fibers "${hold[@]}" --with-template -o joint.h5 rows.h5
+    h5check joint.h5
+    h5dump -H -d /rvfit/r/exposure_template joint.h5 | grep "SIMPLE { ( 3, $n )"
+    for k in 0 2; do
+        paste -d' ' <(numbers rows-rv.h5 "/rvfit/r/template[$k,0;;1,$n]") \
+            <(numbers joint.h5 "/rvfit/r/exposure_template[$k,0;;1,$n]") |
+            awk '!($1 > 0) || ($1 - $2)^2 > (1e-5 * $2)^2 { print; bad++ } END { exit bad || NR != 251 }'
+    done
+    # specx-flux takes them: as from the same spectra on one grid
+    cp spectra.h5 same.h5
+    h5edit same.h5 grids /spectra/r/wavelength 8 0
+    for k in spectra same; do
+        rvs-fit -q -t flat.h5 --arms r --resolution-matrix --with-template -o $k-rv.h5 $k.h5
+        specx-flux -q --fit $k-rv.h5 -o $k-flux.h5 frame-r0.h5
+    done
+    h5diff -p 1e-4 spectra-flux.h5 same-flux.h5 /frame/flux
+}
+
 @test "rvs-fit --leave-out: what lies in bands does not matter" {
     data frame-r0.h5 templates.h5
     local how row

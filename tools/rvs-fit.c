@@ -22,6 +22,7 @@
 #include "products/zeropoint_h5.h"
 #include "run/catalogue_run.h"
 #include "run/list_run.h"
+#include "rvfit/grids.h"
 
 static spx_rvfit_args o = {.continuum = SPX_CONTINUUM_SPLINE,
                            .interpolator = SPX_INTERPOLATE_AUTO,
@@ -170,6 +171,13 @@ typedef struct {
     spx_progress *progress;
 } fit_run;
 
+static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
+{
+    spx_rvfit_input in = {.spectra = s, .nrow = s->nspec};
+    memcpy(in.setup, r->setup, sizeof in.setup);
+    return in;
+}
+
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
@@ -199,8 +207,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_run_hook(s, &fit->hook, e);
     fit->keep_model = o.model || s->common.hook != NULL;
     fit->threads = (int)s->common.threads;
-    if (st == SPX_OK)
-        st = spx_rvfit_check_grids(&o, &r->spectra, r->setup, &r->grids, e);
+    const spx_rvfit_input all = input_of(r, &r->spectra.all);
+    r->grids = spx_rvfit_has_grids(&all);
     if (st == SPX_OK && !r->grids) /* else each grid needs a part of its own */
         st = spx_setups_cut(r->spectra.all.narm, r->spectra.all.arm, fit->vmin, fit->vmax, fit->vsinimax, r->setup,
                             r->cut, e);
@@ -212,13 +220,6 @@ static spx_status prepare(fit_run *r, spx_err *e)
     return st == SPX_OK && o.start != NULL && !r->options.brute
                ? spx_rvfit_read_starts(&o, s, &r->spectra, r->setup, &r->stars, r->nq, &r->start, e)
                : st;
-}
-
-static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
-{
-    spx_rvfit_input in = {.spectra = s, .nrow = s->nspec};
-    memcpy(in.setup, r->setup, sizeof in.setup);
-    return in;
 }
 
 /* What the plan needs no device for, while that is being opened. Of spectra with resolution matrices their parts alone
@@ -241,10 +242,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     in.first = first;
     in.air = spx_rvfit_air_rows(&r->airs, r->stars.joint ? r->stars.first[star] : star);
     in.start = r->start != NULL ? r->start + star * r->nq : NULL;
-    spx_status st =
-        spx_rvfit_fit_part(r->backend, r->grids, &in, &r->options, &r->plan, &r->planned, r->progress, out, e);
-    if (st == SPX_OK && o.with_template)
-        st = spx_rvfit_templates(&in, &r->options, r->bins, out, e);
+    spx_status st = spx_rvfit_fit_part(r->backend, r->grids, &in, &r->options, o.with_template ? r->bins : NULL,
+                                       &r->plan, &r->planned, r->progress, out, e);
     if (st == SPX_EINPUT)
         spx_err_context(e, "%s", o.templates);
     if (!o.model) /* they were for the hook */

@@ -30,6 +30,7 @@ typedef struct {
     const spx_rvfit_options *o;
     spx_rvfit_call call;
     void *ctx;
+    const spx_arm *bins; /* [narm] of templates of the stars; NULL: without */
     spx_progress *progress;
     /* [narm][nrow] first row with the same grid; that of an arm with one grid, or that is not fitted, is 0 */
     size_t *grid;
@@ -342,6 +343,10 @@ static spx_status put(const work *w, const star_grids *star, const group *g, con
             if (fit->arm[k].ccf != NULL)
                 memcpy(out->arm[a].ccf + r * out->nlag, fit->arm[k].ccf + i * fit->nlag,
                        fit->nlag * sizeof *fit->arm[k].ccf);
+            if (fit->arm[k].star_template != NULL)
+                memcpy(out->arm[a].star_template + r * out->arm[a].nbin,
+                       fit->arm[k].star_template + i * fit->arm[k].nbin,
+                       fit->arm[k].nbin * sizeof *fit->arm[k].star_template);
         }
     return st;
 }
@@ -383,6 +388,27 @@ static spx_status take_group(const work *w, size_t which, const spx_rvfit_option
     return take_arms(w, star, g, e);
 }
 
+/* Bins of the templates of an arm: of a grid for each row all that row `which` has. */
+static spx_arm template_bins(const work *w, size_t arm, size_t which)
+{
+    const spx_arm *a = &w->in->spectra->arm[arm];
+    spx_arm bins = w->bins[arm];
+    if (a->per_row) {
+        bins.wavelength = a->row_wavelength + which * a->nwave;
+        bins.nwave = a->nwave;
+    }
+    return bins;
+}
+
+/* Templates of a group's stars, on all bins. */
+static spx_status add_templates(const work *w, const group *g, spx_rvfit *fit, spx_err *e)
+{
+    spx_arm bins[SPX_MAX_ARM];
+    for (size_t k = 0; k < g->spectra.narm; k++)
+        bins[k] = template_bins(w, g->from[k], g->which[k]);
+    return spx_rvfit_templates(&g->in, &g->options, bins, fit, e);
+}
+
 static spx_status fit_group(const work *w, size_t which, const spx_rvfit_options *o, spx_err *e)
 {
     group *g = spx_alloc(1, sizeof *g, e);
@@ -390,6 +416,8 @@ static spx_status fit_group(const work *w, size_t which, const spx_rvfit_options
     spx_status st = g == NULL ? SPX_EIO : take_group(w, which, o, g, e);
     if (st == SPX_OK)
         st = w->call(w->ctx, &g->in, g->row, &g->options, w->progress, &fit, e);
+    if (st == SPX_OK && w->bins != NULL)
+        st = add_templates(w, g, &fit, e);
     if (st == SPX_OK)
         st = put(w, w->star + w->begin[which], g, &fit, e);
     spx_rvfit_free(&fit);
@@ -405,9 +433,10 @@ static spx_status fit_group(const work *w, size_t which, const spx_rvfit_options
 }
 
 /* Memory of the results. */
-static spx_status result_init(const spx_rvfit_input *in, const spx_rvfit_options *o, size_t nstar, spx_rvfit *out,
-                              spx_err *e)
+static spx_status result_init(const work *w, size_t nstar, spx_rvfit *out, spx_err *e)
 {
+    const spx_rvfit_input *in = w->in;
+    const spx_rvfit_options *o = w->o;
     const spx_spectra *s = in->spectra;
     *out = (spx_rvfit){.nstar = nstar,
                        .narm = s->narm,
@@ -435,23 +464,32 @@ static spx_status result_init(const spx_rvfit_input *in, const spx_rvfit_options
         if (o->keep_model &&
             (out->arm[k].model = spx_alloc2(out->nrow, s->arm[k].nwave, sizeof *out->arm[k].model, e)) == NULL)
             return SPX_EIO;
+        if (w->bins == NULL)
+            continue;
+        const spx_arm bins = template_bins(w, k, 0);
+        out->arm[k].nbin = bins.nwave;
+        out->arm[k].bins = bins.wavelength;
+        if ((out->arm[k].star_template = spx_alloc2(out->nrow, bins.nwave, sizeof *out->arm[k].star_template, e)) ==
+            NULL)
+            return SPX_EIO;
     }
     return SPX_OK;
 }
 
 spx_status spx_rvfit_grids(const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_call call, void *ctx,
-                           int together, spx_progress *p, spx_rvfit *out, spx_err *e)
+                           int together, const spx_arm *bins, spx_progress *p, spx_rvfit *out, spx_err *e)
 {
     work w = {.in = in,
               .o = o,
               .call = call,
               .ctx = ctx,
+              .bins = bins,
               .progress = p,
               .nstar = in->first != NULL ? in->nstar : in->nrow,
               .nrow = in->nrow,
               .out = out};
     *out = (spx_rvfit){0};
-    spx_status st = result_init(in, o, w.nstar, out, e);
+    spx_status st = result_init(&w, w.nstar, out, e);
     if (st == SPX_OK)
         st = sort_stars(&w, e);
     const size_t threads = o->threads > 1 ? (size_t)o->threads : 1;

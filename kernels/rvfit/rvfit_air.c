@@ -184,7 +184,7 @@ spx_status spx_rvfit_fit_air(const spx_rvfit_input *in, const spx_rvfit_options 
                 air[k * na + i] = out[group[k]].value[i] + (i + 1 == na && velocity != NULL ? velocity[k] : 0);
         spx_rvfit_free(&fit);
         spx_progress *shown = round == 0 ? p : NULL;
-        st = grids ? spx_rvfit_grids(&batch, &own, fit_batch, normal, 1, shown, &fit, e)
+        st = grids ? spx_rvfit_grids(&batch, &own, fit_batch, normal, 1, NULL, shown, &fit, e)
                    : fit_batch(normal, &batch, NULL, &own, shown, &fit, e);
         largest = 0;
         for (size_t g = 0; g < ngroup && st == SPX_OK; g++)

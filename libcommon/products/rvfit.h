@@ -124,7 +124,8 @@ typedef struct {
          * of the library, on all bins of the arm, also those that were not fitted; 0: not known. NULL: not kept */
         float *star_template;
         size_t nbin;
-        const double *bins; /* [nbin] their wavelengths, which belong to the caller */
+        const double *bins; /* [nbin] their wavelengths, which belong to the caller; with row_wavelength those are the
+                             * bins */
         /* [nrow][nlag] decrease of chi^2 from the continuum alone to the star's best entry of the cross-correlation set
          * times the continuum; NULL: not kept */
         float *ccf;

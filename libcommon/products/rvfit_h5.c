@@ -381,6 +381,7 @@ static spx_status create_model(hid_t file, const spx_arm *a, size_t nrow, int jo
     return st == SPX_OK && !a->per_row ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
 }
 
+/* Of an arm with a grid for each row, the template's bins are those of the model. */
 static spx_status create_template(hid_t file, const spx_arm *a, size_t n, const double *bins, size_t nrow, int joint,
                                   spx_err *e)
 {
@@ -388,12 +389,13 @@ static spx_status create_template(hid_t file, const spx_arm *a, size_t n, const 
     size_t dims[2] = {nrow, n};
     (void)snprintf(w, sizeof w, "/rvfit/%s/template_wavelength", a->name);
     (void)snprintf(p, sizeof p, "/rvfit/%s/%s", a->name, template_name(joint));
-    spx_status st = spx_h5_write_real(file, w, 8, 1, &n, bins, e);
+    spx_status st = a->per_row ? spx_h5_create(file, w, H5T_NATIVE_DOUBLE, 2, dims, e)
+                               : spx_h5_write_real(file, w, 8, 1, &n, bins, e);
     if (st == SPX_OK)
         st = write_words(file, w, a, e);
     if (st == SPX_OK)
         st = spx_h5_create(file, p, H5T_NATIVE_FLOAT, 2, dims, e);
-    return st == SPX_OK ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
+    return st == SPX_OK && !a->per_row ? spx_h5_attach_scale(file, p, 1, w, "wavelength", e) : st;
 }
 
 static size_t count_curves(const spx_rvfit *r)
@@ -472,8 +474,13 @@ spx_status spx_rvfit_write_rows(hid_t file, const spx_rvfit *part, size_t first,
         (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, model_name(joint));
         if (st == SPX_OK && part->arm[k].model != NULL)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].model, e);
+        if (st != SPX_OK || part->arm[k].star_template == NULL)
+            continue;
+        (void)snprintf(p, sizeof p, "/rvfit/%s/template_wavelength", part->arm[k].name);
+        if (part->arm[k].row_wavelength != NULL)
+            st = spx_h5_write_rows(file, p, H5T_NATIVE_DOUBLE, first, part->nrow, part->arm[k].row_wavelength, e);
         (void)snprintf(p, sizeof p, "/rvfit/%s/%s", part->arm[k].name, template_name(joint));
-        if (st == SPX_OK && part->arm[k].star_template != NULL)
+        if (st == SPX_OK)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, part->nrow, part->arm[k].star_template, e);
     }
     return st == SPX_OK && part->nlag > 0 ? write_curves(file, part, first, e) : st;

@@ -18,22 +18,25 @@
 static spx_status read_brightness(hid_t file, const char *model, const char *bins, size_t nrow, spx_template_arm *a,
                                   spx_err *e)
 {
-    size_t dims[2] = {nrow, 0}, n = 0;
+    size_t dims[2] = {nrow, 0}, n = 0, grids = 0;
     double *w = NULL, *m = NULL, *ratio = NULL;
-    spx_status st = spx_wavelength_read(file, bins, &n, &w, e);
+    spx_status st = spx_wavelength_read_grids(file, bins, &grids, &n, &w, e);
     dims[1] = n;
+    if (st == SPX_OK && grids != (a->per_row ? nrow : 0))
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, "fit the stars again with rvs-fit",
+                         "does not have the grids of the templates");
     if (st == SPX_OK)
         st = spx_h5_read_f64(file, model, 2, dims, &m, e);
     if (st == SPX_OK && (ratio = spx_alloc(n, sizeof *ratio, e)) == NULL)
         st = SPX_EIO;
-    size_t skip = 0;
-    while (st == SPX_OK && skip < a->nbin && n > 0 && a->wavelength[skip] < w[0] - 1e-6)
-        skip++;
     for (size_t i = 0; i < nrow && st == SPX_OK; i++) {
-        size_t count = 0;
+        const double *here = spx_template_wave(a, i), *fitted = w + (grids > 0 ? i * n : 0);
+        size_t count = 0, skip = 0;
+        while (skip < a->nbin && n > 0 && here[skip] < fitted[0] - 1e-6)
+            skip++;
         for (size_t k = 0; k < n && skip + k < a->nbin; k++) {
             const double t = a->value[i * a->nbin + skip + k], y = m[i * n + k];
-            if (t > 0 && isfinite(y) && fabs(a->wavelength[skip + k] - w[k]) < 1e-6)
+            if (t > 0 && isfinite(y) && fabs(here[skip + k] - fitted[k]) < 1e-6)
                 ratio[count++] = y / t;
         }
         const double middle = spx_median(ratio, count);
@@ -57,10 +60,15 @@ static spx_status read_arm(hid_t file, const char *name, int joint, const spx_ta
     (void)snprintf(sn, sizeof sn, "SN_%.15s", name);
     for (char *c = sn; *c != '\0'; c++)
         *c = (char)toupper((unsigned char)*c);
-    spx_status st = spx_wavelength_read(file, bins, &a->nbin, &a->wavelength, e);
+    size_t grids = 0;
+    spx_status st = spx_wavelength_read_grids(file, bins, &grids, &a->nbin, &a->wavelength, e);
+    a->per_row = grids > 0;
+    if (st == SPX_OK && a->per_row && grids != nrow)
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, "fit the stars again with rvs-fit",
+                         "has grids of %zu spectra, but there are %zu", grids, nrow);
     if (st == SPX_OK)
         st = spx_wavelength_read_words(file, bins, &a->medium, &a->barycentric, NULL, e);
-    for (size_t k = 0; k < a->nbin && st == SPX_OK; k++)
+    for (size_t k = 0; !a->per_row && k < a->nbin && st == SPX_OK; k++)
         if (!(a->wavelength[k] > (k > 0 ? a->wavelength[k - 1] : 0)))
             st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, NULL, "does not increase at element %zu", k);
     if (st == SPX_OK && a->nbin < 8)

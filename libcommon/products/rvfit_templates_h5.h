@@ -11,7 +11,8 @@
 typedef struct {
     char name[16];
     size_t nbin;
-    double *wavelength; /* [nbin] Angstrom */
+    int per_row;        /* 1: each row has bins of its own, */
+    double *wavelength; /* [nrow][nbin] Angstrom; else [nbin] */
     spx_medium medium;
     int barycentric;
     double *value;      /* [nrow][nbin]; 0: not known */
@@ -19,6 +20,12 @@ typedef struct {
                          * library; 0: not known */
     double *sn;         /* [nrow] signal-to-noise ratio; 0: not fitted */
 } spx_template_arm;
+
+/* Wavelengths [nbin] of a row. */
+static inline const double *spx_template_wave(const spx_template_arm *a, size_t row)
+{
+    return a->wavelength + (a->per_row ? row * a->nbin : 0);
+}
 
 typedef struct {
     size_t nrow, narm;

@@ -6,6 +6,8 @@
  *     range PATH FIRST LAST VALUE   elements FIRST ... LAST-1, counted the same way
  *     twin PATH DIM FROM TO    slice TO along dimension DIM becomes that at FROM
  *     add PATH DIM FROM TO     slice FROM is added to TO
+ *     move PATH STEP           all elements of a numeric dataset plus it
+ *     grids PATH N STEP        N rows of a dataset of one dimension, each plus STEP times its number
  *     hill PATH HEIGHT         adds a Gaussian hill, a third of it wide (sigma), to a dataset of two dimensions
  *     strings PATH TEXT,TEXT   replace a dataset by one of these texts
  *     shape PATH N,N...        replace a dataset by one of doubles, zeros, of this shape
@@ -68,6 +70,42 @@ static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_
     free(v);
     if (memory >= 0)
         H5Sclose(memory);
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    return ok;
+}
+
+/* The dataset plus step, or, where rows > 0, in its place that many rows of it, each plus step times its number. */
+static int grids(hid_t file, const char *path, hsize_t rows, double step)
+{
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : H5I_INVALID_HID;
+    const hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    const hsize_t dims[2] = {rows, n > 0 ? (hsize_t)n : 0}, total = (rows > 0 ? rows : 1) * dims[1];
+    double *v = total > 0 ? malloc((size_t)total * sizeof *v) : NULL;
+    int ok = v != NULL && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    for (hsize_t k = total; ok && k-- > 0;)
+        v[k] = v[k % dims[1]] + step * (rows > 0 ? (double)(k / dims[1]) : 1);
+    if (ok && rows == 0)
+        ok = H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+    if (ok && rows > 0) { /* with the same attributes, but for those of scales */
+        hid_t shape = H5Screate_simple(2, dims, NULL);
+        static const char *const name[] = {"units", "medium", "frame"};
+        char text[3][64] = {"", "", ""};
+        for (int k = 0; k < 3; k++)
+            if (H5Aexists_by_name(file, path, name[k], H5P_DEFAULT) > 0)
+                ok = ok && spx_h5_attr_str(file, path, name[k], text[k], sizeof text[k], NULL) == SPX_OK;
+        ok = ok && H5Ldelete(file, path, H5P_DEFAULT) >= 0;
+        hid_t out = H5Dcreate2(file, path, H5T_NATIVE_DOUBLE, shape, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        ok = ok && out >= 0 && H5Dwrite(out, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
+        for (int k = 0; k < 3; k++)
+            if (text[k][0] != '\0')
+                ok = ok && spx_h5_set_str(file, path, name[k], text[k], NULL) == SPX_OK;
+        ok = out >= 0 && H5Dclose(out) >= 0 && ok;
+        H5Sclose(shape);
+    }
+    free(v);
     if (space >= 0)
         H5Sclose(space);
     if (set >= 0)
@@ -160,6 +198,10 @@ static int command(hid_t file, int argc, char **argv)
         return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 0) ? 3 : 0;
     if (argc >= 3 && strcmp(argv[0], "scale") == 0)
         return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 1) ? 3 : 0;
+    if (argc >= 3 && strcmp(argv[0], "move") == 0)
+        return grids(file, argv[1], 0, strtod(argv[2], NULL)) ? 3 : 0;
+    if (argc >= 4 && strcmp(argv[0], "grids") == 0)
+        return grids(file, argv[1], strtoull(argv[2], NULL, 10), strtod(argv[3], NULL)) ? 4 : 0;
     if (argc >= 3 && strcmp(argv[0], "hill") == 0)
         return hill(file, argv[1], strtod(argv[2], NULL)) ? 3 : 0;
     if (argc >= 4 && strcmp(argv[0], "set") == 0)

@@ -306,7 +306,7 @@ static void grids(const spx_spectra *s, const spx_templates *t, const spx_transm
         memcpy(air_of[k], want_air->value, sizeof air_of[k]);
     air_of[3][0] *= 1.2; /* rows have their own */
     in.air = air_of[0];
-    must(spx_rvfit_grids(&in, &o, fit_grid, NULL, 1, NULL, &r, &e) == SPX_OK, &e);
+    must(spx_rvfit_grids(&in, &o, fit_grid, NULL, 1, NULL, NULL, &r, &e) == SPX_OK, &e);
     for (size_t k = 0; k < NSTAR; k++) {
         const double off = (r.star[k].vrad - want->star[k].vrad) / want->star[k].vrad_err;
         CHECK(k == 3 ? r.star[k].chisq > want->star[k].chisq + 10 : fabs(off) < (k % 2 ? 0.5 : 1e-9),

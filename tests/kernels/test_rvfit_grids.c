@@ -69,8 +69,8 @@ static void each_alone(const spx_templates *t)
     draw_rows(&s);
     const spx_rvfit_input in = input_of(&s, t);
     CHECK(spx_rvfit_has_grids(&in), "no grids");
-    NEED(spx_rvfit_grids(&in, &o, call_backend, &backend, backend.library == NULL, NULL, &all, &need_e));
-    NEED(spx_rvfit_grids(&in, &o, call_cpu, NULL, 1, NULL, &cpu, &need_e));
+    NEED(spx_rvfit_grids(&in, &o, call_backend, &backend, backend.library == NULL, NULL, NULL, &all, &need_e));
+    NEED(spx_rvfit_grids(&in, &o, call_cpu, NULL, 1, NULL, NULL, &cpu, &need_e));
     for (size_t i = 0; i < NSTAR; i++) {
         spx_spectra row = single(&s, i);
         const spx_rvfit_input alone = input_of(&row, t);
@@ -149,7 +149,7 @@ static void exposures_apart(const spx_templates *t, int jitter)
     spx_rvfit_input in = input_of(&s, t);
     in.nstar = N;
     in.first = first;
-    NEED(spx_rvfit_grids(&in, &o, call_backend, &backend, backend.library == NULL, NULL, &joint, &need_e));
+    NEED(spx_rvfit_grids(&in, &o, call_backend, &backend, backend.library == NULL, NULL, NULL, &joint, &need_e));
     spx_rvfit_options all = o;
     all.jitter_of[NGRID] = 0.01;
     for (size_t k = 0; k < NGRID; k++) {

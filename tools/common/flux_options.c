@@ -171,9 +171,9 @@ static spx_status scale_by_magnitudes(const spx_star_templates *t, const spx_fra
             const size_t row = match[s->row[i]];
             factor[i] = 0;
             for (size_t a = 0; a < t->narm && factor[i] == 0; a++)
-                factor[i] =
-                    spx_flux_factor(t->arm[a].nbin, t->arm[a].wavelength, t->arm[a].value + row * t->arm[a].nbin,
-                                    passband[p].lo, passband[p].hi, flux[s->row[i]]);
+                factor[i] = spx_flux_factor(t->arm[a].nbin, spx_template_wave(&t->arm[a], row),
+                                            t->arm[a].value + row * t->arm[a].nbin, passband[p].lo, passband[p].hi,
+                                            flux[s->row[i]]);
             n += factor[i] > 0;
         }
         *found = st == SPX_OK && n >= SPX_FLUX_LEAST_STARS && 2 * n >= s->in.nstar;
@@ -209,7 +209,8 @@ static spx_status make_models(const spx_template_arm *a, const spx_frame *f, con
         double *model = s->model + kept * n;
         if (!(factor[i] > 0))
             continue;
-        spx_flux_on_bins(a->nbin, a->wavelength, a->value + match[s->row[i]] * a->nbin, n, f->arm.wavelength, model);
+        const size_t row = match[s->row[i]];
+        spx_flux_on_bins(a->nbin, spx_template_wave(a, row), a->value + row * a->nbin, n, f->arm.wavelength, model);
         for (size_t k = 0; k < n; k++) {
             model[k] *= factor[i];
             model[k] = isfinite(model[k]) ? model[k] : 0;

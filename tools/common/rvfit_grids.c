@@ -5,20 +5,6 @@
 #include "base/mem.h"
 #include "rvfit/grids.h"
 
-spx_status spx_rvfit_check_grids(const spx_rvfit_args *o, const spx_spectra_parts *p, const spx_setup *const *setup,
-                                 int *grids, spx_err *e)
-{
-    *grids = 0;
-    for (size_t a = 0; a < p->all.narm; a++)
-        *grids |= setup[a] != NULL && p->all.arm[a].per_row;
-    return *grids && o->with_template
-               ? spx_fail(
-                     e, SPX_EUSAGE,
-                     "--with-template needs spectra on one wavelength grid; these have one each: convert each star "
-                     "for itself")
-               : SPX_OK;
-}
-
 static spx_status fit_one_grid(void *ctx, const spx_rvfit_input *in, const size_t *row, const spx_rvfit_options *o,
                                spx_progress *p, spx_rvfit *out, spx_err *e)
 {
@@ -42,15 +28,18 @@ static spx_status keep_grids(const spx_spectra *s, spx_rvfit *out, spx_err *e)
 }
 
 spx_status spx_rvfit_fit_part(spx_backend *b, int grids, spx_rvfit_input *in, const spx_rvfit_options *o,
-                              spx_rvfit_plan **plan, int *planned, spx_progress *p, spx_rvfit *out, spx_err *e)
+                              const spx_arm *bins, spx_rvfit_plan **plan, int *planned, spx_progress *p, spx_rvfit *out,
+                              spx_err *e)
 {
     spx_status st;
     if (grids) {
-        st = spx_rvfit_grids(in, o, fit_one_grid, b, b->library == NULL, p, out, e);
+        st = spx_rvfit_grids(in, o, fit_one_grid, b, b->library == NULL, bins, p, out, e);
         return st == SPX_OK ? keep_grids(in->spectra, out, e) : st;
     }
     st = *planned ? SPX_OK : b->rvfit_open(b, in, o, plan, e);
     *planned = st == SPX_OK;
     in->plan = *plan;
-    return st == SPX_OK ? b->rvfit(b, in, o, p, out, e) : st;
+    if (st == SPX_OK)
+        st = b->rvfit(b, in, o, p, out, e);
+    return st == SPX_OK && bins != NULL ? spx_rvfit_templates(in, o, bins, out, e) : st;
 }

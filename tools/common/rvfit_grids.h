@@ -6,13 +6,10 @@
 #include "common/rvfit_options.h"
 #include "run/catalogue_parts.h"
 
-/* *grids 1: an arm that is fitted has a wavelength grid for each spectrum. SPX_EUSAGE: an option needs one for all. */
-spx_status spx_rvfit_check_grids(const spx_rvfit_args *o, const spx_spectra_parts *p, const spx_setup *const *setup,
-                                 int *grids, spx_err *e);
-
 /* Fits a part of the stars with the plan of all parts, which is made with the first of them (*planned 1), or with a
- * plan for each of the grids. */
+ * plan for each of the grids. bins[narm]: with templates of the stars, as spx_rvfit_grids() has them; NULL: without. */
 spx_status spx_rvfit_fit_part(spx_backend *b, int grids, spx_rvfit_input *in, const spx_rvfit_options *o,
-                              spx_rvfit_plan **plan, int *planned, spx_progress *p, spx_rvfit *out, spx_err *e);
+                              const spx_arm *bins, spx_rvfit_plan **plan, int *planned, spx_progress *p, spx_rvfit *out,
+                              spx_err *e);
 
 #endif
