@@ -214,7 +214,6 @@ axis() {
     rvs-fit -q --rows 10:12 -w 6450,6550 -t "$BATS_FILE_TMPDIR/any.h5" -o part.h5 many.h5
     column VRAD,VRAD_ERR,NPIX_TOT part.h5 | awk -F, '{ v = 37 + (NR - 26) * 2e-6 * 299792.458
         bad += ($1 - v)^2 > (3.5 * $2)^2 || $3 > 900 || $3 < 700 } END { exit bad || NR != 2 }'
-    # what needs one grid says so
     # curves of the cross-correlation have the same velocities
     rvs-fit -q -f --ccf -t "$BATS_FILE_TMPDIR/any.h5" -o rv.h5 many.h5
     h5check rv.h5
@@ -236,6 +235,20 @@ axis() {
     specplot --kind fit --spectrum 69 -w 6500,6520 --script -o fit.gp many.h5 rv.h5
     h5dump -A 0 -y -w 1 -m %.4f -d '/spectra/spectrum/wavelength[69,0;;1,1398]' many.h5 | awk '$1 + 0 > 6500 && $1 + 0 < 6520 { print $1 + 0 }' |
         head -n 3 | while read -r w; do grep -q "^$w" fit.gp || { echo "no $w"; false; }; done
+    # two files, bin by bin: each row on its own grid
+    cp many.h5 twice.h5
+    h5edit twice.h5 scale /spectra/spectrum/flux 2 range /spectra/spectrum/ivar 1400 1410 0
+    specplot --kind compare --table many.h5 twice.h5 >compared
+    h5dump -A 0 -y -w 1 -d /spectra/spectrum/ivar many.h5 | grep -cE '^ *[1-9]' >good
+    awk -F '\t' -v good="$(cat good)" '$2 == "flux" { n = $3; m = $4 } $2 == "masked_second" { lost = $3 } $2 == "ivar" { i = $4 }
+        END { print n, m, lost, i; exit !(n + lost == good && lost == 10 && m < -5 && i == 0) }' compared
+    specplot --kind compare --spectrum 69 --script -o compare.gp many.h5 twice.h5
+    grep -q 'multiplot' compare.gp
+    # a file in which the same spectra have other rows, and one on one grid
+    fits2h5 -q -f --air -o one.h5 s169.txt
+    specplot --kind compare --table one.h5 one.h5 | awk -F '\t' '$2 == "flux" { exit !($3 > 1000 && $4 == 0) }'
+    h5edit twice.h5 move /spectra/spectrum/wavelength 0.01
+    fails_with 3 '*has other bins than twice.h5: give spectra that are on the same bins*' specplot --kind compare --table many.h5 twice.h5
     # joined by rows, with spectra of the same number of bins
     fits2h5 -q --air -o a.h5 s100.txt s101.txt
     fits2h5 -q --air -o b.h5 s100.txt s102.txt

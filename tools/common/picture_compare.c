@@ -17,16 +17,23 @@ enum { NCLASS = 6 };
 static const double class_end[NCLASS] = {1, 3, 10, 30, 100, INFINITY};
 static const char *const class_name[NCLASS] = {"below_1", "1_to_3", "3_to_10", "10_to_30", "30_to_100", "above_100"};
 
-/* Arm that both files have. Values [nspec][n] are over the rows of the first file and the bins that both have; NaN
- * where one of them is masked or without information. */
+/* Bins that both files have: n of them, from i and from j on. */
+typedef struct {
+    size_t i, j, n;
+} bin_run;
+
+/* Arm that both files have. Values [nspec][n] are over the rows of the first file and its bins from i on, which are
+ * those that both have; all of its bins, where spectra have grids of their own. NaN where the other file has no such
+ * bin, and where one of them is masked or without information. */
 typedef struct {
     const spx_shown_arm *a, *b;
-    size_t i, j, n, nspec; /* first bin of either, number of bins, rows of the first file */
-    double *pull, *snr;    /* difference over error; mean of both fluxes over error */
-    double *ivar;          /* ratio of inverse variances - 1 */
-    double *resolution;    /* half the sum of |difference of R|: 0 equal, 1 nothing in common; NULL: one has no R */
-    size_t masked[3];      /* bins that are bad in both, in the first alone, in the second alone */
-    size_t nrow;           /* rows that both have */
+    size_t i, n, nspec; /* first bin and number of bins, rows of the first file */
+    bin_run *run;       /* [nspec] of each row; n 0: the other file does not have it */
+    double *pull, *snr; /* difference over error; mean of both fluxes over error */
+    double *ivar;       /* ratio of inverse variances - 1 */
+    double *resolution; /* half the sum of |difference of R|: 0 equal, 1 nothing in common; NULL: one has no R */
+    size_t masked[3];   /* bins that are bad in both, in the first alone, in the second alone */
+    size_t nrow;        /* rows that both have */
 } arm_pair;
 
 /* Median and 1.4826 MAD of the values that are finite, with their errors if these are independent; what 99 % of the
@@ -79,29 +86,63 @@ static double factor_of(const spx_shown *d, const spx_arm *a, const spx_arm *b)
     return hb > 0 && ha > 0 ? hb / ha : 1;
 }
 
-/* Bins that both have: the same to a thousandth of a step. */
-static void match_bins(spx_picture *p, const spx_shown *d, arm_pair *q)
+/* Bins of a row up to the last with information, of a grid for each spectrum: behind it wavelengths are made up. */
+static size_t bins_of(const spx_shown_arm *s, size_t row)
 {
-    const double f = factor_of(d, q->a->arm, q->b->arm), *u = q->a->wave, *w = q->b->wave;
+    size_t n = s->n;
+    while (s->arm->per_row && n > 0 && !isfinite(s->sigma[row * s->n + n - 1]))
+        n--;
+    return n;
+}
+
+/* Bins that row s of the first file and row t of the second have: the same to a thousandth of a step. */
+static bin_run match_bins(spx_picture *p, const spx_shown *d, const arm_pair *q, size_t s, size_t t)
+{
+    const double f = factor_of(d, q->a->arm, q->b->arm), *u = spx_shown_wave(q->a, s), *w = spx_shown_wave(q->b, t);
+    const size_t n = bins_of(q->a, s), m = bins_of(q->b, t);
     const double step = (w[q->b->n - 1] - w[0]) / (double)(q->b->n - 1), near = 1e-3 * step;
-    size_t i = 0, j = 0, k = 0;
-    while (i < q->a->n && j < q->b->n && !(fabs(u[i] * f - w[j]) <= near))
-        if (u[i] * f < w[j])
-            i++;
+    bin_run r = {0};
+    while (r.i < n && r.j < m && !(fabs(u[r.i] * f - w[r.j]) <= near))
+        if (u[r.i] * f < w[r.j])
+            r.i++;
         else
-            j++;
-    while (i + k < q->a->n && j + k < q->b->n && fabs(u[i + k] * f - w[j + k]) <= near)
-        k++;
-    q->i = i;
-    q->j = j;
-    q->n = k;
-    if (k < 2 || (i + k < q->a->n && j + k < q->b->n)) {
-        char wave[128];
-        (void)snprintf(wave, sizeof wave, "extract with --wavelength %.9f,%.9f,%.12f", w[0] / f, w[q->b->n - 1] / f,
-                       step / f);
-        if (p->st == SPX_OK)
-            p->st = spx_fail_at(p->e, SPX_EINPUT, d->in[0]->name, NULL, wave, "has other bins than %s", d->in[1]->name);
+            r.j++;
+    while (r.i + r.n < n && r.j + r.n < m && fabs(u[r.i + r.n] * f - w[r.j + r.n]) <= near)
+        r.n++;
+    if (n > 0 && m > 0 && p->st == SPX_OK && (r.n < 2 || (r.i + r.n < n && r.j + r.n < m))) {
+        char what[192] = "give spectra that are on the same bins";
+        if (!q->a->arm->per_row && !q->b->arm->per_row)
+            (void)snprintf(what, sizeof what, "extract with --wavelength %.9f,%.9f,%.12f", w[0] / f, w[q->b->n - 1] / f,
+                           step / f);
+        p->st = spx_fail_at(p->e, SPX_EINPUT, d->in[0]->name, NULL, what, "has other bins than %s", d->in[1]->name);
     }
+    return r;
+}
+
+/* Bins of all rows. */
+static void match_rows(spx_picture *p, const spx_shown *d, arm_pair *q)
+{
+    const int own = q->a->arm->per_row || q->b->arm->per_row;
+    const bin_run all = own ? (bin_run){.n = q->a->n} : match_bins(p, d, q, 0, 0);
+    q->nspec = d->source[0].nspec;
+    q->i = all.i;
+    q->n = all.n;
+    if ((q->run = spx_alloc(q->nspec, sizeof *q->run, p->e)) == NULL)
+        p->st = SPX_EIO;
+    spx_picture_keep(p, q->run);
+    for (size_t s = 0; s < q->nspec && p->st == SPX_OK; s++) {
+        const size_t t = spx_shown_row(d, 1, s);
+        if (t != SPX_NO_ROW)
+            q->run[s] = own ? match_bins(p, d, q, s, t) : all;
+    }
+}
+
+/* Does the second file have bin k of the values of a row? *j: its number there. */
+static int other_bin(const arm_pair *q, size_t s, size_t k, size_t *j)
+{
+    const bin_run *r = &q->run[s];
+    *j = r->j + (q->i + k - r->i);
+    return q->i + k >= r->i && q->i + k < r->i + r->n;
 }
 
 /* Half the sum of the absolute differences of the columns of R of one bin. */
@@ -123,7 +164,6 @@ static void compare_arm(spx_picture *p, const spx_shown *d, arm_pair *q)
     const spx_shown_arm *a = q->a, *b = q->b;
     const int with_resolution = a->arm->ndiag > 0 && b->arm->ndiag > 0;
     const size_t n = q->n;
-    q->nspec = d->source[0].nspec;
     q->pull = spx_picture_alloc(p, q->nspec * n);
     q->snr = spx_picture_alloc(p, q->nspec * n);
     q->ivar = spx_picture_alloc(p, q->nspec * n);
@@ -132,10 +172,12 @@ static void compare_arm(spx_picture *p, const spx_shown *d, arm_pair *q)
         const size_t t = spx_shown_row(d, 1, s);
         q->nrow += t != SPX_NO_ROW;
         for (size_t k = 0; k < n; k++) {
-            const size_t to = s * n + k, i = q->i + k, j = q->j + k;
+            const size_t to = s * n + k, i = q->i + k;
+            size_t j;
+            const int both = other_bin(q, s, k, &j);
             const double fa = a->flux[s * a->n + i], sa = a->sigma[s * a->n + i];
-            const double fb = t != SPX_NO_ROW ? b->flux[t * b->n + j] : NAN;
-            const double sb = t != SPX_NO_ROW ? b->sigma[t * b->n + j] : NAN;
+            const double fb = both ? b->flux[t * b->n + j] : NAN;
+            const double sb = both ? b->sigma[t * b->n + j] : NAN;
             q->pull[to] = (fa - fb) / sa;
             q->snr[to] = 0.5 * (fa + fb) / sa;
             q->ivar[to] = sb * sb / (sa * sa) - 1;
@@ -143,7 +185,7 @@ static void compare_arm(spx_picture *p, const spx_shown *d, arm_pair *q)
             if (q->resolution != NULL)
                 q->resolution[to] =
                     good ? resolution_difference(a->arm, s, a->first + i, b->arm, t, b->first + j) : NAN;
-            if (t != SPX_NO_ROW && !good)
+            if (both && !good)
                 q->masked[isfinite(fa) ? 2 : isfinite(fb) ? 1 : 0]++;
         }
     }
@@ -163,11 +205,7 @@ static void compare_all(spx_picture *p, spx_shown *d, size_t *npair, arm_pair *q
             const spx_shown_arm *a = &d->arm[k], *b = &d->arm[m];
             if (a->source != 0 || b->source != 1 || strcmp(a->arm->name, b->arm->name) != 0)
                 continue;
-            if (a->arm->per_row || b->arm->per_row)
-                spx_picture_fail(p, SPX_EINPUT,
-                                 "%s: arm %s has a wavelength grid for each spectrum: bins cannot be compared",
-                                 d->in[b->arm->per_row]->name, a->arm->name);
-            else if (strcmp(a->arm->unit, b->arm->unit) != 0)
+            if (strcmp(a->arm->unit, b->arm->unit) != 0)
                 spx_picture_fail(p, SPX_EINPUT, "flux of arm %s is in '%s' in %s, and in '%s' in %s", a->arm->name,
                                  a->arm->unit, d->in[0]->name, b->arm->unit, d->in[1]->name);
             else if (a->arm->medium != b->arm->medium)
@@ -176,7 +214,7 @@ static void compare_all(spx_picture *p, spx_shown *d, size_t *npair, arm_pair *q
                                  d->in[0]->name, d->in[1]->name);
             q[*npair] = (arm_pair){.a = a, .b = b};
             if (p->st == SPX_OK)
-                match_bins(p, d, &q[*npair]);
+                match_rows(p, d, &q[*npair]);
             if (p->st == SPX_OK)
                 compare_arm(p, d, &q[*npair]);
             ++*npair;
@@ -259,7 +297,8 @@ static void plot_map(spx_picture *p, const arm_pair *q, double top, double botto
     for (size_t k = 0; k < total; k++)
         shown[k] = q->pull[k] * pow(10, -power);
     hi *= pow(10, -power);
-    spx_picture_map(p, shown, q->a->wave + q->i, q->nspec, q->n, LEFT, p->width - BAR, top, bottom);
+    spx_picture_map(p, spx_shown_on_one_grid(p, q->a, q->nspec, shown), q->a->wave + q->i, q->nspec, q->n, LEFT,
+                    p->width - BAR, top, bottom);
     spx_picture_range(p, "cb", -hi, hi);
     spx_picture_add(p, "set palette defined " SPX_DIVERGING "\nset cbtics auto\nset format x ''\n");
     spx_picture_label(p, "y", "spectrum", "");
@@ -271,12 +310,14 @@ static void plot_map(spx_picture *p, const arm_pair *q, double top, double botto
 static void plot_both(spx_picture *p, const spx_shown *d, const arm_pair *q, size_t row, size_t theirs, double top,
                       double middle, double bottom)
 {
-    const double *mine = q->a->flux + row * q->a->n + q->i, *other = q->b->flux + theirs * q->b->n + q->j;
+    const double *mine = q->a->flux + row * q->a->n + q->i;
     const double *pull = q->pull + row * q->n, right = p->width - BAR;
-    const double *col[] = {q->a->wave + q->i, mine, other, pull};
-    double *away = spx_picture_alloc(p, q->n), lo, hi;
-    if (away == NULL)
+    double *away = spx_picture_alloc(p, q->n), *other = spx_picture_alloc(p, q->n), lo, hi;
+    const double *col[] = {spx_shown_wave(q->a, row) + q->i, mine, other, pull};
+    if (away == NULL || other == NULL)
         return;
+    for (size_t k = 0, j; k < q->n; k++)
+        other[k] = other_bin(q, row, k, &j) ? q->b->flux[theirs * q->b->n + j] : NAN;
     spx_picture_columns(p, "both", q->n, 4, col);
     spx_shown_range(mine, q->n, &lo, &hi);
     spx_picture_panel(p, LEFT, right, top, middle);

@@ -25,6 +25,10 @@ static inline const double *spx_shown_wave(const spx_shown_arm *s, size_t row)
     return s->arm->per_row ? s->arm->row_wavelength + row * s->arm->nwave + s->first : s->wave;
 }
 
+/* Values [nspec][n] of an arm's bins on s->wave: of the nearest bin of each spectrum, NaN where none is nearer than one
+ * and a half of its steps. `value` itself where all have one grid. */
+const double *spx_shown_on_one_grid(spx_picture *p, const spx_shown_arm *s, size_t nspec, const double *value);
+
 typedef struct {
     size_t nsource, narm;
     spx_spectra source[SPX_MAX_SHOWN];

@@ -280,20 +280,18 @@ static void ends_of(const spx_shown *d, double *lo, double *hi)
     }
 }
 
-/* Fluxes of all spectra on s->wave, [nspec][n]: of the nearest bin of each, NaN where none is nearer than one and a
- * half of its steps. */
-static const double *on_one_grid(spx_picture *p, const spx_shown_arm *s, size_t nspec)
+const double *spx_shown_on_one_grid(spx_picture *p, const spx_shown_arm *s, size_t nspec, const double *value)
 {
     double *z = s->arm->per_row ? spx_picture_alloc(p, nspec * s->n) : NULL;
     if (!s->arm->per_row || z == NULL)
-        return s->flux;
+        return value;
     for (size_t i = 0; i < nspec; i++) {
         const double *w = spx_shown_wave(s, i);
         for (size_t j = 0, k = 0; j < s->n; j++) {
             while (k + 1 < s->n && fabs(w[k + 1] - s->wave[j]) < fabs(w[k] - s->wave[j]))
                 k++;
             const double step = k > 0 ? w[k] - w[k - 1] : w[1] - w[0];
-            z[i * s->n + j] = fabs(w[k] - s->wave[j]) < 1.5 * step ? s->flux[i * s->n + k] : NAN;
+            z[i * s->n + j] = fabs(w[k] - s->wave[j]) < 1.5 * step ? value[i * s->n + k] : NAN;
         }
     }
     return z;
@@ -315,7 +313,8 @@ static void plot_image(spx_picture *p, const spx_shown *d, double w0, double w1,
         const double step = (s->wave[s->n - 1] - s->wave[0]) / (double)(s->n - 1);
         const double x0 = s->wave[0] - step / 2, x1 = s->wave[s->n - 1] + step / 2;
         size_t ncol = (size_t)fmin((double)s->n, 1.5 * pixels * (x1 - x0) / (w1 - w0)) + 1;
-        double *z = spx_picture_resample(p, on_one_grid(p, s, nspec), s->wave, nspec, s->n, x0, x1, ncol, k);
+        double *z =
+            spx_picture_resample(p, spx_shown_on_one_grid(p, s, nspec, s->flux), s->wave, nspec, s->n, x0, x1, ncol, k);
         if (z == NULL)
             return;
         const size_t ny = (nspec + k - 1) / k;
