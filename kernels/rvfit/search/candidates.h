@@ -8,8 +8,9 @@
 
 #include "hostdevice.h"
 
-/* Starts of a star; those of them at other velocities than the best. */
-enum { SPX_RV_MAX_START = 10, SPX_RV_VELOCITIES = 3 };
+/* Starts of a star; those of them that the cross-correlation gives, at most, and of these at other velocities than the
+ * best. */
+enum { SPX_RV_MAX_START = 12, SPX_RV_CANDIDATES = 10, SPX_RV_VELOCITIES = 3 };
 
 /* Peaks closer than this are one, km/s. */
 #define SPX_RV_FAR 60.0
@@ -181,7 +182,7 @@ SPX_HD void spx_rv_candidates_choose(const spx_rv_set *s, const spx_rv_surface *
         spx_rv_candidates_add(s, q, q->entry[bi], bi, p);
     }
     p->nsure = p->n;
-    while (p->n < SPX_RV_MAX_START && spx_rv_candidates_other(s, q, SPX_RV_ELSEWHERE, HUGE_VALF, p))
+    while (p->n < SPX_RV_CANDIDATES && spx_rv_candidates_other(s, q, SPX_RV_ELSEWHERE, HUGE_VALF, p))
         ;
 }
 

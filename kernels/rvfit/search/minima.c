@@ -23,6 +23,10 @@ static const double FAINT = 10;
 static const double INSIDE = 0.1;
 /* Error of vsini by the coarse model, km/s, above which there is a start with another one: slow if this is exceeded. */
 static const double ALIKE = 30, MODERATE = 75;
+/* Errors of a parameter by the coarse model, fractions of its range, between which there is a start at the bound that
+ * is farther: valleys are flat, and dwarfs and giants may both be at their ends. With a larger one it hardly matters.
+ */
+static const double OPEN = 0.1, VOID = 0.4;
 /* Where the velocity is as open, the first start and the lowest minimum of the coarse model with all of these that are
  * unlike the rotation there, km/s. */
 static const double ROTATION[] = {0, 300};
@@ -105,23 +109,56 @@ static size_t lowest_ends(const spx_rv_search *f, size_t most, spx_rv_start *to)
     return n;
 }
 
-/* Starts of the search of a star are where those on the coarse model led to, lowest first. They stay, and those that
- * were a reserve are replaced, where lines are so weak that the model may have shallow minima side by side that are one
- * on the coarse model; all stay where none led anywhere. Returns whether the coarse model's are enough. */
+/* Starts without those that the coarse model leads far above its lowest minimum. */
+static void drop_far(spx_rv_star *s)
+{
+    const spx_rv_search *f = &s->search;
+    size_t n = 1; /* the first stays */
+    for (size_t k = 1; k < s->nsure; k++)
+        if (f->least[k] < f->best->at.f + COARSE_DEPTH)
+            s->start[n++] = s->start[k];
+    s->nsure = n;
+}
+
+/* Adds the lowest minimum of the coarse model with parameters at their farther bounds, where these are open; but for
+ * the main one, along which there are starts. */
+static void add_bounds(spx_rv_star *s)
+{
+    const spx_rv_search *f = &s->search;
+    const spx_rv_ctx *c = f->c;
+    for (size_t k = 0; k < c->nfree && s->nsure < SPX_RV_MAX_START; k++) {
+        const size_t q = c->freeq[k];
+        const double x = f->best->x[q], range = c->hi[q] - c->lo[q], bend = f->best->at.hess[k * c->nfree + k];
+        const double error = bend > 0 ? sqrt(2 / bend) : HUGE_VAL;
+        if (q < 2 || q == 2 + c->ccf.main || error < OPEN * range || error > VOID * range)
+            continue;
+        double *y = s->start[s->nsure++].x;
+        memcpy(y, f->best->x, SPX_MAX_FIT * sizeof *y);
+        y[q] = x - c->lo[q] > c->hi[q] - x ? c->lo[q] : c->hi[q];
+    }
+}
+
+/* Starts of the search of a star are where those on the coarse model led to, lowest first. They stay, unless they led
+ * far above, and those that were a reserve are replaced, where lines are so weak that the model may have shallow minima
+ * side by side that are one on the coarse model; all stay where none led anywhere. Returns whether the coarse model's
+ * are enough. */
 static int take_ends(spx_rv_star *s)
 {
     const spx_rv_search *f = &s->search;
+    if (f->nend == 0 || !(f->best->at.f < HUGE_VAL))
+        return 0;
     if (f->c->freeq[0] == 0 && !(f->best->at.hess[0] * FAINT * FAINT > 2)) {
+        drop_far(s);
         size_t n = lowest_ends(f, SPX_RV_MAX_START - s->nsure, s->start + s->nsure);
-        if (n > 0)
-            s->nstart = s->nsure += n;
-        for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION && n > 0; i++)
+        s->nsure += n;
+        add_bounds(s);
+        for (size_t i = 0; i < sizeof ROTATION / sizeof *ROTATION; i++)
             if (fabs(spx_rv_unmap(f->c, 1, f->best->x[1]) - ROTATION[i]) > MODERATE && rotation_is_open(f)) {
                 const double *from[2] = {s->start[0].x, f->best->x};
                 for (size_t k = 0; k < 2 && s->nsure < SPX_RV_MAX_START; k++)
                     turn(f->c, from[k], ROTATION[i], s->start[s->nsure++].x);
-                s->nstart = s->nsure;
             }
+        s->nstart = s->nsure;
         return 0;
     }
     size_t n = lowest_ends(f, SPX_RV_MAX_START, s->start);

@@ -83,6 +83,7 @@ typedef struct {
     /* Where starts led to that neither met another on the way nor were given up. */
     spx_rv_start end[SPX_RV_MAX_START];
     size_t nend;
+    double least[SPX_RV_MAX_START]; /* of the objective, where each start may lead */
 } spx_rv_search;
 
 /* `look`: steps that a start is followed at least. */

@@ -137,6 +137,7 @@ int spx_rv_search_next(spx_rv_search *f, double *y)
             return 1;
         if (ended && !same && f->at.f < HUGE_VAL)
             keep_end(f);
+        f->least[f->s] = f->at.f - (ended || same ? 0 : 4 * f->gain);
         if (same)
             f->met++;
         else if (f->at.f < f->best->at.f)
