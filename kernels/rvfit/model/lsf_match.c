@@ -411,6 +411,8 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
     *miss = nfew > 0 ? spx_median(few, nfew) : 0;
 }
 
+/* At random places of lines the samples' frequencies w and w + 2 pi m are as if of different pixels: each adds to the
+ * equations. */
 double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *band, double width, double vsini)
 {
     enum { WAVES = 48, ROWS = 3 };
@@ -423,21 +425,23 @@ double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *ba
         double raw[SPX_MAX_NDIAG], gram[3] = {0}, right[2] = {0};
         spx_rv_raw_row(a, res, i, raw);
         for (size_t q = 0; q < WAVES; q++) {
-            const double w = M_PI * ((double)q + 0.5) / WAVES, w2 = w * w;
+            const double w = M_PI * ((double)q + 0.5) / WAVES;
             double b = 0, d = 0;
             for (size_t k = 0; k < nd; k++) {
                 const double wave = cos(((double)k - (double)h) * w);
                 b += band[k * n + i] * wave;
                 d += raw[k] * wave;
             }
-            b *= exp(-0.5 * g * g * w2);
-            d *= spx_rv_bin_response(width, w);
-            const double power = exp(-line * w2), slope = -0.5 * w2 * d; /* derivative by the variance of lines */
-            gram[0] += power * d * d;
-            gram[1] += power * d * slope;
-            gram[2] += power * slope * slope;
-            right[0] += power * d * (b - d);
-            right[1] += power * slope * (b - d);
+            for (int z = -1; z <= 1; z++) { /* farther zones have nothing */
+                const double v = w + 2 * M_PI * z, v2 = v * v;
+                const double model = b * exp(-0.5 * g * g * v2), data = d * spx_rv_bin_response(width, v);
+                const double power = exp(-line * v2), slope = -0.5 * v2 * model; /* by the variance of lines */
+                gram[0] += power * model * model;
+                gram[1] += power * model * slope;
+                gram[2] += power * slope * slope;
+                right[0] += power * model * (model - data);
+                right[1] += power * slope * (model - data);
+            }
         }
         const double det = gram[0] * gram[2] - gram[1] * gram[1];
         if (!(det > 0))

@@ -28,10 +28,10 @@ static int at_edge(const spx_rv_ctx *c, size_t p, double value)
 static const double FIT_SIGMA = 5;
 
 /* Templates that are wider than the resolution matrix are flagged where vsini^2 is off by OFF of its error, by what
- * spx_rv_match_off() expects; where vsini is held, or there is an atmosphere, with a misfit above MISFIT. Where
- * templates are narrower than the matrix the misfit is aliases, which bias nothing, and so it is where they are
+ * spx_rv_match_off() expects to 0.06 of it; where vsini is held, or there is an atmosphere, with a misfit above MISFIT.
+ * Where templates are narrower than the matrix the misfit is aliases, which bias nothing, and so it is where they are
  * narrower than NARROW. */
-static const double OFF = 0.2, MISFIT = 0.012;
+static const double OFF = 0.15, MISFIT = 0.012;
 static const double NARROW = 0.8; /* pixels, sigma */
 
 /* Multiplies the error of each quantity by a factor, widen[nq]. */
