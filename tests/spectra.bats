@@ -275,6 +275,13 @@ axis() {
     rvs-fit -q --joint all --epochs -t "$BATS_FILE_TMPDIR/any.h5" -o want.h5 a.h5 b.h5
     q=VRAD,VRAD_ERR,TEFF,NPIX_TOT,NEXP,CONST_CHISQ
     paste -d, <(column $q rv.h5) <(column $q want.h5) | awk -F, '{ for (k = 1; k <= NF / 2; k++) if (($k - $(k + NF / 2))^2 > (1e-6 * (1e-3 + $k))^2) bad = 1 } END { exit bad || NR != 1 }'
+    # as the output calls them
+    rvs-fit -q --joint all --arms spectrum2 -t "$BATS_FILE_TMPDIR/any.h5" -o second.h5 a.h5 b.h5
+    [ "$(h5ls second.h5/rvfit | grep -c '^spectrum2* .*Group')" -eq 1 ]
+    h5ls second.h5/rvfit/spectrum2
+    rvs-fit -q --joint all -w spectrum:6450,6550 -w spectrum2:6450,6500 -t "$BATS_FILE_TMPDIR/any.h5" -o ranges.h5 a.h5 b.h5
+    [ "$(h5ls ranges.h5/rvfit/spectrum/wavelength | tr -dc 0-9)" -gt "$((2 * $(h5ls ranges.h5/rvfit/spectrum2/wavelength | tr -dc 0-9) - 3))" ]
+    fails_with 2 "*no arm 'spectrum3'*" rvs-fit --joint all --arms spectrum3 -t "$BATS_FILE_TMPDIR/any.h5" -o x.h5 a.h5 b.h5
     # the second is displaced by 0.03 Angstrom
     h5table --csv -t /rvfit/exposures -c VRAD rv.h5 | awk 'NR == 2 { a = $1 } NR == 3 { d = $1 - a } END { exit !(d > 0.9 && d < 1.9) }'
     h5dump -H -d /rvfit/spectrum/exposure_model rv.h5 | grep 'SIMPLE { ( 2, '

@@ -26,18 +26,32 @@ static size_t stem(const char *name)
     return n;
 }
 
-/* Does text[n] name an arm: NOT_NAMED, as its name without a number at the end (b is b, b2, b3 ...), or itself? */
-typedef enum { NOT_NAMED = 0, NAMED_BY_STEM, NAMED } naming;
+/* An arm as its file calls it, and as the output does: exposures of b on other wavelengths are b2, b3 ... there. */
+typedef struct {
+    const char *name, *own;
+} arm_name;
 
-static naming names(const char *text, size_t n, const char *arm)
+static void name_arms(const spx_spectra_parts *p, arm_name *name)
 {
-    if (n == 0 || strncmp(text, arm, n) != 0)
+    for (size_t a = 0; a < p->all.narm; a++)
+        name[a] = (arm_name){p->base[a], p->all.arm[a].name};
+}
+
+/* Does text[n] name an arm: NOT_NAMED, as its name without a number at the end (b is b, b2, b3 ...), as its file does,
+ * or as the output alone does? */
+typedef enum { NOT_NAMED = 0, NAMED_BY_STEM, NAMED, NAMED_ALONE } naming;
+
+static naming names(const char *text, size_t n, const arm_name *arm)
+{
+    if (n == 0)
         return NOT_NAMED;
-    return arm[n] == '\0' ? NAMED : n == stem(arm) ? NAMED_BY_STEM : NOT_NAMED;
+    if (strncmp(text, arm->name, n) == 0 && (arm->name[n] == '\0' || n == stem(arm->name)))
+        return arm->name[n] == '\0' ? NAMED : NAMED_BY_STEM;
+    return strncmp(text, arm->own, n) == 0 && arm->own[n] == '\0' ? NAMED_ALONE : NOT_NAMED;
 }
 
 /* Is an arm named by one of the comma-separated words of `list`? */
-static int in_list(const char *list, const char *arm)
+static int in_list(const char *list, const arm_name *arm)
 {
     for (const char *p = list; *p != '\0'; p += *p == ',') {
         size_t n = strcspn(p, ",");
@@ -52,7 +66,7 @@ static int in_list(const char *list, const char *arm)
  * single setup, where all arms have one name but for such numbers), or what one of map[nmap] "ARM=SETUP" says; NULL:
  * none, or `arms` (names with commas between, NULL: all) leaves it out, which is left_out[k]. SPX_EUSAGE: no such arm
  * or setup. */
-static spx_status name_setups(const spx_templates *t, size_t narm, const char *const *name, size_t nmap,
+static spx_status name_setups(const spx_templates *t, size_t narm, const arm_name *name, size_t nmap,
                               const char *const *map, const char *arms, const spx_setup **setup, int *left_out,
                               spx_err *e)
 {
@@ -61,11 +75,12 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
     int alike = 1;                            /* all arms have one name but for numbers */
     naming mapped[SPX_MAX_ARM] = {NOT_NAMED}; /* b=x holds for b2, unless there is b2=y */
     for (size_t a = 1; a < narm; a++)
-        alike = alike && stem(name[a]) == stem(name[0]) && strncmp(name[a], name[0], stem(name[0])) == 0;
+        alike = alike && stem(name[a].name) == stem(name[0].name) &&
+                strncmp(name[a].name, name[0].name, stem(name[0].name)) == 0;
     for (size_t a = 0; a < narm; a++) {
-        setup[a] = find_setup(t, name[a]);
+        setup[a] = find_setup(t, name[a].name);
         if (setup[a] == NULL) { /* b2 is another exposure, or order, of b */
-            (void)snprintf(arm, sizeof arm, "%.*s", (int)stem(name[a]), name[a]);
+            (void)snprintf(arm, sizeof arm, "%.*s", (int)stem(name[a].name), name[a].name);
             setup[a] = find_setup(t, arm);
         }
         if (setup[a] == NULL && alike && t->nsetup == 1)
@@ -77,7 +92,7 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
         if (st != SPX_OK)
             return st;
         for (size_t a = 0; a < narm; a++) {
-            const naming how = names(arm, strlen(arm), name[a]);
+            const naming how = names(arm, strlen(arm), &name[a]);
             found += how != NOT_NAMED;
             if (how != NOT_NAMED && how >= mapped[a]) {
                 setup[a] = find_setup(t, wanted);
@@ -91,14 +106,14 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
     }
     for (const char *p = arms != NULL ? arms : ""; *p != '\0'; p += *p == ',') {
         size_t n = strcspn(p, ","), a = 0;
-        while (a < narm && names(p, n, name[a]) == NOT_NAMED)
+        while (a < narm && names(p, n, &name[a]) == NOT_NAMED)
             a++;
         if (a == narm)
             return spx_fail(e, SPX_EUSAGE, "--arms %s: the spectra have no arm '%.*s'", arms, (int)n, p);
         p += n;
     }
     for (size_t a = 0; a < narm; a++) {
-        left_out[a] = arms != NULL && !in_list(arms, name[a]);
+        left_out[a] = arms != NULL && !in_list(arms, &name[a]);
         if (left_out[a])
             setup[a] = NULL;
     }
@@ -106,14 +121,20 @@ static spx_status name_setups(const spx_templates *t, size_t narm, const char *c
 }
 
 /* The kind of name that a value was given for. */
-typedef enum { SPX_RANGE_NONE = 0, SPX_RANGE_OF_ALL, SPX_RANGE_OF_STEM, SPX_RANGE_OF_ARM } spx_range_of;
+typedef enum {
+    SPX_RANGE_NONE = 0,
+    SPX_RANGE_OF_ALL,
+    SPX_RANGE_OF_STEM,
+    SPX_RANGE_OF_ARM,
+    SPX_RANGE_OF_PART
+} spx_range_of;
 
 /* The arms name[narm] that a text "VALUE", of all arms, or "ARM:VALUE", of one or of all of that name but for a number
  * at the end, sets: takes[narm]; the narrower goes before, and chosen[narm] is what each has been given so far. *value
  * points into the text. An arm that the templates have and the spectra lack, as where a camera failed, is warned of.
  * SPX_EUSAGE: no such arm in either, or two values for the same. */
 static spx_status match_arms(const char *option, const char *what, const char *text, const spx_templates *t,
-                             size_t narm, const char *const *name, spx_range_of *chosen, int *takes, const char **value,
+                             size_t narm, const arm_name *name, spx_range_of *chosen, int *takes, const char **value,
                              spx_err *e)
 {
     const char *colon = strrchr(text, ':');
@@ -121,8 +142,9 @@ static spx_status match_arms(const char *option, const char *what, const char *t
     size_t found = 0;
     *value = colon != NULL ? colon + 1 : text;
     for (size_t a = 0; a < narm; a++) {
-        const naming how = names(text, len, name[a]);
+        const naming how = names(text, len, &name[a]);
         const spx_range_of which = colon == NULL          ? SPX_RANGE_OF_ALL
+                                   : how == NAMED_ALONE   ? SPX_RANGE_OF_PART
                                    : how == NAMED         ? SPX_RANGE_OF_ARM
                                    : how == NAMED_BY_STEM ? SPX_RANGE_OF_STEM
                                                           : SPX_RANGE_NONE;
@@ -148,7 +170,7 @@ static spx_status match_arms(const char *option, const char *what, const char *t
  * one, or for all of that name but for a number at the end; the narrower goes before; none where chosen[k] is
  * SPX_RANGE_NONE. SPX_EUSAGE: no such arm, no range, or two for the same. */
 static spx_status name_ranges(size_t n, const char *const *text, const spx_templates *t, size_t narm,
-                              const char *const *name, double (*range)[2], spx_range_of *chosen, spx_err *e)
+                              const arm_name *name, double (*range)[2], spx_range_of *chosen, spx_err *e)
 {
     spx_status st = SPX_OK;
     memset(chosen, 0, narm * sizeof *chosen);
@@ -198,11 +220,11 @@ spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectr
 spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_templates *t, const spx_spectra_parts *p,
                                    spx_rvfit_options *fit, spx_err *e)
 {
-    const char *name[SPX_MAX_ARM], *value;
+    arm_name name[SPX_MAX_ARM];
+    const char *value;
     spx_range_of chosen[SPX_MAX_ARM] = {0};
     spx_status st = SPX_OK;
-    for (size_t a = 0; a < p->all.narm; a++)
-        name[a] = p->base[a];
+    name_arms(p, name);
     fit->jitter = o->jitter.n > 0;
     for (size_t i = 0; i < o->jitter.n && st == SPX_OK; i++) {
         const char *text = o->jitter.value[i];
@@ -222,10 +244,10 @@ spx_status spx_rvfit_choose_jitter(const spx_rvfit_args *o, const spx_templates 
 }
 
 /* Is arm a the only one that a range for its name holds for? Of several, those without any of it are left out. */
-static int is_alone(size_t narm, const char *const *name, size_t a)
+static int is_alone(size_t narm, const arm_name *name, size_t a)
 {
     for (size_t k = 0; k < narm; k++)
-        if (k != a && names(name[a], strlen(name[a]), name[k]) != NOT_NAMED)
+        if (k != a && names(name[a].name, strlen(name[a].name), &name[k]) != NOT_NAMED)
             return 0;
     return 1;
 }
@@ -310,15 +332,14 @@ spx_status spx_rvfit_choose_setups(const spx_rvfit_args *o, const spx_templates 
                                    const spx_setup **setup, spx_err *e)
 {
     const spx_spectra *s = &p->all;
-    const char *name[SPX_MAX_ARM];
+    arm_name name[SPX_MAX_ARM];
     int left_out[SPX_MAX_ARM];
-    for (size_t a = 0; a < s->narm; a++)
-        name[a] = p->base[a];
+    name_arms(p, name);
     spx_status st = name_setups(t, s->narm, name, o->map.n, o->map.value, o->arms, setup, left_out, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         if (setup[a] == NULL && !left_out[a])
-            spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a],
-                     name[a]);
+            spx_warn("arm '%s' is left out: the templates have no setup of that name (--map %s=SETUP)", name[a].name,
+                     name[a].name);
         if (o->resolution && setup[a] != NULL && s->arm[a].ndiag == 0)
             st = spx_fail(e, SPX_EINPUT,
                           "arm '%s' of the spectra has no resolution matrix: fit without --resolution-matrix, or "
@@ -340,18 +361,18 @@ spx_status spx_rvfit_choose_wavelengths(const spx_rvfit_args *o, const spx_templ
                                         const spx_setup **setup, spx_err *e)
 {
     const spx_spectra *s = &p->all;
-    const char *name[SPX_MAX_ARM];
+    arm_name name[SPX_MAX_ARM];
     double range[SPX_MAX_ARM][2];
     spx_range_of chosen[SPX_MAX_ARM];
     size_t left_out = 0, fitted = 0;
-    for (size_t a = 0; a < s->narm; a++)
-        name[a] = p->base[a];
+    name_arms(p, name);
     spx_status st = name_ranges(o->wavelength.n, o->wavelength.value, t, s->narm, name, range, chosen, e);
     for (size_t a = 0; a < s->narm && st == SPX_OK; a++) {
         const spx_arm *arm = &s->arm[a];
         const double first = arm->per_row ? p->ends[a][0] : arm->wavelength[0],
                      last = arm->per_row ? p->ends[a][1] : arm->wavelength[arm->nwave - 1];
-        const int fit = setup[a] != NULL, must = chosen[a] == SPX_RANGE_OF_ARM && is_alone(s->narm, name, a);
+        const int fit = setup[a] != NULL, must = chosen[a] == SPX_RANGE_OF_PART ||
+                                                 (chosen[a] == SPX_RANGE_OF_ARM && is_alone(s->narm, name, a));
         if (!fit && must)
             return spx_fail(e, SPX_EUSAGE, "--wavelength: arm '%s' is not fitted", arm->name);
         if (fit && chosen[a] != SPX_RANGE_NONE && spx_spectra_parts_cut(p, a, range[a][0], range[a][1]) == 0) {
