@@ -22,7 +22,7 @@ enum {
     LANES = 8,  /* columns of a row of the tables: a multiple of it */
     XPHASES = 64,
     YPHASES = 16, /* places of the trace centre within a pixel that they are made for */
-    BAND = 128,   /* rows of the image whose light is spread by one thread */
+    BAND = 64,    /* rows of the image whose light is spread by one thread */
     TILE = 256    /* cells of a side of a tile, or more where the middle part is long */
 };
 
@@ -137,10 +137,10 @@ static double far_step(const spx_tail *t, double r)
 }
 
 /* Tables of the near part; of a pixel of the spot itself it takes off what the others have there. */
-static void make_tables(spx_tail *t)
+static void make_tables(spx_tail *t, int nthreads)
 {
     const int near = (int)t->near;
-#pragma omp parallel for
+#pragma omp parallel for num_threads(nthreads)
     for (int p = 0; p < XPHASES * YPHASES; p++) {
         const double x = ((double)(p / YPHASES) + 0.5) / XPHASES - 0.5, y = (p % YPHASES + 0.5) / YPHASES - 0.5;
         float *to = t->table + (size_t)p * (2 * t->near + 1) * t->row;
@@ -221,13 +221,15 @@ void spx_tail_free(spx_tail *t)
 }
 
 /* Transform of a kernel that is symmetric in both directions, wrapped around the corner; which: 0: middle, 1: far. */
-static spx_status make_kernel(const spx_tail *t, const transform *f, int which, fftwf_complex *to, spx_err *e)
+static spx_status make_kernel(const spx_tail *t, const transform *f, int which, int nthreads, fftwf_complex *to,
+                              spx_err *e)
 {
     const double cell = which ? SPX_TAIL_COARSE : SPX_TAIL_FINE;
     float *r = spx_alloc2(f->ny, f->nx, sizeof *r, e);
     if (!r)
         return SPX_EIO;
-    for (size_t y = 0; y <= f->ny / 2 && (which || y <= t->reach); y++)
+#pragma omp parallel for num_threads(nthreads)
+    for (size_t y = 0; y <= (which ? f->ny / 2 : t->reach); y++)
         for (size_t x = 0; x <= f->nx / 2 && (which || x <= t->reach); x++) {
             const double dx = cell * (double)x, dy = cell * (double)y, d = sqrt(dx * dx + dy * dy),
                          far = far_step(t, d);
@@ -243,14 +245,14 @@ static spx_status make_kernel(const spx_tail *t, const transform *f, int which, 
 }
 
 /* Amplitudes along the traces; 0 where there is no spot. */
-static spx_status make_amplitudes(spx_tail *t, spx_err *e)
+static spx_status make_amplitudes(spx_tail *t, int nthreads, spx_err *e)
 {
     const spx_psf *p = t->psf;
     const size_t npix = (size_t)spx_psf_nx(p) * (size_t)spx_psf_ny(p), nwork = spx_psf_spot_work(p);
     spx_psf bare = *p;
     int failed = 0;
     spx_psf_drop_tail(&bare);
-#pragma omp parallel reduction(| : failed)
+#pragma omp parallel num_threads(nthreads) reduction(| : failed)
     {
         double *work = spx_alloc(nwork + npix + p->ndeg, sizeof *work, NULL);
         failed |= !work;
@@ -279,9 +281,10 @@ static grid make_grid(size_t cell, size_t gy, size_t gx)
     return (grid){.ny = gy / cell + 2 * RIM + 2, .nx = gx / cell + 2 * RIM + 2};
 }
 
-spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond,
+spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond, int nthreads,
                          spx_tail **tail, spx_err *e)
 {
+    const int n = nthreads > 0 ? nthreads : omp_get_max_threads();
     const size_t hsize = (size_t)(psf->hsizex > psf->hsizey ? psf->hsizex : psf->hsizey);
     spx_tail *t = *tail = spx_alloc(1, sizeof *t, e);
     if (!t)
@@ -324,12 +327,12 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
           (t->within = spx_alloc2(psf->nspec, NKNOT, sizeof *t->within, e))))
         st = SPX_EIO;
     if (st == SPX_OK)
-        make_tables(t);
+        make_tables(t, n);
     if (st == SPX_OK)
-        st = make_kernel(t, &t->tile, 0, t->middle, e);
+        st = make_kernel(t, &t->tile, 0, n, t->middle, e);
     if (st == SPX_OK)
-        st = make_kernel(t, &t->field, 1, t->far, e);
-    return st == SPX_OK ? make_amplitudes(t, e) : st;
+        st = make_kernel(t, &t->field, 1, n, t->far, e);
+    return st == SPX_OK ? make_amplitudes(t, n, e) : st;
 }
 
 /* ---- light ---- */
@@ -362,17 +365,35 @@ double spx_tail_within(const spx_tail *t, size_t fibre, double lambda)
     return along(t, t->within, fibre, lambda);
 }
 
-void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
+spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e)
+{
+    const spx_status st = spx_tail_clear(t, n, e);
+    if (st == SPX_OK)
+        memset(t->light, 0, n * sizeof *t->light);
+    t->nlight = st == SPX_OK ? n : 0;
+    return st;
+}
+
+void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons)
 {
     const long gx = column + (long)t->edge, gy = row + (long)t->edge;
-    if (electrons == 0.0 || gx < 0 || gy < 0 || gx >= (long)t->gx || gy >= (long)t->gy || t->nlight == t->most)
+    if (electrons != 0.0 && gx >= 0 && gy >= 0 && gx < (long)t->gx && gy < (long)t->gy)
+        t->light[i] = (source){.x = (int32_t)gx,
+                               .y = (int32_t)gy,
+                               .dx = (float)dx,
+                               .dy = (float)dy,
+                               .q = (float)(electrons * along(t, t->amplitude, fibre, lambda))};
+}
+
+void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
+                  double electrons)
+{
+    if (t->nlight == t->most)
         return;
-    t->light[t->nlight++] = (source){.x = (int32_t)gx,
-                                     .y = (int32_t)gy,
-                                     .dx = (float)dx,
-                                     .dy = (float)dy,
-                                     .q = (float)(electrons * along(t, t->amplitude, fibre, lambda))};
+    t->light[t->nlight].q = 0.0f;
+    spx_tail_set(t, t->nlight, fibre, lambda, column, row, dx, dy, electrons);
+    t->nlight += t->light[t->nlight].q != 0.0f;
 }
 
 /* Weights of Lagrange's cubic through -1, 0, 1, 2 at u. */
@@ -410,9 +431,11 @@ static inline void spread(size_t cell, const grid *g, const source *s)
 SPX_CLONES static void spread_all(const spx_tail *t, size_t n, const source *light)
 {
     for (size_t i = 0; i < n; i++)
-        spread(SPX_TAIL_FINE, &t->fine, &light[i]);
+        if (light[i].q != 0.0f)
+            spread(SPX_TAIL_FINE, &t->fine, &light[i]);
     for (size_t i = 0; i < n; i++)
-        spread(SPX_TAIL_COARSE, &t->coarse, &light[i]);
+        if (light[i].q != 0.0f)
+            spread(SPX_TAIL_COARSE, &t->coarse, &light[i]);
 }
 
 static size_t phase_of(float d, int n)
@@ -427,6 +450,8 @@ SPX_CLONES static void draw_near(const spx_tail *t, size_t n, const source *ligh
     const long side = 2 * (long)t->near + 1, row = (long)t->row, nx = (long)t->nx, ny = (long)t->ny;
     for (size_t k = 0; k < n; k++) {
         const source *s = &light[k];
+        if (s->q == 0.0f)
+            continue;
         const float q = s->q, *from = t->table + (phase_of(s->dx, XPHASES) * YPHASES + phase_of(s->dy, YPHASES)) *
                                                      (size_t)(side * row);
         const long x0 = s->x - (long)(t->edge + t->near), y0 = s->y - (long)(t->edge + t->near);
@@ -447,17 +472,29 @@ SPX_CLONES static void draw_near(const spx_tail *t, size_t n, const source *ligh
     }
 }
 
-/* Sources by the band of rows that they are in, in their order: first[band] to first[band + 1] of t->sorted. */
-static void sort_bands(spx_tail *t, size_t band, size_t nband, size_t *first)
+/* Sources by the band of rows that they are in, in their order: first[band] to first[band + 1] of what it returns,
+ * which is t->light where they are in that order. */
+static const source *sort_bands(spx_tail *t, size_t band, size_t nband, size_t *first)
 {
-    for (size_t i = 0; i < t->nlight; i++)
-        first[(size_t)t->light[i].y / band + 1]++;
+    size_t last = 0;
+    int sorted = 1;
+    for (size_t i = 0; i < t->nlight; i++) {
+        const size_t b = t->light[i].q != 0.0f ? (size_t)t->light[i].y / band : last; /* dark ones lie anywhere */
+        first[b + 1]++;
+        sorted &= b >= last;
+        last = b;
+    }
     for (size_t b = 0; b < nband; b++)
         first[b + 1] += first[b];
-    for (size_t i = 0; i < t->nlight; i++)
-        t->sorted[first[(size_t)t->light[i].y / band]++] = t->light[i];
+    if (sorted)
+        return t->light;
+    for (size_t i = 0, b = 0; i < t->nlight; i++) {
+        b = t->light[i].q != 0.0f ? (size_t)t->light[i].y / band : b;
+        t->sorted[first[b]++] = t->light[i];
+    }
     memmove(first + 1, first, nband * sizeof *first);
     first[0] = 0;
+    return t->sorted;
 }
 
 /* ---- convolution ---- */
@@ -474,17 +511,12 @@ static void multiply(size_t n, const fftwf_complex *kernel, fftwf_complex *z)
     }
 }
 
-/* The far part on the cells of its grid, in place of the light. */
-static spx_status convolve_field(spx_tail *t, spx_err *e)
+/* The far part on the cells of its grid, in place of the light. z: [nfreq] */
+static void convolve_field(spx_tail *t, fftwf_complex *z)
 {
-    fftwf_complex *z = spx_alloc_unset(nfreq(&t->field), 1, sizeof *z, e);
-    if (!z)
-        return SPX_EIO;
     fftwf_execute_dft_r2c(t->field.forward, t->coarse.light, z);
     multiply(nfreq(&t->field), t->far, z);
     fftwf_execute_dft_c2r(t->field.inverse, z, t->coarse.light);
-    spx_free(z);
-    return SPX_OK;
 }
 
 /* The middle part into the cells (y0, x0) ... of a tile. */
@@ -565,48 +597,54 @@ spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e)
     /* sources of a band reach into those before and behind it alone: every other band at one time */
     const size_t band = BAND > 2 * t->near ? BAND : 2 * t->near, nband = t->gy / band + 1;
     size_t *first = spx_alloc(nband + 1, sizeof *first, e);
-    const source *light = t->sorted;
+    fftwf_complex *far = spx_alloc_unset(nfreq(&t->field), 1, sizeof *far, e);
     int failed = 0;
-    spx_status st = first ? SPX_OK : SPX_EIO;
-    if (st == SPX_OK) {
-        sort_bands(t, band, nband, first);
-        memset(t->fine.light, 0, t->fine.ny * t->fine.stride * sizeof *t->fine.light);
-        memset(t->coarse.light, 0, t->field.ny * t->coarse.stride * sizeof *t->coarse.light);
+    if (!first || !far) {
+        spx_free(first);
+        spx_free(far);
+        return SPX_EIO;
+    }
+    const source *light = sort_bands(t, band, nband, first);
+#pragma omp parallel num_threads(n) reduction(| : failed)
+    {
+        float *r = spx_alloc_unset(side, side, sizeof *r, NULL), *line = spx_alloc(t->fine.nx, sizeof *line, NULL);
+        fftwf_complex *z = spx_alloc_unset(nfreq(&t->tile), 1, sizeof *z, NULL);
+        failed |= !r || !line || !z;
+#pragma omp for
+        for (size_t y = 0; y < t->fine.ny; y++)
+            memset(t->fine.light + y * t->fine.stride, 0, t->fine.stride * sizeof *t->fine.light);
+#pragma omp for
+        for (size_t y = 0; y < t->field.ny; y++)
+            memset(t->coarse.light + y * t->coarse.stride, 0, t->coarse.stride * sizeof *t->coarse.light);
         for (size_t odd = 0; odd < 2; odd++) {
-#pragma omp parallel for schedule(dynamic) num_threads(n)
+#pragma omp for schedule(dynamic)
             for (size_t b = odd; b < nband; b += 2)
                 spread_all(t, first[b + 1] - first[b], light + first[b]);
         }
-        st = convolve_field(t, e);
-    }
-    if (st == SPX_OK) {
-#pragma omp parallel num_threads(n) reduction(| : failed)
-        {
-            float *r = spx_alloc_unset(side, side, sizeof *r, NULL), *line = spx_alloc(t->fine.nx, sizeof *line, NULL);
-            fftwf_complex *z = spx_alloc_unset(nfreq(&t->tile), 1, sizeof *z, NULL);
-            failed |= !r || !line || !z;
+#pragma omp single nowait
+        convolve_field(t, far);
 #pragma omp for schedule(dynamic)
-            for (size_t i = 0; i < ntile; i++)
-                if (r && z)
-                    convolve_tile(t, i / across * inner, i % across * inner, inner, r, z);
+        for (size_t i = 0; i < ntile; i++)
+            if (r && z)
+                convolve_tile(t, i / across * inner, i % across * inner, inner, r, z);
 #pragma omp for
-            for (size_t y = 0; y < t->fine.ny; y++)
-                if (line)
-                    add_far(t, y, line);
+        for (size_t y = 0; y < t->fine.ny; y++)
+            if (line)
+                add_far(t, y, line);
 #pragma omp for
-            for (size_t y = 0; y < t->ny; y++)
-                if (line)
-                    interpolate_row(t, y, line, image + y * t->nx);
-            for (size_t odd = 0; odd < 2; odd++) {
+        for (size_t y = 0; y < t->ny; y++)
+            if (line)
+                interpolate_row(t, y, line, image + y * t->nx);
+        for (size_t odd = 0; odd < 2; odd++) {
 #pragma omp for schedule(dynamic)
-                for (size_t b = odd; b < nband; b += 2)
-                    draw_near(t, first[b + 1] - first[b], light + first[b], image);
-            }
-            spx_free(r);
-            spx_free(line);
-            spx_free(z);
+            for (size_t b = odd; b < nband; b += 2)
+                draw_near(t, first[b + 1] - first[b], light + first[b], image);
         }
+        spx_free(r);
+        spx_free(line);
+        spx_free(z);
     }
     spx_free(first);
-    return failed ? spx_mem_fail(e) : st;
+    spx_free(far);
+    return failed ? spx_mem_fail(e) : SPX_OK;
 }

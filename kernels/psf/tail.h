@@ -47,9 +47,9 @@ double spx_tail_value(const spx_tail_shape *shape, double dx, double dy);
 
 /* Makes what the tails of images [ny][nx] need, for wavelengths wmin to wmax, Angstrom, of a PSF with a tail, which has
  * to stay. beyond: 1: the tail beyond the spots' pixels, of light that is counted within them; 0: all of the tail, of
- * light that is counted within cores alone. Free with spx_tail_free(), also after an error. Errors as of
- * spx_tail_shape_of(); SPX_EIO: memory. */
-spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond,
+ * light that is counted within cores alone. nthreads: 0: OpenMP's default; nothing depends on it. Free with
+ * spx_tail_free(), also after an error. Errors as of spx_tail_shape_of(); SPX_EIO: memory. */
+spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond, int nthreads,
                          spx_tail **tail, spx_err *e) SPX_NODISCARD;
 void spx_tail_free(spx_tail *t);
 
@@ -63,6 +63,12 @@ spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;
  * centre lies dx, dy from its middle. Light whose central pixel is more than a spot's size beyond the CCD is lost. From
  * one thread. */
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
+                  double electrons);
+
+/* Makes room for n lights, all dark, and sets number i of them, as spx_tail_add() adds one: different ones from
+ * different threads. In the order of their rows the image takes least. SPX_EIO: memory. */
+spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e) SPX_NODISCARD;
+void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons);
 
 /* The tails of the light that was added since spx_tail_clear(), electrons, into image[ny][nx]. The result does not

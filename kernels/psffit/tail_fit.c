@@ -134,7 +134,7 @@ static spx_status draw(const problem *p, size_t exposure, float *image, spx_err 
     const size_t nline = p->fit->nline, nspec = p->psf->nspec;
     const double *shift = p->fit->shift + 2 * exposure;
     spx_tail *tail = NULL;
-    spx_status st = spx_tail_make(&p->tailed, p->ny, p->nx, p->psf->wmin, p->psf->wmax, 0, &tail, e);
+    spx_status st = spx_tail_make(&p->tailed, p->ny, p->nx, p->psf->wmin, p->psf->wmax, 0, p->nthreads, &tail, e);
     if (st == SPX_OK)
         st = spx_tail_clear(tail, nspec * nline, e);
     for (size_t f = 0; f < nspec && st == SPX_OK; f++)

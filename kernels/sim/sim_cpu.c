@@ -130,7 +130,7 @@ static spx_status add_far_tails(const spx_psf *psf, size_t nspec, const int32_t 
 {
     spx_tail *tail;
     float *far = spx_alloc2(ny, nx, sizeof *far, e);
-    spx_status st = spx_tail_make(psf, ny, nx, wavelength[0], wavelength[nwave - 1], 1, &tail, e);
+    spx_status st = spx_tail_make(psf, ny, nx, wavelength[0], wavelength[nwave - 1], 1, 0, &tail, e);
     if (far == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)

@@ -128,8 +128,9 @@ static void check_direct(void)
         for (size_t k = nd; k + nd < nw; k++)
             worst = fmax(worst, v[fibre * MOST + k]);
         const double middle = spx_median(v + fibre * MOST + nd, nw - 2 * nd);
-        CHECK(middle < 0.08 && worst < 0.3, "direct sum of tails, fibre %zu: off by %g sigma, %g at most", fibre,
-              middle, worst);
+        /* the star has S/N 150 a bin: 0.1 of its errors are 7e-4 of its light */
+        CHECK(middle < (fibre == BRIGHT ? 0.15 : 0.08) && worst < 0.3,
+              "direct sum of tails, fibre %zu: off by %g sigma, %g at most", fibre, middle, worst);
     }
     spx_frame_free(&f);
     spx_image_free(&image);
@@ -196,6 +197,14 @@ int main(void)
           "no tails, and something is taken off");
     spx_image_free(&taken);
     spx_image_free(&alone);
+
+    /* light of wavelengths that are not wanted counts */
+    o = options(&lit, BUNDLE, 2);
+    o.wmin = 6060;
+    o.wmax = 6090;
+    again = extract(&image, &p, &o, &counts);
+    CHECK(worst_bias(&again) < 0.1, "some wavelengths: bias %g sigma", worst_bias(&again));
+    spx_frame_free(&again);
 
     /* tails are no hits, although they are brighter than the threshold */
     o = options(&lit, BUNDLE, 2);

@@ -83,7 +83,7 @@ static void check_image(const spx_psf *p, const char *what, int beyond, double c
     spx_tail_shape shape;
     const size_t n = place_sources(p, 1e5, src);
     CHECK(spx_tail_shape_of(p, &shape, &e) == SPX_OK &&
-              spx_tail_make(p, NY, NX, p->wmin, p->wmax, beyond, &t, &e) == SPX_OK,
+              spx_tail_make(p, NY, NX, p->wmin, p->wmax, beyond, 2, &t, &e) == SPX_OK,
           "%s: %s", what, spx_err_text(&e));
     if (t == NULL)
         return;
@@ -95,6 +95,13 @@ static void check_image(const spx_psf *p, const char *what, int beyond, double c
         CHECK(spx_tail_image(t, round + 1, round == 0 ? got : again, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
     }
     CHECK(memcmp(got, again, sizeof got) == 0, "%s: one thread and two give different images", what);
+    /* every other number is dark */
+    CHECK(spx_tail_reserve(t, 2 * n, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
+    for (size_t i = 0; i < n; i++)
+        spx_tail_set(t, 2 * i + 1, src[i].fibre, src[i].lambda, src[i].at.xc + p->hsizex, src[i].at.yc + p->hsizey,
+                     src[i].at.dx, src[i].at.dy, src[i].electrons);
+    CHECK(spx_tail_image(t, 2, again, &e) == SPX_OK && memcmp(got, again, sizeof got) == 0,
+          "%s: lights by their numbers give another image", what);
     direct(p, beyond, &shape, n, src, want);
     double worst = 0, most = 0, rms = 0, all = 0;
     for (size_t i = 0; i < (size_t)NY * NX; i++) {
@@ -130,7 +137,7 @@ static void check_refused(const char *name, double value, double slope, int fibr
         p.coeff[((size_t)p.tail[SPX_TAIL_CORE] * p.nspec + 3) * p.ndeg] = value;
     else
         set(&p, name, value, slope);
-    CHECK(spx_tail_make(&p, NY, NX, p.wmin, p.wmax, 1, &t, &e) == SPX_EINPUT && strstr(spx_err_text(&e), pattern),
+    CHECK(spx_tail_make(&p, NY, NX, p.wmin, p.wmax, 1, 0, &t, &e) == SPX_EINPUT && strstr(spx_err_text(&e), pattern),
           "%s %g %g: %s", name, value, slope, spx_err_text(&e));
     spx_tail_free(t);
     spx_psf_free(&p);

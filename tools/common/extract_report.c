@@ -2,9 +2,6 @@
 
 #include <stdio.h>
 
-/* Errors of the background that it may be off by. */
-#define BACKGROUND_LEFT 0.1
-
 /* Part of the error of a flux that rounding may make up. */
 #define ROUNDING_LEFT 1e-3
 
@@ -24,14 +21,8 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
                    "itself",
                    label, 100 * c->tail_light / c->core_light, 100 * c->tail_change);
     if (c->background_unknowns > 0)
-        spx_detail(
-            "%sbackground of %.4g electrons a pixel in the mean of the bins: %zu unknowns, %zu steps, %zu pixels "
-            "left out",
-            label, c->background, c->background_unknowns, c->background_steps, c->background_clipped);
-    if (c->background_left > BACKGROUND_LEFT)
-        spx_warn("%sthe fit of the background has not ended: it is off by %.2g of its error: give larger cells for "
-                 "--background",
-                 label, c->background_left);
+        spx_detail("%sbackground of %.4g electrons a pixel in the mean of the bins: %zu unknowns, %zu pixels left out",
+                   label, c->background, c->background_unknowns, c->background_clipped);
     if (c->nbin_nospot > 0)
         spx_warn("%sthe PSF is not usable at %zu of %zu bins: flux and ivar 0 there", label, c->nbin_nospot, c->nbin);
     if (c->nbin_outside > 0)

@@ -3,10 +3,10 @@
 
 #include <lapacke.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/clones.h"
 #include "calib/series.h"
 #include "num/blas.h"
 
@@ -15,15 +15,13 @@
 #define HOLD 1e-6
 /* Errors from the model beyond which a pixel is left out: hits, and stars that the PSF does not fit. */
 #define CLIP 6.0
-/* Conjugate gradients end where what is left would change chi^2 by this for each unknown: 0.01 of its error. */
-#define ENOUGH 1e-4
-/* Electrons that the directions are scaled to, so that the tolerance of fluxes, in their errors, is small beside them.
- */
-#define SCALE 1e4
 
 enum {
-    BLOCK = 16, /* pixels of the sums of the preconditioner */
-    STEPS = 12  /* of conjugate gradients at most */
+    LANES = SPX_ROW_LANES,
+    NEAR = 4,   /* splines from the first that is not 0 in the middle of a fibre, and elements of a row of S */
+    POWERS = 7, /* of products of two cubics */
+    ROUGH = 4,  /* rows, of which one is used for a rough fit */
+    BLOCK = 16  /* rows that are a thread's at one time */
 };
 
 struct spx_background {
@@ -31,17 +29,12 @@ struct spx_background {
     spx_bspline along, across; /* in rows, in columns */
     size_t n;                  /* unknowns */
     double *c;                 /* [along.n][across.n] */
-    double *chol;              /* [n][n] Cholesky factor of the preconditioner, lower */
-    double hold;               /* weight of the second differences */
-    float *weight;             /* [ny][nx] of the pixels in use */
-    float *taken;              /* [ny][nx] P 1, of the weights that the bundles have */
-    float *rest;               /* [ny][nx] image - far - A f */
-    float *step;               /* [ny][nx] B d - A f_d of a direction d */
-    double *row;               /* [ny][across.n] */
-    double *vectors;           /* [4][n] */
-    double **flux;             /* [nbundle][nbin][nl] */
-    size_t nbundle;
-    int known; /* P 1 is */
+    size_t *first;             /* [nx] first spline that is not 0 in a column */
+    size_t *next;              /* [nx] first column behind it with other splines */
+    double (*taylor)[4][4];    /* [nx] series of the splines around a column: powers, splines */
+    double *row;               /* [ny][across.n][NEAR + 1] S of a row, and the right side */
+    double *matrix;            /* [n][n] S, lower */
+    unsigned char *hit;        /* [ny][nx] pixels off the model */
 };
 
 spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background **out, spx_err *e)
@@ -58,32 +51,40 @@ spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background
         return spx_fail_remedy(e, SPX_EUSAGE, "give a larger {background}",
                                "a background in cells of %g pixels has %zu unknowns, of at most %d", cell, bg->n,
                                (int)SPX_BACKGROUND_MOST);
-    return (bg->c = spx_alloc(bg->n, sizeof *bg->c, e)) && (bg->chol = spx_alloc2(bg->n, bg->n, sizeof *bg->chol, e)) &&
-                   (bg->weight = spx_alloc2(ny, nx, sizeof *bg->weight, e)) &&
-                   (bg->taken = spx_alloc2(ny, nx, sizeof *bg->taken, e)) &&
-                   (bg->rest = spx_alloc2(ny, nx, sizeof *bg->rest, e)) &&
-                   (bg->step = spx_alloc2(ny, nx, sizeof *bg->step, e)) &&
-                   (bg->row = spx_alloc2(ny, bg->across.n, sizeof *bg->row, e)) &&
-                   (bg->vectors = spx_alloc2(4, bg->n, sizeof *bg->vectors, e))
-               ? SPX_OK
-               : SPX_EIO;
+    if (!((bg->c = spx_alloc(bg->n, sizeof *bg->c, e)) && (bg->first = spx_alloc2(2, nx, sizeof *bg->first, e)) &&
+          (bg->taylor = spx_alloc(nx, sizeof *bg->taylor, e)) &&
+          (bg->row = spx_alloc2(ny, bg->across.n * (NEAR + 1), sizeof *bg->row, e)) &&
+          (bg->matrix = spx_alloc2(bg->n, bg->n, sizeof *bg->matrix, e)) && (bg->hit = spx_alloc2(ny, nx, 1, e))))
+        return SPX_EIO;
+    for (size_t x = 0; x < nx; x++) {
+        double b[4], (*d)[4] = bg->taylor[x];
+        bg->first[x] = spx_bspline_at(&bg->across, (double)x, b);
+        const double h = 1.0 / bg->across.step, t = (double)x * h - (double)bg->first[x], u = 1.0 - t;
+        const double one[4] = {-0.5 * u * u, 1.5 * t * t - 2.0 * t, 2.0 * u - 1.5 * u * u, 0.5 * t * t},
+                     two[4] = {u, 3.0 * t - 2.0, 3.0 * u - 2.0, t}, three[4] = {-1.0, 3.0, -3.0, 1.0};
+        for (size_t i = 0; i < 4; i++) {
+            d[0][i] = b[i];
+            d[1][i] = one[i] * h;
+            d[2][i] = two[i] * h * h / 2.0;
+            d[3][i] = three[i] * h * h * h / 6.0;
+        }
+    }
+    bg->next = bg->first + nx;
+    for (size_t x = nx; x-- > 0;)
+        bg->next[x] = x + 1 < nx && bg->first[x + 1] == bg->first[x] ? bg->next[x + 1] : x + 1;
+    return SPX_OK;
 }
 
 void spx_background_free(spx_background *bg)
 {
     if (bg == NULL)
         return;
-    for (size_t i = 0; i < bg->nbundle; i++)
-        spx_free(bg->flux[i]);
-    spx_free(bg->flux);
     spx_free(bg->c);
-    spx_free(bg->chol);
-    spx_free(bg->weight);
-    spx_free(bg->taken);
-    spx_free(bg->rest);
-    spx_free(bg->step);
+    spx_free(bg->first);
+    spx_free(bg->taylor);
     spx_free(bg->row);
-    spx_free(bg->vectors);
+    spx_free(bg->matrix);
+    spx_free(bg->hit);
     spx_free(bg);
 }
 
@@ -100,58 +101,46 @@ double spx_background_at(const spx_background *bg, double x, double y)
     return sum;
 }
 
-/* image += factor B c. */
-static void add_splines(const spx_background *bg, const double *c, double factor, int nthreads, float *image)
+/* Coefficients of the splines across in row y. c: [across.n] */
+static void across_row(const spx_background *bg, size_t y, double *c)
 {
-#pragma omp parallel for num_threads(nthreads)
-    for (size_t y = 0; y < bg->ny; y++) {
-        double by[4], bx[4];
-        const size_t n = bg->across.n, j = spx_bspline_at(&bg->along, (double)y, by);
-        double *line = bg->row + y * n;
-        for (size_t i = 0; i < n; i++)
-            line[i] = factor * (by[0] * c[j * n + i] + by[1] * c[(j + 1) * n + i] + by[2] * c[(j + 2) * n + i] +
-                                by[3] * c[(j + 3) * n + i]);
-        for (size_t x = 0; x < bg->nx; x++) {
-            const double *v = line + spx_bspline_at(&bg->across, (double)x, bx);
-            image[y * bg->nx + x] += (float)(bx[0] * v[0] + bx[1] * v[1] + bx[2] * v[2] + bx[3] * v[3]);
+    double by[4];
+    const size_t n = bg->across.n, j = spx_bspline_at(&bg->along, (double)y, by);
+    for (size_t i = 0; i < n; i++)
+        c[i] = by[0] * bg->c[j * n + i] + by[1] * bg->c[(j + 1) * n + i] + by[2] * bg->c[(j + 2) * n + i] +
+               by[3] * bg->c[(j + 3) * n + i];
+}
+
+/* Adds factor times the background of a row, whose coefficients are c, to line[nx]. */
+SPX_CLONES static void draw_row(const spx_background *bg, const double *c, double factor, float *line)
+{
+    for (size_t x = 0, end; x < bg->nx; x = end) {
+        const double *v = c + bg->first[x];
+        float a[4] = {0}; /* of the distance from x, the first column with these splines */
+        for (size_t k = 0; k < 4; k++)
+            a[k] = (float)(factor * (bg->taylor[x][k][0] * v[0] + bg->taylor[x][k][1] * v[1] +
+                                     bg->taylor[x][k][2] * v[2] + bg->taylor[x][k][3] * v[3]));
+        end = bg->next[x];
+#pragma omp simd
+        for (size_t k = x; k < end; k++) {
+            const float t = (float)(int)(k - x);
+            line[k] += a[0] + t * (a[1] + t * (a[2] + t * a[3]));
         }
     }
 }
 
 void spx_background_add(const spx_background *bg, int nthreads, float *far)
 {
-    add_splines(bg, bg->c, 1.0, nthreads, far);
-}
-
-/* g[n] = B^T W image. */
-static void gather(const spx_background *bg, const float *image, int nthreads, double *g)
-{
-    const size_t n = bg->across.n;
 #pragma omp parallel for num_threads(nthreads)
     for (size_t y = 0; y < bg->ny; y++) {
-        double bx[4], *line = bg->row + y * n;
-        memset(line, 0, n * sizeof *line);
-        for (size_t x = 0; x < bg->nx; x++) {
-            const double w = (double)bg->weight[y * bg->nx + x];
-            if (w > 0.0) {
-                double *to = line + spx_bspline_at(&bg->across, (double)x, bx);
-                for (size_t i = 0; i < 4; i++)
-                    to[i] += w * (double)image[y * bg->nx + x] * bx[i];
-            }
-        }
-    }
-    memset(g, 0, bg->n * sizeof *g);
-    for (size_t y = 0; y < bg->ny; y++) {
-        double by[4];
-        const size_t j = spx_bspline_at(&bg->along, (double)y, by);
-        for (size_t a = 0; a < 4; a++)
-            for (size_t i = 0; i < n; i++)
-                g[(j + a) * n + i] += by[a] * bg->row[y * n + i];
+        double *c = bg->row + y * bg->across.n * (NEAR + 1);
+        across_row(bg, y, c);
+        draw_row(bg, c, 1.0, far + y * bg->nx);
     }
 }
 
 /* Adds hold times the normal matrix of second differences along rows and columns, times v, to to[n]. */
-static void add_hold(const spx_background *bg, const double *v, double *to)
+static void add_hold(const spx_background *bg, double hold, const double *v, double *to)
 {
     const size_t ny = bg->along.n, nx = bg->across.n;
     for (size_t j = 0; j < ny; j++)
@@ -160,343 +149,302 @@ static void add_hold(const spx_background *bg, const double *v, double *to)
                 const size_t next = way == 0 ? 1 : nx, k = j * nx + i;
                 if (way == 0 ? i + 2 >= nx : j + 2 >= ny)
                     continue;
-                const double bend = bg->hold * (v[k] - 2 * v[k + next] + v[k + 2 * next]);
+                const double bend = hold * (v[k] - 2 * v[k + next] + v[k + 2 * next]);
                 to[k] += bend;
                 to[k + next] -= 2 * bend;
                 to[k + 2 * next] += bend;
             }
 }
 
-/* The preconditioner of the weights as they are, factored. */
-static spx_status make_preconditioner(spx_background *bg, spx_err *e)
+/* ---- rows ---- */
+
+/* Pixels of a row that are not of the fibres of the PSF, or also of a fibre that has no trace in the row, get no
+ * weight. use: [columns] */
+static void choose_pixels(const spx_background *bg, const spx_rows *r, size_t y, unsigned char *use, spx_row *row)
+{
+    const size_t pad = spx_rows_pad(r), width = spx_rows_width(r), columns = bg->nx + 2 * pad;
+    memset(use, 0, columns);
+    for (size_t i = 0; i < row->n; i++)
+        memset(use + row->start[i] - SPX_BACKGROUND_GAP, 1, width + 2 * SPX_BACKGROUND_GAP);
+    for (size_t f = 0; f < spx_rows_nspec(r) && row->n < spx_rows_nspec(r); f++) {
+        double x, lambda;
+        if (spx_rows_place(r, f, y, &x, &lambda) || !spx_rows_nearest(r, f, y, &x))
+            continue;
+        const long first = (long)floor(x + 0.5) + (long)pad - (long)width;
+        for (long c = first > 0 ? first : 0; c < first + 2 * (long)width && c < (long)columns; c++)
+            use[c] = 0;
+    }
+    float *weight = row->weight;
+#pragma omp simd
+    for (size_t c = 0; c < columns; c++)
+        weight[c] = use[c] ? weight[c] : 0.0f;
+}
+
+/* Equations of a row. Pixels of fibres that are hardly seen, whose light is not solved for, get no weight. */
+static void factor(const spx_rows *r, spx_row *row)
+{
+    const size_t width = spx_rows_width(r);
+    for (int hidden = 1; hidden;) {
+        spx_row_factor(r, row);
+        hidden = 0;
+        for (size_t i = 0; i < row->n; i++)
+            for (float *w = row->weight + row->start[i], *end = w + width; !row->seen[i] && w < end; w++) {
+                hidden |= *w > 0.0f;
+                *w = 0.0f;
+            }
+    }
+}
+
+/* Finds the pixels of a row that are off the light of the fibres and the background as it is. c: [across.n]; model:
+ * [columns] */
+static void find_hits(const spx_background *bg, const spx_rows *r, size_t y, double *c, float *model, spx_row *row)
+{
+    const size_t pad = spx_rows_pad(r);
+    across_row(bg, y, c);
+    draw_row(bg, c, -1.0, row->data + pad);
+    factor(r, row);
+    spx_row_solve(r, row, model);
+    const float *data = row->data + pad, *weight = row->weight + pad, *have = model + pad;
+    unsigned char *hit = bg->hit + y * bg->nx;
+#pragma omp simd
+    for (size_t x = 0; x < bg->nx; x++)
+        hit[x] = (data[x] - have[x]) * (data[x] - have[x]) * weight[x] > (float)(CLIP * CLIP);
+}
+
+/* Leaves out the hits of a row, the pixels beside them, and those beside hits of the rows before and behind it. Returns
+ * the number of those with a weight. */
+static size_t leave_out(const spx_background *bg, const spx_rows *r, size_t y, spx_row *row)
+{
+    float *w = row->weight + spx_rows_pad(r);
+    size_t count = 0;
+    for (size_t k = y > 0 ? y - 1 : 0; k <= y + 1 && k < bg->ny; k++) {
+        const unsigned char *from = bg->hit + k * bg->nx, *end = from + bg->nx, *at = from;
+        for (; (at = memchr(at, 1, (size_t)(end - at))) != NULL; at++) {
+            const size_t x = (size_t)(at - from), first = k == y && x > 0 ? x - 1 : x,
+                         last = k == y && x + 1 < bg->nx ? x + 1 : x;
+            for (size_t c = first; c <= last; c++) {
+                count += w[c] > 0.0f;
+                w[c] = 0.0f;
+            }
+        }
+    }
+    return count;
+}
+
+/* Moments of a profile times the weights: powers 0 to 3 of the distance from column `middle`. */
+SPX_CLONES static void find_moments(size_t width, float middle, const float *p, const float *w, double *moment)
+{
+    float m[4][LANES] = {{0}};
+    for (size_t c = 0; c < width; c += LANES)
+#pragma omp simd
+        for (size_t l = 0; l < LANES; l++) {
+            const float d = (float)(int)(c + l) - middle, v = p[c + l] * w[c + l];
+            m[0][l] += v;
+            m[1][l] += v * d;
+            m[2][l] += v * d * d;
+            m[3][l] += v * d * d * d;
+        }
+    for (size_t k = 0; k < 4; k++)
+        moment[k] = spx_row_total(m[k]);
+}
+
+/* Moments of columns x to end - 1 with the distance from x, in units of `scale` columns: powers 0 to 6 of the weights,
+ * 0 to 3 of the weighted data. */
+SPX_CLONES static void column_moments(size_t x, size_t end, double scale, const float *weight, const float *data,
+                                      double *mw, double *md)
+{
+    enum { VECTOR = 4 };
+    double w[POWERS][VECTOR] = {{0}}, d[4][VECTOR] = {{0}};
+    for (size_t c = x; c < end; c += VECTOR)
+        if (c + VECTOR <= end)
+#pragma omp simd
+            for (size_t l = 0; l < VECTOR; l++) {
+                const double t = (double)(int)(c + l - x) * scale, v = (double)weight[c + l],
+                             u = v * (double)data[c + l], t2 = t * t, t3 = t2 * t;
+                w[0][l] += v;
+                w[1][l] += v * t;
+                w[2][l] += v * t2;
+                w[3][l] += v * t3;
+                w[4][l] += v * t2 * t2;
+                w[5][l] += v * t2 * t3;
+                w[6][l] += v * t3 * t3;
+                d[0][l] += u;
+                d[1][l] += u * t;
+                d[2][l] += u * t2;
+                d[3][l] += u * t3;
+            }
+        else
+            for (size_t l = 0; c + l < end; l++) {
+                double power = 1.0;
+                for (size_t k = 0; k < POWERS; k++) {
+                    w[k][l] += power * (double)weight[c + l];
+                    if (k < 4)
+                        d[k][l] += power * (double)weight[c + l] * (double)data[c + l];
+                    power *= (double)(c + l - x) * scale;
+                }
+            }
+    for (size_t k = 0; k < POWERS; k++)
+        mw[k] = (w[k][0] + w[k][1]) + (w[k][2] + w[k][3]);
+    for (size_t k = 0; k < 4; k++)
+        md[k] = (d[k][0] + d[k][1]) + (d[k][2] + d[k][3]);
+}
+
+/* Adds B^T W B and B^T W p of the columns from x on that have the same splines to s. Returns the column behind them. */
+static size_t add_columns(const spx_background *bg, size_t x, const float *weight, const float *data, double *s)
+{
+    const size_t end = bg->next[x];
+    const double unit = bg->across.step;
+    double mw[POWERS], md[4], p[4][4]; /* p: powers, splines */
+    column_moments(x, end, 1.0 / unit, weight, data, mw, md);
+    for (size_t k = 0; k < 4; k++)
+        for (size_t a = 0; a < 4; a++)
+            p[k][a] = bg->taylor[x][k][a] * (k == 0 ? 1.0 : k == 1 ? unit : k == 2 ? unit * unit : unit * unit * unit);
+    for (size_t a = 0; a < 4; a++) {
+        double *to = s + (bg->first[x] + a) * (NEAR + 1);
+        for (size_t b = a; b < 4; b++)
+            for (size_t i = 0; i < 4; i++)
+                for (size_t j = 0; j < 4; j++)
+                    to[b - a] += p[i][a] * p[j][b] * mw[i + j];
+        for (size_t i = 0; i < 4; i++)
+            to[NEAR] += p[i][a] * md[i];
+    }
+    return end;
+}
+
+/* S and right side of a row. v: [n fibres][NEAR] */
+static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_row *row, double (*v)[NEAR])
+{
+    const size_t pad = spx_rows_pad(r), width = spx_rows_width(r), n = bg->across.n;
+    double *s = bg->row + y * n * (NEAR + 1);
+    memset(s, 0, n * (NEAR + 1) * sizeof *s);
+    for (size_t x = 0; x < bg->nx;)
+        x = add_columns(bg, x, row->weight + pad, row->data + pad, s);
+    /* V^T A^-1 V and V^T A^-1 G^T W p, with V and the right side times L^-1. Within a profile, splines are the cubics
+     * that they are in its middle */
+    spx_row_forward(row, row->x);
+    for (size_t i = 0; i < row->n; i++) {
+        const long at = row->start[i] - (long)pad + (long)width / 2;
+        const size_t middle = at < 0 ? 0 : at < (long)bg->nx ? (size_t)at : bg->nx - 1, first = bg->first[middle];
+        double moment[4];
+        memset(v[i], 0, sizeof v[i]);
+        if (row->seen[i])
+            find_moments(width, (float)((long)middle + (long)pad - row->start[i]), row->profile + i * width,
+                         row->weight + row->start[i], moment);
+        for (size_t k = 0; k < 4 && row->seen[i]; k++)
+            for (size_t a = 0; a < 4; a++)
+                v[i][a] += moment[k] * bg->taylor[middle][k][a];
+        for (size_t k = 1; k <= row->reach[i]; k++) {
+            const long old = row->start[i - k] - (long)pad + (long)width / 2;
+            const size_t shift = first - bg->first[old < 0 ? 0 : old < (long)bg->nx ? (size_t)old : bg->nx - 1];
+            for (size_t a = 0; a + shift < NEAR; a++)
+                v[i][a] -= row->factor[i][k] * v[i - k][a + shift];
+        }
+        for (size_t a = 0; a < NEAR && row->seen[i]; a++) {
+            const double part = v[i][a] / row->factor[i][0];
+            double *to = s + (first + a) * (NEAR + 1);
+            for (size_t b = a; b < NEAR; b++)
+                to[b - a] -= part * v[i][b];
+            to[NEAR] -= part * row->x[i];
+        }
+    }
+}
+
+/* Sums the rows `every` apart to the lower half of S and the right side, which becomes the solution. */
+static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
 {
     const size_t n = bg->n, nx = bg->across.n;
-    memset(bg->chol, 0, n * n * sizeof *bg->chol);
-    for (size_t y0 = 0; y0 < bg->ny; y0 += BLOCK)
-        for (size_t x0 = 0; x0 < bg->nx; x0 += BLOCK) {
-            const size_t y1 = y0 + BLOCK < bg->ny ? y0 + BLOCK : bg->ny, x1 = x0 + BLOCK < bg->nx ? x0 + BLOCK : bg->nx;
-            double by[4], bx[4], all = 0.0, left = 0.0;
-            for (size_t y = y0; y < y1; y++)
-                for (size_t x = x0; x < x1; x++) {
-                    const double w = (double)bg->weight[y * bg->nx + x];
-                    all += w;
-                    left += w * (1.0 - (double)bg->taken[y * bg->nx + x]);
-                }
-            if (!(all > 0.0))
-                continue;
-            const size_t j = spx_bspline_at(&bg->along, 0.5 * (double)(y0 + y1 - 1), by),
-                         i = spx_bspline_at(&bg->across, 0.5 * (double)(x0 + x1 - 1), bx);
-            for (size_t a = 0; a < 16; a++)
-                for (size_t b = 0; b < 16; b++)
-                    bg->chol[((j + a / 4) * nx + i + a % 4) * n + (j + b / 4) * nx + i + b % 4] +=
-                        fmax(left, 0.02 * all) * by[a / 4] * bx[a % 4] * by[b / 4] * bx[b % 4];
-        }
-    double sum = 0.0, *unit = bg->vectors, *column = unit + n;
+    double sum = 0.0;
+    memset(bg->matrix, 0, n * n * sizeof *bg->matrix);
+    memset(c, 0, n * sizeof *c);
+    for (size_t y = 0; y < bg->ny; y += every) {
+        double by[4];
+        const size_t j = spx_bspline_at(&bg->along, (double)y, by);
+        const double *s = bg->row + y * nx * (NEAR + 1);
+        for (size_t a = 0; a < 4; a++)
+            for (size_t i = 0; i < nx; i++) {
+                const double *from = s + i * (NEAR + 1);
+                const size_t at = (j + a) * nx + i;
+                c[at] += by[a] * from[NEAR];
+                /* column `at` of S: rows of the splines along behind it, to both sides across */
+                for (size_t b = a; b < 4; b++)
+                    for (size_t k = 0; k < NEAR; k++) {
+                        const double v = by[a] * by[b] * from[k];
+                        if (i + k < nx)
+                            bg->matrix[at * n + (j + b) * nx + i + k] += v;
+                        if (i + k < nx && k > 0 && b > a)
+                            bg->matrix[((j + a) * nx + i + k) * n + (j + b) * nx + i] += v;
+                    }
+            }
+    }
     for (size_t k = 0; k < n; k++)
-        sum += bg->chol[k * n + k];
+        sum += bg->matrix[k * n + k];
     if (!(sum > 0.0))
-        return spx_fail_remedy(e, SPX_EINPUT, "leave {background} out, or extract more wavelengths",
+        return spx_fail_remedy(e, SPX_EINPUT, "leave {background} out",
                                "no pixel of the image tells of a background: all are masked, or belong to light of "
-                               "other wavelengths");
-    bg->hold = HOLD * sum / (double)n;
+                               "fibres whose traces have ended");
+    double *unit = spx_alloc2(2, n, sizeof *unit, e);
+    if (!unit)
+        return SPX_EIO;
     for (size_t k = 0; k < n; k++) {
         memset(unit, 0, 2 * n * sizeof *unit);
         unit[k] = 1.0;
-        add_hold(bg, unit, column);
-        for (size_t i = 0; i < n; i++)
-            bg->chol[i * n + k] += column[i];
-        bg->chol[k * n + k] *= 1.0 + 1e-12;
+        add_hold(bg, HOLD * sum / (double)n, unit, unit + n);
+        for (size_t i = k; i < n; i++)
+            bg->matrix[k * n + i] += unit[n + i];
+        bg->matrix[k * n + k] += 1e-12 * sum / (double)n;
     }
-    return LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'L', (lapack_int)n, bg->chol, (lapack_int)n) == 0
+    spx_free(unit);
+    return LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, bg->matrix, (lapack_int)n, c, (lapack_int)n) == 0
                ? SPX_OK
                : spx_fail(e, SPX_EBUG, "the background's equations are not positive definite");
 }
 
-/* ---- pixels ---- */
-
-/* Rows of a bundle between its first and last spots of all fibres that have some, *from and one past the last, and its
- * columns in each row, left[ny], right[ny]. 0: it has none. */
-static int extent(const spx_trace_plan *p, const spx_trace_bundle *b, long *from, long *to, long *left, long *right)
+spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const float *far, int rough, int nthreads,
+                              spx_extract_counts *counts, spx_err *e)
 {
-    const long ny = (long)p->job->image->ny;
-    int any = 0;
-    *from = b->y0;
-    *to = b->y1;
-    for (long y = 0; y < ny; y++) {
-        left[y] = (long)p->job->image->nx;
-        right[y] = 0;
-    }
-    for (size_t f = 0; f < b->nf; f++) {
-        long first = ny, last = -1; /* corners */
-        for (size_t k = 0; k < p->nbin; k++) {
-            const spx_bin_geometry *at = &b->at[k * b->nf + f];
-            if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
-                continue;
-            first = at->yc < first ? at->yc : first;
-            last = at->yc > last ? at->yc : last;
-            for (long y = at->yc > 0 ? at->yc : 0; y < at->yc + p->ny && y < ny; y++) {
-                left[y] = at->xc < left[y] ? at->xc : left[y];
-                right[y] = at->xc + p->nx > right[y] ? at->xc + p->nx : right[y];
-            }
-        }
-        if (last < 0)
-            continue;
-        any = 1;
-        *from = first > 0 && first + p->ny > *from ? first + p->ny : *from; /* a trace may begin beyond the CCD */
-        *to = last + p->ny < ny && last < *to ? last : *to;
-    }
-    return any && *from < *to;
-}
-
-/* Weights of the pixels whose light the bundles and the background are: 0 elsewhere, and beside bundles that have spots
- * of wavelengths in a row which are not extracted. */
-static spx_status choose_pixels(spx_background *bg, const spx_trace_all *all, spx_err *e)
-{
-    const size_t ny = bg->ny, nx = bg->nx;
-    const spx_extract_job *job = all->p->job;
-    long *columns = spx_alloc2(2 * all->nbundle, ny, sizeof *columns, e), *rows = NULL;
-    if (columns)
-        rows = spx_alloc2(2, all->nbundle, sizeof *rows, e);
-    if (!rows) {
-        spx_free(columns);
-        return SPX_EIO;
-    }
-    memset(bg->weight, 0, ny * nx * sizeof *bg->weight);
-    for (size_t i = 0; i < all->nbundle; i++) {
-        long *to = rows + 2 * i;
-        if (!all->any[i] || !all->solved[i] ||
-            !extent(all->p, &all->b[i], to, to + 1, columns + 2 * i * ny, columns + (2 * i + 1) * ny))
-            to[0] = to[1] = -1;
-    }
-    for (size_t i = 0; i < all->nbundle; i++) {
-        long from = rows[2 * i], to = rows[2 * i + 1];
-        if (from == to)
-            continue;
-        for (size_t j = i > 0 ? i - 1 : 0; j <= i + 1 && j < all->nbundle; j++)
-            if (rows[2 * j] != rows[2 * j + 1]) {
-                from = rows[2 * j] > from ? rows[2 * j] : from;
-                to = rows[2 * j + 1] < to ? rows[2 * j + 1] : to;
-            }
-        for (long y = from; y < to; y++) {
-            const long left = columns[2 * i * ny + (size_t)y] - SPX_BACKGROUND_GAP,
-                       right = columns[(2 * i + 1) * ny + (size_t)y] + SPX_BACKGROUND_GAP;
-            for (long x = left > 0 ? left : 0; x < right && x < (long)nx; x++) {
-                const size_t at = (size_t)y * nx + (size_t)x;
-                bg->weight[at] = job->weight != NULL ? job->weight[at] : spx_extract_pixel_weight(job->image, at);
-            }
-        }
-    }
-    spx_free(columns);
-    spx_free(rows);
-    return SPX_OK;
-}
-
-/* Pixels that are more than CLIP errors off, with those beside them: returns their number. */
-static size_t clip(spx_background *bg, int nthreads)
-{
-    size_t count = 0;
-    for (size_t y = 0; y < bg->ny; y++)
-        for (size_t x = 0; x < bg->nx; x++) {
-            const size_t at = y * bg->nx + x;
-            const double t = (double)bg->rest[at];
-            bg->step[at] = bg->weight[at] > 0.0f && t * t * (double)bg->weight[at] > CLIP * CLIP;
-        }
-#pragma omp parallel for num_threads(nthreads) reduction(+ : count)
-    for (size_t y = 0; y < bg->ny; y++)
-        for (size_t x = 0; x < bg->nx; x++) {
-            const size_t at = y * bg->nx + x;
-            const int hit = bg->step[at] > 0.0f || (x > 0 && bg->step[at - 1] > 0.0f) ||
-                            (x + 1 < bg->nx && bg->step[at + 1] > 0.0f) || (y > 0 && bg->step[at - bg->nx] > 0.0f) ||
-                            (y + 1 < bg->ny && bg->step[at + bg->nx] > 0.0f);
-            if (hit && bg->weight[at] > 0.0f) {
-                bg->weight[at] = 0.0f;
-                count++;
-            }
-        }
-    return count;
-}
-
-/* ---- fluxes ---- */
-
-/* Solves all bundles for image, and takes their models off it. */
-static spx_status take_models(spx_background *bg, const spx_trace_all *all, int solve, int nthreads, float *image,
-                              spx_err *e)
-{
-    const spx_trace_kernels *kernels = spx_trace_kernels_best();
+    const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, columns = bg->nx + 2 * spx_rows_pad(rows),
+                 every = rough ? ROUGH : 1;
+    size_t left_out = 0;
     int failed = 0;
-#pragma omp parallel for schedule(dynamic) num_threads(nthreads) reduction(| : failed)
-    for (size_t i = 0; i < all->nbundle; i++) {
-        spx_trace_bundle *b = &all->b[i];
-        if (!all->any[i] || !all->solved[i])
-            continue;
-        const long x0 = b->wx0 > 0 ? b->wx0 : 0,
-                   x1 = b->wx0 + (long)b->wnx < (long)bg->nx ? b->wx0 + (long)b->wnx : (long)bg->nx;
-        for (long y = b->y0; y < b->y1 && solve; y++)
-            for (long x = x0; x < x1; x++) {
-                const size_t to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
-                b->data[to] = b->weight[to] > 0.0f ? image[(size_t)y * bg->nx + (size_t)x] : 0.0f;
-            }
-        if (solve) {
-            memset(b->x, 0, all->p->nbin * b->nl * sizeof *b->x);
-            failed |= spx_trace_solve_again(all->p, b, &all->r[i], &all->tallies[i], &all->solved[i], NULL) != SPX_OK;
-        }
-        double *model = spx_trace_workspace_get(&all->r[i], SPX_BUFFER_MODEL, b->wny, b->wnx, NULL);
-        if (model == NULL) {
-            failed = 1;
-            continue;
-        }
-        memset(model, 0, b->wny * b->wnx * sizeof *model);
-        failed |= kernels->render(all->p, b, &all->r[i], b->x, model, NULL) != SPX_OK;
-    }
-    if (failed)
-        return spx_mem_fail(e);
-#pragma omp parallel for num_threads(nthreads)
-    for (size_t y = 0; y < bg->ny; y++)
-        for (size_t i = 0; i < all->nbundle; i++) {
-            const spx_trace_bundle *b = &all->b[i];
-            if (!all->any[i] || !all->solved[i] || (long)y < b->wy0 || (long)y >= b->wy0 + (long)b->wny)
-                continue;
-            const double *model = all->r[i].at[SPX_BUFFER_MODEL] + (y - (size_t)b->wy0) * b->wnx;
-            for (size_t k = 0; k < b->wnx; k++) {
-                const long x = b->wx0 + (long)k;
-                if (x >= 0 && x < (long)bg->nx)
-                    image[y * bg->nx + (size_t)x] -= (float)model[k];
-            }
-        }
-    return SPX_OK;
-}
-
-/* flux -= factor times that of the bundles, or flux = that (factor 0). */
-static spx_status keep_flux(spx_background *bg, const spx_trace_all *all, double factor, spx_err *e)
-{
-    if (bg->flux == NULL && (bg->flux = spx_alloc(all->nbundle, sizeof *bg->flux, e)) == NULL)
-        return SPX_EIO;
-    bg->nbundle = all->nbundle;
-    for (size_t i = 0; i < all->nbundle; i++) {
-        const size_t n = all->p->nbin * all->b[i].nl;
-        if (!all->any[i] || !all->solved[i])
-            continue;
-        if (bg->flux[i] == NULL && (bg->flux[i] = spx_alloc(n, sizeof **bg->flux, e)) == NULL)
-            return SPX_EIO;
-        for (size_t k = 0; k < n; k++)
-            bg->flux[i][k] = factor == 0.0 ? all->b[i].x[k] : bg->flux[i][k] - factor * all->b[i].x[k];
-    }
-    return SPX_OK;
-}
-
-static void return_flux(const spx_background *bg, const spx_trace_all *all)
-{
-    for (size_t i = 0; i < all->nbundle; i++)
-        if (all->any[i] && all->solved[i])
-            memcpy(all->b[i].x, bg->flux[i], all->p->nbin * all->b[i].nl * sizeof **bg->flux);
-}
-
-/* P 1. */
-static spx_status find_taken(spx_background *bg, const spx_trace_all *all, int nthreads, spx_err *e)
-{
-    const size_t npix = bg->ny * bg->nx;
-    for (size_t k = 0; k < npix; k++)
-        bg->step[k] = (float)SCALE;
-    const spx_status st = take_models(bg, all, 1, nthreads, bg->step, e);
-    for (size_t k = 0; k < npix; k++)
-        bg->taken[k] = 1.0f - bg->step[k] / (float)SCALE;
-    bg->known = st == SPX_OK;
-    return st;
-}
-
-static double dot(size_t n, const double *a, const double *b)
-{
-    double sum = 0.0;
-    for (size_t k = 0; k < n; k++)
-        sum += a[k] * b[k];
-    return sum;
-}
-
-/* Conjugate gradients for the change of c, which is added to change[n]. */
-static spx_status iterate(spx_background *bg, const spx_trace_all *all, int nthreads, double *change,
-                          spx_extract_counts *counts, spx_err *e)
-{
-    const size_t n = bg->n, npix = bg->ny * bg->nx;
-    double *r = bg->vectors, *z = r + n, *d = z + n, *q = d + n, last = 0.0;
-    spx_status st = make_preconditioner(bg, e);
+    spx_status st = spx_blas_open(e);
     if (st != SPX_OK)
         return st;
-    gather(bg, bg->rest, nthreads, r);
-    for (size_t k = 0; k < n; k++) {
-        q[k] = 0.0;
-        z[k] = bg->c[k] + change[k];
-    }
-    add_hold(bg, z, q);
-    for (size_t k = 0; k < n; k++)
-        r[k] -= q[k];
-    counts->background_left = INFINITY;
-    for (int step = 0; st == SPX_OK; step++) {
-        memcpy(z, r, n * sizeof *z);
-        (void)LAPACKE_dpotrs(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, bg->chol, (lapack_int)n, z, (lapack_int)n);
-        const double size = dot(n, r, z);
-        counts->background_left = sqrt(fmax(size, 0.0) / (double)n);
-        if (!(size > ENOUGH * (double)n) || step == STEPS)
-            break;
-        for (size_t k = 0; k < n; k++)
-            d[k] = z[k] + (step > 0 ? size / last * d[k] : 0.0);
-        last = size;
-        double most = 0.0;
-        for (size_t k = 0; k < n; k++)
-            most = fmax(most, fabs(d[k]));
-        const double scale = SCALE / most;
-        memset(bg->step, 0, npix * sizeof *bg->step);
-        add_splines(bg, d, scale, nthreads, bg->step);
-        st = take_models(bg, all, 1, nthreads, bg->step, e);
-        if (st != SPX_OK)
-            break;
-        gather(bg, bg->step, nthreads, q);
-        for (size_t k = 0; k < n; k++)
-            q[k] /= scale;
-        add_hold(bg, d, q);
-        const double curvature = dot(n, d, q);
-        if (!(curvature > 0.0))
-            break;
-        const double alpha = size / curvature;
-        for (size_t k = 0; k < n; k++) {
-            change[k] += alpha * d[k];
-            r[k] -= alpha * q[k];
+#pragma omp parallel num_threads(nthreads) reduction(| : failed) reduction(+ : left_out)
+    {
+        spx_row *row = spx_row_alloc(rows);
+        double *c = spx_alloc(bg->across.n, sizeof *c, NULL),
+               (*v)[NEAR] = spx_alloc(spx_rows_nspec(rows), sizeof *v, NULL);
+        float *model = spx_alloc(columns, sizeof *model, NULL);
+        unsigned char *use = spx_alloc(columns, 1, NULL);
+        const int ok = row && c && v && model && use;
+        failed |= !ok;
+        for (int step = rough ? 1 : 0; step < 2; step++) {
+#pragma omp for schedule(dynamic)
+            for (size_t b = 0; b < nblock; b++)
+                for (size_t y = b * BLOCK; y < (b + 1) * BLOCK && y < bg->ny && ok; y += step == 0 ? 1 : every) {
+                    spx_row_load(rows, y, far, row);
+                    choose_pixels(bg, rows, y, use, row);
+                    if (step == 0) {
+                        find_hits(bg, rows, y, c, model, row);
+                        continue;
+                    }
+                    left_out += rough ? 0 : leave_out(bg, rows, y, row);
+                    factor(rows, row);
+                    add_row(bg, rows, y, row, v);
+                }
         }
-        for (size_t k = 0; k < npix; k++)
-            bg->rest[k] -= (float)(alpha / scale) * bg->step[k];
-        st = keep_flux(bg, all, alpha / scale, e);
-        counts->background_steps++;
+        spx_row_free(row);
+        spx_free(c);
+        spx_free(v);
+        spx_free(model);
+        spx_free(use);
     }
-    return st;
-}
-
-spx_status spx_background_fit(spx_background *bg, const spx_trace_all *all, const spx_image *image, float *far,
-                              int nthreads, spx_extract_counts *counts, spx_err *e)
-{
-    const size_t npix = bg->ny * bg->nx;
-    double *change = spx_alloc(bg->n, sizeof *change, e);
-    spx_status st = change ? spx_blas_open(e) : SPX_EIO;
+    double *c = spx_alloc(bg->n, sizeof *c, e);
+    st = failed ? spx_mem_fail(e) : c ? solve(bg, every, c, e) : SPX_EIO;
+    if (st == SPX_OK)
+        memcpy(bg->c, c, bg->n * sizeof *c);
     counts->background_unknowns = bg->n;
-    if (st == SPX_OK)
-        st = choose_pixels(bg, all, e);
-    for (size_t k = 0; k < npix; k++)
-        bg->rest[k] = bg->weight[k] > 0.0f ? image->data[k] - far[k] : 0.0f;
-    if (st == SPX_OK)
-        st = keep_flux(bg, all, 0.0, e);
-    if (st == SPX_OK)
-        st = take_models(bg, all, 0, nthreads, bg->rest, e);
-    if (st == SPX_OK && !bg->known)
-        st = find_taken(bg, all, nthreads, e);
-    if (st == SPX_OK)
-        st = iterate(bg, all, nthreads, change, counts, e);
-    counts->background_clipped = st == SPX_OK ? clip(bg, nthreads) : 0;
-    if (st == SPX_OK && counts->background_clipped > 0)
-        st = iterate(bg, all, nthreads, change, counts, e);
-    if (st == SPX_OK) {
-        return_flux(bg, all);
-        add_splines(bg, change, 1.0, nthreads, far);
-        for (size_t k = 0; k < bg->n; k++)
-            bg->c[k] += change[k];
-    }
-    spx_free(change);
+    counts->background_clipped = left_out;
+    spx_free(c);
     return st;
 }

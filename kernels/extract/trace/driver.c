@@ -336,31 +336,9 @@ spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, sp
     return st;
 }
 
-spx_status spx_trace_solve_again(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                                 spx_trace_tally *t, int *solved, spx_err *e)
-{
-    const spx_trace_kernels *kernels = spx_trace_kernels_best();
-    double since = spx_thread_seconds();
-    unsigned char *all = spx_alloc_unset(p->nbin, 1, 1, e);
-    if (!all)
-        return SPX_EIO;
-    memset(all, 1, p->nbin);
-    spx_status st = kernels->right_side(p, b, r, b->y, e);
-    t->seconds[SPX_EXTRACT_EQUATIONS] += lap(&since);
-    for (size_t f = 0; f < b->nf; f++)
-        for (size_t k = 0; k < p->nbin && b->singular[f]; k++)
-            b->y[k * b->nl + f] = 0.0;
-    if (st == SPX_OK)
-        st = kernels->improve(p, b, r, all, p->tolerance, solved, e);
-    if (st == SPX_OK && !*solved)
-        st = solve_directly(p, b, solved, e);
-    t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
-    spx_free(all);
-    return st;
-}
-
-spx_status spx_trace_end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int any,
-                                int solved, spx_frame *out, spx_trace_tally *t, spx_err *e)
+/* From the solution to the rows of the output that belong to the bundle's wanted fibres. */
+static spx_status end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int any, int solved,
+                             spx_frame *out, spx_trace_tally *t, spx_err *e)
 {
     const spx_trace_kernels *kernels = spx_trace_kernels_best();
     const spx_extract_options *o = p->job->o;
@@ -394,7 +372,8 @@ spx_status spx_trace_end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, sp
 
 /* ---- all ---- */
 
-spx_status spx_trace_copy_bundle(const spx_trace_bundle *from, spx_trace_bundle *b)
+/* A bundle of one call: the geometry of `from` may be shared by calls. SPX_EIO: memory; free it all the same. */
+static spx_status copy_bundle(const spx_trace_bundle *from, spx_trace_bundle *b)
 {
     *b = *from;
     b->singular = spx_alloc(b->nf, 1, NULL);
@@ -402,7 +381,7 @@ spx_status spx_trace_copy_bundle(const spx_trace_bundle *from, spx_trace_bundle 
     return b->singular && b->regularize ? SPX_OK : SPX_EIO;
 }
 
-void spx_trace_free_copy(spx_trace_bundle *b)
+static void free_copy(spx_trace_bundle *b)
 {
     spx_free(b->singular);
     spx_free(b->regularize);
@@ -415,12 +394,12 @@ static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *fro
 {
     spx_trace_bundle b;
     int any, solved;
-    spx_status st = spx_trace_copy_bundle(from, &b);
+    spx_status st = copy_bundle(from, &b);
     if (st == SPX_OK)
         st = spx_trace_deconvolve(p, &b, workspace, tally, &any, &solved, NULL);
     if (st == SPX_OK)
-        st = spx_trace_end_bundle(p, &b, workspace, any, solved, out, tally, NULL);
-    spx_trace_free_copy(&b);
+        st = end_bundle(p, &b, workspace, any, solved, out, tally, NULL);
+    free_copy(&b);
     return st;
 }
 
@@ -432,7 +411,7 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
     const spx_extract_options *o = p->job->o;
     int any = 0, solved = 0;
     *chosen = 1;
-    spx_status st = spx_trace_copy_bundle(from, b);
+    spx_status st = copy_bundle(from, b);
     if (st == SPX_OK)
         st = spx_trace_deconvolve(p, b, r, t, &any, &solved, e);
     double since = spx_thread_seconds();
@@ -442,10 +421,10 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
         st = spx_trace_smooth_light(p, kernels, b, r, 1, light, e);
     t->seconds[SPX_EXTRACT_SCREEN] += lap(&since);
     if (st == SPX_OK && finish && !hits->changed && o->variance == SPX_VARIANCE_DATA) {
-        st = spx_trace_end_bundle(p, b, r, any, solved, out, t, e);
+        st = end_bundle(p, b, r, any, solved, out, t, e);
         *chosen = 0;
     }
-    spx_trace_free_copy(b);
+    free_copy(b);
     return st;
 }
 

@@ -125,24 +125,4 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
     return SPX_OK;
 }
 
-/* A^T W p alone, into y[nbin][nl]; 0 for bins without a spot. */
-static spx_status right_side(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *y,
-                             spx_err *e)
-{
-    const size_t npix = (size_t)p->ny * p->nxp;
-    double *spot = spx_trace_workspace_get(r, SPX_BUFFER_RING, 2, npix, e);
-    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
-    double weight, seen;
-    if (!spot || !work)
-        return SPX_EIO;
-    memset(y, 0, p->nbin * b->nl * sizeof *y);
-    for (size_t k = 0; k < p->nbin; k++)
-        for (size_t f = 0; f < b->nf; f++) {
-            const spx_bin_geometry *at = &b->at[k * b->nf + f];
-            if (b->state[k * b->nf + f] == SPX_TRACE_SPOT && make_spot(p, b->fibre0 + f, k, at, work, spot))
-                weighted_sums(p, b, at, spot, spot + npix, &y[k * b->nl + f], &weight, &seen);
-        }
-    return SPX_OK;
-}
-
 #endif

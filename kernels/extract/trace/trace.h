@@ -340,9 +340,6 @@ struct spx_trace_kernels {
      * have changed: their elements are made again, with the bits of a call without it. */
     spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                             const unsigned char *only, spx_err *e);
-    /* A^T W p of the window as it is now, into y[nbin][nl]. */
-    spx_status (*right_side)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *y,
-                             spx_err *e);
     /* Factorise every fibre's block; singular[] gets 1 where it is not positive definite. Returns the number of those.
      */
     size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
@@ -388,18 +385,6 @@ const spx_trace_kernels *spx_trace_kernels_best(void);
  * solution. */
 spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                                 spx_trace_tally *t, int *any, int *solved, spx_err *e);
-
-/* The flux of a bundle with a solution anew, after values in its window have changed; weights have not. */
-spx_status spx_trace_solve_again(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                                 spx_trace_tally *t, int *solved, spx_err *e);
-
-/* From the solution to the rows of the output that belong to the bundle's wanted fibres. */
-spx_status spx_trace_end_bundle(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int any,
-                                int solved, spx_frame *out, spx_trace_tally *t, spx_err *e);
-
-/* A bundle of one call: the geometry of `from` may be shared by calls. SPX_EIO: memory; free it all the same. */
-spx_status spx_trace_copy_bundle(const spx_trace_bundle *from, spx_trace_bundle *b);
-void spx_trace_free_copy(spx_trace_bundle *b);
 
 /* spx_extract_trace_cpu() with the options' corrections for a tail of the PSF, and with a background. */
 spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,

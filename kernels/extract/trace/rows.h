@@ -1,0 +1,80 @@
+/* Provides the light of all fibres by rows of the image: for light beyond the spots, which needs spectra to a per cent,
+ * of all fibres, and nothing but spectra. Private to kernels/extract/.
+ *
+ * In row y the light of fibre f is a_f(y) g_f(x): g_f is the cross profile of its spots, their sum over rows, at the
+ * place where the trace crosses the row. a of all fibres of a row by weighted least squares, in which profiles that
+ * overlap are coupled: a banded system a row. a_f is the spectrum, in electrons a row, as the spots spread it along the
+ * trace. Where a spectrum changes within a spot, profiles of a row differ from g by what adds up to 0 over the rows. */
+#ifndef SPX_EXTRACT_TRACE_ROWS_H
+#define SPX_EXTRACT_TRACE_ROWS_H
+
+#include "extract/common.h"
+
+/* Columns of a vector; a profile has a multiple of it. */
+enum { SPX_ROW_LANES = 8 };
+
+/* Sum over lanes, in an order that no vector changes. */
+static inline double spx_row_total(const float *lane)
+{
+    double sum = 0.0;
+    for (int l = 0; l < SPX_ROW_LANES; l++)
+        sum += (double)lane[l];
+    return sum;
+}
+
+/* Fibres beside one that its profile may overlap with, on each side. */
+enum { SPX_ROW_REACH = 4 };
+
+typedef struct spx_rows spx_rows;
+
+/* One row of an image, with its profiles and equations. Columns are counted from spx_rows_pad() before the CCD. */
+typedef struct {
+    float *data, *weight;                /* [columns] image - far, and ivar; 0 beyond the CCD */
+    size_t n;                            /* fibres that cross the row, in the order of their columns */
+    size_t *fibre;                       /* [n] */
+    long *start;                         /* [n] first column of the profile */
+    unsigned char *seen;                 /* [n] most of the profile is on pixels in use */
+    float *profile;                      /* [n][spx_rows_width()], 0 behind the last column */
+    double (*factor)[SPX_ROW_REACH + 1]; /* [n] D, and L of the fibres before, of A = L D L^T */
+    unsigned char *reach;                /* [n] how many of those share columns with it */
+    double *x;                           /* [n] solution */
+} spx_row;
+
+/* Rows of the image of a job, whose spots have no tail, and of all fibres of its PSF. The job has to stay; its weights
+ * may change. Free with spx_rows_free(), also after an error. SPX_EIO: memory. */
+spx_status spx_rows_make(const spx_extract_job *job, int nthreads, spx_rows **rows, spx_err *e) SPX_NODISCARD;
+void spx_rows_free(spx_rows *r);
+
+size_t spx_rows_pad(const spx_rows *r);
+size_t spx_rows_width(const spx_rows *r);
+size_t spx_rows_nspec(const spx_rows *r);
+
+/* Memory of a row: NULL without. */
+spx_row *spx_row_alloc(const spx_rows *r);
+void spx_row_free(spx_row *row);
+
+/* Row y of the image without far[ny][nx] (NULL: as it is): pixels, fibres, profiles. Pixels may be left out then by a
+ * weight of 0; spx_row_factor() makes the equations of the weights as they are. */
+void spx_row_load(const spx_rows *r, size_t y, const float *far, spx_row *row);
+void spx_row_factor(const spx_rows *r, spx_row *row);
+
+/* L^-1 v and L^-T v, in place. */
+void spx_row_forward(const spx_row *row, double *v);
+void spx_row_back(const spx_row *row, double *v);
+
+/* The light of each fibre, and the profiles' part of the pixels into model[columns], which may be NULL. */
+void spx_row_solve(const spx_rows *r, spx_row *row, float *model);
+
+/* Light of all fibres in all rows, electrons a row, of image - far, into light[nspec][ny]: along the lines between
+ * those rows that are seen; 0 where there is no trace; as if the spots had not spread it along the traces, as far as
+ * that is without noise: three terms of the series of van Cittert (1931, Z. Phys. 69, 298). The result does not depend
+ * on the number of threads. SPX_EIO: memory. */
+spx_status spx_rows_light(const spx_rows *r, const float *far, int nthreads, float *light, spx_err *e) SPX_NODISCARD;
+
+/* Column of a fibre's trace in row y, and its wavelength, Angstrom. 0: there is none. */
+int spx_rows_place(const spx_rows *r, size_t fibre, size_t y, double *x, double *lambda);
+
+/* Column of a fibre's trace in the row with a trace that is nearest to y. 0: it has none. */
+int spx_rows_nearest(const spx_rows *r, size_t fibre, size_t y, double *x);
+
+#endif
