@@ -21,6 +21,10 @@ enum { GRID_REACH = 4 };
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
 /* Least curve of the zero point, and difference of fibres, that is expected, pixels. */
 #define LEAST_CURVE 0.001
+/* The same of the slope and curve of widths, relative. */
+#define LEAST_BEND 0.004
+/* Largest size that is usual along the traces, of that across them; a tenth is, too. */
+#define LARGEST 4
 /* Fibres whose lines tell the zero point, at most. */
 enum { MOST_FIBRES = 60 };
 
@@ -60,16 +64,16 @@ static void range_of(const spx_frame *frame, const spx_psf *psf, size_t f, doubl
     *hi = fmin(*hi, frame->arm.wavelength[frame->arm.nwave - 1]);
 }
 
-static spx_status alloc_out(const spx_sky *sky, size_t nzero, spx_shift *out, spx_err *e)
+static spx_status alloc_out(const spx_sky *sky, size_t nzero, size_t nwide, spx_shift *out, spx_err *e)
 {
     if (out->delta != NULL)
         return SPX_OK;
     out->nterm_delta = sky->nd > nzero ? sky->nd : nzero;
-    out->nterm_kappa = sky->nk;
+    out->nterm_kappa = sky->nk > nwide ? sky->nk : nwide;
     out->delta = spx_alloc2(out->nspec, out->nterm_delta, sizeof(double), e);
     out->delta_error = spx_alloc2(out->nspec, out->nterm_delta, sizeof(double), e);
-    out->kappa = spx_alloc2(out->nspec, sky->nk, sizeof(double), e);
-    out->kappa_error = spx_alloc2(out->nspec, sky->nk, sizeof(double), e);
+    out->kappa = spx_alloc2(out->nspec, out->nterm_kappa, sizeof(double), e);
+    out->kappa_error = spx_alloc2(out->nspec, out->nterm_kappa, sizeof(double), e);
     return out->delta && out->delta_error && out->kappa && out->kappa_error ? SPX_OK : SPX_EIO;
 }
 
@@ -78,7 +82,7 @@ typedef struct {
     double delta, dy, dy_error, wider, width, width_error; /* wider: of the square of the width, pixels */
 } change;
 
-static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
+static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
                         const spx_psf *psf, size_t f, double lambda)
 {
     const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
@@ -92,21 +96,22 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     change c;
     c.delta = series_at(nd, p + nt, cov + nt * nq + nt, nq, u, &own);
     own *= more;
-    c.delta += series_at(nzero, zero->z, zero->cov, nzero, u, &common);
+    c.delta += series_at(zero->nterm, zero->z, zero->cov, zero->nterm, u, &common);
     c.dy = -c.delta * slope;
     c.dy_error = sqrt(own * own + common * common) * fabs(slope);
-    const double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &own) + zero->kappa;
+    double kappa = series_at(nk, p + nt + nd, cov + (nt + nd) * nq + nt + nd, nq, u, &own);
+    kappa += series_at(zero->nkappa, zero->kappa, zero->kappa_cov, zero->nkappa, u, &common);
     own *= more;
     c.width = kappa * factor;
-    c.width_error = sqrt(own * own + zero->kappa_error * zero->kappa_error) * factor;
+    c.width_error = sqrt(own * own + common * common) * factor;
     c.wider = kappa * slope * slope;
     return c;
 }
 
 /* Moves one trace, row i of the frame, fibre f of the PSF. Returns the largest shift, pixels; 0 and the old trace where
  * it is not known. */
-static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
-                         size_t f, spx_psf *psf)
+static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, size_t f,
+                         spx_psf *psf)
 {
     const int row[2] = {psf->sigy, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigy2 : -1};
     double lambda[NODES], dy[NODES], ds[2][NODES], most = 0, lo, hi;
@@ -115,7 +120,7 @@ static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_s
         return 0;
     for (size_t k = 0; k < NODES; k++) {
         lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
-        const change c = change_at(frame, sky, zero, nzero, i, psf, f, lambda[k]);
+        const change c = change_at(frame, sky, zero, i, psf, f, lambda[k]);
         dy[k] = c.dy;
         for (int core = 0; core < 2 && row[core] >= 0; core++)
             ds[core][k] = 0.5 * c.wider / sigma_y(psf, row[core], f, lambda[k]);
@@ -138,13 +143,13 @@ static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx
     range_of(frame, psf, f, &lo, &hi);
     int good = sky->nd > 0 && hi > lo;
     for (size_t k = 0; k < NODES && good; k++)
-        good = change_at(frame, sky, &none, 0, i, psf, f, lo + (hi - lo) * (double)k / (NODES - 1)).dy_error <= KNOWN;
+        good = change_at(frame, sky, &none, i, psf, f, lo + (hi - lo) * (double)k / (NODES - 1)).dy_error <= KNOWN;
     return good;
 }
 
 /* Adds the change of a fibre to what the product says of it. */
-static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero, size_t i,
-                   size_t f, const spx_psf *psf, spx_shift *out)
+static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, size_t f,
+                   const spx_psf *psf, spx_shift *out)
 {
     const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
     double lo, hi;
@@ -152,7 +157,7 @@ static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_z
     const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
     for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
         const size_t at = f * SPX_SHIFT_PLACES + k;
-        const change c = change_at(frame, sky, zero, nzero, i, psf, f, fmin(fmax(out->wavelength[k], lo), hi));
+        const change c = change_at(frame, sky, zero, i, psf, f, fmin(fmax(out->wavelength[k], lo), hi));
         out->dy[at] += c.dy;
         out->width_y[at] = (1 + out->width_y[at]) * (1 + c.width) - 1;
         if (out->rounds > 0) /* later ones see the same noise, which is in what they measure from */
@@ -162,24 +167,31 @@ static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_z
     }
     for (size_t q = 0; q < out->nterm_delta; q++) {
         const size_t at = f * out->nterm_delta + q;
-        out->delta[at] += (q < nd ? p[nt + q] : 0) + (q < nzero ? zero->z[q] : 0);
+        out->delta[at] += (q < nd ? p[nt + q] : 0) + (q < zero->nterm ? zero->z[q] : 0);
         if (out->rounds == 0 && q < nd)
             out->delta_error[at] = sqrt(fmax(0, cov[(nt + q) * nq + nt + q]));
     }
-    for (size_t q = 0; q < nk; q++) {
-        out->kappa[f * nk + q] += p[nt + nd + q] + (q == 0 ? zero->kappa : 0);
-        if (out->rounds == 0)
-            out->kappa_error[f * nk + q] = sqrt(fmax(0, cov[(nt + nd + q) * nq + nt + nd + q]));
+    for (size_t q = 0; q < out->nterm_kappa; q++) {
+        const size_t at = f * out->nterm_kappa + q;
+        out->kappa[at] += (q < nk ? p[nt + nd + q] : 0) + (q < zero->nkappa ? zero->kappa[q] : 0);
+        if (out->rounds == 0 && q < nk)
+            out->kappa_error[at] = sqrt(fmax(0, cov[(nt + nd + q) * nq + nt + nd + q]));
     }
 }
 
-/* Size of the terms above the slope that all traces' rows may have in common, Angstrom: twice that of their columns,
- * which are known to 0.0003 pixel, but at least LEAST_CURVE; 0: not known. What bends one bends the other: three
- * cameras over 2.5 days had 0.0024, 0.0056 and 0.0023 pixel in x, and 0.0035, 0.006 and 0.008 in y. */
-static double expected_curve(const spx_psf *psf, const spx_shift *x)
+/* What fibres whose columns are known have in common: rms of the terms `first` and above of the mean of value[nspec][]
+ * at the places of the product, and means over these fibres. */
+typedef struct {
+    double size, slope, sigma; /* in units of the value; pixels per Angstrom, and pixels, along the traces */
+} common;
+
+enum { COMMON_TERMS = 4 };
+
+/* size 0: not known. */
+static common common_of(const spx_psf *psf, const spx_shift *x, const double *value, size_t first)
 {
-    enum { FIRST = 2, TERMS = 4 };
-    double lambda[SPX_SHIFT_PLACES], dx[SPX_SHIFT_PLACES] = {0}, c[TERMS] = {0}, square = 0, slope = 0, n = 0;
+    double lambda[SPX_SHIFT_PLACES], mean[SPX_SHIFT_PLACES] = {0}, c[COMMON_TERMS] = {0}, n = 0;
+    common found = {0};
     for (size_t f = 0; f < x->nspec; f++) {
         double lo, hi;
         spx_psf_usable(psf, f, &lo, &hi);
@@ -188,20 +200,41 @@ static double expected_curve(const spx_psf *psf, const spx_shift *x)
         if ((x->flags[f] & SPX_SHIFT_OLDX) != 0 || !(hi > lo))
             continue;
         n++;
-        slope += fabs(dispersion(psf, f, 0.5 * (lo + hi)));
+        found.slope += fabs(dispersion(psf, f, 0.5 * (lo + hi)));
+        found.sigma += sigma_y(psf, psf->sigy, f, 0.5 * (lo + hi));
         for (size_t k = 0; k < SPX_SHIFT_PLACES; k++)
-            dx[k] += x->dx[f * SPX_SHIFT_PLACES + k];
+            mean[k] += value[f * SPX_SHIFT_PLACES + k];
     }
-    if (x->nterm_wave < TERMS || !(slope > 0))
-        return 0;
+    if (x->nterm_wave < COMMON_TERMS || !(found.slope > 0))
+        return (common){0};
+    found.slope /= n;
+    found.sigma /= n;
     for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
         lambda[k] = x->wavelength[k];
-        dx[k] /= n;
+        mean[k] /= n;
     }
-    spx_shift_add_series(TERMS, c, x->wmin, x->wmax, TERMS, SPX_SHIFT_PLACES, lambda, dx);
-    for (size_t q = FIRST; q < TERMS; q++)
-        square += c[q] * c[q] / (TERMS - FIRST);
-    return fmax(2 * sqrt(square), LEAST_CURVE) * n / slope;
+    spx_shift_add_series(COMMON_TERMS, c, x->wmin, x->wmax, COMMON_TERMS, SPX_SHIFT_PLACES, lambda, mean);
+    for (size_t q = first; q < COMMON_TERMS; q++)
+        found.size += c[q] * c[q] / (double)(COMMON_TERMS - first);
+    found.size = sqrt(found.size);
+    return found;
+}
+
+/* Size of the terms above the slope that all traces' rows may have in common, Angstrom: by that of their columns, which
+ * are known to 0.0003 pixel, but at least LEAST_CURVE; 0: not known. What bends one bends the other: three cameras over
+ * 2.5 days had 0.0024, 0.0056 and 0.0023 pixel in x, and 0.0035, 0.006 and 0.008 in y. */
+static double expected_curve(const spx_psf *psf, const spx_shift *x)
+{
+    const common c = common_of(psf, x, x->dx, 2);
+    return c.slope > 0 ? fmax(LARGEST * c.size, LEAST_CURVE) / c.slope : 0;
+}
+
+/* The same of the terms of kappa above the first, Angstrom^2, by the widths across the traces: these cameras had 0.4,
+ * 0.2 and 0.5 % in x, and 0.4, 0.9 and 1.0 % in y. */
+static double expected_bend(const spx_psf *psf, const spx_shift *x)
+{
+    const common c = common_of(psf, x, x->width_x, 1);
+    return c.slope > 0 ? 2 * pow(c.sigma / c.slope, 2) * fmax(LARGEST * c.size, LEAST_BEND) : 0;
 }
 
 /* Size of the terms of delta by which fibres differ, usual[SPX_SKY_MOST], Angstrom: twice that of their shifts in x
@@ -236,10 +269,11 @@ static void expected_differences(const spx_psf *psf, const spx_shift *x, double 
     }
 }
 
-/* Zero point by the lines on the image in fibres that see them alone: their traces moved by what is their own. */
+/* Zero point by the lines on the image in fibres that see them alone: their traces moved by what is their own. out: of
+ * spx_shift_across(). */
 static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
                             const spx_psf *psf, const spx_sky *sky, const spx_shift_lines *lines,
-                            const spx_shift_options *o, size_t nzero, double curve, spx_shift_zero *zero, spx_err *e)
+                            const spx_shift_options *o, const spx_shift *out, spx_shift_zero *zero, spx_err *e)
 {
     const spx_arm *a = &frame->arm;
     spx_psf own = {0};
@@ -260,7 +294,7 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
         seen -= all > MOST_FIBRES ? all : seen;
         if (!known(frame, sky, i, psf, f) || !(t > 0))
             continue;
-        (void)move_fibre(frame, sky, &(spx_shift_zero){0}, 0, i, f, &own);
+        (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &own);
         fibre[n] = f;
         scale[n++] = t;
     }
@@ -270,9 +304,10 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
                                  .first = a->wavelength[0],
                                  .last = a->wavelength[a->nwave - 1],
                                  .step = sky->wavelength[1] - sky->wavelength[0],
-                                 .nterm = nzero,
-                                 .width = o->width,
-                                 .curve = curve,
+                                 .nterm = SPX_SHIFT_ZERO_MOST, /* lines of all fibres bear more than those of one */
+                                 .nkappa = o->width ? SPX_SHIFT_ZERO_MOST : 0,
+                                 .curve = expected_curve(psf, out),
+                                 .bend = expected_bend(psf, out),
                                  .frame = frame,
                                  .nthreads = o->nthreads};
     if (st == SPX_OK)
@@ -330,8 +365,8 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
 
 /* Moves the trace of row i of the frame, and records it, where it is known well enough. *largest: shift, pixels;
  * *errors2: square of that in the middle over its variance, negative where nothing is known. */
-static void move_and_record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t nzero,
-                            size_t i, spx_psf *psf, spx_shift *out, double *largest, double *errors2)
+static void move_and_record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
+                            spx_psf *psf, spx_shift *out, double *largest, double *errors2)
 {
     const size_t f = (size_t)frame->fiber[i];
     double lo, hi;
@@ -343,9 +378,9 @@ static void move_and_record(const spx_frame *frame, const spx_sky *sky, const sp
         out->flags[f] |= SPX_SHIFT_NOLINES;
         return;
     }
-    record(frame, sky, zero, nzero, i, f, psf, out);
-    const change c = change_at(frame, sky, zero, nzero, i, psf, f, middle);
-    *largest = move_fibre(frame, sky, zero, nzero, i, f, psf);
+    record(frame, sky, zero, i, f, psf, out);
+    const change c = change_at(frame, sky, zero, i, psf, f, middle);
+    *largest = move_fibre(frame, sky, zero, i, f, psf);
     *errors2 = c.dy_error > 0 ? c.dy * c.dy / (c.dy_error * c.dy_error) : 0;
 }
 
@@ -353,14 +388,13 @@ spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, co
                            const spx_sky *sky, const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf,
                            spx_shift *out, spx_shift_moved *moved, spx_err *e)
 {
-    /* lines of all fibres bear more terms than those of one */
-    const size_t nzero = lines->n > 0 ? SPX_SHIFT_ZERO_MOST : 0;
+    const int any = lines->n > 0;
     spx_shift_zero zero;
     double sum = 0, n = 0;
     *moved = (spx_shift_moved){0};
-    spx_status st = alloc_out(sky, nzero, out, e);
+    spx_status st = alloc_out(sky, any ? SPX_SHIFT_ZERO_MOST : 0, any && o->width ? SPX_SHIFT_ZERO_MOST : 0, out, e);
     if (st == SPX_OK)
-        st = find_zero(g, image, frame, psf, sky, lines, o, nzero, expected_curve(psf, out), &zero, e);
+        st = find_zero(g, image, frame, psf, sky, lines, o, out, &zero, e);
     if (st != SPX_OK)
         return st;
     const double zero_error = sqrt(fmax(0, zero.cov[0]));
@@ -370,7 +404,7 @@ spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, co
     double *errors2 = largest + frame->nspec;
 #pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
     for (size_t i = 0; i < frame->nspec; i++)
-        move_and_record(frame, sky, &zero, nzero, i, psf, out, &largest[i], &errors2[i]);
+        move_and_record(frame, sky, &zero, i, psf, out, &largest[i], &errors2[i]);
     for (size_t i = 0; i < frame->nspec; i++) {
         moved->largest = fmax(moved->largest, largest[i]);
         sum += fmax(errors2[i], 0);
@@ -389,6 +423,23 @@ spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, co
     return SPX_OK;
 }
 
+/* Gives the parameters of a PSF `terms` coefficients at least, so that it holds widths that bend. */
+static spx_status hold_terms(spx_psf *psf, size_t terms, spx_err *e)
+{
+    const size_t rows = psf->npar * psf->nspec;
+    if (psf->coeff == NULL || psf->ndeg >= terms)
+        return SPX_OK;
+    double *coeff = spx_alloc2(rows, terms, sizeof *coeff, e);
+    if (coeff == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < rows; i++)
+        memcpy(coeff + i * terms, psf->coeff + i * psf->ndeg, psf->ndeg * sizeof *coeff);
+    spx_free(psf->coeff);
+    psf->coeff = coeff;
+    psf->ndeg = terms;
+    return SPX_OK;
+}
+
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e)
@@ -398,6 +449,8 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
     int found = 1;
     const int given = frame->nspec > 0;
     spx_status st = given ? check_fibres(frame, psf, e) : SPX_OK;
+    if (st == SPX_OK && o->width)
+        st = hold_terms(psf, SPX_SHIFT_ZERO_MOST, e);
     if (st == SPX_OK)
         st = spx_shift_across(g->measure, g->ctx, image, psf, o, out, e);
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)

@@ -73,7 +73,7 @@ typedef struct {
     spx_shift_line *line;
 } spx_shift_lines;
 
-/* Most terms of the zero point. */
+/* Most terms of the zero point, and of the width that lines have in common. */
 enum { SPX_SHIFT_ZERO_MOST = 4 };
 
 /* Fibres that share the light of lines. frame: extracted with (nearly) this PSF, its fibers known; light of neighbours
@@ -84,20 +84,23 @@ typedef struct {
     const double *scale;      /* [nfibre] by which the common light is multiplied */
     double first, last, step; /* wavelengths of the bins */
     size_t nterm;             /* of z, 1 to SPX_SHIFT_ZERO_MOST */
-    int width;                /* 0: kappa is not free */
+    size_t nkappa;            /* of kappa; 0: it is not free */
     double curve;             /* size that terms of z above the slope may have, Angstrom; 0: not known */
+    double bend;              /* the same of terms of kappa above the first, Angstrom^2 */
     const spx_frame *frame;
     int nthreads;
 } spx_shift_common;
 
 /* Zero point: bins hold light of wavelength lambda + z(lambda), z = sum_q z[q] P_q over first ... last, Angstrom, with
- * covariance cov[nterm][nterm]; kappa, Angstrom^2: by how much the square of the spots' width along the traces is
- * larger than the PSF says. Errors contain the scatter tau of lines about z beyond their own errors, and noise beyond
- * that of ivar. chi2, dof: of the places of lines (groups of those that overlap), of which nline tell z; 0: there is
- * none. */
+ * covariance cov[nterm][nterm]; kappa, the same with nkappa terms, Angstrom^2: by how much the square of the spots'
+ * width along the traces is larger than the PSF says. Errors contain the scatter tau of lines about z beyond their own
+ * errors, and noise beyond that of ivar. chi2, dof: of the places of lines (groups of those that overlap), of which
+ * nline tell z; 0: there is none. */
 typedef struct {
+    size_t nterm, nkappa; /* 0: there is no zero point */
     double z[SPX_SHIFT_ZERO_MOST], cov[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
-    double kappa, kappa_error, tau, chi2, dof;
+    double kappa[SPX_SHIFT_ZERO_MOST], kappa_cov[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+    double tau, chi2, dof;
     size_t nline;
 } spx_shift_zero;
 

@@ -51,8 +51,7 @@ void spx_zero_sum_sizes(const spx_zero_work *w, int reject, spx_zero_view *g)
     g->ng = (int)w->ng;
     g->nc = (int)w->nc;
     g->size = (int)w->size;
-    g->has_kappa = spx_zero_has_kappa(w);
-    g->kappa = w->kappa;
+    g->nk = (int)w->nk;
     g->reject = reject;
 }
 
@@ -82,10 +81,11 @@ size_t spx_zero_tables(const spx_zero_work *w, spx_zero_view *g, char *base)
 size_t spx_zero_memory(spx_zero_view *g, char *base)
 {
     const size_t ns = (size_t)g->nstrip, rows = ns * (size_t)g->rows, pixels = rows * (size_t)g->cols;
-    double **const of_pixels[] = {&g->data, &g->w, &g->unit, &g->rest, &g->wide};
+    double **const of_pixels[] = {&g->data, &g->w, &g->unit, &g->rest};
     size_t used = 0;
     for (size_t i = 0; i < sizeof of_pixels / sizeof *of_pixels; i++)
         *of_pixels[i] = spx_layout_take(base, &used, pixels, sizeof(double));
+    g->wide = spx_layout_take(base, &used, SPX_SHIFT_ZERO_MOST * pixels, sizeof(double));
     g->step = spx_layout_take(base, &used, ns, sizeof(double));
     g->xc = spx_layout_take(base, &used, rows, sizeof *g->xc);
     g->interval = spx_layout_take(base, &used, rows, sizeof *g->interval);
@@ -104,6 +104,8 @@ size_t spx_zero_sum_tables(spx_zero_view *g, char *base)
     size_t used = 0;
     g->place = spx_layout_take(base, &used, (size_t)g->nline, sizeof(double));
     g->strength = spx_layout_take(base, &used, (size_t)(g->nl + g->nb), sizeof(double));
+    g->kappa = spx_layout_take(base, &used, (size_t)g->nl, sizeof(double));
+    g->terms = spx_layout_take(base, &used, (size_t)(g->nl * g->nk), sizeof(double));
     g->group_of = spx_layout_take(base, &used, (size_t)g->nl, sizeof *g->group_of);
     g->group = spx_layout_take(base, &used, 2 * ng, sizeof *g->group);
     g->group_at = spx_layout_take(base, &used, ng + 1, sizeof *g->group_at);
@@ -168,6 +170,12 @@ void spx_zero_fill_sum(const spx_zero_work *w, const spx_zero_view *g)
     const spx_zero_strip largest = {.nrow = (size_t)g->rows, .ncol = (size_t)g->cols};
     for (size_t i = 0; i < w->nline; i++)
         g->place[i] = spx_zero_place(w, w->line[i].wavelength);
+    for (size_t l = 0; l < w->nl; l++) {
+        double p[SPX_SHIFT_ZERO_MOST];
+        g->kappa[l] = spx_zero_kappa(w, &w->of[l], p);
+        for (size_t q = 0; q < w->nk; q++)
+            g->terms[l * w->nk + q] = p[q];
+    }
     memcpy(g->strength, w->strength, (w->nl + w->nb) * sizeof *g->strength);
     for (size_t n = 0; n < w->ng; n++)
         g->group[2 * n] = -1;

@@ -45,14 +45,21 @@ enum { MOST_STEPS = 40, WHOLE_STEPS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUND
 #define FARTHEST    1.5
 /* Pixels are rejected when a step was below this, bins. */
 #define NEAR 0.1
-/* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, squared bins. Terms above the
- * slope have an empirical prior, by their own size beyond their error, of at least what the caller expects: few lines,
- * or lines in one place, do not tell them. CURVE, where nothing is known: of three cameras over 2.5 days, whose rows
- * had curves of 0.003 to 0.006 pixel in common. */
+/* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, and of its terms beyond the
+ * first, squared bins. Terms of z above the slope and of kappa above the first are none or of any size, rarely of
+ * another than the caller expects: few lines, or lines in one place, do not tell them. CURVE, BEND, where nothing is
+ * known: of three cameras over 2.5 days, whose rows had curves of 0.003 to 0.006 pixel, whose widths along had curves
+ * of 0.4 to 1 % in common. ODDS that there is none. */
 #define PRIOR_SLOPE 0.1
 #define CURVE       0.004
 #define MOST_TAU    0.5
 #define PRIOR_KAPPA 0.5
+#define PRIOR_BEND  0.1
+#define BEND        0.01
+#define ODDS        0.3
+/* Rounds of sizes, from which on they move by half, and a change of their logarithm that is none. */
+enum { SIZES = 60, SLOWLY = 10 };
+#define SMALL_SIZE 1e-6
 /* Width (sigma) that lines may have of their own, Angstrom: of temperature, isotopes, components closer than the list
  * resolves. The list says nothing of it, so that its square is part of kappa's error. */
 #define LINE_WIDTH 0.06
@@ -586,19 +593,31 @@ static spx_status choose_lines(const spx_shift_lines *lines, work *w, spx_err *e
     return SPX_OK;
 }
 
+/* Value of a series of n terms at a wavelength, which are p[SPX_SHIFT_ZERO_MOST]. */
+static double series(const work *w, size_t n, const double *c, double lambda, double *p)
+{
+    double sum = 0;
+    spx_legendre(spx_legendre_place(w->in->first, w->in->last, lambda), n, p);
+    for (size_t q = 0; q < n; q++)
+        sum += c[q] * p[q];
+    return sum;
+}
+
 /* Value of a zero point z at a wavelength. */
 static double polynomial(const work *w, const double *z, double lambda)
 {
-    double p[SPX_SHIFT_ZERO_MOST], sum = 0;
-    spx_legendre(spx_legendre_place(w->in->first, w->in->last, lambda), w->in->nterm, p);
-    for (size_t q = 0; q < w->in->nterm; q++)
-        sum += z[q] * p[q];
-    return sum;
+    double p[SPX_SHIFT_ZERO_MOST];
+    return series(w, w->in->nterm, z, lambda, p);
 }
 
 double spx_zero_place(const work *w, double lambda)
 {
     return lambda - polynomial(w, w->z, lambda);
+}
+
+double spx_zero_kappa(const work *w, const blend *b, double *p)
+{
+    return series(w, w->in->nkappa, w->kappa, b->middle, p);
 }
 
 /* Image of a line in a strip, and its derivatives by the place of the line in the spectrum of bins, -d/dlambda, and by
@@ -607,12 +626,13 @@ static void make_line(const work *w, const strip *s, const blend *b, size_t most
 {
     const long ny = spx_psf_ny(w->psf), nx = spx_psf_nx(w->psf);
     long first = (long)s->nrow, end = 0;
+    double p[SPX_SHIFT_ZERO_MOST];
+    const double kappa = spx_zero_kappa(w, b, p);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = b->first; i < b->first + b->n; i++) {
             spx_spot at;
             const double lambda = spx_zero_place(w, w->line[i].wavelength);
-            const double *spot =
-                pass == 0 ? NULL : make_spot(w->psf, w->spots, s->fibre, lambda, w->kappa, memory, &at);
+            const double *spot = pass == 0 ? NULL : make_spot(w->psf, w->spots, s->fibre, lambda, kappa, memory, &at);
             if (pass == 0 && spx_psf_spot_place(w->psf, s->fibre, lambda, &at) == SPX_SPOT_OK) {
                 first = at.yc - s->y0 < first ? at.yc - s->y0 : first;
                 end = at.yc - s->y0 + ny > end ? at.yc - s->y0 + ny : end;
@@ -698,14 +718,14 @@ static void make_lines(const work *w, strip *s, double *memory)
     s->made = w->made;
 }
 
-/* Splines, places of groups and kappa. */
+/* Splines, places of groups and terms of kappa. */
 static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *e)
 {
     column *spline = k->c + w->nl, *group = spline + w->nb, *kappa = group + w->ng;
     double b[4];
     for (size_t i = w->nl; i < w->nc; i++)
         k->c[i] = (column){s->nrow, 0, NULL};
-    size_t size = spx_zero_has_kappa(w) ? s->nrow : 0;
+    size_t size = w->nk * s->nrow;
     for (int pass = 0; pass < 2; pass++) {
         for (size_t r = 0; r < s->nrow; r++) {
             const size_t i = spx_bspline_at(&w->spline, s->lambda[r], b);
@@ -746,12 +766,16 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
             k->c[i].value = at;
             at += k->c[i].n * s->ncol;
         }
-        if (spx_zero_has_kappa(w))
-            *kappa = (column){0, s->nrow, at};
+        for (size_t q = 0; q < w->nk; q++)
+            kappa[q] = (column){0, s->nrow, at + q * s->nrow * s->ncol};
     }
-    for (size_t l = 0; l < w->nl && spx_zero_has_kappa(w); l++) {
+    for (size_t l = 0; l < w->nl && w->nk > 0; l++) {
         const column *c = &k->c[l];
-        add_column(s, &(column){c->first, c->n, c->value + 2 * c->n * s->ncol}, w->strength[l], kappa->value);
+        double p[SPX_SHIFT_ZERO_MOST];
+        (void)spx_zero_kappa(w, &w->of[l], p);
+        for (size_t q = 0; q < w->nk; q++)
+            add_column(s, &(column){c->first, c->n, c->value + 2 * c->n * s->ncol}, p[q] * w->strength[l],
+                       kappa[q].value);
     }
     return SPX_OK;
 }
@@ -827,6 +851,12 @@ static spx_status sum_strips(work *w, int reject, spx_err *e)
     return SPX_OK;
 }
 
+/* Prior of term q of kappa in the joint fit, 1/Angstrom^4. */
+static double weak_information(const work *w, size_t q)
+{
+    return pow((q == 0 ? PRIOR_KAPPA : PRIOR_BEND) * w->in->step * w->in->step, -2);
+}
+
 /* Normal equations of all strips, factored. *good 0: they have no factor. */
 static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
 {
@@ -834,10 +864,11 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
     const spx_status st = w->engine != NULL ? w->engine->sum_up(w->engine, w, reject, e) : sum_strips(w, reject, e);
     if (st != SPX_OK)
         return st;
-    if (spx_zero_has_kappa(w)) {
-        const double prior = PRIOR_KAPPA * PRIOR_KAPPA * pow(w->in->step, 4);
-        w->g[w->size - 1] += 1 / prior;
-        w->right[nc - 1] -= w->kappa / prior;
+    for (size_t q = 0; q < w->nk; q++) { /* so that there is a solution; fit_width() has its own */
+        const size_t i = nc - w->nk + q;
+        const double information = weak_information(w, q);
+        w->g[w->shape.row[i] + i] += information;
+        w->right[i] -= w->kappa[q] * information;
     }
     for (size_t i = 0; i < nc; i++) { /* columns without light */
         double *diagonal = &w->g[w->shape.row[i] + i];
@@ -886,16 +917,49 @@ static spx_status make_groups(work *w, double *at, spx_err *e)
     return SPX_OK;
 }
 
+int spx_zero_shrink(size_t n, const double *info, const double *right, const double *wide, const double *usual,
+                    double *x, double *cov)
+{
+    double prior[SPX_SHIFT_ZERO_MOST], moved = 1; /* variances */
+    for (size_t q = 0; q < n; q++)
+        prior[q] = wide[q] * wide[q];
+    for (int round = 0; round < SIZES && moved > SMALL_SIZE; round++) {
+        double g[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+        memcpy(g, info, n * n * sizeof *g);
+        memcpy(x, right, n * sizeof *x);
+        for (size_t q = 0; q < n; q++)
+            g[q * n + q] += 1 / prior[q];
+        if (!spx_small_factor(n, g))
+            return 0;
+        spx_small_solve(n, g, x);
+        spx_small_inverse(n, g, cov);
+        moved = 0;
+        for (size_t q = 0; q < n; q++) {
+            const double v = cov[q * n + q], own = 1 / fmax(1 / v - 1 / prior[q], 1e-9 / prior[q]);
+            const double value = x[q] * own / v, square = value * value; /* of the data alone */
+            if (!(usual[q] > 0))
+                continue;
+            double found = spx_intrinsic_variance(1, &square, &own, 1, ODDS, usual[q] * usual[q]);
+            found = fmin(found, wide[q] * wide[q]);
+            found = round < SLOWLY ? found : sqrt(found * prior[q]); /* terms may take turns in what they explain */
+            moved = fmax(moved, fabs(log(found / prior[q])));
+            prior[q] = found;
+        }
+    }
+    return 1;
+}
+
 /* Polynomial z through places s[ng] at wavelengths with covariance c[ng][ng], z so far included, by generalised least
  * squares with scatter tau. use[ng]. memory: [ng][ng + 1 + 2 terms]. 0: no solution, or none that stays. */
 static int fit_places(const work *w, const double *at, const double *s, const double *c, spx_shift_zero *out,
                       uint8_t *use, double *memory)
 {
     const size_t nt = w->in->nterm;
-    const double least = w->in->curve > 0 ? w->in->curve / w->in->step : CURVE;
-    double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, prior[SPX_SHIFT_ZERO_MOST];
-    for (size_t t = 0; t < nt; t++)
-        prior[t] = t == 0 ? FARTHEST : PRIOR_SLOPE;
+    double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, wide[SPX_SHIFT_ZERO_MOST], usual[SPX_SHIFT_ZERO_MOST];
+    for (size_t t = 0; t < nt; t++) {
+        wide[t] = (t == 0 ? FARTHEST : PRIOR_SLOPE) * w->in->step;
+        usual[t] = t < 2 ? 0 : w->in->curve > 0 ? w->in->curve : CURVE * w->in->step;
+    }
     int settled = 0;
     for (int round = 0; round <= ROUNDS; round++) {
         size_t n = 0, *list = (size_t *)memory;
@@ -924,16 +988,13 @@ static int fit_places(const work *w, const double *at, const double *s, const do
                 for (size_t u = 0; u < nt; u++)
                     g[t * nt + u] += r[i * nt + t] * p[i * nt + u];
             }
-            g[t * nt + t] += 1 / (prior[t] * prior[t] * w->in->step * w->in->step);
         }
-        if (!spx_small_factor(nt, g))
+        double moved = 0, had[SPX_SHIFT_ZERO_MOST];
+        memcpy(had, z, sizeof had);
+        if (!spx_zero_shrink(nt, g, right, wide, usual, z, out->cov))
             return 0;
-        spx_small_solve(nt, g, right);
-        double moved = 0;
         for (size_t t = 0; t < nt; t++)
-            moved = fmax(moved, fabs(right[t] - z[t]) / w->in->step);
-        memcpy(z, right, nt * sizeof *z);
-        spx_small_inverse(nt, g, out->cov);
+            moved = fmax(moved, fabs(z[t] - had[t]) / w->in->step);
         double *square = r, *variance = p; /* no longer needed */
         out->chi2 = 0;
         for (size_t i = 0; i < n; i++) {
@@ -948,20 +1009,12 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         settled = round > 0 && moved < SMALL_ROUND;
         if (settled)
             break;
-        /* scatter and curvature may take turns in what they explain, a line may come and go: then the larger scatter,
-         * the smaller curvature, and not that line */
+        /* a line may come and go, with what scatter and curves explain: then the larger scatter, and not that line */
         const int turns = round >= ROUNDS / 2;
         const double had_tau2 = tau2;
         const double free = (double)(n > nt ? n - nt : 1) / (double)n;
         const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 0.3, 0);
         tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
-        for (size_t q = 2; q < nt; q++) { /* that of the data alone: without the prior so far */
-            const double had = pow(prior[q] * w->in->step, 2),
-                         own = 1 / fmax(1 / out->cov[q * nt + q] - 1 / had, 1e-9 / had);
-            const double value = z[q] * own / out->cov[q * nt + q];
-            const double curve = fmax(sqrt(fmax(value * value - own, 0)) / w->in->step, least);
-            prior[q] = fmin(curve, turns ? prior[q] : PRIOR_SLOPE);
-        }
         for (size_t i = 0; i < w->ng; i++) {
             const double d = s[i] - polynomial(w, z, at[i]);
             const int near = d * d <= 16 * (c[i * w->ng + i] + tau2);
@@ -970,6 +1023,33 @@ static int fit_places(const work *w, const double *at, const double *s, const do
     }
     memcpy(out->z, z, nt * sizeof *z);
     return settled;
+}
+
+/* Series of kappa from that of the joint fit, free[nk] with covariance c[nk][nk], which has weak priors; noise: by
+ * which the covariance has been multiplied. 0: none. */
+static int fit_width(const work *w, const double *free, const double *c, double noise, spx_shift_zero *out)
+{
+    const size_t nk = w->nk;
+    const double square = w->in->step * w->in->step;
+    double info[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST], right[SPX_SHIFT_ZERO_MOST] = {0};
+    double wide[SPX_SHIFT_ZERO_MOST], usual[SPX_SHIFT_ZERO_MOST];
+    double factor[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+    memcpy(factor, c, nk * nk * sizeof *factor);
+    if (!spx_small_factor(nk, factor))
+        return 0;
+    spx_small_inverse(nk, factor, info);
+    for (size_t q = 0; q < nk; q++) {
+        for (size_t r = 0; r < nk; r++)
+            right[q] += info[q * nk + r] * free[r];
+        wide[q] = (q == 0 ? PRIOR_KAPPA : PRIOR_BEND) * square;
+        usual[q] = q == 0 ? 0 : w->in->bend > 0 ? w->in->bend : BEND * square;
+    }
+    for (size_t q = 0; q < nk; q++)
+        info[q * nk + q] = fmax(info[q * nk + q] - weak_information(w, q) / noise, 0);
+    if (!spx_zero_shrink(nk, info, right, wide, usual, out->kappa, out->kappa_cov))
+        return 0;
+    out->kappa_cov[0] += pow(LINE_WIDTH, 4);
+    return 1;
 }
 
 /* Wavelengths that a column reaches over, Angstrom. */
@@ -1009,7 +1089,8 @@ static void find_ranges(const work *w, range *r)
 static spx_status resize(work *w, spx_err *e)
 {
     const size_t local = w->nl + w->nb + w->ng;
-    w->nc = local + (w->in->width && w->ng > 0 ? 1 : 0);
+    w->nk = w->ng > 0 ? w->in->nkappa : 0;
+    w->nc = local + w->nk;
     spx_free(w->column);
     spx_free(w->g);
     spx_free(w->right);
@@ -1088,11 +1169,18 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
             for (size_t j = 0; j < ng; j++)
                 cov[i * ng + j] = noise * x[w->rank[first + j] * m + i];
         }
-        if (w->in->width) {
-            out->kappa_error = sqrt(noise * x[w->nc * m - 1] + pow(LINE_WIDTH, 4));
-            w->kappa += part * w->found[w->nc - 1];
-        }
         good = fit_places(w, at, place, cov, out, use, memory);
+        if (good && w->nk > 0) {
+            double free[SPX_SHIFT_ZERO_MOST], of_free[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+            for (size_t q = 0; q < w->nk; q++) {
+                free[q] = w->kappa[q] + w->found[first + ng + q];
+                for (size_t r = 0; r < w->nk; r++)
+                    of_free[q * w->nk + r] = noise * x[w->rank[first + ng + q] * m + ng + r];
+            }
+            good = fit_width(w, free, of_free, noise, out);
+            for (size_t q = 0; q < w->nk && good; q++)
+                w->kappa[q] += part * (out->kappa[q] - w->kappa[q]);
+        }
         moved = 0;
         for (size_t q = 0; q < w->in->nterm && good; q++) {
             moved = fmax(moved, fabs(out->z[q] - w->z[q]) / w->in->step);
@@ -1102,7 +1190,9 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         w->made++;
         settled = rejected && moved < SMALL_STEP;
     }
-    out->kappa = w->kappa;
+    memcpy(out->kappa, w->kappa, sizeof out->kappa);
+    out->nterm = w->in->nterm;
+    out->nkappa = w->nk;
     if (!settled)
         *out = (spx_shift_zero){0};
     spx_free(at);

@@ -61,10 +61,10 @@ typedef struct {
     spx_bspline spline;
     spx_shift_line *line; /* [nline] with their fraction of the blend as strength */
     size_t nline;
-    spx_zero_blend *of;    /* [nl] */
-    size_t nl, nb, ng, nc; /* columns: strengths of lines, splines, places of groups, kappa; all of them */
+    spx_zero_blend *of;        /* [nl] */
+    size_t nl, nb, ng, nk, nc; /* columns: strengths of lines, splines, places of groups, terms of kappa; all of them */
     int nthreads;
-    double z[SPX_SHIFT_ZERO_MOST], kappa;
+    double z[SPX_SHIFT_ZERO_MOST], kappa[SPX_SHIFT_ZERO_MOST];
     int made;               /* counts changes of z and kappa */
     double *strength;       /* [nl + nb] */
     double row;             /* Angstrom that a row has, at most */
@@ -102,14 +102,17 @@ int spx_zero_on_device(const spx_psf *psf);
 spx_status spx_zero_solve(spx_zero_engine *g, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
                           const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e);
 
-/* Whether kappa is among the columns. */
-static inline int spx_zero_has_kappa(const spx_zero_work *w)
-{
-    return w->nc > w->nl + w->nb + w->ng;
-}
-
 /* Where a line is on the traces by the zero point so far, Angstrom. */
 double spx_zero_place(const spx_zero_work *w, double lambda);
+
+/* Kappa so far at a blend, and the terms p[SPX_SHIFT_ZERO_MOST] of its series there. */
+double spx_zero_kappa(const spx_zero_work *w, const spx_zero_blend *b, double *p);
+
+/* Terms x[n] of a series, n at most SPX_SHIFT_ZERO_MOST, with covariance cov[n][n], from normal equations info[n][n]
+ * and right[n]. Those of usual[q] 0 have a normal prior of size wide[q]; the size of others is not known: none, about
+ * what is usual, or, rarely, any up to wide[q], by their own values and errors (num/stat.h). 0: no solution. */
+int spx_zero_shrink(size_t n, const double *info, const double *right, const double *wide, const double *usual,
+                    double *x, double *cov);
 
 /* Angstrom from the first line of a blend to the last of another. */
 static inline double spx_zero_length(const spx_zero_work *w, size_t first, size_t last)

@@ -39,26 +39,27 @@ typedef struct {
 typedef struct {
     spx_psf psf; /* its arrays are the device's */
     int nstrip, rows, cols;
-    int nl, nline, nb, ng, nc, size; /* as in zero_point.h */
-    int has_kappa, reject;
+    int nl, nline, nb, ng, nk, nc, size; /* as in zero_point.h */
+    int reject;
     int line_size, group_size; /* of all lines, and all groups, in a strip */
-    double kappa;
     spx_bspline spline;
-    spx_zero_place_of *strip;              /* [nstrip] */
-    int *blend, *line_at, *most;           /* [nl + 1] first line; [nl] place among line_size; [nstrip][nl] rows */
-    double *part_of;                       /* [nline] fractions of the blend's strength */
-    double *place, *strength;              /* [nline] wavelengths; [nl + nb] */
-    int *group_of, *group, *group_at;      /* [nl], -1: none; [ng][2] first and last line; [ng + 1] */
-    int *element;                          /* [size][2] columns of each */
-    int *column;                           /* [nc] of right-hand sides */
-    int *xc, *interval;                    /* [nstrip][rows] */
-    double *lambda, *basis;                /* [nstrip][rows], [nstrip][rows][4] of splines from `interval` on */
-    double *unit, *data, *w, *rest, *wide; /* [nstrip][rows][cols]; wide: derivative by kappa */
-    double *step;                          /* [nstrip] Angstrom of a row, at most */
-    spx_zero_rows *span;                   /* [nstrip][2 nl + nb]: lines, splines, groups */
-    double *line, *places;                 /* [nstrip][line_size], [nstrip][group_size] */
-    double *chi2;                          /* [nstrip][chunks][2] chi^2, pixels */
-    double *part, *sum;                    /* [nstrip][size + nc]; [size + nc + 2] */
+    spx_zero_place_of *strip;         /* [nstrip] */
+    int *blend, *line_at, *most;      /* [nl + 1] first line; [nl] place among line_size; [nstrip][nl] rows */
+    double *part_of;                  /* [nline] fractions of the blend's strength */
+    double *place, *strength;         /* [nline] wavelengths; [nl + nb] */
+    double *kappa, *terms;            /* [nl] of lines; [nl][nk] of its series there */
+    int *group_of, *group, *group_at; /* [nl], -1: none; [ng][2] first and last line; [ng + 1] */
+    int *element;                     /* [size][2] columns of each */
+    int *column;                      /* [nc] of right-hand sides */
+    int *xc, *interval;               /* [nstrip][rows] */
+    double *lambda, *basis;           /* [nstrip][rows], [nstrip][rows][4] of splines from `interval` on */
+    double *unit, *data, *w, *rest;   /* [nstrip][rows][cols] */
+    double *wide;                     /* [nk][nstrip][rows][cols]: derivatives by terms of kappa */
+    double *step;                     /* [nstrip] Angstrom of a row, at most */
+    spx_zero_rows *span;              /* [nstrip][2 nl + nb]: lines, splines, groups */
+    double *line, *places;            /* [nstrip][line_size], [nstrip][group_size] */
+    double *chi2;                     /* [nstrip][chunks][2] chi^2, pixels */
+    double *part, *sum;               /* [nstrip][size + nc]; [size + nc + 2] */
 } spx_zero_view;
 
 SPX_HD size_t spx_zero_chunks(const spx_zero_view *g)
@@ -187,7 +188,8 @@ SPX_HD size_t spx_zero_line_shared(const spx_zero_view *g)
 
 /* Spot of (fibre, lambda), sum 1, at t->shared + spx_zero_line_shared() - 3 nx ny, with its derivatives by lambda and
  * kappa, as make_plain() and shift/spots.h have them. 0: there is none. */
-SPX_HD int spx_zero_spot(const spx_zero_view *g, const spx_team *t, size_t fibre, double lambda, spx_spot *at)
+SPX_HD int spx_zero_spot(const spx_zero_view *g, const spx_team *t, size_t fibre, double lambda, double kappa,
+                         spx_spot *at)
 {
     const spx_psf *p = &g->psf;
     const int nx = spx_psf_nx(p), ny = spx_psf_ny(p), degx = p->ghdegx, degy = p->ghdegy, ne = nx + ny + 2;
@@ -206,7 +208,7 @@ SPX_HD int spx_zero_spot(const spx_zero_view *g, const spx_team *t, size_t fibre
     }
     spx_team_wait(t);
     const double slope_x = spx_zero_slope(&p->x, fibre, lambda), slope_y = spx_zero_slope(&p->y, fibre, lambda);
-    const double sigx = c[ngh], narrow = c[ngh + 1], wider = narrow * narrow + g->kappa * slope_y * slope_y;
+    const double sigx = c[ngh], narrow = c[ngh + 1], wider = narrow * narrow + kappa * slope_y * slope_y;
     if (!(sigx > 0 && narrow > 0 && sigx < SPX_SPOT_FAR && narrow < SPX_SPOT_FAR && wider > 0 && wider < SPX_SPOT_FAR))
         return 0;
     const double sigy = sqrt(wider);
@@ -281,7 +283,7 @@ SPX_HD void spx_zero_line(const spx_zero_view *g, const spx_team *t, size_t item
     for (int k = t->thread; k < size; k += t->threads)
         value[k] = value[size + k] = value[2 * size + k] = 0;
     for (int i = g->blend[l]; i < g->blend[l + 1]; i++) {
-        if (n == 0 || !spx_zero_spot(g, t, (size_t)s->fibre, g->place[i], &at))
+        if (n == 0 || !spx_zero_spot(g, t, (size_t)s->fibre, g->place[i], g->kappa[l], &at))
             continue;
         const double factor = g->part_of[i];
         for (int k = t->thread; k < size; k += t->threads) {
@@ -301,6 +303,12 @@ SPX_HD void spx_zero_line(const spx_zero_view *g, const spx_team *t, size_t item
 }
 
 /* ---- columns ---- */
+
+/* Place in `wide` of term q in a row, as spx_zero_row_at() has it, and column. */
+SPX_HD size_t spx_zero_wide_at(const spx_zero_view *g, int q, size_t row, int x)
+{
+    return ((size_t)q * (size_t)g->nstrip * (size_t)g->rows + row) * (size_t)g->cols + (size_t)x;
+}
 
 /* Value of a line's image (part 0), or derivative (1, 2), in a row and column that it has. */
 SPX_HD double spx_zero_line_value(const spx_zero_view *g, size_t strip, int l, const spx_zero_rows *has, int part,
@@ -343,7 +351,7 @@ SPX_HD double spx_zero_value(const spx_zero_view *g, size_t strip, int column, c
     if (column < g->nl + g->nb + g->ng)
         return g->places[strip * (size_t)g->group_size + (size_t)g->group_at[column - g->nl - g->nb] +
                          (size_t)((row - has->first) * g->strip[strip].ncol + x)];
-    return g->wide[spx_zero_row_at(g, strip, row) * (size_t)g->cols + (size_t)x];
+    return g->wide[spx_zero_wide_at(g, column - g->nl - g->nb - g->ng, spx_zero_row_at(g, strip, row), x)];
 }
 
 /* ---- group ---- */
@@ -392,20 +400,23 @@ SPX_HD void spx_zero_model(const spx_zero_view *g, const spx_team *t, size_t ite
     for (int i = t->thread; i < (end - from) * ncol; i += t->threads) {
         const int row = from + i / ncol, x = i % ncol;
         const size_t at = spx_zero_row_at(g, strip, row), p = at * (size_t)g->cols + (size_t)x;
-        double rest = g->data[p], wide = 0;
+        double rest = g->data[p];
+        for (int q = 0; q < g->nk; q++)
+            g->wide[spx_zero_wide_at(g, q, at, x)] = 0;
         for (int l = 0; l < g->nl; l++) {
             const spx_zero_rows *has = spx_zero_span_of(g, strip, l);
             if (!spx_zero_has_row(has, row))
                 continue;
             rest -= g->strength[l] * spx_zero_line_value(g, strip, l, has, 0, row, x);
-            wide += g->has_kappa ? g->strength[l] * spx_zero_line_value(g, strip, l, has, 2, row, x) : 0;
+            const double wider = g->nk > 0 ? g->strength[l] * spx_zero_line_value(g, strip, l, has, 2, row, x) : 0;
+            for (int q = 0; q < g->nk; q++)
+                g->wide[spx_zero_wide_at(g, q, at, x)] += g->terms[l * g->nk + q] * wider;
         }
         for (int k = g->interval[at]; k < g->interval[at] + 4; k++)
             rest -= g->strength[g->nl + k] * spx_zero_spline_value(g, strip, k, row, x);
         const double w = g->reject && spx_zero_is_far(g->data[p], rest, g->w[p]) ? 0 : g->w[p];
         g->w[p] = w;
         g->rest[p] = rest;
-        g->wide[p] = wide;
         chi2 += w > 0 ? rest * rest * w : 0;
         used += w > 0;
     }

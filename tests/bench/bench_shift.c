@@ -291,7 +291,7 @@ static void zero_point(spx_backend *b, const scene *s, const char *name, int nth
                                  .last = LAST,
                                  .step = STEP_OF_BINS,
                                  .nterm = SPX_SHIFT_ZERO_MOST,
-                                 .width = 1,
+                                 .nkappa = SPX_SHIFT_ZERO_MOST,
                                  .nthreads = nthreads};
     spx_shift_zero zero = {.nline = 0};
     for (int i = 0; i < RUNS; i++) {
