@@ -159,8 +159,9 @@ damage() {
     first=$(h5table --table /fibermap --columns OBJTYPE "$f" | awk 'NR > 1 && $1 == "SKY" { print NR - 2; exit }')
     specx-sky -q --sky-fibers "$first" -o one.h5 "$f"
     h5check one.h5
-    # stars differ from the sky and from each other: most of these fibres are no sky, and the product says which
-    specx-sky -q --sky-fibers 0:30 -o all.h5 "$f"
+    # stars differ from the sky and from each other: most of these fibres are no sky, and the product says which; widths
+    # of such a sky need not settle
+    specx-sky -q --terms 1,2,0 --sky-fibers 0:30 -o all.h5 "$f"
     h5check all.h5
     # a target named among the sky fibres
     specx-sky -q -o good.h5 "$f"

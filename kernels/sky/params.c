@@ -531,6 +531,7 @@ typedef struct {
     double *weighted;                                  /* [size] scratch */
     double together[SPX_SKY_MOST]; /* odds that the fibres have neither scatter nor curves; 0: not expected */
     double usual2[SPX_SKY_MOST];   /* squares of either that are expected; 0: any */
+    size_t as[SPX_SKY_MOST];       /* quantity whose scatter is the most that is expected; its own number: of none */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
     double curve2[SPX_SKY_MOST];     /* prior variances of coefficients of degree 1 and above */
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
@@ -864,7 +865,8 @@ static void widen_scatter(sample *s)
         if (s->together[q] > 0) {
             const double v = fmax(w / f - s->tau2[q], TAU_LEAST), n = fmax(w / f * (w - of.fitted[q]), 1),
                          square = fmax(w / f + of.gradient[q] / f, 0);
-            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q], s->usual2[q]);
+            const double usual2 = s->as[q] < q ? fmax(s->tau2[s->as[q]], TAU_LEAST) : s->usual2[q];
+            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q], usual2);
         }
         s->tau2[q] = tau2 < 1 ? tau2 : 1;
     }
@@ -1032,7 +1034,9 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         for (size_t q = 0; q < nq; q++) {
             unit[q] = spx_sky_expected_error(t, step, q);
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
-            s.together[q] = together == NULL ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
+            const int as_shift = together == NULL && q > t->nt && q < t->nt + t->nd;
+            s.as[q] = as_shift ? t->nt : q;
+            s.together[q] = together == NULL && !as_shift ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
             s.usual2[q] = together == NULL ? 0 : together[q] * together[q] / (unit[q] * unit[q]);
         }
         estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);
