@@ -194,6 +194,7 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
         const spx_image *im = &p->image[x];
         if ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
             (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
+            (px->median = spx_alloc(n, sizeof *px->median, e)) == NULL ||
             (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
             (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
             (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
@@ -375,6 +376,7 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_pf_pixels *px = &b->px[x];
         spx_free(px->data);
         spx_free(px->noise);
+        spx_free(px->median);
         spx_free(px->root);
         spx_free(px->ground);
         spx_free(px->goal);

@@ -70,6 +70,7 @@ typedef struct {
 typedef struct {
     float *data;
     float *noise;      /* variance without light; 0: masked */
+    float *median;     /* of 3 x 3 pixels of the image */
     float *root;       /* square root of the weight */
     double *ground;    /* background */
     double *goal;      /* root (data - ground) */
@@ -469,8 +470,8 @@ typedef struct {
                      const double *c, const double *spot, double flux, const float *root, const double *rest,
                      long at_pixel, size_t width, double *out);
     /* n pixels of an exposure from pixel `at`, light: theirs. misfit: |data - m| / sqrt V in the place of the root, 0
-     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, robust 0: of 1 / V; goal; returns
-     * the sum of goal^2. */
+     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, V of the model or of the median
+     * image, where that is brighter; robust 0: of 1 / V, V of the model; goal; returns the sum of goal^2. */
     float (*misfit)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon);
     double (*weigh)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon, double robust);
     /* sum (goal - root light)^2 */

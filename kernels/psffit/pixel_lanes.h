@@ -22,6 +22,8 @@ static float pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const d
     return most;
 }
 
+/* Where the model is still too faint, as in wings that it has not, its variance alone would give them a weight that
+ * changes from step to step, by which steps converge in a line, not a square. */
 static double pixels_weigh(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
                            double robust)
 {
@@ -29,12 +31,14 @@ static double pixels_weigh(size_t n, const spx_pf_pixels *px, size_t at, const d
     const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
     const double by = robust > 0 ? 1 / (robust * robust) : 0;
     const uint8_t *rejected = px->rejected + at;
+    const float *median = px->median + at;
     float *root = px->root + at;
     double *goal = px->goal + at, sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t k = 0; k < n; k++) {
         const double m = ground[k] + light[k], off = data[k] - m;
-        const double v = spx_pf_noise(noise[k], m, epsilon2), far = by * off * off;
+        const double seen = robust > 0 && median[k] > m ? median[k] : m;
+        const double v = spx_pf_noise(noise[k], seen, epsilon2), far = by * off * off;
         const float w = (float)(1 / sqrt(v > far ? v : far)); /* weight min(1, (robust / t)^2) / V */
         root[k] = noise[k] > 0 && !rejected[k] ? w : 0;
         goal[k] = root[k] * (data[k] - ground[k]);

@@ -42,10 +42,9 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t width = b->width;
-    float *median = spx_alloc(width, sizeof *median, e);
     double *light = spx_alloc(width, sizeof *light, e);
     uint8_t *whole = spx_alloc(width, 1, e);
-    const int ok = median != NULL && light != NULL && whole != NULL;
+    const int ok = light != NULL && whole != NULL;
     if (ok && b->there != NULL)
         b->p->device->first_weights(b, epsilon);
     for (size_t x = 0; x < b->p->nexp && ok && b->there == NULL; x++) {
@@ -53,20 +52,20 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e)
         memset(px->rejected, 0, b->p->height * width);
         for (size_t r = 0; r < b->p->height; r++) {
             const size_t at = r * width;
+            float *median = px->median + at;
             if (r > 0 && r + 1 < b->p->height && width > 2)
                 kernels->medians(width, px->data + at, px->noise + at, median, whole);
             else
                 memset(whole, 0, width);
-            for (size_t c = 0; c < width; c++)
-                light[c] = (whole[c]                ? (double)median[c]
-                            : px->noise[at + c] > 0 ? median3x3(b, px, r, c)
-                                                    : 0) -
-                           px->ground[at + c];
+            for (size_t c = 0; c < width; c++) {
+                if (!whole[c])
+                    median[c] = px->noise[at + c] > 0 ? (float)median3x3(b, px, r, c) : 0;
+                light[c] = median[c] - px->ground[at + c];
+            }
             px->quiet[r] = kernels->weigh(width, px, at, light, epsilon, SPX_PF_ROBUST);
         }
     }
     spx_free(whole);
-    spx_free(median);
     spx_free(light);
     return ok ? SPX_OK : SPX_EIO;
 }

@@ -35,11 +35,12 @@ __global__ void __launch_bounds__(THREADS) reject_kernel(const __grid_constant__
     p.rejected[k] = p.root[k] > SPX_PF_CLIP || (beside && p.root[k] > SPX_PF_BESIDE);
 }
 
-/* Root of the weight of pixel k with m electrons, and the goal. */
+/* Root of the weight of pixel k with m electrons, and the goal (spx_pf_kernels::weigh). */
 __device__ inline void weigh_pixel(const problem &p, size_t k, double m, double epsilon2, double robust, int rejected)
 {
     const double by = robust > 0 ? 1 / (robust * robust) : 0, off = p.data[k] - m;
-    const double v = spx_pf_noise(p.noise[k], m, epsilon2), far = by * off * off;
+    const double seen = robust > 0 && p.median[k] > m ? p.median[k] : m;
+    const double v = spx_pf_noise(p.noise[k], seen, epsilon2), far = by * off * off;
     const float w = (float)(1 / sqrt(v > far ? v : far)), root = p.noise[k] > 0 && !rejected ? w : 0;
     p.root[k] = root;
     p.goal[k] = root * (p.data[k] - p.ground[k]);
@@ -76,9 +77,10 @@ __global__ void __launch_bounds__(THREADS) first_weights_kernel(const __grid_con
                 v[j] = v[j - 1];
             v[j] = p.data[at];
         }
-    const double median = n == 0 || !(p.noise[k] > 0) ? 0
-                          : n % 2                     ? (double)v[n / 2]
-                                                      : 0.5 * ((double)v[n / 2 - 1] + (double)v[n / 2]);
+    const float median = n == 0 || !(p.noise[k] > 0) ? 0
+                         : n % 2                     ? v[n / 2]
+                                                     : (float)(0.5 * ((double)v[n / 2 - 1] + (double)v[n / 2]));
+    p.median[k] = median;
     p.rejected[k] = 0;
     weigh_pixel(p, k, p.ground[k] + (median - p.ground[k]), epsilon2, SPX_PF_ROBUST, 0);
 }

@@ -59,7 +59,7 @@ struct problem {
     int ndeg;
     double start0, start1;
     const float *data, *noise;
-    float *root, *profile; /* profile [nexp][height][nf][wide] */
+    float *median, *root, *profile; /* profile [nexp][height][nf][wide] */
     double *ground, *goal;
     uint8_t *rejected;
     int32_t *first; /* column of a profile [nexp][height][nf] */

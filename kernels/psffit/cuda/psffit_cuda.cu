@@ -143,6 +143,7 @@ void hand_out(spx::arena &m, context *c)
     hand_out(m, p, &c->trial);
     p.data = m.take<float>(npix);
     p.noise = m.take<float>(npix);
+    p.median = m.take<float>(npix);
     p.root = m.take<float>(npix);
     p.ground = m.take<double>(npix);
     p.goal = m.take<double>(npix);
@@ -267,6 +268,7 @@ void upload(context &c, const spx_pf_bundle *b)
         put(c, const_cast<float *>(p.data) + x * npix, px.data, npix * sizeof(float));
         put(c, const_cast<float *>(p.noise) + x * npix, px.noise, npix * sizeof(float));
     }
+    clear(c, p.median, (size_t)p.nexp * npix * sizeof(float));
     clear(c, p.root, (size_t)p.nexp * npix * sizeof(float));
     clear(c, p.ground, (size_t)p.nexp * npix * sizeof(double));
     clear(c, p.goal, (size_t)p.nexp * npix * sizeof(double));
