@@ -529,11 +529,12 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
     const size_t wide = spx_pf_profile_width(p);
     double below[128], above[128], padded[2][3 * SPX_PF_MOST_WIDE];
     spx_status st = SPX_OK;
-    for (size_t x = 0; x < p->nexp && b->there != NULL && st == SPX_OK; x++)
-        st = profiles_there(b, x, e);
-    if (b->there != NULL)
-        return st;
-    for (size_t x = 0; x < p->nexp; x++)
+    for (size_t x = 0; x < p->nexp && st == SPX_OK; x++) {
+        b->px[x].whole = 0;
+        if (b->there != NULL)
+            st = profiles_there(b, x, e);
+    }
+    for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
         for (size_t i = 0; i < b->nf; i++) {
             along place = {0};
             spx_pf_node node = node_at(b, x, i, 0, follow_trace(b, i, 0, &place));
@@ -554,7 +555,7 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
                 memcpy(below, above, sizeof below);
             }
         }
-    return SPX_OK;
+    return st;
 }
 
 /* Profiles of the parameters as they are. */

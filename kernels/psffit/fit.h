@@ -79,6 +79,7 @@ typedef struct {
     double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
     double *drift;     /* the drift's part of coef */
     double *own;       /* [nf][2][3] drift that the profiles have already */
+    int whole;         /* ground is all of the background that coef and the profiles are of */
     uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */

@@ -144,19 +144,26 @@ static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, do
     }
 }
 
+static int has_drift(const spx_pf_bundle *b, const spx_pf_pixels *px)
+{
+    int any = 0;
+    for (size_t k = 0; k < 6 * b->nf; k++)
+        any |= px->drift[k] != 0;
+    return any;
+}
+
 /* Background of an exposure from its coefficients, of the parts that are asked for, and the goal; work: room for rows
  * and levels. */
-static void fill_ground(spx_pf_bundle *b, const spx_pf_pixels *px, int parts, double *work)
+static void fill_ground(spx_pf_bundle *b, spx_pf_pixels *px, int parts, double *work)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    px->whole = parts == (CONTINUUM | CHANGES);
     if (b->there != NULL) {
         b->p->device->ground(b, (size_t)(px - b->px), (parts & CONTINUUM) != 0, (parts & CHANGES) != 0);
         return;
     }
     double *level = work, *rows = work + 4 * b->nf;
-    int none = (parts & CONTINUUM) == 0;
-    for (size_t k = 0; k < 6 * b->nf; k++)
-        none &= px->drift[k] == 0;
+    const int none = (parts & CONTINUUM) == 0 && !has_drift(b, px);
     memset(level, 0, 3 * b->nf * sizeof *level);
     for (size_t r = 0; r < b->p->height; r++) {
         if (!none)
@@ -241,9 +248,10 @@ static void drift_sums(spx_pf_bundle *b, size_t x, size_t step, double *sums, do
 static void find_drift(spx_pf_bundle *b, size_t x, double *sums, double *work, double *far)
 {
     enum { SAMPLE = 16 };
-    const spx_pf_pixels *px = &b->px[x];
+    spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf;
     double most = 0;
+    px->whole &= !has_drift(b, px);
     memset(px->drift, 0, 6 * nf * sizeof *px->drift);
     drift_sums(b, x, SAMPLE, sums, work);
     for (size_t i = 0; i < 2 * nf; i++)
@@ -422,7 +430,9 @@ static spx_status own_drift(spx_pf_bundle *b, spx_err *e)
 
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
-    double *work = spx_alloc(room_for_rows(b) + 16 * b->nf, sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
+    const size_t room = room_for_rows(b);
+    double *work = spx_alloc(room + 16 * b->nf + spx_pf_nground(b), sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
+    double *sums = work + room, *out = sums + 16 * b->nf;
     const double before = b->now.chi2;
     if (b->there != NULL && !b->p->device->places(b, NULL)) {
         spx_free(work);
@@ -433,16 +443,19 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
     spx_status st = work != NULL ? border_new(b, &border, e) : SPX_EIO;
     *ok = 1;
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
-        find_drift(b, x, work + room_for_rows(b), work, &far);
+        find_drift(b, x, sums, work, &far);
     for (int again = 0; again < 2 && st == SPX_OK && far > DRIFTED; again++) {
         far = 0;
         st = own_drift(b, e);
         for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
-            find_drift(b, x, work + room_for_rows(b), work, &far);
+            find_drift(b, x, sums, work, &far);
     }
     for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
         spx_pf_pixels *px = &b->px[x];
-        fill_ground(b, px, CHANGES, work);
+        /* where the ground is of the coefficients at hand, changes of these are solved for */
+        const int change = px->whole;
+        if (!change)
+            fill_ground(b, px, CHANGES, work);
         st = background_matrix(b, x, rows, &border, ok, e);
         if (st != SPX_OK || !*ok)
             break;
@@ -452,7 +465,9 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
         for (size_t k = 0; k < border.n; k++)
             border.a[k * (border.band + 1)] += 1e-9 * border.a[k * (border.band + 1)] + 1e-14 * most + 1e-30;
         border.corner += 1e-9 * border.corner + 1e-14 * most + 1e-30;
-        *ok = spx_pf_bordered(b, x, &border, px->coef);
+        *ok = spx_pf_bordered(b, x, &border, out);
+        for (size_t k = 0; k <= border.n && *ok; k++)
+            px->coef[k] = change ? px->coef[k] + out[k] : out[k];
         if (*ok)
             fill_ground(b, px, CONTINUUM | CHANGES, work);
     }
