@@ -198,6 +198,9 @@ typedef struct spx_pf_device {
     void (*draw)(spx_pf_bundle *b, spx_pf_state *s);
     void (*first_weights)(spx_pf_bundle *b, double epsilon);
     void (*weights)(spx_pf_bundle *b, double epsilon, int clip);
+    /* bright pixels of b->now, or every second, fourth ... of them, at most `most` (spx_pf_bright_sample()):
+     * sample[n][3] */
+    int (*bright)(spx_pf_bundle *b, size_t most, double *sample, size_t *n);
     /* places of b->now, and of each spot sum (root S)^2; groups and lines have been made: the device gets them */
     int (*places)(spx_pf_bundle *b, double *power);
     int (*regroup)(spx_pf_bundle *b);
@@ -254,6 +257,10 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
+/* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
+ * it has terms for: epsilon at which the median misfit of bright pixels is that of noise, at most 0.005; 0: it is so
+ * without. SPX_EIO: memory. */
+spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
  * SPX_EIO: memory. */

@@ -265,8 +265,8 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
 {
     const spx_pf_plan *p = b->p;
     const int clip = passes[pass].clip, place_alone = pass == 0 && p->nq == 0;
-    const double stop = passes[pass].stop, epsilon = passes[pass].epsilon;
-    double damping = DAMPING;
+    const double stop = passes[pass].stop;
+    double epsilon = passes[pass].epsilon, damping = DAMPING;
     s->lately = 1;
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
@@ -275,6 +275,8 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     spx_status st = spx_pf_regroup(b, e);
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
+    if (st == SPX_OK && pass == FINAL)
+        st = spx_pf_uncertain(b, &epsilon, e);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
     if (st == SPX_OK && ok && pass > 0)
@@ -305,6 +307,8 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
             st = free_terms(b, p->ntr, e);
             fall = 1;
         }
+        if (st == SPX_OK && pass == FINAL && !chord && fall > passes[pass].chord)
+            st = spx_pf_uncertain(b, &epsilon, e);
         if (st == SPX_OK)
             st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
         if (ends)

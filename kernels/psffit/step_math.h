@@ -12,6 +12,8 @@
 #define SPX_PF_BESIDE 2.0
 /* Added to the diagonal of N_ff, in units of its largest element. */
 #define SPX_PF_FLOOR 1e-10
+/* Pixels in which the model is brighter than this many of its errors tell what it is uncertain by. */
+#define SPX_PF_TELLING 50.0
 
 /* Overlap of two spots. */
 typedef struct {
@@ -52,6 +54,20 @@ SPX_HD void spx_pf_spline_values(double t, double *value)
     value[1] = 2.0 / 3 + t * (0.0 + t * (-1.0 + t * 0.5));
     value[2] = 1.0 / 6 + t * (0.5 + t * (0.5 + t * -0.5));
     value[3] = 0.0 + t * (0.0 + t * (0.0 + t * (1.0 / 6)));
+}
+
+/* Whether a pixel with light of spots, m electrons in all, tells what the model is uncertain by. */
+SPX_HD int spx_pf_is_bright(double noise, double m, double light)
+{
+    return noise > 0 && light > 0 && m > 0 && m * m > SPX_PF_TELLING * SPX_PF_TELLING * spx_pf_noise(noise, m, 0);
+}
+
+/* What it tells: (data - m)^2, V, m^2. */
+SPX_HD void spx_pf_bright_sample(double data, double noise, double m, double *out)
+{
+    out[0] = (data - m) * (data - m);
+    out[1] = spx_pf_noise(noise, m, 0);
+    out[2] = m * m;
 }
 
 /* Place of a row on [-1, 1]. */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "num/blas.h"
+#include "num/stat.h"
 #include "psffit/step_math.h"
 
 double spx_pf_variance(const spx_pf_bundle *b, size_t x, size_t k, double epsilon)
@@ -105,6 +106,64 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         for (size_t r = 0; r < height; r++)
             px->quiet[r] = kernels->weigh(width, px, r * width, light + r * width, epsilon, clip ? 0 : SPX_PF_ROBUST);
     }
+}
+
+/* Median of t^2 of noise alone, and the standard deviation of that of n, by sqrt n and itself. */
+#define MEDIAN_SQUARE  0.4549
+#define MEDIAN_SCATTER 2.33
+
+/* The pixels that are bright enough (spx_pf_is_bright()), or every second, fourth ... of them, at most `most`: sample[n]
+ * of (data - m)^2, V, m^2. Returns n. */
+static size_t bright_pixels(const spx_pf_bundle *b, size_t most, double *sample)
+{
+    const size_t height = b->p->height, width = b->width;
+    size_t n = 0, seen = 0, step = 1;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        for (size_t r = 0; r < height; r++)
+            for (size_t k = r * width; k < (r + 1) * width && b->now.lit[x * height + r]; k++) {
+                const spx_pf_pixels *px = &b->px[x];
+                const double light = b->now.light[x * height * width + k], m = px->ground[k] + light;
+                if (!spx_pf_is_bright(px->noise[k], m, light) || seen++ % step != 0)
+                    continue;
+                if (n == most) { /* every second one of these, and of those that come */
+                    for (n = 0; n < most / 2; n++)
+                        memcpy(sample + 3 * n, sample + 6 * n, 3 * sizeof *sample);
+                    step *= 2;
+                }
+                spx_pf_bright_sample(px->data[k], px->noise[k], m, sample + 3 * n++);
+            }
+    return n;
+}
+
+spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e)
+{
+    enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
+    const double least = 1e-4, most = 0.005;
+    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e), *square = sample + 3 * MOST;
+    size_t n = 0;
+    *epsilon = 0;
+    if (sample == NULL)
+        return SPX_EIO;
+    if (b->there == NULL)
+        n = bright_pixels(b, MOST, sample);
+    else
+        (void)b->p->device->bright(b, MOST, sample, &n); /* what fails is told in the end */
+    /* the smallest of all, if it is enough; else by halving in the logarithm */
+    const double noise = MEDIAN_SQUARE * (1 + SURE * MEDIAN_SCATTER / sqrt((double)n + 1));
+    double lo = least, hi = most;
+    for (int k = -1; k < HALVINGS && n >= FEWEST; k++) {
+        const double at = k < 0 ? 0 : sqrt(lo * hi);
+        for (size_t i = 0; i < n; i++)
+            square[i] = sample[3 * i] / (sample[3 * i + 1] + at * at * sample[3 * i + 2]);
+        const double median = spx_median(square, n);
+        if (k < 0 && median < noise)
+            break;
+        lo = k >= 0 && median > MEDIAN_SQUARE ? at : lo;
+        hi = k >= 0 && median > MEDIAN_SQUARE ? hi : at > 0 ? at : hi;
+        *epsilon = sqrt(lo * hi);
+    }
+    spx_free(sample);
+    return SPX_OK;
 }
 
 /* ---- background ---- */

@@ -85,6 +85,45 @@ __global__ void __launch_bounds__(THREADS) first_weights_kernel(const __grid_con
     weigh_pixel(p, k, p.ground[k] + (median - p.ground[k]), epsilon2, SPX_PF_ROBUST, 0);
 }
 
+/* Bright pixels of each row (spx_pf_is_bright()), number[nexp height]: a warp a row. */
+__global__ void __launch_bounds__(THREADS)
+    count_bright_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int *number)
+{
+    const size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (row >= (size_t)p.nexp * (size_t)p.height)
+        return;
+    int n = 0;
+    for (long c = threadIdx.x % WARP; c < p.width; c += WARP) {
+        const size_t k = row * (size_t)p.width + (size_t)c;
+        n += spx_pf_is_bright(p.noise[k], p.ground[k] + s.light[k], s.light[k]);
+    }
+    n = __reduce_add_sync(FULL, n);
+    if (threadIdx.x % WARP == 0)
+        number[row] = n;
+}
+
+/* Samples of every step-th of them, before[nexp height] of which are in earlier rows, out[..][3]: a warp a row. */
+__global__ void __launch_bounds__(THREADS)
+    sample_bright_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const size_t *before,
+                         size_t step, double *out)
+{
+    const size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    const int lane = (int)threadIdx.x % WARP;
+    if (row >= (size_t)p.nexp * (size_t)p.height)
+        return;
+    size_t at = before[row];
+    for (long c0 = 0; c0 < p.width; c0 += WARP) {
+        const size_t k = row * (size_t)p.width + (size_t)(c0 + lane);
+        const double m = c0 + lane < p.width ? p.ground[k] + s.light[k] : 0;
+        const int has = c0 + lane < p.width && spx_pf_is_bright(p.noise[k], m, s.light[k]);
+        const unsigned all = __ballot_sync(FULL, has);
+        const size_t mine = at + (size_t)__popc(all & ((1u << lane) - 1));
+        if (has && mine % step == 0)
+            spx_pf_bright_sample(p.data[k], p.noise[k], m, out + 3 * (mine / step));
+        at += (size_t)__popc(all);
+    }
+}
+
 /* ---- profiles ---- */
 
 /* Cross profile of a fibre where it crosses a row (profile_at() of bundle.c), out[nf nnode][nx], and its first column,

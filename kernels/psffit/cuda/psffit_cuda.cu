@@ -542,6 +542,40 @@ void weights(spx_pf_bundle *b, double epsilon, int clip)
     });
 }
 
+int bright(spx_pf_bundle *b, size_t most, double *sample, size_t *n)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t rows = (size_t)p.nexp * (size_t)p.height;
+        const unsigned blocks = spx::blocks(rows, WARPS);
+        size_t *before = reinterpret_cast<size_t *>(
+            c.scratch.need((rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
+        double *out = reinterpret_cast<double *>(before + rows);
+        int *number = reinterpret_cast<int *>(out + 3 * most);
+        std::vector<int> of_row(rows);
+        std::vector<size_t> first(rows);
+        size_t all = 0, each = 1;
+        LAUNCH(count_bright_kernel, blocks, THREADS, 0, p, s, number);
+        get(c, of_row.data(), number, rows * sizeof(int));
+        wait(c);
+        for (size_t r = 0; r < rows; r++) {
+            first[r] = all;
+            all += (size_t)of_row[r];
+        }
+        while (all > most * each)
+            each *= 2;
+        *n = (all + each - 1) / each;
+        if (all == 0)
+            return 1;
+        put(c, before, first.data(), rows * sizeof(size_t));
+        LAUNCH(sample_bright_kernel, blocks, THREADS, 0, p, s, before, each, out);
+        get(c, sample, out, 3 * *n * sizeof *sample);
+        wait(c);
+        return 1;
+    });
+}
+
 int profiles(spx_pf_bundle *b, size_t x, size_t rows, size_t nstep, const spx_pf_node *node, int32_t *at)
 {
     return step(b, [&](context &c) {
@@ -842,6 +876,7 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->draw = draw;
         out->first_weights = first_weights;
         out->weights = weights;
+        out->bright = bright;
         out->places = places;
         out->regroup = regroup;
         out->take_fluxes = take_fluxes;
