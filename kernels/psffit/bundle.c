@@ -631,8 +631,11 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e)
     return st;
 }
 
-/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. */
-#define WEAK 2e-5
+/* A line whose (S/N)^2, summed over fibres and exposures, is less than this part of all lines' is weak. In the passes
+ * before "clip", which need not be exact, so are the faintest ones that have this part together, but for the two
+ * brightest in each part of the range, of which there are twice as many as terms of a trace. */
+#define WEAK       2e-5
+#define WEAK_EARLY 0.05
 
 /* Information on the flux of each spot by itself, sum (root S)^2. */
 static void find_power(const spx_pf_bundle *b, double *power)
@@ -651,22 +654,41 @@ static void find_power(const spx_pf_bundle *b, double *power)
     }
 }
 
-static void find_weak(spx_pf_bundle *b, const double *power)
+static int by_value(const void *a, const void *b)
 {
-    double all = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t l = 0; l < b->nl; l++) {
-            double sum = 0;
-            for (size_t x = 0; x < b->p->nexp; x++)
-                for (size_t i = 0; i < b->nf; i++) {
-                    const size_t s = (x * b->nl + l) * b->nf + i;
-                    sum += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * power[s] : 0;
-                }
-            if (pass == 0)
-                all += sum;
-            else
-                b->line[l].weak = sum < WEAK * all;
-        }
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether two lines of the same part of the range are brighter than a line. */
+static int has_brighter(const spx_pf_bundle *b, const double *light, size_t line)
+{
+    const double part = (b->p->wmax - b->p->wmin) / (2 * b->p->ntr);
+    const double mine = floor((b->line[line].wave - b->p->wmin) / part);
+    int n = 0;
+    for (size_t l = 0; l < b->nl; l++)
+        n += floor((b->line[l].wave - b->p->wmin) / part) == mine && light[l] > light[line];
+    return n >= 2;
+}
+
+static spx_status find_weak(spx_pf_bundle *b, int early, const double *power, spx_err *e)
+{
+    double *light = spx_alloc2(2, b->nl + 1, sizeof *light, e), *order = light + b->nl, all = 0, faint = 0, least = 0;
+    if (light == NULL)
+        return SPX_EIO;
+    for (size_t s = 0; s < b->nspot; s++) /* (S/N)^2 */
+        light[s / b->nf % b->nl] += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * power[s] : 0;
+    for (size_t l = 0; l < b->nl; l++)
+        all += order[l] = light[l];
+    qsort(order, b->nl, sizeof *order, by_value);
+    for (size_t l = 0; l < b->nl && early && faint + order[l] < WEAK_EARLY * all; l++) {
+        faint += order[l];
+        least = order[l];
+    }
+    for (size_t l = 0; l < b->nl; l++)
+        b->line[l].weak = light[l] < WEAK * all || (light[l] > 0 && light[l] <= least && has_brighter(b, light, l));
+    spx_free(light);
+    return SPX_OK;
 }
 
 /* Groups of lines whose spots touch, and fibres whose spots overlap. SPX_EIO: memory. */
@@ -707,7 +729,7 @@ static spx_status make_groups(spx_pf_bundle *b, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
+spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     double *power = spx_alloc_unset(b->nspot + 1, 1, sizeof *power, e);
@@ -719,7 +741,7 @@ spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e)
         memset(power, 0, b->nspot * sizeof *power);
     spx_status st = make_groups(b, e);
     if (st == SPX_OK)
-        find_weak(b, power);
+        st = find_weak(b, early, power, e);
     spx_free(power);
     if (st == SPX_OK && b->there != NULL)
         (void)p->device->regroup(b); /* what fails is told in the end */

@@ -242,8 +242,9 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e);
 void spx_pf_close(spx_pf_bundle *b);
-/* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. */
-spx_status spx_pf_regroup(spx_pf_bundle *b, spx_err *e);
+/* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. early: a
+ * pass that others follow, and faint lines may wait. */
+spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e);
 /* The profiles of the background alone: those of the parameters `base`, moved and widened by their own drift. SPX_EIO:
  * memory. */
 spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e);

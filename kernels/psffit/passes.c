@@ -272,7 +272,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
     b->gauge = passes[pass].gauge;
     int ok = 1;
-    spx_status st = spx_pf_regroup(b, e);
+    spx_status st = spx_pf_regroup(b, pass < CLIP, e);
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && pass == FINAL)
@@ -379,7 +379,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
         st = spx_pf_first_weights(b, passes[0].epsilon, e);
     else if (st == SPX_OK && !run->failed) {
         int ok = 0;
-        st = spx_pf_regroup(b, e);
+        st = spx_pf_regroup(b, 0, e);
         if (st == SPX_OK)
             st = resume(b, model, changed, &ok, e);
         run->failed = !ok;

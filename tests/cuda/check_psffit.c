@@ -45,7 +45,7 @@ static void run_steps(const spx_pf_plan *p, const spx_pf_line *line, size_t nlin
     if (p->device != NULL)
         CHECK(p->device->begin(b, &e) == SPX_OK, "%s", spx_err_text(&e));
     CHECK(spx_pf_first_weights(b, 0.05, &e) == SPX_OK, "%s", spx_err_text(&e));
-    CHECK(spx_pf_spots(b, &b->now) && spx_pf_regroup(b, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_pf_spots(b, &b->now) && spx_pf_regroup(b, 0, &e) == SPX_OK, "%s", spx_err_text(&e));
     if (last >= FLUXES)
         CHECK(spx_pf_fluxes(b, &b->now), "no fluxes");
     if (last >= BACKGROUND)
@@ -54,7 +54,7 @@ static void run_steps(const spx_pf_plan *p, const spx_pf_line *line, size_t nlin
         spx_pf_weights(b, 0.02, 1);
         CHECK(spx_pf_fluxes(b, &b->now), "no fluxes");
         spx_pf_weights(b, 0.01, 1);
-        CHECK(spx_pf_fluxes(b, &b->now) && spx_pf_regroup(b, &e) == SPX_OK, "%s", spx_err_text(&e));
+        CHECK(spx_pf_fluxes(b, &b->now) && spx_pf_regroup(b, 0, &e) == SPX_OK, "%s", spx_err_text(&e));
         CHECK(spx_pf_background(b, &ok, &e) == SPX_OK && ok, "no background: %s", spx_err_text(&e));
         CHECK(spx_pf_fluxes(b, &b->now), "no fluxes");
     }
@@ -259,7 +259,9 @@ static int same_bits(const fitted *a, const fitted *b)
 typedef struct {
     const char *name;
     psffit_request r;
-    int fix, deg; /* traces alone; Gauss-Hermite degree */
+    int fix, deg;  /* traces alone; Gauss-Hermite degree */
+    double bright; /* electrons of the brightest line; 0: 40 000 */
+    int degree_of; /* of the truth, where it is another one */
 } fit_case;
 
 #ifdef SPX_EMULATED /* on the processor, a hundred times slower */
@@ -269,9 +271,10 @@ enum { ROWS = 300, LINES = 16, FIRST = 0 };
 #endif
 
 static const fit_case cases[] = {
-    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6},
-    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2},
-    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2},
+    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6, 0, 0},
+    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2, 0, 0},
+    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0},
+    {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4},
 };
 
 static void test_fits(void)
@@ -286,9 +289,9 @@ static void test_fits(void)
         r.ny = ROWS;
         r.nline = LINES;
         r.faint = 2000;
-        r.bright = 40000;
+        r.bright = c->bright > 0 ? c->bright : 40000;
         r.readnoise = 3;
-        r.deg = c->deg;
+        r.deg = c->degree_of > 0 ? c->degree_of : c->deg;
         r.seed = 5 + k;
         r.noise = 1;
         int ok = scene_make(&r, 0, &s);

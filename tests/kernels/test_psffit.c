@@ -330,7 +330,7 @@ static void test_normal(void)
     b.now.theta[b.shift0] = 0.25;
     b.now.theta[b.shift0 + 1] = -0.15;
     CHECK(spx_pf_first_weights(&b, 0.05, &e) == SPX_OK, "%s", spx_err_text(&e));
-    CHECK(spx_pf_spots(&b, &b.now) && spx_pf_regroup(&b, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_pf_spots(&b, &b.now) && spx_pf_regroup(&b, 0, &e) == SPX_OK, "%s", spx_err_text(&e));
     int ok = 0;
     for (int k = 0; k < 3; k++) {
         CHECK(spx_pf_fluxes(&b, &b.now) && spx_pf_background(&b, &ok, &e) == SPX_OK && ok, "no fluxes");
