@@ -1,4 +1,5 @@
 /* Results of a bundle: PSF, errors, flags (psffit/fit.h). */
+#include <cblas.h>
 #include <lapacke.h>
 #include <math.h>
 #include <stdio.h>
@@ -128,11 +129,10 @@ static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx
     const spx_pf_plan *p = b->p;
     const int npix = p->nx * p->ny, nx = p->nx;
     double sigx, sigy, x, y, c[SPX_PF_MOST_LOCAL];
-    double *work = spx_alloc((size_t)(p->norder * (p->nx + p->ny) + 6 * npix), sizeof *work, NULL);
+    double *work = spx_alloc((size_t)(p->norder * (p->nx + p->ny) + 5 * npix), sizeof *work, NULL);
     if (work == NULL)
         return 0;
-    double *gx = work, *gy = gx + p->norder * p->nx, *spot = gy + p->norder * p->ny, *d = spot + npix, *one;
-    one = d + 4 * npix;
+    double *gx = work, *gy = gx + p->norder * p->nx, *spot = gy + p->norder * p->ny, *d = spot + npix;
     spx_pf_place(b, b->now.theta, i, wave, &x, &y);
     spx_pf_shape(b, b->now.theta, i, wave, &sigx, &sigy, c);
     spx_gauss_hermite(p->norder - 1, p->nx, x - floor(x + 0.5), sigx, gx);
@@ -140,22 +140,29 @@ static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx
     spx_pf_kernels_find()->spot(p, gx, gy, c, spot);
     spx_pf_derive(p, gx, gy, c, sigx, sigy, d);
     const double *on[3] = {d, d + npix, spot};
-    double a[9] = {0}, r[3];
+    double a[9] = {0}, r[3], along[3][(SPX_PF_MOST_HERMITE + 1) * 128];
     for (int k = 0; k < npix; k++)
         for (int m = 0; m < 3 && spot[k] > 0; m++)
             for (int n = 0; n < 3; n++)
                 a[3 * m + n] += on[m][k] * on[n][k];
-    int ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', 3, a, 3) == 0;
+    const int ok = spx_small_factor(3, a), side = p->deg + 1;
+    /* sums along rows of the products with g_i(x): along[m][i][row] */
+    for (int q = 0; q < 3 * side * p->ny && ok && p->nq > 0; q++) {
+        const int m = q / (side * p->ny), row = q % p->ny;
+        double sum = 0;
+        for (int k = 0; k < nx; k++)
+            sum += spot[row * nx + k] > 0 ? on[m][row * nx + k] * gx[q / p->ny % side * nx + k] : 0;
+        along[m][q / p->ny % side * p->ny + row] = sum;
+    }
     for (int q = 0; q < 2 + p->nq && ok; q++) {
-        const double *of = q < 2 ? d + q * npix : q < 4 ? d + q * npix : one;
-        if (q >= 4)
-            for (int k = 0; k < npix; k++)
-                one[k] = gx[(q - 3) % (p->deg + 1) * nx + k % nx] * gy[(q - 3) / (p->deg + 1) * p->ny + k / nx];
         r[0] = r[1] = r[2] = 0;
-        for (int k = 0; k < npix; k++)
+        for (int k = 0; k < npix && q < 4; k++)
             for (int m = 0; m < 3 && spot[k] > 0; m++)
-                r[m] += on[m][k] * of[k];
-        ok = LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', 3, 1, a, 3, r, 3) == 0;
+                r[m] += on[m][k] * d[q * npix + k];
+        for (int row = 0; row < p->ny && q >= 4; row++)
+            for (int m = 0; m < 3; m++)
+                r[m] += along[m][(q - 3) % side * p->ny + row] * gy[(q - 3) / side * p->ny + row];
+        spx_small_solve(3, a, r);
         fx[q] = r[0];
         fy[q] = r[1];
     }
@@ -163,45 +170,55 @@ static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx
     return ok;
 }
 
-/* a' C a, with C the lower triangle by columns = the upper one by rows */
-static double quadratic(const double *c, size_t n, size_t m, const size_t *at, const double *a)
+/* Room for the places of a fibre, of errors_of_fibre(). */
+static size_t room_for_places(const spx_pf_bundle *b, size_t nplace)
 {
-    double sum = 0;
-    for (size_t i = 0; i < m; i++) {
-        const double *row = c + at[i] * n;
-        double in = 0.5 * a[i] * row[at[i]];
-        for (size_t k = i + 1; k < m; k++)
-            in += a[k] * row[at[k]];
-        sum += 2 * a[i] * in;
-    }
-    return sum;
+    return 2 * nplace * (2 * (size_t)b->p->ntr + 2 * (b->ntheta - b->shape0));
 }
 
-/* Errors of the place of fibre i at a wavelength from the covariance of all parameters. */
-static void place_error(const spx_pf_bundle *b, const double *cov, size_t i, double wave, size_t *at, double *a,
-                        double *x_error, double *y_error)
+/* Errors of the place of fibre i at wavelengths, error[2][nplace] of x and y, from the covariance of all parameters:
+ * a' C a, with a the functionals times the terms of traces and shape. 0: there is none. room: room_for_places(). */
+static void errors_of_fibre(const spx_pf_bundle *b, const double *cov, size_t i, size_t nplace, const double *wave,
+                            double *room, double *error)
 {
     const spx_pf_plan *p = b->p;
-    const size_t ntr = (size_t)p->ntr;
-    double fx[2 + SPX_PF_MOST_LOCAL], fy[2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
-    *x_error = *y_error = 0;
-    if (!functionals(b, i, wave, fx, fy))
-        return;
-    spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave), term);
-    for (int y = 0; y < 2; y++) {
-        const double *f = y ? fy : fx;
-        size_t m = 0;
-        for (size_t k = 0; k < 2 * ntr; k++) {
-            at[m] = i * 2 * ntr + k;
-            a[m++] = f[k / ntr] * term[k % ntr];
+    const size_t ntr = (size_t)p->ntr, nt = 2 * ntr, ns = b->ntheta - b->shape0, n = b->ntheta, first = i * nt;
+    double *trace = room, *shape = trace + 2 * nplace * nt, *product = shape + 2 * nplace * ns;
+    double f[2][2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
+    memset(room, 0, room_for_places(b, nplace) * sizeof *room);
+    for (size_t k = 0; k < nplace; k++) {
+        if (!functionals(b, i, wave[k], f[0], f[1]))
+            continue;
+        spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave[k]), term);
+        for (size_t y = 0; y < 2; y++) {
+            double *to = trace + (y * nplace + k) * nt, *s = shape + (y * nplace + k) * ns;
+            for (size_t m = 0; m < nt; m++)
+                to[m] = f[y][m / ntr] * term[m % ntr];
+            for (int t = 0; t < p->nb && p->nq > 0; t++)
+                for (int l = 0; l < p->na; l++)
+                    for (int q = 0; q < p->nq; q++)
+                        *s++ = f[y][2 + q] * term[t] * b->vterm[i * (size_t)p->na + (size_t)l];
         }
-        for (int t = 0; t < p->nb && p->nq > 0; t++)
-            for (int l = 0; l < p->na; l++)
-                for (int q = 0; q < p->nq; q++) {
-                    at[m] = b->shape0 + (size_t)((t * p->na + l) * p->nq + q);
-                    a[m++] = f[2 + q] * term[t] * b->vterm[i * (size_t)p->na + (size_t)l];
-                }
-        *(y ? y_error : x_error) = sqrt(fmax(0, quadratic(cov, b->ntheta, m, at, a)));
+    }
+    /* the upper triangle in rows is the lower one in columns */
+    if (ns > 0)
+        cblas_dsymm(CblasColMajor, CblasLeft, CblasLower, (blasint)ns, (blasint)(2 * nplace), 1,
+                    cov + b->shape0 * (n + 1), (blasint)n, shape, (blasint)ns, 0, product, (blasint)ns);
+    for (size_t k = 0; k < 2 * nplace; k++) {
+        const double *t = trace + k * nt, *s = shape + k * ns;
+        double sum = 0;
+        for (size_t m = 0; m < ns; m++)
+            sum += s[m] * product[k * ns + m];
+        for (size_t m = 0; m < nt; m++) {
+            const double *row = cov + (first + m) * n;
+            double in = 0.5 * t[m] * row[first + m];
+            for (size_t l = m + 1; l < nt; l++)
+                in += t[l] * row[first + l];
+            for (size_t l = 0; l < ns; l++)
+                in += s[l] * row[b->shape0 + l];
+            sum += 2 * t[m] * in;
+        }
+        error[k] = sqrt(fmax(0, sum));
     }
 }
 
@@ -442,13 +459,15 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
 }
 
 /* Errors of the places of spots: of living fibres from the covariance, of dead ones from the scatter of the others. */
-static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, size_t *at, double *a,
+static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, double *a, double *room,
                        spx_psffit *fit)
 {
-    double some[3][64];
+    double some[3][64], *error = room + room_for_places(b, fit->nplace);
     for (size_t i = 0; i < b->nf; i++) {
         spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
         size_t n = 0;
+        if (!(lever[i] > 0) && !(to->status & SPX_PSF_DEAD))
+            errors_of_fibre(b, cov, i, fit->nplace, fit->place, room, error);
         for (size_t k = 0; k < fit->nplace; k++) {
             const size_t out = (b->fibre0 + i) * fit->nplace + k;
             const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
@@ -459,8 +478,10 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
                 scatter(b, lever, wave, a, &fit->x_error[out], &fit->y_error[out]);
                 fit->x_error[out] *= lever[i];
                 fit->y_error[out] *= lever[i];
-            } else if (!(to->status & SPX_PSF_DEAD))
-                place_error(b, cov, i, wave, at, a, &fit->x_error[out], &fit->y_error[out]);
+            } else if (!(to->status & SPX_PSF_DEAD)) {
+                fit->x_error[out] = error[k];
+                fit->y_error[out] = error[fit->nplace + k];
+            }
             if (n == 64 || !(fit->x_error[out] > 0))
                 continue;
             spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
@@ -638,8 +659,8 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     const spx_pf_plan *p = b->p;
     double *cov = spx_alloc2(b->ntheta, b->ntheta, sizeof *cov, e), *variance = spx_alloc(b->nspot + 1, sizeof *cov, e);
     double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
-    size_t *at = spx_alloc(b->ntheta, sizeof *at, e);
-    spx_status st = cov != NULL && variance != NULL && a != NULL && lever != NULL && at != NULL ? SPX_OK : SPX_EIO;
+    double *room = spx_alloc_unset(room_for_places(b, fit->nplace) + 2 * fit->nplace, 1, sizeof *room, e);
+    spx_status st = cov != NULL && variance != NULL && a != NULL && lever != NULL && room != NULL ? SPX_OK : SPX_EIO;
     int ok = 1;
     if (st == SPX_OK)
         ok = covariance(b, cov);
@@ -652,7 +673,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
             st = put_fibre(b, i, variance, number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, lever, at, a, fit);
+        put_errors(b, cov, lever, a, room, fit);
         if (st == SPX_OK)
             st = put_motion(b, psf, a, fit, e);
         if (fit->model != NULL)
@@ -688,6 +709,6 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     spx_free(variance);
     spx_free(a);
     spx_free(lever);
-    spx_free(at);
+    spx_free(room);
     return st;
 }

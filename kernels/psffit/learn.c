@@ -52,7 +52,8 @@ typedef struct {
     size_t n, ns;       /* free columns, and those of the shape, which are the last of them */
     size_t *at;         /* [n] */
     double *m, *r;      /* [n][n] matrix, lower triangle by columns, and right-hand side, without the shape's prior */
-    double *c, *z;      /* [ns][ns], [ns] covariance and parameters of a round */
+    double *c, *z;      /* [ns][ns] a factor, and [ns] parameters of a round */
+    double *variance;   /* [ns] theirs */
     double *precision;  /* [ns] of the prior */
     double *was;        /* [ns] the same, as it was */
     double *norm, *sum; /* [ns]; [nclass][2] */
@@ -81,8 +82,8 @@ static int eliminate(const room *w)
     return 1;
 }
 
-/* Parameters and covariance of the shape for precisions of its prior: z, c. m z = r, parameters counted from
- * their priors' centres. 0: not positive definite. */
+/* Parameters of the shape and their variances for precisions of its prior: z, variance. m z = r, parameters counted
+ * from their priors' centres. 0: not positive definite. */
 static int posterior(const room *w)
 {
     const lapack_int ns = (lapack_int)w->ns;
@@ -92,9 +93,17 @@ static int posterior(const room *w)
         w->c[k * (w->ns + 1)] += w->precision[k];
         w->z[k] = w->r[nt + k];
     }
-    return LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', ns, w->c, ns) == 0 &&
-           LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', ns, 1, w->c, ns, w->z, ns) == 0 &&
-           LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', ns, w->c, ns) == 0;
+    const int ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', ns, w->c, ns) == 0 &&
+                   LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', ns, 1, w->c, ns, w->z, ns) == 0 &&
+                   LAPACKE_dtrtri_work(LAPACK_COL_MAJOR, 'L', 'N', ns, w->c, ns) == 0;
+    /* the diagonal of L^-T L^-1 */
+    for (size_t k = 0; k < w->ns && ok; k++) {
+        double sum = 0;
+        for (size_t i = k; i < w->ns; i++)
+            sum += w->c[k * w->ns + i] * w->c[k * w->ns + i];
+        w->variance[k] = sum;
+    }
+    return ok;
 }
 
 /* One round: sigma^2 of a class is sum z^2 over the number of its parameters that the arc tells, sum (1 - variance /
@@ -105,7 +114,7 @@ static void maximise(const room *w, int nclass)
     for (size_t k = 0; k < w->ns; k++)
         if (w->class[k] >= 0) {
             w->sum[2 * w->class[k]] += w->z[k] * w->z[k] * w->norm[k] * w->norm[k];
-            w->sum[2 * w->class[k] + 1] += fmax(0, 1 - w->precision[k] * w->c[k * (w->ns + 1)]);
+            w->sum[2 * w->class[k] + 1] += fmax(0, 1 - w->precision[k] * w->variance[k]);
         }
     for (size_t k = 0; k < w->ns; k++)
         if (w->class[k] >= 0) {
@@ -119,7 +128,7 @@ static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w,
     const size_t nclass = (size_t)(b->p->na * b->p->nb * classes_of_term(b->p));
     *w = (room){.ns = ns,
                 .at = spx_alloc(n, sizeof *w->at, e),
-                .m = spx_alloc_unset(n * n + n + ns * ns + 4 * ns + 2 * nclass, 1, sizeof *w->m, e),
+                .m = spx_alloc_unset(n * n + n + ns * ns + 5 * ns + 2 * nclass, 1, sizeof *w->m, e),
                 .class = spx_alloc(ns + 1, sizeof *w->class, e)};
     if (w->at == NULL || w->m == NULL || w->class == NULL)
         return SPX_EIO;
@@ -129,7 +138,8 @@ static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w,
     w->precision = w->z + ns;
     w->was = w->precision + ns;
     w->norm = w->was + ns;
-    w->sum = w->norm + ns;
+    w->variance = w->norm + ns;
+    w->sum = w->variance + ns;
     return SPX_OK;
 }
 

@@ -26,6 +26,10 @@
       (order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                                                   \
     X(void, cblas_dscal, (blasint n, double a, double *x, blasint incx), (n, a, x, incx))                              \
     X(void, cblas_dswap, (blasint n, double *x, blasint incx, double *y, blasint incy), (n, x, incx, y, incy))         \
+    X(void, cblas_dsymm,                                                                                               \
+      (enum CBLAS_ORDER order, enum CBLAS_SIDE side, enum CBLAS_UPLO uplo, blasint m, blasint n, double alpha,         \
+       const double *a, blasint lda, const double *b, blasint ldb, double beta, double *c, blasint ldc),               \
+      (order, side, uplo, m, n, alpha, a, lda, b, ldb, beta, c, ldc))                                                  \
     X(void, cblas_dsyrk,                                                                                               \
       (enum CBLAS_ORDER order, enum CBLAS_UPLO uplo, enum CBLAS_TRANSPOSE t, blasint n, blasint k, double alpha,       \
        const double *a, blasint lda, double beta, double *c, blasint ldc),                                             \
@@ -113,6 +117,8 @@
     X(lapack_int, LAPACKE_dsyevd,                                                                                      \
       (int layout, char job, char uplo, lapack_int n, double *a, lapack_int lda, double *w),                           \
       (layout, job, uplo, n, a, lda, w))                                                                               \
+    X(lapack_int, LAPACKE_dtrtri_work,                                                                                 \
+      (int layout, char uplo, char diag, lapack_int n, double *a, lapack_int lda), (layout, uplo, diag, n, a, lda))    \
     X(lapack_int, LAPACKE_dtrtrs,                                                                                      \
       (int layout, char uplo, char trans, char diag, lapack_int n, lapack_int nrhs, const double *a, lapack_int lda,   \
        double *b, lapack_int ldb),                                                                                     \
