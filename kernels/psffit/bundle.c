@@ -403,7 +403,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->slope);
     spx_free(b->stamp);
     spx_free(b->matrix);
-    spx_free(b->information);
+    spx_free(b->covariance);
     spx_pf_work_free(b->work);
     memset(b, 0, sizeof *b);
 }

@@ -222,15 +222,6 @@ static void errors_of_fibre(const spx_pf_bundle *b, const double *cov, size_t i,
     }
 }
 
-/* Covariance of all parameters, upper triangle by rows, cov[ntheta][ntheta]. 0: not positive definite. */
-static int covariance(const spx_pf_bundle *b, double *cov)
-{
-    const lapack_int n = (lapack_int)b->ntheta;
-    memcpy(cov, b->information, b->ntheta * b->ntheta * sizeof *cov);
-    return LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0 &&
-           LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, cov, n) == 0;
-}
-
 static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
 {
     const size_t nt = fit->ntrace, ns = fit->nshape, n = b->ntheta;
@@ -657,14 +648,13 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
                          spx_psffit *fit, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    double *cov = spx_alloc2(b->ntheta, b->ntheta, sizeof *cov, e), *variance = spx_alloc(b->nspot + 1, sizeof *cov, e);
+    const double *cov = b->covariance;
+    double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
     double *room = spx_alloc_unset(room_for_places(b, fit->nplace) + 2 * fit->nplace, 1, sizeof *room, e);
-    spx_status st = cov != NULL && variance != NULL && a != NULL && lever != NULL && room != NULL ? SPX_OK : SPX_EIO;
+    spx_status st = variance != NULL && a != NULL && lever != NULL && room != NULL ? SPX_OK : SPX_EIO;
     int ok = 1;
     if (st == SPX_OK)
-        ok = covariance(b, cov);
-    if (st == SPX_OK && ok)
         ok = spx_pf_flux_variance(b, variance);
     if (st == SPX_OK && ok) {
         put_psf(b, b->now.theta, psf);
@@ -705,7 +695,6 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         shift[2 * k + 1] = cov[(b->shift0 + k) * (b->ntheta + 1)];
     }
     fit->bundle[number].fitted = ok;
-    spx_free(cov);
     spx_free(variance);
     spx_free(a);
     spx_free(lever);

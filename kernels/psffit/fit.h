@@ -122,7 +122,7 @@ typedef struct {
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
-    double *information;      /* Gauss-Newton matrix of the result, [ntheta][ntheta]; NULL: none */
+    double *covariance;       /* of the result, [ntheta][ntheta], upper triangle; NULL: none */
     struct spx_pf_work *work; /* of normal.c */
     double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
     int reach;                /* fibres on either side whose spots overlap */
@@ -218,7 +218,16 @@ typedef struct spx_pf_device {
     int (*substitute)(spx_pf_bundle *b, size_t x, const double *coef);
     /* without priors */
     int (*gradient)(spx_pf_bundle *b, double *g);
-    int (*normal)(spx_pf_bundle *b, double *h, double *g);
+    /* The matrix, which stays on the device, with priors, and the gradient without them: weight[2 ntr] times b->prior
+     * of the coefficients of traces, and diagonal[n], in whose place is the matrix's then. */
+    int (*normal)(spx_pf_bundle *b, const double *weight, double *diagonal, double *g);
+    int (*take_matrix)(spx_pf_bundle *b, double *h);
+    /* adds to n elements of its diagonal */
+    int (*add_to_matrix)(spx_pf_bundle *b, size_t first, size_t n, const double *add);
+    /* step[m] of its columns at[m], with the diagonal times 1 + damping, for the gradient g */
+    int (*solve)(spx_pf_bundle *b, size_t m, const size_t *at, double damping, const double *g, double *step);
+    /* its inverse, of all columns, upper triangle, after which there is no matrix */
+    int (*covariance)(spx_pf_bundle *b, double *c);
 } spx_pf_device;
 
 /* ---- bundle.c ---- */
@@ -313,7 +322,7 @@ double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre);
 /* Columns of a pass: traces, shifts, and `active` parameters of the shape. */
 size_t spx_pf_columns(const spx_pf_bundle *b);
 /* Gauss-Newton matrix H[n][n] (upper triangle) and gradient g[n] of the pass' columns with fluxes eliminated, priors
- * included. SPX_EIO: memory. *ok 0: a matrix is not finite. */
+ * included; on a device the matrix stays there. SPX_EIO: memory. *ok 0: a matrix is not finite. */
 spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e);
 /* The gradient alone, g[n]. SPX_EIO: memory. */
 spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e);

@@ -148,7 +148,7 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e)
     const size_t n = spx_pf_columns(b), ns = n - b->shape0;
     room w;
     spx_status st = room_new(b, n, ns, &w, e);
-    int ok = st == SPX_OK;
+    int ok = st == SPX_OK && (b->there == NULL || b->p->device->take_matrix(b, h));
     for (size_t k = 0; k < n && ok; k++) {
         int is_free;
         (void)spx_pf_parameter(b, k, &is_free);
@@ -191,7 +191,10 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e)
             h[(b->shape0 + k) * (n + 1)] += w.precision[k] - w.was[k];
             g[b->shape0 + k] -= (w.precision[k] - w.was[k]) * (b->now.theta[b->shape0 + k] - centre);
             b->precision[k] = w.class[k] >= 0 ? w.precision[k] : 0;
+            w.was[k] = w.precision[k] - w.was[k];
         }
+        if (b->there != NULL)
+            (void)b->p->device->add_to_matrix(b, b->shape0, ns, w.was); /* what fails is told in the end */
         spx_pf_prior(b, &b->now);
     }
     spx_free(w.at);

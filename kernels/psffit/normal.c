@@ -322,21 +322,25 @@ double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
     return b->precision[k] > 0 ? b->precision[k] : 1 / (sigma * sigma);
 }
 
-/* Adds the prior at theta to h (upper triangle) and g of columns n, where these are not NULL; returns its value. */
-static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, double *h, double *g)
+/* Weight of the prior that holds coefficient k of the traces to cubics. */
+static double weight_of(size_t k)
+{
+    return 1 / (tau_of((int)k) * tau_of((int)k));
+}
+
+/* Adds the prior at theta to the gradient g of columns n, and its part on the diagonal, without that of cubics, to
+ * diagonal[n], where these are not NULL; returns its value. */
+static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, double *diagonal, double *g)
 {
     const spx_pf_plan *p = b->p;
     const size_t nf = b->nf, ntr = (size_t)p->ntr, nt = 2 * ntr;
     double sum = 0;
     for (size_t t = 0; t < nt; t++) {
-        const double w = 1 / (tau_of((int)(t % ntr)) * tau_of((int)(t % ntr)));
+        const double w = weight_of(t % ntr);
         for (size_t i = 0; i < nf; i++) {
             double off = 0;
-            for (size_t j = 0; j < nf; j++) {
+            for (size_t j = 0; j < nf; j++)
                 off += b->prior[i * nf + j] * theta[j * nt + t];
-                if (h != NULL && j >= i)
-                    h[(i * nt + t) * n + j * nt + t] += w * b->prior[i * nf + j];
-            }
             sum += w * off * theta[i * nt + t];
             if (g != NULL)
                 g[i * nt + t] -= w * off;
@@ -346,8 +350,8 @@ static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, d
         const double sigma = k < b->shift0 ? SIGMA_FREE : SIGMA_SHIFT, w = 1 / (sigma * sigma);
         const double off = theta[k] - b->theta0[k];
         sum += w * off * off;
-        if (h != NULL)
-            h[k * n + k] += w;
+        if (diagonal != NULL)
+            diagonal[k] += w;
         if (g != NULL)
             g[k] -= w * off;
     }
@@ -361,8 +365,8 @@ static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, d
         double centre;
         const size_t at = spx_pf_parameter(b, k, &is_free);
         const double w = spx_pf_shape_prior(b, at - b->shape0, &centre);
-        if (h != NULL)
-            h[k * n + k] += w;
+        if (diagonal != NULL)
+            diagonal[k] += w;
         if (g != NULL)
             g[k] -= w * (theta[at] - centre);
     }
@@ -891,13 +895,30 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
     return SPX_OK;
 }
 
-/* Adds the priors; *ok: matrix and gradient are finite. */
-static spx_status with_prior(const spx_pf_bundle *b, size_t n, double *h, double *g, int *ok)
+/* Adds the priors to the matrix and gradient of the host, or makes these of a device. *ok: matrix and gradient are
+ * finite. SPX_EIO: memory. */
+static spx_status with_prior(spx_pf_bundle *b, size_t n, double *h, double *g, int *ok, spx_err *e)
 {
-    (void)add_prior(b, b->now.theta, n, h, g);
+    const size_t nf = b->nf, ntr = (size_t)b->p->ntr, nt = 2 * ntr;
+    double *diagonal = spx_alloc(n + nt, sizeof *diagonal, e), *weight = diagonal + n;
+    if (diagonal == NULL)
+        return SPX_EIO;
     *ok = 1;
+    (void)add_prior(b, b->now.theta, n, diagonal, NULL);
+    for (size_t t = 0; t < nt; t++)
+        weight[t] = weight_of(t % ntr);
+    if (b->there != NULL)
+        *ok = b->p->device->normal(b, weight, diagonal, g);
+    for (size_t k = 0; k < nf * nt && b->there == NULL; k++)
+        for (size_t j = k / nt; j < nf; j++)
+            h[k * n + j * nt + k % nt] += weight[k % nt] * b->prior[k / nt * nf + j];
+    for (size_t k = 0; k < n && b->there == NULL; k++)
+        diagonal[k] = h[k * n + k] += diagonal[k];
+    if (*ok)
+        (void)add_prior(b, b->now.theta, n, NULL, g);
     for (size_t k = 0; k < n; k++)
-        *ok &= isfinite(g[k]) && isfinite(h[k * n + k]);
+        *ok &= isfinite(g[k]) && isfinite(diagonal[k]);
+    spx_free(diagonal);
     return SPX_OK;
 }
 
@@ -913,10 +934,8 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     for (size_t k = 0; k < b->ngroup; k++)
         most = b->group[k].last - b->group[k].first > most ? b->group[k].last - b->group[k].first : most;
     find_all_slopes(b);
-    if (b->there != NULL) {
-        *ok = p->device->normal(b, h, g);
-        return *ok ? with_prior(b, j.n, h, g, ok) : SPX_OK;
-    }
+    if (b->there != NULL)
+        return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
     spx_status st =
@@ -939,6 +958,5 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
     }
     if (st == SPX_OK)
         take_rows(&j);
-    const spx_status added = with_prior(b, j.n, h, g, ok);
-    return st == SPX_OK ? added : st;
+    return st == SPX_OK ? with_prior(b, j.n, h, g, ok, e) : st;
 }

@@ -57,17 +57,20 @@ typedef struct {
 } system_of;
 
 /* Step of the damped matrix, and the fall of chi squared that it predicts. 0: no solution. */
-static int solve(const system_of *s, double damping, double *gain)
+static int solve(spx_pf_bundle *b, const system_of *s, double damping, double *gain)
 {
-    for (size_t i = 0; i < s->nfree; i++) {
+    const lapack_int n = (lapack_int)s->nfree;
+    int ok = 1;
+    for (size_t i = 0; i < s->nfree && b->there == NULL; i++) {
         for (size_t k = i; k < s->nfree; k++)
             s->a[i * s->nfree + k] = s->h[s->at[i] * s->n + s->at[k]];
         s->a[i * s->nfree + i] *= 1 + damping;
         s->step[i] = s->g[s->at[i]];
     }
-    const lapack_int n = (lapack_int)s->nfree;
-    /* the upper triangle in rows is the lower one in columns */
-    int ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, s->a, n) == 0 &&
+    if (b->there != NULL)
+        ok = b->p->device->solve(b, s->nfree, s->at, damping, s->g, s->step);
+    else /* the upper triangle in rows is the lower one in columns */
+        ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, s->a, n) == 0 &&
              LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', n, 1, s->a, n, s->step, n) == 0;
     *gain = 0;
     for (size_t i = 0; i < s->nfree && ok; i++) {
@@ -164,7 +167,7 @@ static spx_status step(spx_pf_bundle *b, system_of *s, int chord, double stop, d
             st = renew(b, s, ok, e);
         if (st != SPX_OK || !*ok)
             break;
-        const int solved = solve(s, *damping, &gained);
+        const int solved = solve(b, s, *damping, &gained);
         if (trial == 0 || trial == chord)
             *gain = solved ? gained / before : 0;
         if (solved && try_step(b, s, 1)) {
@@ -344,17 +347,25 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
     return SPX_OK;
 }
 
-/* Matrix of the result, of all parameters: that of the last step, where it is still good. */
+/* Covariance of all parameters, from the matrix of the last step, where it is still good. *ok 0: that is not positive
+ * definite. */
 static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
 {
+    const lapack_int n = (lapack_int)b->ntheta;
     spx_status st = SPX_OK;
+    *ok = 1;
     if (s->lately >= STILL) {
         b->terms = b->p->ntr;
         b->active = b->p->nq;
         b->gauge = 1;
         st = spx_pf_normal(b, s->h, s->g, ok, e);
     }
-    b->information = s->h;
+    if (st == SPX_OK && *ok && b->there != NULL)
+        *ok = b->p->device->covariance(b, s->h);
+    else if (st == SPX_OK && *ok) /* the upper triangle in rows is the lower one in columns */
+        *ok = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, s->h, n) == 0 &&
+              LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, s->h, n) == 0;
+    b->covariance = s->h;
     s->h = NULL;
     return st;
 }

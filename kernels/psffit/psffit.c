@@ -304,12 +304,20 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     return st;
 }
 
+/* Bundles that are worked on at one time: one a thread; with a device, for which a thread waits most of the time, two,
+ * but not more than there are. */
+static int bundles_at_once(const camera *c)
+{
+    const int n = c->o->nthreads > 0 ? c->o->nthreads : 1;
+    return c->plan.device == NULL || (size_t)n >= c->nbundle ? n : 2 * (size_t)n < c->nbundle ? 2 * n : (int)c->nbundle;
+}
+
 /* One stage of all bundles, which are independent. */
 static spx_status do_stage(camera *c, int stage, spx_err *e)
 {
     spx_status st = SPX_OK;
     const size_t lost = spx_mem_failures();
-#pragma omp parallel for schedule(dynamic, 1) num_threads(c->o->nthreads > 0 ? c->o->nthreads : 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(bundles_at_once(c))
     for (size_t k = 0; k < c->nbundle; k++) {
         spx_err mine = {0};
         const spx_status found =

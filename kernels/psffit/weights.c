@@ -112,8 +112,8 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
 #define MEDIAN_SQUARE  0.4549
 #define MEDIAN_SCATTER 2.33
 
-/* The pixels that are bright enough (spx_pf_is_bright()), or every second, fourth ... of them, at most `most`: sample[n]
- * of (data - m)^2, V, m^2. Returns n. */
+/* The pixels that are bright enough (spx_pf_is_bright()), or every second, fourth ... of them, at most `most`:
+ * sample[n] of (data - m)^2, V, m^2. Returns n. */
 static size_t bright_pixels(const spx_pf_bundle *b, size_t most, double *sample)
 {
     const size_t height = b->p->height, width = b->width;

@@ -477,8 +477,9 @@ __global__ void __launch_bounds__(THREADS)
     h[(size_t)r * columns + (size_t)c] += sum;
 }
 
-/* H -= W' W, upper triangle, W[rows][n]: a block a tile. */
-__global__ void __launch_bounds__(SIDE *SIDE) take_rows_kernel(int n, long rows, const double *w, double *h)
+/* H += by W' W, upper triangle, of the first n of each row of W[rows][stride]: a block a tile. */
+__global__ void __launch_bounds__(SIDE *SIDE)
+    add_rows_kernel(int n, long rows, long stride, const double *w, double by, double *h)
 {
     __shared__ double a[DEPTH][TILE], b[DEPTH][TILE];
     const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.x * TILE, me = (int)threadIdx.x;
@@ -492,8 +493,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) take_rows_kernel(int n, long rows,
         for (int e = me; e < DEPTH * TILE; e += SIDE * SIDE) {
             const long k = k0 + e / TILE;
             const int i = e % TILE;
-            a[e / TILE][i] = k < rows && r0 + i < n ? w[k * n + r0 + i] : 0;
-            b[e / TILE][i] = k < rows && c0 + i < n ? w[k * n + c0 + i] : 0;
+            a[e / TILE][i] = k < rows && r0 + i < n ? w[k * stride + r0 + i] : 0;
+            b[e / TILE][i] = k < rows && c0 + i < n ? w[k * stride + c0 + i] : 0;
         }
         __syncthreads();
         multiply(a, b, sum);
@@ -504,7 +505,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) take_rows_kernel(int n, long rows,
         for (int j = 0; j < EACH; j++) {
             const int r = r0 + ty + i * SIDE, c = c0 + tx + j * SIDE;
             if (r <= c && c < n)
-                h[(size_t)r * (size_t)n + (size_t)c] -= sum[i][j];
+                h[(size_t)r * (size_t)n + (size_t)c] += by * sum[i][j];
         }
 }
 

@@ -10,6 +10,7 @@
 
 #include "psffit/cuda/normal.cuh"
 #include "psffit/cuda/pixels.cuh"
+#include "psffit/cuda/solve.cuh"
 #include "psffit/cuda/spots.cuh"
 
 #define restrict __restrict__
@@ -36,12 +37,14 @@ struct context {
     const int device;
     spx::stream stream;
     spx::device_buffer<char> fixed, factors, tables, border, scratch;
+    spx::device_buffer<char> matrix, square; /* of the parameters; one that is factored */
     std::vector<line> lines;
     std::vector<int> groups; /* first line of each */
     problem p;
     state now, trial;
     line *there; /* lines, as the kernels have them */
     double *vterm, *shape, *series, *slope, *coef;
+    double *h; /* the matrix, of p.n columns */
     int *first_of_group;
     size_t largest, packed; /* fluxes of the largest group; of the largest whose matrix is in shared memory */
     int deepest;            /* lines of the largest group */
@@ -549,8 +552,8 @@ int bright(spx_pf_bundle *b, size_t most, double *sample, size_t *n)
         const state &s = of(&b->now);
         const size_t rows = (size_t)p.nexp * (size_t)p.height;
         const unsigned blocks = spx::blocks(rows, WARPS);
-        size_t *before = reinterpret_cast<size_t *>(
-            c.scratch.need((rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
+        size_t *before =
+            reinterpret_cast<size_t *>(c.scratch.need((rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
         double *out = reinterpret_cast<double *>(before + rows);
         int *number = reinterpret_cast<int *>(out + 3 * most);
         std::vector<int> of_row(rows);
@@ -746,7 +749,7 @@ int gradient(spx_pf_bundle *b, double *g)
 
 /* Arrays of normal(). */
 struct matrices {
-    double *h, *g, *spot, *by_line, *stamp, *dots, *u, *image, *product;
+    double *h, *g, *prior, *weight, *add, *spot, *by_line, *stamp, *dots, *u, *image, *product;
     int *strip, *most;
     int2 *pair;
 };
@@ -756,8 +759,11 @@ void hand_out(spx::arena &m, const context &c, size_t nspot, matrices *to)
 {
     const problem &p = c.p;
     const size_t n = (size_t)p.n, per = (size_t)(p.nl * p.nf);
-    to->h = m.take<double>(n * n);
+    to->h = c.h;
     to->g = m.take<double>(n);
+    to->prior = m.take<double>((size_t)(p.nf * p.nf));
+    to->weight = m.take<double>((size_t)(2 * p.ntr));
+    to->add = m.take<double>(n);
     to->spot = m.take<double>(nspot * (size_t)(2 + p.active));
     to->by_line = m.take<double>((size_t)(p.nexp * p.nl * p.ns) + 1);
     to->stamp = m.take<double>(5 * per * (size_t)p.npix);
@@ -813,13 +819,14 @@ std::vector<size_t> parts(const context &c, const spx_pf_bundle *b, size_t image
     return first;
 }
 
-int normal(spx_pf_bundle *b, double *h, double *g)
+int normal(spx_pf_bundle *b, const double *weight, double *diagonal, double *g)
 {
     return step(b, [&](context &c) {
         put_pass(c, b);
         const problem &p = c.p;
         const state &s = of(&b->now);
         const size_t n = (size_t)p.n, per = b->nl * b->nf;
+        c.h = reinterpret_cast<double *>(c.matrix.need(n * n * sizeof(double)));
         matrices m = {};
         spx::arena count{};
         hand_out(count, c, b->nspot, &m);
@@ -850,13 +857,104 @@ int normal(spx_pf_bundle *b, double *h, double *g)
                    m.h);
             LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(n, THREADS)), THREADS, 0, p, s,
                    c.first_of_group, (int)x, p.n, m.u);
-            LAUNCH(take_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)per,
-                   m.u, m.h);
+            LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)per,
+                   (long)n, m.u, -1.0, m.h);
         }
-        get(c, h, m.h, n * n * sizeof *h);
+        put(c, m.prior, b->prior, b->nf * b->nf * sizeof *b->prior);
+        put(c, m.weight, weight, (size_t)(2 * p.ntr) * sizeof *weight);
+        put(c, m.add, diagonal, n * sizeof *diagonal);
+        LAUNCH(prior_kernel, spx::blocks(n, THREADS), THREADS, 0, p, m.prior, m.weight, m.add, m.h, m.add);
+        get(c, diagonal, m.add, n * sizeof *diagonal);
         get(c, g, m.g, n * sizeof *g);
         wait(c);
         return 1;
+    });
+}
+
+int take_matrix(spx_pf_bundle *b, double *h)
+{
+    return step(b, [&](context &c) {
+        get(c, h, c.h, (size_t)c.p.n * (size_t)c.p.n * sizeof *h);
+        wait(c);
+        return 1;
+    });
+}
+
+int add_to_matrix(spx_pf_bundle *b, size_t first, size_t n, const double *add)
+{
+    return step(b, [&](context &c) {
+        double *on = reinterpret_cast<double *>(c.scratch.need(n * sizeof *on));
+        put(c, on, add, n * sizeof *add);
+        LAUNCH(diagonal_kernel, spx::blocks(n, THREADS), THREADS, 0, first, n, (size_t)c.p.n, on, c.h);
+        wait(c);
+        return 1;
+    });
+}
+
+/* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and `below` rows below it: a right-hand side
+ * g, or, NULL, of the unit matrix. */
+factored factor(context &c, size_t m, size_t below, const int *at, double damping, const double *g)
+{
+    const problem &p = c.p;
+    factored f = {};
+    f.m = (int)m;
+    f.rows = (int)(m + below);
+    const size_t values = m * (m + below), blocks = (m + PANEL - 1) / PANEL * PANEL * PANEL;
+    f.a = reinterpret_cast<double *>(c.square.need((values + blocks) * sizeof(double)));
+    f.diagonal = f.a + values;
+    f.bad = p.bad;
+    clear(c, p.bad, sizeof(int));
+    LAUNCH(damped_kernel, dim3((unsigned)m, 2), THREADS, 0, f, (size_t)p.n, c.h, at, damping, g);
+    for (int j0 = 0; j0 < f.m; j0 += PANEL) {
+        const int left = f.m - j0 - PANEL, rows = f.rows - j0 - (left < 0 ? f.m - j0 : PANEL);
+        LAUNCH(panel_kernel, std::max(1u, spx::blocks((size_t)std::max(rows, 0), THREADS)), THREADS, 0, f, j0);
+        if (left > 0)
+            LAUNCH(update_kernel, dim3(spx::blocks((size_t)left, TILE), spx::blocks((size_t)rows, TILE)), SIDE * SIDE,
+                   0, f, j0);
+    }
+    return f;
+}
+
+int solve(spx_pf_bundle *b, size_t m, const size_t *columns, double damping, const double *g, double *out)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const size_t n = (size_t)p.n;
+        std::vector<int> which(columns, columns + m);
+        double *there = reinterpret_cast<double *>(c.scratch.need((n + m) * sizeof(double) + m * sizeof(int)));
+        double *x = there + n;
+        int *at = reinterpret_cast<int *>(x + m), bad = 0;
+        put(c, there, g, n * sizeof *g);
+        put(c, at, which.data(), m * sizeof(int));
+        const factored f = factor(c, m, 1, at, damping, there);
+        const size_t bytes = (m + PANEL) * sizeof(double);
+        allow(back_kernel, bytes);
+        LAUNCH(back_kernel, 1, FACTOR_THREADS, bytes, f, x);
+        get(c, out, x, m * sizeof *out);
+        get(c, &bad, p.bad, sizeof bad);
+        wait(c);
+        return bad == 0;
+    });
+}
+
+int covariance(spx_pf_bundle *b, double *out)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const size_t n = (size_t)p.n;
+        std::vector<int> which(n);
+        for (size_t i = 0; i < n; i++)
+            which[i] = (int)i;
+        int *at = reinterpret_cast<int *>(c.scratch.need(n * sizeof(int))), bad = 0;
+        put(c, at, which.data(), n * sizeof(int));
+        const factored f = factor(c, n, n, at, 0, nullptr);
+        clear(c, c.h, n * n * sizeof *c.h);
+        LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)n,
+               (long)f.rows, f.a + n, 1.0, c.h);
+        get(c, out, c.h, n * n * sizeof *out);
+        get(c, &bad, p.bad, sizeof bad);
+        wait(c);
+        return bad == 0;
     });
 }
 
@@ -889,6 +987,10 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->substitute = substitute_background;
         out->gradient = gradient;
         out->normal = normal;
+        out->take_matrix = take_matrix;
+        out->add_to_matrix = add_to_matrix;
+        out->solve = solve;
+        out->covariance = covariance;
         return SPX_OK;
     });
 }

@@ -1,0 +1,179 @@
+/* Provides Cholesky's factor L of the damped matrix of a bundle, its step, and the covariance of the result: steps of
+ * solve() and inform() (psffit/passes.c).
+ *
+ * A matrix has its lower triangle by columns, a[j ld + i], and below it rows that are divided by L^T from the right, as
+ * the rows of L are: of a right-hand side g this makes (L^-1 g)', of the unit matrix L^-T, with which the inverse is
+ * L^-T L^-1. Panels of PANEL columns are factored one after another, and taken off the columns behind them. */
+#ifndef SPX_PSFFIT_CUDA_SOLVE_CUH
+#define SPX_PSFFIT_CUDA_SOLVE_CUH
+
+#include "psffit/cuda/normal.cuh"
+
+namespace spx_pf
+{
+
+constexpr int PANEL = WARP;
+
+/* A matrix that is factored: m columns, rows >= m of them. */
+struct factored {
+    int m, rows;
+    double *a;        /* [m][rows] */
+    double *diagonal; /* [panels][PANEL][PANEL] factors of the diagonal's blocks, by rows */
+    int *bad;         /* not 0: it is not positive definite */
+};
+
+/* Priors of a matrix h[n][n] of nt columns a fibre, upper triangle: weight[nt] prior[nf][nf] of the traces, and add[n]
+ * on the diagonal, which goes to out[n]. */
+__global__ void __launch_bounds__(THREADS) prior_kernel(const __grid_constant__ problem p, const double *prior,
+                                                        const double *weight, const double *add, double *h, double *out)
+{
+    const size_t r = (size_t)blockIdx.x * THREADS + threadIdx.x, n = (size_t)p.n, nt = 2 * (size_t)p.ntr;
+    if (r >= n)
+        return;
+    for (size_t j = r / nt; j < (size_t)p.nf && r < p.shift0; j++)
+        h[r * n + j * nt + r % nt] += weight[r % nt] * prior[r / nt * (size_t)p.nf + j];
+    h[r * n + r] += add[r];
+    out[r] = h[r * n + r];
+}
+
+/* Adds to the diagonal of h[columns][columns] from element `first` on. */
+__global__ void __launch_bounds__(THREADS)
+    diagonal_kernel(size_t first, size_t n, size_t columns, const double *add, double *h)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k < n)
+        h[(first + k) * (columns + 1)] += add[k];
+}
+
+/* The columns at[m] of h[n][n], with their diagonal times 1 + damping, and below them the right-hand side g[n] (NULL:
+ * the unit matrix). */
+__global__ void __launch_bounds__(THREADS)
+    damped_kernel(factored f, size_t n, const double *h, const int *at, double damping, const double *g)
+{
+    const int j = (int)blockIdx.x;
+    for (int i = j + (int)(blockIdx.y * THREADS + threadIdx.x); i < f.rows; i += (int)gridDim.y * THREADS) {
+        double v;
+        if (i >= f.m)
+            v = g != nullptr ? g[at[j]] : i - f.m == j;
+        else
+            v = h[(size_t)at[j] * n + (size_t)at[i]] * (i == j ? 1 + damping : 1);
+        f.a[(size_t)j * (size_t)f.rows + (size_t)i] = v;
+    }
+}
+
+/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows; columns beyond m are those of the
+ * unit matrix. */
+__device__ inline void factor_block(const factored &f, int j0, double (*l)[PANEL + 1])
+{
+    const int lane = (int)threadIdx.x % WARP, w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
+    double v[PANEL];
+#pragma unroll
+    for (int k = 0; k < PANEL; k++)
+        v[k] = lane < w && k <= lane ? f.a[(size_t)(j0 + k) * (size_t)f.rows + (size_t)(j0 + lane)] : k == lane;
+#pragma unroll
+    for (int j = 0; j < PANEL; j++) {
+        const double pivot = __shfl_sync(FULL, v[j], j), root = sqrt(pivot);
+        if (!(pivot > 0) && lane == 0 && blockIdx.x == 0)
+            atomicOr(f.bad, 1);
+        v[j] = lane == j ? root : lane > j ? v[j] / root : 0;
+        l[lane][j] = v[j];
+        __syncwarp();
+#pragma unroll
+        for (int k = j + 1; k < PANEL; k++)
+            v[k] = fma(-v[j], l[k][j], v[k]);
+    }
+}
+
+/* A panel from column j0 on: its rows below the diagonal's block, a thread a row. */
+__global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
+{
+    __shared__ double l[PANEL][PANEL + 1];
+    const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
+    if (threadIdx.x < WARP)
+        factor_block(f, j0, l);
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < PANEL * PANEL && blockIdx.x == 0; e += THREADS)
+        f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
+    const int i = j0 + w + (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (i >= f.rows)
+        return;
+    double *row = f.a + (size_t)j0 * (size_t)f.rows + (size_t)i, v[PANEL];
+#pragma unroll
+    for (int k = 0; k < PANEL; k++)
+        v[k] = k < w ? row[(size_t)k * (size_t)f.rows] : 0;
+#pragma unroll
+    for (int k = 0; k < PANEL; k++) {
+        v[k] /= l[k][k];
+#pragma unroll
+        for (int t = k + 1; t < PANEL; t++)
+            v[t] = fma(-v[k], l[t][k], v[t]);
+    }
+#pragma unroll
+    for (int k = 0; k < PANEL; k++)
+        if (k < w)
+            row[(size_t)k * (size_t)f.rows] = v[k];
+}
+
+/* Takes the panel from column j0 on off the columns behind it: a block a tile of a. */
+__global__ void __launch_bounds__(SIDE *SIDE) update_kernel(factored f, int j0)
+{
+    __shared__ double a[PANEL][TILE], b[PANEL][TILE];
+    const int j1 = j0 + PANEL, r0 = j1 + (int)blockIdx.y * TILE, c0 = j1 + (int)blockIdx.x * TILE;
+    const int me = (int)threadIdx.x, tx = me % SIDE, ty = me / SIDE;
+    if (r0 + TILE <= c0)
+        return;
+    for (int e = me; e < PANEL * TILE; e += SIDE * SIDE) {
+        const double *column = f.a + (size_t)(j0 + e / TILE) * (size_t)f.rows;
+        const int i = e % TILE;
+        a[e / TILE][i] = c0 + i < f.m ? column[c0 + i] : 0;
+        b[e / TILE][i] = r0 + i < f.rows ? column[r0 + i] : 0;
+    }
+    double sum[EACH][EACH];
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++)
+            sum[i][j] = 0;
+    __syncthreads();
+    for (int k = 0; k < PANEL; k += DEPTH)
+        multiply(a + k, b + k, sum);
+    for (int i = 0; i < EACH; i++)
+        for (int j = 0; j < EACH; j++) {
+            const int c = c0 + ty + i * SIDE, r = r0 + tx + j * SIDE;
+            if (c < f.m && r < f.rows && r >= c)
+                f.a[(size_t)c * (size_t)f.rows + (size_t)r] -= sum[i][j];
+        }
+}
+
+/* L'^-1 of the row below the square, out[m]: a block. */
+__global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double *out)
+{
+    extern __shared__ double x[]; /* [m + PANEL] */
+    const int me = (int)threadIdx.x, lane = me % WARP, rows = f.rows;
+    for (int j = me; j < f.m + PANEL; j += FACTOR_THREADS)
+        x[j] = j < f.m ? f.a[(size_t)j * (size_t)rows + (size_t)f.m] : 0;
+    for (int j0 = (f.m - 1) / PANEL * PANEL; j0 >= 0; j0 -= PANEL) {
+        __syncthreads();
+        if (me < WARP) {
+            const double *l = f.diagonal + (size_t)j0 * PANEL;
+            double v = x[j0 + lane];
+            for (int j = PANEL - 1; j >= 0; j--) {
+                const double at = __shfl_sync(FULL, v, j) / l[j * PANEL + j];
+                v = lane == j ? at : lane < j ? fma(-l[j * PANEL + lane], at, v) : v;
+            }
+            x[j0 + lane] = v;
+        }
+        __syncthreads();
+        for (int k = me / WARP; k < j0; k += FACTOR_THREADS / WARP) {
+            const int i = j0 + lane;
+            const double sum = spx::warp_sum(i < f.m ? f.a[(size_t)k * (size_t)rows + (size_t)i] * x[i] : 0.0);
+            if (lane == 0)
+                x[k] -= sum;
+        }
+    }
+    __syncthreads();
+    for (int j = me; j < f.m; j += FACTOR_THREADS)
+        out[j] = x[j];
+}
+
+} // namespace spx_pf
+
+#endif
