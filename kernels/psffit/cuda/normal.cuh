@@ -260,73 +260,124 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- products ---- */
 
-constexpr int TILE = 64, SIDE = 16, EACH = TILE / SIDE, DEPTH = 8; /* of products of two matrices, by SIDE^2 threads */
+/* Of products of two matrices, A' B by tiles of TILE x TILE, a block of eight warps each: a warp has 16 x 32 elements,
+ * BANDS x STEPS parts of 8 x 8, by the tensor cores of double precision. DEPTH rows of A and B at a time are in shared
+ * memory, whose rows are PITCH apart: four rows by eight columns are in different banks. */
+constexpr int TILE = 64, DEPTH = 16, PITCH = TILE + 4, TILE_THREADS = 256;
+constexpr int BANDS = 2, STEPS = 4, PART = 8;
 
-/* sum += A' B of DEPTH rows in shared memory, EACH x EACH elements a thread. */
-__device__ inline void multiply(const double (*a)[TILE], const double (*b)[TILE], double (&sum)[EACH][EACH])
+/* d += A B, 8 x 4 by 4 x 8: a lane has A[lane / 4][lane % 4], B[lane % 4][lane / 4] and d[lane / 4][2 (lane % 4)] and
+ * the element beside it. */
+__device__ inline void multiply_add(double (&d)[2], double a, double b)
 {
-    const int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        double va[EACH], vb[EACH];
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            va[i] = a[k][ty + i * SIDE];
-            vb[i] = b[k][tx + i * SIDE];
-        }
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-#pragma unroll
-            for (int j = 0; j < EACH; j++)
-                sum[i][j] = fma(va[i], vb[j], sum[i][j]);
-    }
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(d[0]), "+d"(d[1])
+        : "d"(a), "d"(b));
 }
 
-/* E_l' E_k of pairs of lines, pair[..][2] of a chunk whose first line is line0: out[pair][ns][ns]. */
-__global__ void __launch_bounds__(SIDE *SIDE)
+/* A thread's elements of a tile. */
+struct tile_sum {
+    double d[BANDS][STEPS][2];
+    __device__ tile_sum()
+    {
+        for (int i = 0; i < BANDS; i++)
+            for (int j = 0; j < STEPS; j++)
+                d[i][j][0] = d[i][j][1] = 0;
+    }
+    __device__ static int row0()
+    {
+        return (int)threadIdx.x / WARP / 2 * BANDS * PART;
+    }
+    __device__ static int column0()
+    {
+        return (int)threadIdx.x / WARP % 2 * STEPS * PART;
+    }
+    /* += A' B of `depth` rows, a multiple of 4; the parts beyond rows and columns of the tile are left out */
+    __device__ void add(const double (*a)[PITCH], const double (*b)[PITCH], int depth, int rows, int columns)
+    {
+        const int lane = (int)threadIdx.x % WARP, r = row0() + lane / 4, c = column0() + lane / 4;
+        if (row0() >= rows || column0() >= columns)
+            return;
+#pragma unroll 4
+        for (int k = lane % 4; k < depth; k += 4) {
+            double va[BANDS], vb[STEPS];
+#pragma unroll
+            for (int i = 0; i < BANDS; i++)
+                va[i] = a[k][r + i * PART];
+#pragma unroll
+            for (int j = 0; j < STEPS; j++)
+                vb[j] = b[k][c + j * PART];
+#pragma unroll
+            for (int j = 0; j < STEPS; j++)
+                if (column0() + j * PART < columns) {
+#pragma unroll
+                    for (int i = 0; i < BANDS; i++)
+                        multiply_add(d[i][j], va[i], vb[j]);
+                }
+        }
+    }
+    /* f(row, column, value) of all of them */
+    template <typename F> __device__ void each(F f) const
+    {
+        const int lane = (int)threadIdx.x % WARP, r = row0() + lane / 4, c = column0() + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < BANDS; i++)
+#pragma unroll
+            for (int j = 0; j < STEPS; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    f(r + i * PART, c + j * PART + e, d[i][j][e]);
+    }
+};
+
+/* E_l' E_k of pairs of lines, pair[..][2] of a chunk whose first line is line0: out[pair][ns][ns], of a line by itself
+ * the upper triangle's tiles. */
+__global__ void __launch_bounds__(TILE_THREADS)
     pair_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, int line0, int rows,
                 const int *strip, const int2 *pair, const double *image, double *out)
 {
-    __shared__ double a[DEPTH][TILE], b[DEPTH][TILE];
-    const int l = pair[blockIdx.x].x, k = pair[blockIdx.x].y, me = (int)threadIdx.x, ns = p.ns;
-    const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.z * TILE;
-    const size_t each = (size_t)p.width * (size_t)rows * (size_t)ns;
+    __shared__ double a[DEPTH][PITCH], b[DEPTH][PITCH];
+    const int l = pair[blockIdx.x].x, k = pair[blockIdx.x].y, me = (int)threadIdx.x, ns = p.ns, i = me % TILE;
+    const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.z * TILE, width = (int)p.width;
+    if (l == k && r0 > c0)
+        return;
+    const size_t each = (size_t)width * (size_t)rows * (size_t)ns;
     const double *el = image + (size_t)(l - line0) * each, *ek = image + (size_t)(k - line0) * each;
+    const int *at_l = strip + (size_t)l * (size_t)width, *at_k = strip + (size_t)k * (size_t)width;
     const int *of_l = s.rows + 2 * (x * p.nl + l), *of_k = s.rows + 2 * (x * p.nl + k);
     const bool apart = of_l[1] <= of_k[0] || of_k[1] <= of_l[0];
-    const long n = apart ? 0 : p.width * rows;
-    double sum[EACH][EACH];
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++)
-            sum[i][j] = 0;
-    for (long k0 = 0; k0 < n; k0 += DEPTH) {
-        for (int e = me; e < DEPTH * TILE; e += SIDE * SIDE) {
-            const long pixel = k0 + e / TILE;
-            const int i = e % TILE;
-            double va = 0, vb = 0;
-            if (pixel < n) {
-                const long c = pixel / rows, r = pixel % rows;
-                const long other =
-                    r + strip[(size_t)l * (size_t)p.width + (size_t)c] - strip[(size_t)k * (size_t)p.width + (size_t)c];
-                if (other >= 0 && other < rows) {
-                    va = r0 + i < ns ? el[(size_t)pixel * (size_t)ns + (size_t)(r0 + i)] : 0;
-                    vb = c0 + i < ns ? ek[(size_t)(c * rows + other) * (size_t)ns + (size_t)(c0 + i)] : 0;
-                }
-            }
-            a[e / TILE][i] = va;
-            b[e / TILE][i] = vb;
+    const int n = apart ? 0 : width * rows;
+    /* pixels of the rows that this thread fetches, while those before are multiplied */
+    constexpr int MINE = DEPTH * TILE / TILE_THREADS;
+    double va[MINE], vb[MINE];
+    const auto fetch = [&](int k0) {
+#pragma unroll
+        for (int e = 0; e < MINE; e++) {
+            const int pixel = k0 + me / TILE + e * (TILE_THREADS / TILE), c = pixel / rows, r = pixel % rows;
+            const int other = pixel < n ? r + at_l[c] - at_k[c] : -1;
+            const bool both = other >= 0 && other < rows;
+            va[e] = both && r0 + i < ns ? el[(size_t)pixel * (size_t)ns + (size_t)(r0 + i)] : 0;
+            vb[e] = both && c0 + i < ns ? ek[(size_t)(c * rows + other) * (size_t)ns + (size_t)(c0 + i)] : 0;
+        }
+    };
+    tile_sum sum;
+    fetch(0);
+    for (int k0 = 0; k0 < n; k0 += DEPTH) {
+#pragma unroll
+        for (int e = 0; e < MINE; e++) {
+            a[me / TILE + e * (TILE_THREADS / TILE)][i] = va[e];
+            b[me / TILE + e * (TILE_THREADS / TILE)][i] = vb[e];
         }
         __syncthreads();
-        multiply(a, b, sum);
+        fetch(k0 + DEPTH);
+        sum.add(a, b, DEPTH, ns - r0, ns - c0);
         __syncthreads();
     }
-    const int tx = me % SIDE, ty = me / SIDE;
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++) {
-            const int r = r0 + ty + i * SIDE, c = c0 + tx + j * SIDE;
-            if (r < ns && c < ns)
-                out[((size_t)blockIdx.x * (size_t)ns + (size_t)r) * (size_t)ns + (size_t)c] = sum[i][j];
-        }
+    out += (size_t)blockIdx.x * (size_t)ns * (size_t)ns;
+    sum.each([&](int r, int c, double v) {
+        if (r0 + r < ns && c0 + c < ns)
+            out[(size_t)(r0 + r) * (size_t)ns + (size_t)(c0 + c)] = v;
+    });
 }
 
 /* The shape by the shape: H += sum over pairs of lines P_b(u_l) P_b'(u_k) E_l' E_k, both ways. */
@@ -342,9 +393,10 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < npair; k++) {
         const double *tl = p.lines[pair[k].x].term, *tk = p.lines[pair[k].y].term;
         const double *v = product + (size_t)k * ns * ns;
-        sum += tl[s] * tk[t] * v[i * ns + j];
         if (pair[k].x != pair[k].y)
-            sum += tk[s] * tl[t] * v[j * ns + i];
+            sum += tl[s] * tk[t] * v[i * ns + j] + tk[s] * tl[t] * v[j * ns + i];
+        else
+            sum += tl[s] * tk[t] * v[i < j ? i * ns + j : j * ns + i];
     }
     h[(p.shape0 + r) * (size_t)p.n + p.shape0 + c] += sum;
 }
@@ -478,35 +530,40 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* H += by W' W, upper triangle, of the first n of each row of W[rows][stride]: a block a tile. */
-__global__ void __launch_bounds__(SIDE *SIDE)
-    add_rows_kernel(int n, long rows, long stride, const double *w, double by, double *h)
+__global__ void __launch_bounds__(TILE_THREADS)
+    add_rows_kernel(int n, int rows, size_t stride, const double *w, double by, double *h)
 {
-    __shared__ double a[DEPTH][TILE], b[DEPTH][TILE];
-    const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.x * TILE, me = (int)threadIdx.x;
+    __shared__ double a[DEPTH][PITCH], b[DEPTH][PITCH];
+    const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.x * TILE, me = (int)threadIdx.x, i = me % TILE;
     if (c0 < r0)
         return;
-    double sum[EACH][EACH];
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++)
-            sum[i][j] = 0;
-    for (long k0 = 0; k0 < rows; k0 += DEPTH) {
-        for (int e = me; e < DEPTH * TILE; e += SIDE * SIDE) {
-            const long k = k0 + e / TILE;
-            const int i = e % TILE;
-            a[e / TILE][i] = k < rows && r0 + i < n ? w[k * stride + r0 + i] : 0;
-            b[e / TILE][i] = k < rows && c0 + i < n ? w[k * stride + c0 + i] : 0;
+    constexpr int MINE = DEPTH * TILE / TILE_THREADS;
+    double va[MINE], vb[MINE];
+    const auto fetch = [&](int k0) {
+#pragma unroll
+        for (int e = 0; e < MINE; e++) {
+            const int k = k0 + me / TILE + e * (TILE_THREADS / TILE);
+            va[e] = k < rows && r0 + i < n ? w[(size_t)k * stride + (size_t)(r0 + i)] : 0;
+            vb[e] = k < rows && c0 + i < n ? w[(size_t)k * stride + (size_t)(c0 + i)] : 0;
+        }
+    };
+    tile_sum sum;
+    fetch(0);
+    for (int k0 = 0; k0 < rows; k0 += DEPTH) {
+#pragma unroll
+        for (int e = 0; e < MINE; e++) {
+            a[me / TILE + e * (TILE_THREADS / TILE)][i] = va[e];
+            b[me / TILE + e * (TILE_THREADS / TILE)][i] = vb[e];
         }
         __syncthreads();
-        multiply(a, b, sum);
+        fetch(k0 + DEPTH);
+        sum.add(a, b, DEPTH, n - r0, n - c0);
         __syncthreads();
     }
-    const int tx = me % SIDE, ty = me / SIDE;
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++) {
-            const int r = r0 + ty + i * SIDE, c = c0 + tx + j * SIDE;
-            if (r <= c && c < n)
-                h[(size_t)r * (size_t)n + (size_t)c] += by * sum[i][j];
-        }
+    sum.each([&](int r, int c, double v) {
+        if (r0 + r <= c0 + c && c0 + c < n)
+            h[(size_t)(r0 + r) * (size_t)n + (size_t)(c0 + c)] += by * v;
+    });
 }
 
 } // namespace spx_pf

@@ -793,7 +793,7 @@ void add_lines(context &c, const spx_pf_bundle *b, size_t x, size_t line0, size_
     const size_t all = (size_t)(p.nb * p.ns);
     const unsigned tiles = spx::blocks((size_t)p.ns, TILE);
     put(c, m.pair, pairs.data(), pairs.size() * sizeof(int2));
-    LAUNCH(pair_kernel, dim3((unsigned)pairs.size(), tiles, tiles), SIDE * SIDE, 0, p, s, (int)x, (int)line0, rows,
+    LAUNCH(pair_kernel, dim3((unsigned)pairs.size(), tiles, tiles), TILE_THREADS, 0, p, s, (int)x, (int)line0, rows,
            m.strip, m.pair, m.image, m.product);
     LAUNCH(shape_kernel, spx::blocks(all * all, THREADS), THREADS, 0, p, (int)pairs.size(), m.pair, m.product, m.h);
 }
@@ -857,8 +857,8 @@ int normal(spx_pf_bundle *b, const double *weight, double *diagonal, double *g)
                    m.h);
             LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(n, THREADS)), THREADS, 0, p, s,
                    c.first_of_group, (int)x, p.n, m.u);
-            LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)per,
-                   (long)n, m.u, -1.0, m.h);
+            LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), TILE_THREADS, 0, p.n, (int)per, n,
+                   m.u, -1.0, m.h);
         }
         put(c, m.prior, b->prior, b->nf * b->nf * sizeof *b->prior);
         put(c, m.weight, weight, (size_t)(2 * p.ntr) * sizeof *weight);
@@ -909,7 +909,7 @@ factored factor(context &c, size_t m, size_t below, const int *at, double dampin
         const int left = f.m - j0 - PANEL, rows = f.rows - j0 - (left < 0 ? f.m - j0 : PANEL);
         LAUNCH(panel_kernel, std::max(1u, spx::blocks((size_t)std::max(rows, 0), THREADS)), THREADS, 0, f, j0);
         if (left > 0)
-            LAUNCH(update_kernel, dim3(spx::blocks((size_t)left, TILE), spx::blocks((size_t)rows, TILE)), SIDE * SIDE,
+            LAUNCH(update_kernel, dim3(spx::blocks((size_t)left, TILE), spx::blocks((size_t)rows, TILE)), TILE_THREADS,
                    0, f, j0);
     }
     return f;
@@ -949,8 +949,8 @@ int covariance(spx_pf_bundle *b, double *out)
         put(c, at, which.data(), n * sizeof(int));
         const factored f = factor(c, n, n, at, 0, nullptr);
         clear(c, c.h, n * n * sizeof *c.h);
-        LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), SIDE * SIDE, 0, p.n, (long)n,
-               (long)f.rows, f.a + n, 1.0, c.h);
+        LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), TILE_THREADS, 0, p.n, (int)n,
+               (size_t)f.rows, f.a + n, 1.0, c.h);
         get(c, out, c.h, n * n * sizeof *out);
         get(c, &bad, p.bad, sizeof bad);
         wait(c);

@@ -115,32 +115,25 @@ __global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
 }
 
 /* Takes the panel from column j0 on off the columns behind it: a block a tile of a. */
-__global__ void __launch_bounds__(SIDE *SIDE) update_kernel(factored f, int j0)
+__global__ void __launch_bounds__(TILE_THREADS) update_kernel(factored f, int j0)
 {
-    __shared__ double a[PANEL][TILE], b[PANEL][TILE];
+    __shared__ double a[PANEL][PITCH], b[PANEL][PITCH];
     const int j1 = j0 + PANEL, r0 = j1 + (int)blockIdx.y * TILE, c0 = j1 + (int)blockIdx.x * TILE;
-    const int me = (int)threadIdx.x, tx = me % SIDE, ty = me / SIDE;
     if (r0 + TILE <= c0)
         return;
-    for (int e = me; e < PANEL * TILE; e += SIDE * SIDE) {
+    for (int e = (int)threadIdx.x; e < PANEL * TILE; e += TILE_THREADS) {
         const double *column = f.a + (size_t)(j0 + e / TILE) * (size_t)f.rows;
         const int i = e % TILE;
         a[e / TILE][i] = c0 + i < f.m ? column[c0 + i] : 0;
         b[e / TILE][i] = r0 + i < f.rows ? column[r0 + i] : 0;
     }
-    double sum[EACH][EACH];
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++)
-            sum[i][j] = 0;
+    tile_sum sum;
     __syncthreads();
-    for (int k = 0; k < PANEL; k += DEPTH)
-        multiply(a + k, b + k, sum);
-    for (int i = 0; i < EACH; i++)
-        for (int j = 0; j < EACH; j++) {
-            const int c = c0 + ty + i * SIDE, r = r0 + tx + j * SIDE;
-            if (c < f.m && r < f.rows && r >= c)
-                f.a[(size_t)c * (size_t)f.rows + (size_t)r] -= sum[i][j];
-        }
+    sum.add(a, b, PANEL, f.m - c0, f.rows - r0);
+    sum.each([&](int c, int r, double v) {
+        if (c0 + c < f.m && r0 + r < f.rows && r0 + r >= c0 + c)
+            f.a[(size_t)(c0 + c) * (size_t)f.rows + (size_t)(r0 + r)] -= v;
+    });
 }
 
 /* L'^-1 of the row below the square, out[m]: a block. */
