@@ -16,8 +16,8 @@ cuda_cases() {
         'specx-shift -q -j 1 -o out/ frames/*.h5 --wavelength 6420,6580,0.8 --psf-only'; do
         case $w in
         *' -o '*) cases+=("$w --device cuda:0 --reproducible -f") ;;
-        burgers* | h5reduce* | h5stack* | h5svd* | rvs-fit* | specx-extract* | specx-flat* | specx-flux* | specx-shift* | \
-            specx-sky* | *--coadd* | *--train-nn*) cases+=("$w --device cuda:0 --reproducible -f -o out/product") ;;
+        burgers* | h5reduce* | h5stack* | h5svd* | rvs-fit* | specx-extract* | specx-flat* | specx-flux* | specx-psf* | \
+            specx-shift* | specx-sky* | *--coadd* | *--train-nn*) cases+=("$w --device cuda:0 --reproducible -f -o out/product") ;;
         esac
     done
 }
