@@ -37,24 +37,6 @@ struct eight {
     }
 };
 
-/* D += A B of 16 x 4 by 4 x 8: two tiles of multiply_add() with the same B, in the time of one where the device can. */
-__device__ void multiply_add(double (&d)[4], double a0, double a1, double b)
-{
-#if __CUDA_ARCH__ >= 900
-    asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
-        : "d"(a0), "d"(a1), "d"(b));
-#else
-    double d0[2] = {d[0], d[1]}, d1[2] = {d[2], d[3]};
-    multiply_add(d0, a0, b);
-    multiply_add(d1, a1, b);
-    d[0] = d0[0];
-    d[1] = d0[1];
-    d[2] = d1[0];
-    d[3] = d1[1];
-#endif
-}
-
 /* What a row has of pixels in columns x .. x + 4 N - 1, of w and of w + 1. Lane l: bin l/4, column l%4 of each four.
  * Traces df further have none of their pixels in the first 4 S<df> columns. */
 template <int N, int S1, int S2> struct row {

@@ -2,18 +2,13 @@
 #ifndef SPX_EXTRACT_CUDA_SPOTS_CUH
 #define SPX_EXTRACT_CUDA_SPOTS_CUH
 
+#include "cuda/tensor.cuh"
 #include "extract/cuda/params.cuh"
 
 namespace
 {
 
-/* D += A B of the tensor cores, 8 x 4 by 4 x 8: lane l has A(l/4, l%4), B(l%4, l/4) and D(l/4, 2 (l%4) + 0, 1). */
-__device__ void multiply_add(double (&d)[2], double a, double b)
-{
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(d[0]), "+d"(d[1])
-        : "d"(a), "d"(b));
-}
+using spx::multiply_add;
 
 /* Sum over the lanes, in all of them: of four lanes, then these sums times four in other lanes, and of those. */
 __device__ double sum_of_lanes(double v)

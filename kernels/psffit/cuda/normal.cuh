@@ -12,6 +12,7 @@
 #ifndef SPX_PSFFIT_CUDA_NORMAL_CUH
 #define SPX_PSFFIT_CUDA_NORMAL_CUH
 
+#include "cuda/tensor.cuh"
 #include "psffit/cuda/spots.cuh"
 
 namespace spx_pf
@@ -261,32 +262,23 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- products ---- */
 
 /* Of products of two matrices, A' B by tiles of TILE x TILE, a block of eight warps each: a warp has 16 x 32 elements,
- * BANDS x STEPS parts of 8 x 8, by the tensor cores of double precision. DEPTH rows of A and B at a time are in shared
+ * STEPS parts of 16 x 8, by the tensor cores of double precision. DEPTH rows of A and B at a time are in shared
  * memory, whose rows are PITCH apart: four rows by eight columns are in different banks. */
 constexpr int TILE = 64, DEPTH = 16, PITCH = TILE + 4, TILE_THREADS = 256;
-constexpr int BANDS = 2, STEPS = 4, PART = 8;
-
-/* d += A B, 8 x 4 by 4 x 8: a lane has A[lane / 4][lane % 4], B[lane % 4][lane / 4] and d[lane / 4][2 (lane % 4)] and
- * the element beside it. */
-__device__ inline void multiply_add(double (&d)[2], double a, double b)
-{
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(d[0]), "+d"(d[1])
-        : "d"(a), "d"(b));
-}
+constexpr int STEPS = 4, PART = 8;
 
 /* A thread's elements of a tile. */
 struct tile_sum {
-    double d[BANDS][STEPS][2];
+    double d[STEPS][4];
     __device__ tile_sum()
     {
-        for (int i = 0; i < BANDS; i++)
-            for (int j = 0; j < STEPS; j++)
-                d[i][j][0] = d[i][j][1] = 0;
+        for (int j = 0; j < STEPS; j++)
+            for (int e = 0; e < 4; e++)
+                d[j][e] = 0;
     }
     __device__ static int row0()
     {
-        return (int)threadIdx.x / WARP / 2 * BANDS * PART;
+        return (int)threadIdx.x / WARP / 2 * 2 * PART;
     }
     __device__ static int column0()
     {
@@ -300,20 +292,11 @@ struct tile_sum {
             return;
 #pragma unroll 4
         for (int k = lane % 4; k < depth; k += 4) {
-            double va[BANDS], vb[STEPS];
-#pragma unroll
-            for (int i = 0; i < BANDS; i++)
-                va[i] = a[k][r + i * PART];
+            const double a0 = a[k][r], a1 = a[k][r + PART];
 #pragma unroll
             for (int j = 0; j < STEPS; j++)
-                vb[j] = b[k][c + j * PART];
-#pragma unroll
-            for (int j = 0; j < STEPS; j++)
-                if (column0() + j * PART < columns) {
-#pragma unroll
-                    for (int i = 0; i < BANDS; i++)
-                        multiply_add(d[i][j], va[i], vb[j]);
-                }
+                if (column0() + j * PART < columns)
+                    spx::multiply_add(d[j], a0, a1, b[k][c + j * PART]);
         }
     }
     /* f(row, column, value) of all of them */
@@ -321,12 +304,10 @@ struct tile_sum {
     {
         const int lane = (int)threadIdx.x % WARP, r = row0() + lane / 4, c = column0() + lane % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < BANDS; i++)
+        for (int j = 0; j < STEPS; j++)
 #pragma unroll
-            for (int j = 0; j < STEPS; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    f(r + i * PART, c + j * PART + e, d[i][j][e]);
+            for (int e = 0; e < 4; e++)
+                f(r + e / 2 * PART, c + j * PART + e % 2, d[j][e]);
     }
 };
 
