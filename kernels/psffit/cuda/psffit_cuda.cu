@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "psffit/cuda/normal.cuh"
@@ -26,8 +27,30 @@ namespace
 using spx::check;
 using namespace spx_pf;
 
-/* Images of lines that are made at one time (normal.cuh), bytes: all of most bundles. */
-constexpr size_t MOST_IMAGES = (size_t)256 << 20;
+/* Images of lines that are made at one time (normal.cuh), bytes. */
+constexpr size_t MOST_IMAGES = (size_t)64 << 20;
+
+/* A table that the device copies to page-locked memory. */
+struct table {
+    void *to;
+    const char *pages;
+    size_t bytes;
+};
+
+/* An event without time. */
+struct event {
+    cudaEvent_t e = nullptr;
+    event()
+    {
+        check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "event");
+    }
+    event(const event &) = delete;
+    event &operator=(const event &) = delete;
+    ~event()
+    {
+        (void)cudaEventDestroy(e);
+    }
+};
 
 /* A bundle on a device. Memory stays from bundle to bundle. */
 struct context {
@@ -38,6 +61,10 @@ struct context {
     spx::stream stream;
     spx::device_buffer<char> fixed, factors, tables, border, scratch;
     spx::device_buffer<char> matrix, square; /* of the parameters; one that is factored */
+    event done;
+    spx::pinned_buffer<char> pages; /* [STAGED] tables on their way, until wait() */
+    size_t staged = 0;              /* bytes of it that are used */
+    std::vector<table> waited_for;
     std::vector<line> lines;
     std::vector<int> groups; /* first line of each */
     problem p;
@@ -60,17 +87,63 @@ struct fit {
     size_t made = 0;
 };
 
-void put(const context &c, void *to, const void *from, size_t bytes)
+#define LAUNCH(kernel, grid, threads, bytes, ...)                                                                      \
+    do {                                                                                                               \
+        kernel<<<grid, threads, bytes, c.stream.s>>>(__VA_ARGS__);                                                     \
+        check(cudaGetLastError(), "launch");                                                                           \
+    } while (0)
+
+/* Tables of up to SMALL bytes go through page-locked memory, from which and to which a kernel copies them: copies of
+ * all streams stand in few queues of the device, and wait there for those of other bundles, whose kernels are still at
+ * work. */
+constexpr size_t SMALL = (size_t)1536 << 10, STAGED = (size_t)2 << 20, WORD = sizeof(uint32_t);
+
+__global__ void __launch_bounds__(THREADS) table_kernel(uint32_t *to, const uint32_t *from, size_t n)
 {
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        to[i] = from[i];
+}
+
+/* Page-locked memory for a table, until the next wait(); NULL: it goes by a copy. */
+char *stage(context &c, size_t bytes)
+{
+    const size_t at = c.staged, room = (bytes + 15) / 16 * 16;
+    if (bytes == 0 || bytes > SMALL || bytes % WORD != 0 || at + room > STAGED)
+        return nullptr;
+    c.staged += room;
+    return c.pages.need(STAGED) + at;
+}
+
+void copy_table(context &c, void *to, const void *from, size_t bytes)
+{
+    LAUNCH(table_kernel, spx::blocks(bytes / WORD, THREADS), THREADS, 0, static_cast<uint32_t *>(to),
+           static_cast<const uint32_t *>(from), bytes / WORD);
+}
+
+void put(context &c, void *to, const void *from, size_t bytes)
+{
+    char *pages = stage(c, bytes);
     spx::to_device += bytes;
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
+    if (pages == nullptr) {
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
+        return;
+    }
+    memcpy(pages, from, bytes);
+    copy_table(c, to, pages, bytes);
 }
 
 /* Complete after wait(). */
-void get(const context &c, void *to, const void *from, size_t bytes)
+void get(context &c, void *to, const void *from, size_t bytes)
 {
+    char *pages = stage(c, bytes);
     spx::to_host += bytes;
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
+    if (pages == nullptr) {
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
+        return;
+    }
+    copy_table(c, pages, from, bytes);
+    c.waited_for.push_back({to, pages, bytes});
 }
 
 void clear(const context &c, void *at, size_t bytes)
@@ -78,16 +151,22 @@ void clear(const context &c, void *at, size_t bytes)
     check(cudaMemsetAsync(at, 0, bytes, c.stream.s), "device memory");
 }
 
-void wait(const context &c)
+/* Until all is done that was asked for. Others need the processor meanwhile, and waiting in CUDA takes longer to end.
+ */
+void wait(context &c)
 {
-    check(cudaStreamSynchronize(c.stream.s), "kernel");
+    check(cudaEventRecord(c.done.e, c.stream.s), "event");
+    cudaError_t code;
+    while ((code = cudaEventQuery(c.done.e)) == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* which is no error */
+        std::this_thread::yield();
+    }
+    check(code, "kernel");
+    for (const table &t : c.waited_for)
+        memcpy(t.to, t.pages, t.bytes);
+    c.waited_for.clear();
+    c.staged = 0;
 }
-
-#define LAUNCH(kernel, grid, threads, bytes, ...)                                                                      \
-    do {                                                                                                               \
-        kernel<<<grid, threads, bytes, c.stream.s>>>(__VA_ARGS__);                                                     \
-        check(cudaGetLastError(), "launch");                                                                           \
-    } while (0)
 
 /* A kernel with so many bytes of shared memory. */
 template <typename F> void allow(F kernel, size_t bytes)
@@ -290,6 +369,52 @@ void upload(context &c, const spx_pf_bundle *b)
     put_lines(c, b);
 }
 
+/* Arrays of normal(). */
+struct matrices {
+    double *h, *g, *prior, *weight, *add, *spot, *by_line, *stamp, *dots, *u, *image, *product;
+    int *strip, *most;
+    int2 *pair;
+};
+
+/* Those whose sizes do not depend on the strips. */
+void hand_out(spx::arena &m, const context &c, size_t nspot, matrices *to)
+{
+    const problem &p = c.p;
+    const size_t n = (size_t)p.n, per = (size_t)(p.nl * p.nf);
+    to->h = c.h;
+    to->g = m.take<double>(n);
+    to->prior = m.take<double>((size_t)(p.nf * p.nf));
+    to->weight = m.take<double>((size_t)(2 * p.ntr));
+    to->add = m.take<double>(n);
+    to->spot = m.take<double>(nspot * (size_t)(2 + p.active));
+    to->by_line = m.take<double>((size_t)(p.nexp * p.nl * p.ns) + 1);
+    to->stamp = m.take<double>(5 * per * (size_t)p.npix);
+    to->dots = m.take<double>(per * (size_t)(c.deepest * (2 * p.reach + 1) * 6));
+    to->u = m.take<double>(3 * per * n);
+    to->strip = m.take<int>((size_t)p.nl * (size_t)p.width);
+    to->most = m.take<int>(1);
+}
+
+/* Memory of most bundles, so that none has to be freed while others work, which a device does not do before they end.
+ */
+void reserve(context &c, const spx_pf_bundle *b)
+{
+    const size_t n = b->ntheta, per = b->nl * b->nf, lines = std::min((size_t)4, b->nl) * b->nf;
+    matrices m = {};
+    spx::arena count{};
+    c.p.n = (int)n;
+    c.p.ns = c.p.na * c.p.nq;
+    c.deepest = 4;
+    hand_out(count, c, b->nspot, &m);
+    c.tables.need(count.used);
+    c.matrix.need(n * n * sizeof(double));
+    c.square.need(2 * (n + PANEL) * n * sizeof(double));
+    c.factors.need((2 * b->p->nexp * per * lines + 1) * sizeof(double));
+    c.border.need(per * (8 * b->nf + 1) * sizeof(double));
+    c.scratch.need(MOST_IMAGES * 5 / 4);
+    set_pass(c.p, b);
+}
+
 /* Shared memory that a block may have. */
 size_t most_shared(int device)
 {
@@ -331,6 +456,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         allow(spot_gradient_kernel, gradient_room(p) * sizeof(double));
         allow(derive_kernel, (size_t)(3 * p.side * p.nx) * sizeof(double));
         allow(spot_rows_kernel, (size_t)(3 * p.npix) * sizeof(double));
+        reserve(c, b);
         upload(c, b);
         b->now.there = &c.now;
         b->trial.there = &c.trial;
@@ -603,7 +729,7 @@ int profiles(spx_pf_bundle *b, size_t x, size_t rows, size_t nstep, const spx_pf
     });
 }
 
-void put_coef(const context &c, const spx_pf_bundle *b, size_t x)
+void put_coef(context &c, const spx_pf_bundle *b, size_t x)
 {
     put(c, c.coef, b->px[x].coef, c.p.nground * sizeof(double));
 }
@@ -745,32 +871,6 @@ int gradient(spx_pf_bundle *b, double *g)
         wait(c);
         return 1;
     });
-}
-
-/* Arrays of normal(). */
-struct matrices {
-    double *h, *g, *prior, *weight, *add, *spot, *by_line, *stamp, *dots, *u, *image, *product;
-    int *strip, *most;
-    int2 *pair;
-};
-
-/* Those whose sizes do not depend on the strips. */
-void hand_out(spx::arena &m, const context &c, size_t nspot, matrices *to)
-{
-    const problem &p = c.p;
-    const size_t n = (size_t)p.n, per = (size_t)(p.nl * p.nf);
-    to->h = c.h;
-    to->g = m.take<double>(n);
-    to->prior = m.take<double>((size_t)(p.nf * p.nf));
-    to->weight = m.take<double>((size_t)(2 * p.ntr));
-    to->add = m.take<double>(n);
-    to->spot = m.take<double>(nspot * (size_t)(2 + p.active));
-    to->by_line = m.take<double>((size_t)(p.nexp * p.nl * p.ns) + 1);
-    to->stamp = m.take<double>(5 * per * (size_t)p.npix);
-    to->dots = m.take<double>(per * (size_t)(c.deepest * (2 * p.reach + 1) * 6));
-    to->u = m.take<double>(3 * per * n);
-    to->strip = m.take<int>((size_t)p.nl * (size_t)p.width);
-    to->most = m.take<int>(1);
 }
 
 /* Lines line0 ... line1 - 1 of exposure x, whole groups: rows of U, and the shape by the shape. */
