@@ -139,8 +139,7 @@ static void multiply(size_t n, const double *restrict a, const double *restrict 
         product[i] = a[i] * b[i];
 }
 
-typedef SPX_VECTOR(double, 8 * LANES) lanes;
-typedef SPX_VECTOR_ANY(double, 8 * LANES) lanes_any;
+/* LANES as two registers of AVX2: a longer vector would lie in memory (gcc 12). */
 typedef SPX_VECTOR(double, 32) four;
 typedef SPX_VECTOR_ANY(double, 32) four_any;
 
@@ -148,19 +147,25 @@ typedef SPX_VECTOR_ANY(double, 32) four_any;
 SPX_CLONES
 static void dots4(size_t n, const double *x, size_t stride, const double *y, double *sum)
 {
-    lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    for (size_t i = 0; i < n; i += LANES) {
-        const lanes v = *(const lanes_any *)(x + i);
-        s0 += v * *(const lanes_any *)(y + i);
-        s1 += v * *(const lanes_any *)(y + stride + i);
-        s2 += v * *(const lanes_any *)(y + 2 * stride + i);
-        s3 += v * *(const lanes_any *)(y + 3 * stride + i);
+    const double *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;
+    four l0 = {0}, l1 = {0}, l2 = {0}, l3 = {0}, h0 = {0}, h1 = {0}, h2 = {0}, h3 = {0};
+#define AT(p) (*(const four_any *)((p) + i))
+    for (size_t i = 0; i < n; i += FOUR) {
+        const four low = AT(x);
+        l0 += low * AT(y);
+        l1 += low * AT(y1);
+        l2 += low * AT(y2);
+        l3 += low * AT(y3);
+        i += FOUR;
+        const four high = AT(x);
+        h0 += high * AT(y);
+        h1 += high * AT(y1);
+        h2 += high * AT(y2);
+        h3 += high * AT(y3);
     }
-#define HALVES(s)   (__builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7))
+#undef AT
 #define PAIRS(a, b) (__builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7))
-    const four h0 = HALVES(s0), h1 = HALVES(s1), h2 = HALVES(s2), h3 = HALVES(s3);
-    const four p = PAIRS(h0, h1), q = PAIRS(h2, h3);
-#undef HALVES
+    const four p = PAIRS(l0 + h0, l1 + h1), q = PAIRS(l2 + h2, l3 + h3);
 #undef PAIRS
     const four all = __builtin_shufflevector(p, q, 0, 1, 4, 5) + __builtin_shufflevector(p, q, 2, 3, 6, 7);
     memcpy(sum, &all, sizeof all);
@@ -175,10 +180,13 @@ static void dots(size_t n, const double *x, size_t count, size_t stride, const d
         dots4(n, x, stride, y + first * stride, sum + first);
     for (size_t c = first; c < count; c++) {
         const double *yc = y + c * stride;
-        lanes s = {0};
-        for (size_t i = 0; i < n; i += LANES)
-            s += *(const lanes_any *)(x + i) * *(const lanes_any *)(yc + i);
-        sum[c] = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+        four low = {0}, high = {0};
+        for (size_t i = 0; i < n; i += LANES) {
+            low += *(const four_any *)(x + i) * *(const four_any *)(yc + i);
+            high += *(const four_any *)(x + i + FOUR) * *(const four_any *)(yc + i + FOUR);
+        }
+        const four s = low + high;
+        sum[c] = (s[0] + s[1]) + (s[2] + s[3]);
     }
 }
 
