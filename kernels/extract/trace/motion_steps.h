@@ -36,6 +36,8 @@ enum {
     SPX_MOTION_HALF_TEAM = 128,
     SPX_MOTION_VECTORS = 8,     /* of a system: x, r, z or M d, d, of both columns of a fibre; of the fluxes fewer */
     SPX_MOTION_CHUNK = 64,      /* bins whose places a strip keeps at a time */
+    SPX_MOTION_SLOTS = 64,      /* elements of M that a team sums up at a time, and threads of one, */
+    SPX_MOTION_LANES = 16,      /* which take columns of the spots: their pixels lie side by side */
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
 };
 
@@ -239,32 +241,64 @@ SPX_HD int spx_motion_groups(const spx_motion_view *g)
     return (g->nl + g->group - 1) / g->group;
 }
 
+enum { SPX_MOTION_PARTS = SPX_MOTION_SLOTS * (SPX_MOTION_LANES + 1) };
+
 SPX_HD size_t spx_motion_equations_shared(const spx_motion_view *g)
 {
-    return (size_t)g->group * (size_t)g->npix;
+    return (size_t)g->group * (size_t)g->npix + SPX_MOTION_PARTS;
 }
 
-/* Element of M: sum over the pixels that both spots cover; `weighted` is the first times the weights. */
-SPX_HD double spx_motion_overlap(int nx, int ny, const double *weighted, const spx_bin_geometry *i, const double *spot,
-                                 const spx_bin_geometry *j)
+/* Part of an element of M: columns lane, lane + LANES ... of the pixels that both spots cover; `weighted` is the first
+ * times the weights. */
+SPX_HD double spx_motion_overlap(int nx, int ny, int lane, const double *weighted, const spx_bin_geometry *i,
+                                 const double *spot, const spx_bin_geometry *j)
 {
     const int dx = j->xc - i->xc, dy = j->yc - i->yc;
     const int columns = nx - (dx < 0 ? -dx : dx), rows = ny - (dy < 0 ? -dy : dy);
-    if (columns <= 0 || rows <= 0)
-        return 0;
     const double *a = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * nx;
     const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
-    double even = 0, odd = 0;
-    for (int y = 0; y < rows; y++, a += nx, b += nx) {
-        int x = 0;
-        for (; x + 1 < columns; x += 2) {
-            even += a[x] * b[x];
-            odd += a[x + 1] * b[x + 1];
+    double sum = 0;
+    for (int x = lane; x < columns; x += SPX_MOTION_LANES)
+        for (int y = 0; y < rows; y++)
+            sum += a[y * nx + x] * b[y * nx + x];
+    return sum;
+}
+
+/* The same of A^T W p (data) or A^T W 1. */
+SPX_HD double spx_motion_right(const spx_motion_view *g, const spx_motion_job *here, const spx_bin_geometry *at,
+                               int lane, const double *weighted, int data)
+{
+    double sum = 0;
+    for (int x = lane; x < g->nx; x += SPX_MOTION_LANES)
+        for (int y = 0; y < g->ny; y++) {
+            const long pixel = data ? spx_motion_pixel_at(g, here, at->xc + x, at->yc + y) : 0;
+            sum += pixel < 0 ? 0 : weighted[y * g->nx + x] * (data ? (double)g->data[pixel] : 1);
         }
-        if (x < columns)
-            even += a[x] * b[x];
-    }
-    return even + odd;
+    return sum;
+}
+
+/* Part of element `task` of a bin's equations, of fibres f0 ...: M, then A^T W 1, then A^T W p. */
+SPX_HD double spx_motion_element_part(const spx_motion_view *g, size_t job, size_t k, int f0, int task, int lane,
+                                      const double *weighted)
+{
+    const spx_motion_job *here = &g->job[job];
+    const int f = f0 + task % g->group, e = task / g->group;
+    if (f >= here->nf || (int)k >= here->n || e >= g->nelem + 2)
+        return 0;
+    const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
+    const double *mine = weighted + (size_t)(f - f0) * (size_t)g->npix;
+    if (g->state[bin] != SPX_TRACE_SPOT)
+        return 0;
+    if (e >= g->nelem)
+        return spx_motion_right(g, here, &g->at[bin], lane, mine, e > g->nelem);
+    const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
+    if (its >= here->nf || other < 0 || other >= here->n)
+        return 0;
+    const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
+    if (g->state[partner] != SPX_TRACE_SPOT)
+        return 0;
+    return spx_motion_overlap(g->nx, g->ny, lane, mine, &g->at[bin],
+                              g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other), &g->at[partner]);
 }
 
 SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
@@ -272,8 +306,8 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
     const size_t groups = (size_t)spx_motion_groups(g), k = item / groups % (size_t)g->n;
     const size_t job = item / groups / (size_t)g->n;
     const spx_motion_job *here = &g->job[job];
-    const int f0 = (int)(item % groups) * g->group, npix = g->npix;
-    double *weighted = t->shared;
+    const int f0 = (int)(item % groups) * g->group, npix = g->npix, tasks = g->group * (g->nelem + 2);
+    double *weighted = t->shared, *part = weighted + (size_t)g->group * (size_t)npix;
     for (int i = t->thread; i < g->group * npix; i += t->threads) {
         const int f = f0 + i / npix, p = i % npix;
         if (f >= here->nf || (int)k >= here->n)
@@ -286,31 +320,26 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
         weighted[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
     }
     spx_team_wait(t);
-    for (int task = t->thread; task < g->group * (g->nelem + 2); task += t->threads) {
-        const int f = f0 + task % g->group, e = task / g->group;
-        if (f >= g->nl)
-            continue;
-        const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
-        const int there = f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
-        const double *mine = weighted + (size_t)(f - f0) * (size_t)npix;
-        double sum = 0;
-        if (e >= g->nelem) { /* A^T W 1, A^T W p */
-            for (int p = 0; there && p < npix; p++) {
-                const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
-                sum += e == g->nelem ? mine[p] : pixel < 0 ? 0 : mine[p] * (double)g->data[pixel];
-            }
-            (e == g->nelem ? g->w : g->y)[bin] = sum;
-            continue;
+    for (int first = 0; first < tasks; first += SPX_MOTION_SLOTS) {
+        for (int i = t->thread; i < SPX_MOTION_SLOTS * SPX_MOTION_LANES; i += t->threads) {
+            const int slot = i / SPX_MOTION_LANES, lane = i % SPX_MOTION_LANES;
+            part[slot * (SPX_MOTION_LANES + 1) + lane] =
+                spx_motion_element_part(g, job, k, f0, first + slot, lane, weighted);
         }
-        const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
-        if (there && its < here->nf && other >= 0 && other < here->n) {
-            const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
-            if (g->state[partner] == SPX_TRACE_SPOT)
-                sum = spx_motion_overlap(g->nx, g->ny, mine, &g->at[bin],
-                                         g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
-                                         &g->at[partner]);
+        spx_team_wait(t);
+        for (int slot = t->thread; slot < SPX_MOTION_SLOTS && first + slot < tasks; slot += t->threads) {
+            const int f = f0 + (first + slot) % g->group, e = (first + slot) / g->group;
+            double sum = 0;
+            for (int lane = 0; lane < SPX_MOTION_LANES; lane++)
+                sum += part[slot * (SPX_MOTION_LANES + 1) + lane];
+            if (f >= g->nl)
+                continue;
+            if (e >= g->nelem)
+                (e == g->nelem ? g->w : g->y)[spx_motion_bin(g, job, k, (size_t)f)] = sum;
+            else
+                g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + (size_t)f] = sum;
         }
-        g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + (size_t)f] = sum;
+        spx_team_wait(t);
     }
 }
 
