@@ -66,6 +66,9 @@ SPX_HD void spx_band_solve(size_t n, int m, const double *l, double *x)
     }
 }
 
+/* The same bits on the host, faster (calib/band.c). */
+void spx_band_inverse_host(size_t n, int m, const double *l, double *z);
+
 /* Band of the inverse: z[d*n + j] = Z(j, j+d), d = 0 ... m; [m+1][n], not `l`. */
 SPX_HD void spx_band_inverse(size_t n, int m, const double *l, double *z)
 {

@@ -246,7 +246,7 @@ static void find_smooth(const spx_flux_options *o, double middle, double noise, 
         double *v = f->inverse, *told = f->tmp, *seen = f->tmp + f->nnode;
         memcpy(f->band, f->normal, size * sizeof *f->band);
         solve_band(o, middle, f);
-        spx_band_inverse(n, (int)f->half, f->band, v);
+        spx_band_inverse_host(n, (int)f->half, f->band, v);
         memset(told, 0, 2 * f->nnode * sizeof *told);
         for (size_t k = 1; k + 1 < n; k++) {
             size_t j;
@@ -566,7 +566,7 @@ static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_
     out->barycentric = arm->barycentric;
     memcpy(out->wavelength, arm->wavelength, n * sizeof *out->wavelength);
     memcpy(out->response, f->c, n * sizeof *f->c);
-    spx_band_inverse(n, (int)f->half, f->band, inverse);
+    spx_band_inverse_host(n, (int)f->half, f->band, inverse);
     memcpy(out->covariance, inverse, f->ndiag * n * sizeof *inverse);
     spx_free(inverse);
     for (size_t s = 0; s < f->nstar; s++) {

@@ -534,7 +534,7 @@ static void correct(job *j)
 static spx_status make_covariance(job *j, double *covariance, spx_err *e)
 {
     const size_t n = j->in->nwave, nd = j->in->ndiag, nb = j->nborder;
-    spx_band_inverse(n, (int)nd - 1, j->factor, covariance);
+    spx_band_inverse_host(n, (int)nd - 1, j->factor, covariance);
     if (nb == 0)
         return SPX_OK;
     double *cg = spx_alloc2(nb, nb, sizeof *cg, e), *p = spx_alloc2(nb, n, sizeof *p, e);

@@ -148,7 +148,7 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
     }
     invert(n, dense, inv);
     const int m = (int)ndiag - 1;
-    double *z = malloc(ndiag * n * sizeof *z);
+    double *z = malloc(2 * ndiag * n * sizeof *z), *of_host = z + ndiag * n;
     if (z == NULL)
         exit(1);
     if (spx_band_factor(n, m, a, 1e-14, a) != 0) {
@@ -158,6 +158,9 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
     memcpy(v, y, n * sizeof *v);
     spx_band_solve(n, m, a, v);
     spx_band_inverse(n, m, a, z);
+    spx_band_inverse_host(n, m, a, of_host);
+    for (size_t i = 0; i < ndiag * n; i++)
+        close_to("A^-1 of the host", of_host[i], z[i], 0);
     for (size_t j = 0; j < n; j++) {
         long double sum = 0;
         for (size_t l = 0; l < n; l++)
