@@ -88,7 +88,7 @@ static int profile(epoch *x, const double *at, double f, double sigma, spx_rv_pr
     while (p->step != SPX_RV_DONE) {
         if (p->step == SPX_RV_SCAN) {
             spx_rv_velocity_scan(&x->w);
-            spx_rv_profile_take(p, NULL, x->w.scan);
+            spx_rv_profile_take(p, x->w.scan);
             continue;
         }
         const size_t n = spx_rv_profile_ask(p, NULL);
@@ -104,7 +104,7 @@ static int profile(epoch *x, const double *at, double f, double sigma, spx_rv_pr
         (void)spx_rv_profile_ask(p, v);
         for (size_t i = 0; i < n; i++)
             value[i] = objective(x, v[i]);
-        spx_rv_profile_take(p, v, value);
+        spx_rv_profile_take(p, value);
     }
     spx_free(v);
     spx_free(value);

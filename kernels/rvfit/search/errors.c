@@ -94,7 +94,7 @@ static spx_status scan_all(spx_rv_group *g, size_t n, spx_err *e)
     spx_status st =
         r->n == 0 ? SPX_OK : g->engine->scan(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
     for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-        spx_rv_profile_take(&r->star[k]->profile, NULL, r->spectra[k]->scan);
+        spx_rv_profile_take(&r->star[k]->profile, r->spectra[k]->scan);
     return st;
 }
 
@@ -123,7 +123,7 @@ static spx_status profiles(spx_rv_group *g, size_t n, spx_err *e)
         if (st == SPX_OK && total > 0)
             st = spx_rv_ask_values(g, e);
         for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-            spx_rv_profile_take(&r->star[k]->profile, r->v + r->first[k], r->f + r->first[k]);
+            spx_rv_profile_take(&r->star[k]->profile, r->f + r->first[k]);
     }
     return st;
 }

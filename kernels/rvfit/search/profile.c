@@ -15,6 +15,9 @@ static const double PROFILE_BEYOND = 7; /* errors from which on other velocities
 /* Spread, in steps of the velocities, below which a single one has nearly all weight: it measures the step, no error.
  * (A Gaussian whose sigma is a third of the step has 0.15.) */
 static const double UNRESOLVED = 0.2;
+/* By how much a scan mistakes how much higher than another a minimum is, of its height above the lowest, or at least.
+ * (Of 460 stars, 0.3 % rms, 1.8 % in all.) */
+static const double SCAN_ERROR = 0.02, LEAST_SCAN_ERROR = 10;
 static const double FINE = 0.25; /* of a step of the scan: distance of the points from which a parabola is drawn */
 
 /* First and last i of the velocities of the moments. */
@@ -23,6 +26,25 @@ static size_t moment_range(const spx_rv_profile *p, double *i0)
     *i0 = ceil((p->lo - p->x[0]) / p->grid);
     double i1 = floor((p->hi - p->x[0]) / p->grid);
     return i1 >= *i0 ? (size_t)fmin(i1 - *i0 + 1, PROFILE_MAX) : 0;
+}
+
+/* Velocity number i of the moments. */
+static double moment_velocity(const spx_rv_profile *p, double i0, size_t i)
+{
+    return p->x[0] + (i0 + (double)i) * p->grid;
+}
+
+/* Objective at a velocity of the whole range by the scan where that has no weight; else NaN, and it is to be computed.
+ */
+static double without_weight(const spx_rv_profile *p, double v)
+{
+    const spx_rv_ctx *c = p->w->ctx;
+    if (p->step != SPX_RV_WIDE || p->scan == NULL || fabs(v - p->x[0]) <= PROFILE_BEYOND * p->sigma)
+        return NAN;
+    const double at = fmax(0, fmin((double)c->scan.n - 2, (v - c->lo[0]) / c->scan.step));
+    const size_t i = (size_t)at;
+    const double before = p->scan[i] - p->least, after = p->scan[i + 1] - p->least, t = at - (double)i;
+    return before > SCAN_DEPTH && after > SCAN_DEPTH ? p->f0 + (1 - t) * before + t * after : NAN;
 }
 
 /* ---- other minima ---- */
@@ -201,10 +223,16 @@ size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v)
         return m;
     }
     double i0;
-    size_t n = moment_range(p, &i0);
-    for (size_t i = 0; v && i < n; i++)
-        v[i] = p->x[0] + (i0 + (double)i) * p->grid;
-    return n;
+    size_t n = moment_range(p, &i0), m = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double at = moment_velocity(p, i0, i);
+        if (!isnan(without_weight(p, at)))
+            continue;
+        if (v != NULL)
+            v[m] = at;
+        m++;
+    }
+    return m;
 }
 
 void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_spectra *w, const double *x, double f0, double sigma)
@@ -263,19 +291,24 @@ static void take_scan(spx_rv_profile *p, const double *f)
 {
     const spx_rv_ctx *c = p->w->ctx;
     const double least = c->scan.n > 2 ? scan_at_minimum(p, f) : p->f0;
+    if (c->scan.n > 2 && f == p->w->scan) { /* which stays */
+        p->scan = f;
+        p->least = least;
+    }
     for (size_t i = 0; i < c->scan.n; i++)
         if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_BEYOND * p->sigma)
             p->far = p->far || f[i] < least + SCAN_DEPTH;
     add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
-    if (p->nother > 0) { /* those that are far above the lowest, by the scan, are neither it nor have any weight */
-        const double most = p->other[0].f + fmax(2 * SCAN_DEPTH, 0.2 * (p->other[0].f - least));
+    if (p->nother > 0) { /* those that are above the lowest, by the scan, are neither it nor have any weight */
+        const double above = p->other[0].f - least;
+        const double most = fmax(least + 2 * SCAN_DEPTH, p->other[0].f + fmax(LEAST_SCAN_ERROR, SCAN_ERROR * above));
         while (p->other[p->nother - 1].f > most)
             p->nother--;
     }
     begin_others(p, FINE * c->scan.step);
 }
 
-void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
+void spx_rv_profile_take(spx_rv_profile *p, const double *f)
 {
     if (p->step == SPX_RV_SCAN) {
         take_scan(p, f);
@@ -285,11 +318,17 @@ void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f)
         take_others(p, f);
         return;
     }
-    double before = p->err;
+    double before = p->err, i0, all[PROFILE_MAX];
     int done = 0, whole = p->step == SPX_RV_WIDE;
+    const size_t n = moment_range(p, &i0);
+    for (size_t i = 0; i < n; i++) {
+        all[i] = without_weight(p, moment_velocity(p, i0, i));
+        if (isnan(all[i]))
+            all[i] = *f++;
+    }
     if (whole && p->round == 0) /* the whole range */
-        add_minima(p, moment_range(p, &(double){0}), v[0], p->grid, f);
-    moments(p, f);
+        add_minima(p, n, moment_velocity(p, i0, 0), p->grid, all);
+    moments(p, all);
     if (++p->round == PROFILE_ROUNDS) {
         done = 1;
     } else if (whole) {

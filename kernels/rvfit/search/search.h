@@ -112,6 +112,8 @@ typedef struct {
     double err, skew, kurt;
     int unresolved;     /* one of the velocities has all weight: err is a guess from their distance */
     double best, lower; /* objective, and the velocity where that is: below the minimum, or x[0] */
+    const double *scan; /* velocity scan of the whole range, or NULL, */
+    double least;       /* and its value at the minimum */
     size_t nother;
     spx_rv_other other[SPX_RV_MAX_OTHER]; /* velocities where another minimum may be */
 } spx_rv_profile;
@@ -122,7 +124,7 @@ void spx_rv_profile_begin(spx_rv_profile *p, const spx_rv_spectra *w, const doub
 /* Velocities that are wanted next, into v unless NULL; returns how many. */
 size_t spx_rv_profile_ask(const spx_rv_profile *p, double *v);
 /* The objective there. */
-void spx_rv_profile_take(spx_rv_profile *p, const double *v, const double *f);
+void spx_rv_profile_take(spx_rv_profile *p, const double *f);
 /* The best other minimum along v with all other quantities held, farther than SPX_RV_FAR, and how much higher it is;
  * NaN: none. Sought from the lowest other minima of a scan of the whole range (search/scan.c). */
 void spx_rv_profile_other(const spx_rv_profile *p, double *v, double *above);
