@@ -8,7 +8,8 @@
 #include "rvfit/search/search.h"
 
 enum { MAX_STEPS = 60, MEET = 2 /* starts that led to a minimum which is taken for the lowest */ };
-static const double DAMPED = 1e-2; /* more damping than this is much */
+static const double DAMPED = 1e-2;     /* more damping than this is much, */
+static const double MOST_DAMPED = 100; /* and as much as one step that went uphill asks for */
 /* Steps whose gain falls as before leave so much of the tolerance: the next one is the last, */
 static const double REMAINS = 1e-2;
 static const double CLOSE = 100; /* if it gains less than this many tolerances: convergence may slow down */
@@ -71,6 +72,8 @@ void spx_rv_search_take(spx_rv_search *f, const double *y, const spx_rv_value *n
         memcpy(f->x, y, sizeof f->x);
         f->at = *next;
         f->fresh = 0;
+    } else if (next->f < HUGE_VAL) { /* the parabola along the step is lowest for a damping of 1 - drop/gain */
+        f->lambda = fmax(10 * f->lambda, fmin(MOST_DAMPED, 1 - drop / f->gain));
     } else {
         f->lambda = fmax(f->lambda, 1e-4) * 10;
     }
