@@ -27,7 +27,8 @@ typedef struct {
     int wants;                                        /* if the search asks for one */
     int again;                                        /* there is more to be done to the star */
     int followed;                                     /* its starts have been, on the coarse model */
-    int masked;                                       /* pixels were, in this round */
+    size_t inside; /* number of the start that is the first one away from bounds; 0: none */
+    int masked;    /* pixels were, in this round */
 } spx_rv_star;
 
 /* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */

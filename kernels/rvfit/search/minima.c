@@ -165,7 +165,7 @@ static int take_ends(spx_rv_star *s)
     if (n == 0)
         return 0;
     if (n < SPX_RV_MAX_START && from_bounds(f->c, s->start[0].x, s->start[n].x))
-        n++;
+        s->inside = n++;
     if (n < SPX_RV_MAX_START && rotation_is_open(f)) {
         const double vsini = spx_rv_unmap(f->c, 1, s->start[0].x[1]);
         turn(f->c, s->start[0].x, vsini < MODERATE ? 2 * MODERATE : 0, s->start[n++].x);
@@ -181,6 +181,7 @@ static spx_status coarse_starts(spx_rv_group *g, size_t n, spx_rv_star *const *s
     for (size_t k = 0; k < n; k++) {
         spx_rv_star *s = star[k];
         s->followed = s->nstart > 1;
+        s->inside = 0;
         if (!s->followed)
             continue;
         spx_rv_search_begin(&s->search, g->c->coarse, s->nstart, s->nsure, s->start, LOOK_STEPS, COARSE_TOLERANCE,
@@ -203,9 +204,12 @@ static spx_status search_all(spx_rv_group *g, size_t n, spx_rv_star *const *star
     const spx_status st = coarse ? coarse_starts(g, n, star, e) : SPX_OK;
     if (st != SPX_OK)
         return st;
-    for (size_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++) {
+        const int followed = coarse && star[k]->followed;
         spx_rv_search_begin(&star[k]->search, g->c, star[k]->nstart, star[k]->nsure, star[k]->start,
-                            coarse && star[k]->followed ? 1 : LOOK_STEPS, TOLERANCE, &star[k]->found);
+                            followed ? 1 : LOOK_STEPS, TOLERANCE, &star[k]->found);
+        star[k]->search.inside = followed ? star[k]->inside : 0;
+    }
     return step_all(g, n, star, 0, e);
 }
 

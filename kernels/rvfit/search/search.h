@@ -78,6 +78,7 @@ typedef struct {
     double x[SPX_MAX_FIT]; /* current point */
     spx_rv_value at;       /* there */
     spx_rv_minimum *best;
+    size_t inside;    /* start that is the first one away from bounds; 0: none */
     size_t look;      /* steps of a start before it is given up */
     double tolerance; /* of the objective: a step that gains less is the last of a start */
     /* Where starts led to that neither met another on the way nor were given up. */

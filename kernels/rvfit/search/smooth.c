@@ -23,6 +23,9 @@ static const double AHEAD = 300;
 static const double ASTRAY = 0.01; /* to within this fraction of the gain */
 static const double HOPELESS = 30; /* a start that will end this much above the best minimum is not followed */
 
+/* A start away from bounds is not followed where the best minimum is so steep that it is this much higher. */
+static const double STEEP = 100;
+
 /* Point to compute next of the current start; 0 when it is at its end, with *converged. */
 static int propose(spx_rv_search *f, double *y, int *converged)
 {
@@ -127,10 +130,39 @@ static void keep_end(spx_rv_search *f)
     f->end[f->nend++].f = f->at.f;
 }
 
+/* By how much the objective is higher, by its gradient and curvature at the best minimum, where the quantities that are
+ * at bounds in the first start, but not in start s, are as in the latter, and all others free. */
+static double rise(const spx_rv_search *f, size_t s)
+{
+    const spx_rv_ctx *c = f->c;
+    const spx_rv_minimum *b = f->best;
+    const size_t n = c->nfree;
+    double d[SPX_MAX_FIT] = {0}, grad[SPX_MAX_FIT], lo[SPX_MAX_FIT], hi[SPX_MAX_FIT], step[SPX_MAX_FIT], up = 0;
+    for (size_t k = 0; k < n; k++) {
+        const size_t q = c->freeq[k];
+        const int held = f->start[s].x[q] != f->start[0].x[q];
+        d[k] = held ? f->start[s].x[q] - b->x[q] : 0;
+        lo[k] = held ? 0 : c->lo[q] - b->x[q];
+        hi[k] = held ? 0 : c->hi[q] - b->x[q];
+    }
+    for (size_t k = 0; k < n; k++) {
+        double bend = 0;
+        for (size_t l = 0; l < n; l++)
+            bend += b->at.hess[k * n + l] * d[l];
+        grad[k] = b->at.grad[k] + bend;
+        up += d[k] * (b->at.grad[k] + 0.5 * bend);
+    }
+    return up - spx_rv_box_step(n, grad, b->at.hess, 0, lo, hi, step);
+}
+
 int spx_rv_search_next(spx_rv_search *f, double *y)
 {
     while (f->s < f->nstart) {
         int converged;
+        if (f->fresh && f->s > 0 && f->s == f->inside && f->best->at.f < HUGE_VAL && rise(f, f->s) > STEEP) {
+            f->s++;
+            continue;
+        }
         if (f->fresh) {
             memcpy(y, f->start[f->s].x, sizeof f->x);
             return 1;
