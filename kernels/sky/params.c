@@ -892,7 +892,7 @@ static void shrink_curves(sample *s)
             v += 1 / s->covariance[u * (s->nterm + 1)];
             n++;
         }
-        if (n > 0 && s->together[q] > 0) {
+        if (n > 0 && s->together[q] > 0 && s->as[q] == q) {
             const double mean = square / v, variance = n / v;
             const double found = spx_intrinsic_variance(1, &mean, &variance, n, s->together[q], s->usual2[q]);
             s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);

@@ -424,10 +424,10 @@ static void moving_together(void)
         printf("no scatter, together %d: rms %.5f, error %.5f, rms of pulls %.3f, curved in %zu of 60 frames\n", i,
                rms[i], error[i], pull[i], higher);
     }
-    /* terms above the first scatter as that does, at most: 0.0018 where each is on its own */
-    CHECK(rms[0] < 0.0016, "terms above the first: %g", rms[0]);
+    /* terms above the first scatter as that does, at most: errors are 0.0035 where each is on its own */
+    CHECK(error[0] < 0.003, "terms above the first: %g", error[0]);
     /* five coefficients of 100 fibres of 0.005 have 0.0011, a constant alone 0.0005; 60 frames tell some 4 % */
-    CHECK(rms[1] < 0.7 * rms[0] && error[1] < 0.7 * error[0], "no better: %g and %g", rms[1], error[1]);
+    CHECK(rms[1] < 0.5 * rms[0] && error[1] < 0.5 * error[0], "no better: %g and %g", rms[1], error[1]);
     /* scatter that is not seen is part of the error */
     CHECK(pull[1] > 0.5 && pull[1] < 1.2, "rms of pulls %g", pull[1]);
     CHECK(higher < 6, "%zu frames are curved", higher);
