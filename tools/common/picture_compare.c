@@ -123,7 +123,9 @@ static bin_run match_bins(spx_picture *p, const spx_shown *d, const arm_pair *q,
 static void match_rows(spx_picture *p, const spx_shown *d, arm_pair *q)
 {
     const int own = q->a->arm->per_row || q->b->arm->per_row;
-    const bin_run all = own ? (bin_run){.n = q->a->n} : match_bins(p, d, q, 0, 0);
+    bin_run all = {.n = q->a->n};
+    if (!own)
+        all = match_bins(p, d, q, 0, 0);
     q->nspec = d->source[0].nspec;
     q->i = all.i;
     q->n = all.n;
