@@ -4,15 +4,14 @@
  * To first order a quantity is x = x_true + sum_i p_i r_i, where r_i are the residuals and p_i, the influence of pixel
  * i, is the change of the model along the quantity's row of the covariance, both in units of the pixels' errors. Its
  * variance is that of the sum, with all covariances of neighbours: the sandwich estimate (Huber 1967; White 1980,
- * Econometrica 48, 817) with the window of Parzen, which is
- *     V = sum over all places of (sum of w p_i r_i)^2 / sum of w^2,
- * w half a wave of the cosine there (Andrews 1991, Econometrica 59, 817, has other windows), so that residuals of a
- * line that cancel within it do not count, and those that add up do. Of a line that is too strong p_i r_i sums up to 0,
- * but has a first moment: w lets integral w'^2 / integral w^2 of its square through, which is least for the cosine,
- * (pi/2L)^2 for half a window of L; a triangle (Newey & West 1987, Econometrica 55, 703) has 3/L^2, and a box, which
- * cuts lines at both of its ends, falls with 1/L. L is WINDOW times the distance at which influences on the velocity
- * change sign, about the half-width of a line. Residuals of a window are smaller than errors by what the fit takes from
- * it: with the information h_i of each pixel the square is divided by 1 - (sum of w h)^2 / sum of w^2 h (Cribari-Neto &
+ * Econometrica 48, 817) for clusters of pixels (Liang & Zeger 1986, Biometrika 73, 13),
+ *     V = sum over clusters of (sum of p_i r_i)^2,
+ * so that residuals of a line that cancel within it do not count, and those that add up do. Clusters end between lines,
+ * where influences are least. Windows that slide over all places (Parzen) cut lines: of a line that is too strong p_i
+ * r_i sums up to 0, but has a first moment, of which half a wave of the cosine over half a window of L lets (pi/2L)^2
+ * through. Clusters are LEAST to twice as many times as long as the distance at which influences on the velocity change
+ * sign, about the half-width of a line: neighbours share wings. Residuals of a cluster are smaller than errors by what
+ * the fit takes from it: with the information h_i of each pixel the square is divided by 1 - sum of h (Cribari-Neto &
  * Zarkos 2001, Econometric Reviews 20, 151, have this for single points). Exposures of a star see the same misfit at
  * the same wavelength: their p_i r_i are added up before. An error is never below that of the noise. */
 #include <math.h>
@@ -21,11 +20,11 @@
 #include "base/mem.h"
 #include "rvfit/search/group.h"
 
-static const double STEP = 0.3;  /* of the differences that influences are, in errors */
-static const double WINDOW = 20; /* half of a window, in lengths over which influences keep their sign */
-static const double MOST = 0.1;  /* of the range of wavelengths that half a window may cover */
+static const double STEP = 0.3; /* of the differences that influences are, in errors */
+static const double LEAST = 9;  /* of a cluster, in lengths over which influences keep their sign */
+static const double MOST = 0.1; /* of the range of wavelengths that this may cover */
 
-static const double MOST_TAKEN = 0.9; /* of the information that a window may have */
+static const double MOST_TAKEN = 0.9; /* of the information that a cluster may have */
 
 /* Along a quantity: points x0 + along * up, x0 - along * down, whose distance is in errors of the quantity. */
 typedef struct {
@@ -114,33 +113,48 @@ static double coherence(const spx_rv_spectra *w, const direction *along)
     return weight > 0 ? sum / weight : 0;
 }
 
-/* Parzen's estimate of the variance of the sum of score[n], with windows of `half` bins on each side of their middle.
- * share[n]: of the information, of which the fit has taken from the residuals of a window what belongs to it.
- * weight[half] is used. */
-static double parzen(size_t n, const double *score, const double *share, size_t half, double *weight)
+/* End of the cluster from `first` on, `least` to twice as many bins from there: where the information around is least.
+ */
+static size_t end_of(size_t n, const double *share, size_t first, size_t least, size_t around)
 {
-    double sum = 0, squares = -1;
-    for (size_t k = 0; k < half; k++) {
-        weight[k] = cos(0.5 * M_PI * (double)k / (double)half);
-        squares += 2 * weight[k] * weight[k];
-    }
-    for (size_t i = 0; i < n + 2 * (half - 1); i++) { /* the middle is at i - (half - 1) */
-        const size_t first = i >= 2 * (half - 1) ? i - 2 * (half - 1) : 0, end = i < n ? i + 1 : n;
-        double window = 0, part = 0, part2 = 0;
-        for (size_t k = first; k < end; k++) {
-            const size_t at = k + (half - 1);
-            const double w = weight[at > i ? at - i : i - at];
-            window += w * score[k];
-            part += w * share[k];
-            part2 += w * w * share[k];
+    const size_t from = first + least, to = from + least < n - least / 2 ? from + least : n - least / 2;
+    double lowest = HUGE_VAL;
+    size_t end = n;
+    for (size_t k = from; k < to; k++) {
+        double sum = 0;
+        for (size_t i = k > around ? k - around : 0; i < k + around && i < n; i++)
+            sum += share[i];
+        if (sum < lowest) {
+            lowest = sum;
+            end = k;
         }
-        const double taken = part2 > 0 ? part * part / part2 : 0;
-        sum += window * window / (1 - fmin(MOST_TAKEN, taken));
     }
-    return sum / squares;
+    return end;
 }
 
-/* Factor of the error of a quantity, from the models at its two points. score[3][n of places] is used. */
+/* Variance of the sum of score[n] whose clusters are independent of each other, and its degrees of freedom, 1 / sum of
+ * H^2. share[n]: of the information, of which the fit has taken from the residuals of a cluster what belongs to it, H.
+ */
+static double clustered(size_t n, const double *score, const double *share, size_t least, size_t around,
+                        double *freedom)
+{
+    double variance = 0, squares = 0;
+    for (size_t first = 0, end; first < n; first = end) {
+        double sum = 0, taken = 0;
+        end = n - first > least + least / 2 ? end_of(n, share, first, least, around) : n;
+        for (size_t k = first; k < end; k++) {
+            sum += score[k];
+            taken += share[k];
+        }
+        variance += sum * sum / (1 - fmin(MOST_TAKEN, taken));
+        squares += taken * taken;
+    }
+    *freedom = 1 / squares;
+    return variance;
+}
+
+/* Factor of the error of a quantity, from the models at its two points. length: over which influences keep their sign.
+ * score[2][n of places] is used. */
 static double factor(const spx_rv_spectra *w, const direction *along, const places *p, double length, double *score)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -163,12 +177,16 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
         }
     }
     const double free = (double)c->nfree + (double)spx_rv_continua(w);
-    const double most = fmax(1, MOST * (double)p->n), bins = fmax(1, fmin(most, round(length / p->bin)));
+    const double bins = length / p->bin, most = fmax(1, fmin(MOST * (double)p->n, LEAST * bins));
     for (size_t i = 0; i < p->n; i++)
         share[i] /= square;
-    const double variance = parzen(p->n, score, share, (size_t)bins, share + p->n) * good / fmax(1, good - free);
+    double freedom;
+    const double variance = clustered(p->n, score, share, (size_t)most, (size_t)fmax(1, round(bins)), &freedom);
+    /* what is more than the noise is known to few degrees of freedom: Student's 84 % quantile, by Fisher's expansion */
+    const double more = fmax(0, variance * good / fmax(1, good - free) - noise);
+    const double student = 1 + 0.5 / freedom + 0.25 / (freedom * freedom);
     const double rest = fmax(0, 1 - square); /* what priors and the penalty outside the range contribute */
-    const double f = sqrt((fmax(variance, noise) + rest) / (square + rest));
+    const double f = sqrt((noise + more * student * student + rest) / (square + rest));
     return isfinite(f) ? f : 1;
 }
 
@@ -201,11 +219,11 @@ static spx_status one_quantity(spx_rv_group *g, size_t n, spx_rv_star *const *st
         spx_rv_star *s = r->star[i];
         const direction d = direction_of(c, s, k);
         const places p = places_of(&s->spectra);
-        double *score = p.n > 0 ? spx_alloc2(3, p.n, sizeof *score, &s->spectra.err) : NULL;
+        double *score = p.n > 0 ? spx_alloc2(2, p.n, sizeof *score, &s->spectra.err) : NULL;
         if (k == 0)
             s->coherence = coherence(&s->spectra, &d);
         if (score != NULL)
-            s->widen[c->freeq[k]] = factor(&s->spectra, &d, &p, WINDOW * s->coherence, score);
+            s->widen[c->freeq[k]] = factor(&s->spectra, &d, &p, s->coherence, score);
         spx_free(score);
     }
     for (size_t i = 0; i < r->n; i++)
