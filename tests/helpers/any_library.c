@@ -1,12 +1,13 @@
-/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [strengths|formula]]]: a library of NPAR
- * parameters, and six stars of the same formula at parameters between its own, for tests of rvs-template and rvs-fit on
- * libraries of any kind. Names, ranges and nodes of the parameters are random; some are such that ln flux depends on
- * their logarithm. holes: some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen
- * through an LSF of FWHM 1.6 Angstrom, signal-to-noise ratio SN, 100 by itself. With MISFIT each star has lines of its
- * own, as real stars have for any library: optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT
- * gauss Angstrom; strengths: the centres are right. formula: all stars share another curve of growth, 1/(1 + tau) for
+/* any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [WORD...]]]: a library of NPAR parameters, and
+ * six stars of the same formula at parameters between its own, for tests of rvs-template and rvs-fit on libraries of
+ * any kind. Names, ranges and nodes of the parameters are random; some are such that ln flux depends on their
+ * logarithm. holes: some of the nodes inside the grid are missing; scattered: no grid at all. Stars are seen through an
+ * LSF of FWHM 1.6 Angstrom, signal-to-noise ratio SN, 100 by itself. With MISFIT each star has lines of its own, as
+ * real stars have for any library: optical depths off by a factor exp(MISFIT gauss), and centres by 0.1 MISFIT gauss
+ * Angstrom; strengths: the centres are right. formula: all stars share another curve of growth, 1/(1 + tau) for
  * exp(-tau) (Minnaert 1935, with a line's deepest flux at 0), and Lorentz wings, a third of each line, besides what
- * MISFIT says of strengths and centres.
+ * MISFIT says of strengths and centres. few: ten lines, deeper by four, in place of forty. wide: five times the range
+ * of wavelengths and as many lines, 5020 to 5980 Angstrom. exposures: the spectra are six exposures of the first star.
  *
  * Standard output: names of the parameters that are to be mapped, separated by commas, or none; the columns VRAD and
  * NAME of rvs-fit, with commas; how far off each may be beside its error, 0.02 of a range; then the truth, a line a
@@ -25,8 +26,8 @@
 #include "products/spectra_h5.h"
 #include "products/templates.h"
 
-enum { NWAVE = 2001, NPIX = 400, NLINE = 40, NSTAR = 6, MOST_NODES = 30, MOST_TEMP = 1024, NAME = 32 };
-static const double WAVE0 = 5000, STEP = 0.1, FWHM = 1.6, C_KMS = 299792.458;
+enum { WIDE = 5, NWAVE = 2001, NLINE = 40, NSTAR = 6, MOST_NODES = 30, MOST_TEMP = 1024, NAME = 32 };
+static const double WAVE0 = 5000, STEP = 0.1, PIXEL = 0.4, FWHM = 1.6, C_KMS = 299792.458;
 
 typedef struct {
     size_t npar, ntemp;
@@ -36,7 +37,8 @@ typedef struct {
     size_t n[SPX_MAX_PAR];
     double node[SPX_MAX_PAR][MOST_NODES]; /* in 0 ... 1 */
     double u[MOST_TEMP][SPX_MAX_PAR];     /* each template's place in 0 ... 1 */
-    double centre[NLINE], depth[NLINE], width[NLINE], slope[NLINE][SPX_MAX_PAR];
+    size_t nwave, nline;
+    double centre[WIDE * NLINE], depth[WIDE * NLINE], width[WIDE * NLINE], slope[WIDE * NLINE][SPX_MAX_PAR];
     int other; /* 1: lines of another formula */
 } library;
 
@@ -44,6 +46,7 @@ typedef struct {
 typedef struct {
     double misfit;
     int strengths, formula; /* 1: strengths alone; lines of another formula */
+    int few, wide, exposures;
 } difference;
 
 static double between(double lo, double hi)
@@ -61,7 +64,7 @@ static double value(const library *l, size_t p, double u)
 static double flux_at(const library *l, const double *u, double wave)
 {
     double tau = 0;
-    for (size_t k = 0; k < NLINE; k++) {
+    for (size_t k = 0; k < l->nline; k++) {
         double z = (wave - l->centre[k]) / l->width[k], a = 0;
         if (fabs(z) > (l->other ? 60 : 6))
             continue;
@@ -73,7 +76,7 @@ static double flux_at(const library *l, const double *u, double wave)
     return pow(wave / 5000, -2 + 3 * u[0]) * (l->other ? 1 / (1 + tau) : exp(-tau));
 }
 
-static void draw_parameters(library *l)
+static void draw_parameters(library *l, const difference *d)
 {
     static const size_t nodes[SPX_MAX_PAR + 1] = {0, 30, 6, 5, 4, 3, 3};
     for (size_t p = 0; p < l->npar; p++) {
@@ -95,9 +98,11 @@ static void draw_parameters(library *l)
         for (size_t k = 0; k < l->n[p]; k++)
             l->node[p][k] /= l->node[p][l->n[p] - 1];
     }
-    for (size_t k = 0; k < NLINE; k++) {
-        l->centre[k] = between(WAVE0, WAVE0 + STEP * NWAVE);
-        l->depth[k] = between(0.05, 0.8);
+    l->nwave = d->wide ? WIDE * (NWAVE - 1) + 1 : NWAVE;
+    l->nline = (d->wide ? WIDE : 1) * (d->few ? NLINE / 4 : NLINE);
+    for (size_t k = 0; k < l->nline; k++) {
+        l->centre[k] = between(WAVE0, WAVE0 + STEP * (double)l->nwave);
+        l->depth[k] = between(0.05, 0.8) * (d->few ? 4 : 1);
         l->width[k] = between(0.2, 0.9);
         for (size_t p = 0; p < l->npar; p++)
             l->slope[k][p] = between(-1, 1);
@@ -126,16 +131,19 @@ static void draw_templates(library *l, const char *kind)
 
 static spx_status write_library(const library *l, const char *name, spx_err *e)
 {
-    static double wave[NWAVE], par[MOST_TEMP * SPX_MAX_PAR];
-    static float flux[MOST_TEMP][NWAVE];
-    const size_t nw = NWAVE, dp[2] = {l->ntemp, l->npar}, df[2] = {l->ntemp, NWAVE};
-    for (size_t k = 0; k < NWAVE; k++)
+    static double par[MOST_TEMP * SPX_MAX_PAR];
+    const size_t nw = l->nwave, dp[2] = {l->ntemp, l->npar}, df[2] = {l->ntemp, nw};
+    double *wave = spx_alloc(nw, sizeof *wave, e);
+    float *flux = spx_alloc2(l->ntemp, nw, sizeof *flux, e);
+    if (wave == NULL || flux == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < nw; k++)
         wave[k] = WAVE0 + STEP * (double)k;
     for (size_t i = 0; i < l->ntemp; i++) {
         for (size_t p = 0; p < l->npar; p++)
             par[i * l->npar + p] = value(l, p, l->u[i][p]);
-        for (size_t k = 0; k < NWAVE; k++)
-            flux[i][k] = (float)(1e5 * flux_at(l, l->u[i], wave[k]));
+        for (size_t k = 0; k < nw; k++)
+            flux[i * nw + k] = (float)(1e5 * flux_at(l, l->u[i], wave[k]));
     }
     hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     spx_status st = file < 0 ? SPX_EIO : spx_h5_group(file, "/library", e);
@@ -149,6 +157,8 @@ static spx_status write_library(const library *l, const char *name, spx_err *e)
         st = spx_h5_write_strings(file, "/library/parname", NAME, l->npar, l->name[0], e);
     if (st == SPX_OK)
         st = spx_h5_write(file, "/library/flux", H5T_NATIVE_FLOAT, 2, df, flux, e);
+    spx_free(wave);
+    spx_free(flux);
     return file < 0 || H5Fclose(file) < 0 ? SPX_EIO : st;
 }
 
@@ -157,7 +167,7 @@ static void lines_of_star(const library *l, const difference *d, library *own)
 {
     *own = *l;
     own->other = d->formula;
-    for (size_t k = 0; k < NLINE && d->misfit > 0; k++) {
+    for (size_t k = 0; k < l->nline && d->misfit > 0; k++) {
         own->depth[k] *= exp(d->misfit * gauss());
         own->centre[k] += d->strengths ? 0 : 0.1 * d->misfit * gauss();
     }
@@ -171,31 +181,38 @@ static spx_status write_stars(const library *l, const difference *d, double sn, 
     spx_arm *a = &s.arm[0];
     const double sigma = FWHM / 2.3548200450309493;
     strcpy(a->name, "a");
-    a->nwave = NPIX;
-    a->wavelength = spx_alloc(NPIX, sizeof *a->wavelength, e);
-    a->flux = spx_alloc2(NSTAR, NPIX, sizeof *a->flux, e);
-    a->ivar = spx_alloc2(NSTAR, NPIX, sizeof *a->ivar, e);
-    spx_status st = a->wavelength && a->flux && a->ivar ? SPX_OK : SPX_EIO;
+    const size_t n = a->nwave = (size_t)((STEP * (double)(l->nwave - 1) - 40) / PIXEL + 0.5);
+    double *clean = spx_alloc(n, sizeof *clean, e), u[SPX_MAX_PAR], v = 0;
+    a->wavelength = spx_alloc(n, sizeof *a->wavelength, e);
+    a->flux = spx_alloc2(NSTAR, n, sizeof *a->flux, e);
+    a->ivar = spx_alloc2(NSTAR, n, sizeof *a->ivar, e);
+    spx_status st = clean && a->wavelength && a->flux && a->ivar ? SPX_OK : SPX_EIO;
     for (size_t i = 0; i < NSTAR && st == SPX_OK; i++) {
-        double u[SPX_MAX_PAR], v = between(-150, 150), beta = v / C_KMS;
-        lines_of_star(l, d, &own);
+        const int again = i > 0 && d->exposures;
+        if (!again) {
+            v = between(-150, 150);
+            lines_of_star(l, d, &own);
+        }
+        const double beta = v / C_KMS;
         printf("%.6f", v);
         for (size_t p = 0; p < l->npar; p++) {
-            u[p] = between(0.2, 0.8);
+            u[p] = again ? u[p] : between(0.2, 0.8);
             printf(",%.9g", value(l, p, u[p]));
         }
         puts("");
-        for (size_t k = 0; k < NPIX; k++) {
-            double w = a->wavelength[k] = WAVE0 + 20 + 0.4 * (double)k, sum = 0, norm = 0;
-            for (int j = -80; j <= 80; j++) {
+        for (size_t k = 0; k < n; k++) {
+            double w = a->wavelength[k] = WAVE0 + 20 + PIXEL * (double)k, sum = 0, norm = 0;
+            for (int j = -80; j <= 80 && !again; j++) {
                 double x = w + 0.05 * j, g = exp(-0.5 * pow(0.05 * j / sigma, 2));
                 sum += g * x * flux_at(&own, u, x * sqrt((1 - beta) / (1 + beta)));
                 norm += g;
             }
-            a->flux[i * NPIX + k] = sum / norm / w + gauss() / sn;
-            a->ivar[i * NPIX + k] = sn * sn;
+            clean[k] = again ? clean[k] : sum / norm / w;
+            a->flux[i * n + k] = clean[k] + gauss() / sn;
+            a->ivar[i * n + k] = sn * sn;
         }
     }
+    spx_free(clean);
     hid_t file = H5Fcreate(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     if (st == SPX_OK)
         st = file < 0 ? SPX_EIO : spx_spectra_write(file, &s, 8, e);
@@ -206,20 +223,25 @@ static spx_status write_stars(const library *l, const difference *d, double sn, 
 int main(int argc, char **argv)
 {
     static library l;
-    const long npar = argc >= 6 && argc <= 9 ? strtol(argv[2], NULL, 10) : 0;
+    const long npar = argc >= 6 ? strtol(argv[2], NULL, 10) : 0;
     if (npar < 1 || npar > SPX_MAX_PAR || strchr("ghs", argv[3][0]) == NULL) {
-        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [strengths|formula]]]");
+        puts("usage: any_library SEED NPAR grid|holes|scattered LIBRARY SPECTRA [MISFIT [SN [WORD...]]]");
         return 1;
     }
     spx_err e = {0};
-    const difference d = {.misfit = argc >= 7 ? strtod(argv[6], NULL) : 0,
-                          .strengths = argc == 9 && strcmp(argv[8], "strengths") == 0,
-                          .formula = argc == 9 && strcmp(argv[8], "formula") == 0};
+    difference d = {.misfit = argc >= 7 ? strtod(argv[6], NULL) : 0};
+    for (int k = 8; k < argc; k++) {
+        d.strengths |= strcmp(argv[k], "strengths") == 0;
+        d.formula |= strcmp(argv[k], "formula") == 0;
+        d.few |= strcmp(argv[k], "few") == 0;
+        d.wide |= strcmp(argv[k], "wide") == 0;
+        d.exposures |= strcmp(argv[k], "exposures") == 0;
+    }
     l.npar = (size_t)npar;
     random_start(strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15u + 88172645463325252u);
     for (int i = 0; i < 8; i++)
         (void)uniform();
-    draw_parameters(&l);
+    draw_parameters(&l, &d);
     draw_templates(&l, argv[3]);
     const char *comma = "";
     for (size_t p = 0; p < l.npar; p++)
