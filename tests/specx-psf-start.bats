@@ -62,6 +62,21 @@ near() {
     h5dump -d /psf/bundle -s 49 -c 5 dead.h5 | grep -q '(49): 1, 2, 2, 2, 2'
 }
 
+@test "the pattern from the wrong side, and a flat of another camera" {
+    local at=(--arm r --wavelength 6100,6450 --camera "pitch=6,gap=16" --bundles 3,7,5)
+    local fit=(--centre 6275 --dispersion 0.53 --trace-degree 3 --hermite-degree 2 --lamps Ne)
+    specx-sim -q "${at[@]}" --flat -o flat.h5
+    specx-sim -q "${at[@]}" --arc Ne -o arc.h5
+    run -0 specx-psf --flat flat.h5 --bundles 5,7,3 "${fit[@]}" -o wrong.h5 arc.h5
+    [[ "$output" == *"2 of 15 fibres have no light in the flat; fewer with --bundles from the other side"*"--first-fiber right"* ]]
+    run -0 specx-psf --flat flat.h5 --bundles 5,7,3 --first-fiber right "${fit[@]}" -o right.h5 arc.h5
+    [[ "$output" != *"no light in the flat"* ]]
+    # an arc that lies on the columns of some of the flat's fibres
+    specx-sim -q "${at[@]:0:6}" --bundles 5,7,3 --flat -o other.h5
+    fails_with 3 '*traces of --flat other.h5 have no lines in the arcs*give a flat and arcs of one camera*' \
+        specx-psf --flat other.h5 --bundles 3,7,5 "${fit[@]}" -o no.h5 arc.h5
+}
+
 @test "--start: traces that have moved far are found first" {
     local d=$BATS_FILE_TMPDIR/d
     specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --shift 5,-12 -o far.h5

@@ -182,6 +182,10 @@ column() {
     [[ "$output" == *"as wavelengths in air make them"*"--medium air"* ]]
     run -0 specx-psf --start "$d/arc.h5" --lines air.txt --medium air "${fit[@]}" -o right.h5 "$d/arc.h5"
     [[ "$output" != *"in air"* ]]
+    # and the reverse
+    awk '{ printf "%s %.3f\n", $1, $2 * 1.0002767 }' air.txt >vacuum.txt
+    run -0 specx-psf --start "$d/arc.h5" --lines vacuum.txt --medium air "${fit[@]}" -o reverse.h5 "$d/arc.h5"
+    [[ "$output" == *"as wavelengths in vacuum, taken for air, make them"*"--medium vacuum"* ]]
 }
 
 @test "six lines for traces of seven terms: the highest stay those of the start, and it says so" {

@@ -230,23 +230,39 @@ static size_t count_nans(const exposures *x)
     return n;
 }
 
-/* Says that all traces lie as far from --start along the rows as a list in air, taken for vacuum, puts them. */
+/* Says that all traces lie as far from --start along the rows as a list in air, taken for vacuum, puts them, or the
+ * reverse. */
 static void suspect_air(const spx_psf *start, const spx_psffit *fit)
 {
     const size_t f = start->nspec / 2;
     const double mid = 0.5 * (start->y.wmin + start->y.wmax);
     const double rows =
         0.5 * (spx_psf_series_value(&start->y, f, mid + 1) - spx_psf_series_value(&start->y, f, mid - 1));
-    const double off = rows * (spx_air_to_vacuum(mid) - mid);
-    int near = o.start != NULL && o.lines != NULL && o.medium == SPX_VACUUM;
+    const int air = o.medium == SPX_AIR;
+    const double off = rows * (spx_air_to_vacuum(mid) - mid) * (air ? -1.0 : 1.0);
+    int near = o.start != NULL && o.lines != NULL;
     for (size_t i = 0; i < fit->nspec; i++)
         near &= (fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0 ||
                 fabs(fit->fibre[i].y_shift - off) < 0.1 * fabs(off);
     if (near)
         spx_warn(
-            "all traces have moved by %.2f pixels in y, as wavelengths in air make them: if those of --lines %s are "
-            "in air, give --medium air",
-            off, o.lines);
+            "all traces have moved by %.2f pixels in y, as wavelengths in %s make them: if those of --lines %s are "
+            "in %s, give --medium %s",
+            off, air ? "vacuum, taken for air," : "air", o.lines, air ? "vacuum" : "air", air ? "vacuum" : "air");
+}
+
+/* A flat and an arc that are not of one camera. */
+static spx_status check_fitted(const spx_run *s, const spx_psffit *fit, spx_err *e)
+{
+    size_t lost = 0;
+    for (size_t i = 0; i < fit->nspec && o.cold.flat != NULL && o.bundle_range == NULL; i++)
+        lost += (fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0;
+    return 2 * lost <= fit->nspec
+               ? SPX_OK
+               : spx_fail_at(e, SPX_EINPUT, s->input[0], NULL, "give a flat and arcs of one camera and night",
+                             "%zu of the %zu traces of --flat %s have no lines in the arcs, or are of bundles that "
+                             "were not fitted",
+                             lost, fit->nspec, o.cold.flat);
 }
 
 static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
@@ -311,6 +327,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = backend.psffit(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         spx_progress_end(ko.progress);
     }
+    if (st == SPX_OK)
+        st = check_fitted(s, &fit, e);
     if (st == SPX_OK)
         suspect_air(&start, &fit);
     spx_run_step(s, "write");

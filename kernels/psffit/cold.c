@@ -608,6 +608,7 @@ spx_status spx_cold_start(const spx_image *flat, size_t narc, const spx_image *a
     if (st == SPX_OK) {
         report->nspec = w.t.nspec;
         report->nbundle = w.t.nbundle;
+        report->turned = w.t.turned;
         report->pitch = w.t.pitch;
         report->sigmax = w.t.sigma;
         for (size_t i = 0; i < w.t.nspec; i++)

@@ -48,6 +48,7 @@ typedef struct {
 
 typedef struct {
     size_t nspec, ndead;   /* fibres, and those without light */
+    int turned;            /* there would be fewer of these with the bundles from the other side of the CCD */
     size_t nbundle;        /* bundles */
     double pitch;          /* between fibres of a bundle, pixels */
     double sigmax, sigmay; /* median widths of traces and lines, pixels */

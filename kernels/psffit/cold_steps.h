@@ -40,6 +40,7 @@ typedef struct {
     int32_t *bundle; /* [nspec] */
     size_t nbundle;
     double pitch, sigma; /* pixels */
+    int turned;          /* fewer fibres would be dead with the bundles from the other side */
 } spx_cold_traces;
 
 void spx_cold_traces_free(spx_cold_traces *t);

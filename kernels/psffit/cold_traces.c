@@ -268,6 +268,42 @@ static size_t bundles_by_gaps(size_t n, const double *x, double pitch, int32_t *
     return (size_t)b + 1;
 }
 
+/* Fibres of a numbering without a peak. */
+static size_t count_dark(size_t n, const long *peak_of)
+{
+    size_t dark = 0;
+    for (size_t i = 0; i < n; i++)
+        dark += peak_of[i] < 0;
+    return dark;
+}
+
+/* Whether fewer fibres are dark where the pattern, bundle[nbundle], is read from the other side of the CCD. */
+static spx_status try_other_side(size_t npeak, const double *x, const spx_cold_options *o, size_t *bundle,
+                                 const long *peak_of, spx_cold_traces *t, spx_err *e)
+{
+    const size_t dark = count_dark(t->nspec, peak_of);
+    int same = 1;
+    for (size_t b = 0; b < o->nbundle; b++)
+        same &= bundle[b] == bundle[o->nbundle - 1 - b];
+    if (dark == 0 || same)
+        return SPX_OK;
+    for (size_t b = 0; b < o->nbundle / 2; b++) {
+        const size_t swap = bundle[b];
+        bundle[b] = bundle[o->nbundle - 1 - b];
+        bundle[o->nbundle - 1 - b] = swap;
+    }
+    long *other = spx_alloc(t->nspec, sizeof *other, e);
+    double *place = other != NULL ? spx_alloc(t->nspec, sizeof *place, e) : NULL, pitch, gap;
+    spx_err none = {0};
+    const spx_status st =
+        place == NULL ? SPX_EIO
+                      : spx_cold_number(npeak, x, o->nbundle, bundle, t->nspec, other, place, &pitch, &gap, &none);
+    t->turned = st == SPX_OK && count_dark(t->nspec, other) < dark;
+    spx_free(other);
+    spx_free(place);
+    return st == SPX_EIO ? spx_mem_fail(e) : SPX_OK;
+}
+
 /* Gives the peaks of the first block to fibres: peak_of[nspec], -1: none; place[nspec]. */
 static spx_status number_fibres(const spx_cold_options *o, size_t npeak, const double *x, spx_cold_traces *t,
                                 long *peak_of, double *place, spx_err *e)
@@ -290,7 +326,9 @@ static spx_status number_fibres(const spx_cold_options *o, size_t npeak, const d
             t->bundle[i++] = (int32_t)b;
     }
     t->nbundle = o->nbundle;
-    const spx_status st = spx_cold_number(npeak, x, o->nbundle, bundle, t->nspec, peak_of, place, &t->pitch, &gap, e);
+    spx_status st = spx_cold_number(npeak, x, o->nbundle, bundle, t->nspec, peak_of, place, &t->pitch, &gap, e);
+    if (st == SPX_OK)
+        st = try_other_side(npeak, x, o, bundle, peak_of, t, e);
     spx_free(bundle);
     return st;
 }

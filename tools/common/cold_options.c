@@ -126,7 +126,11 @@ static spx_status report(spx_run *s, const spx_cold_options *o, const spx_cold_r
         "start: widths of spots %.2f and %.2f pixels, %.4f Angstrom a row, %.0f lines a fibre within %.3f pixel rms",
         r->sigmax, r->sigmay, r->best.dispersion, r->nline, r->rms);
     if (r->ndead > 0)
-        spx_warn("%zu of %zu fibres have no light in the flat", r->ndead, r->nspec);
+        spx_warn("%zu of %zu fibres have no light in the flat%s", r->ndead, r->nspec,
+                 !r->turned ? ""
+                 : o->from_right
+                     ? "; fewer with --bundles from the other side: is fibre 0 at the left (--first-fiber left)?"
+                     : "; fewer with --bundles from the other side: is fibre 0 at the right (--first-fiber right)?");
     if (r->degree < 5 && r->degree < o->trace_degree)
         spx_warn("%.0f lines a fibre: the wavelengths of the start are polynomials of degree %d, not 5", r->nline,
                  r->degree);
