@@ -218,7 +218,10 @@ column() {
     specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf-right.h5 right.h5
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o both.h5 "$d/arc.h5" ceiling.h5
     [[ "$output" == *"ceiling.h5:/image/mask: "*" pixels at a ceiling of 60000 electrons, as saturated ones are, have no flag: left out:"* ]]
-    [[ "$output" != *"arc.h5:/image/mask"* ]]
+    [[ "$output" != *"arc.h5:/image/mask"* && "$output" != *"lines are saturated"* ]]
+    arc wings --lamp-level 1e8 --fullwell 60000
+    run specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-wings.h5 wings.h5
+    [[ "$output" == *"wings.h5: "*" lines are saturated in most fibres: "*"take shorter exposures"* ]]
     h5table --provenance both.h5 | grep -q saturated_pixels
     specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf.h5 ceiling.h5
     psf_shapes psf-right.h5 psf.h5 5890:6410 | awk '{ exit !($1 < 0.1 && $4 < 0.5) }'

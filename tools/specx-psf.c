@@ -265,6 +265,23 @@ static spx_status check_fitted(const spx_run *s, const spx_psffit *fit, spx_err 
                              lost, fit->nspec, o.cold.flat);
 }
 
+/* Says that the cores of most lines of an arc are saturated. */
+static void suspect_saturation(const spx_run *s, const exposures *x, const spx_psf *psf, const spx_psffit *fit)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        size_t used = 0, lost = 0;
+        for (size_t l = 0; l < fit->nline; l++)
+            if (fit->line[l].used && fit->line[l].nfibre > 0) {
+                used++;
+                lost += spx_psffit_line_saturated(&x->image[i], psf, fit->line[l].wavelength) != 0;
+            }
+        if (2 * lost > used)
+            spx_warn("%s: %zu of the %zu lines are saturated in most fibres: their wings tell little of places and "
+                     "spots: take shorter exposures",
+                     s->input[i], lost, used);
+    }
+}
+
 static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
                         spx_err *e)
 {
@@ -331,6 +348,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = check_fitted(s, &fit, e);
     if (st == SPX_OK)
         suspect_air(&start, &fit);
+    if (st == SPX_OK)
+        suspect_saturation(s, &x, &psf, &fit);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write(s, &psf, &fit, nan, &tail, e);

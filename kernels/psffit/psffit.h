@@ -80,4 +80,8 @@ typedef struct {
  * amplifiers saturate at levels farther apart, the highest is found. SPX_EIO: memory. */
 spx_status spx_psffit_saturated(spx_image *im, spx_psffit_saturation *out, spx_err *e) SPX_NODISCARD;
 
+/* Whether most fibres whose spot of a wavelength lies on the CCD have saturated pixels (SPX_CCD_SATURATED) within one
+ * of its middle. */
+int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wavelength);
+
 #endif

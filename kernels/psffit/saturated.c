@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
+#include "psf/psf_math.h"
 #include "psffit/psffit.h"
 
 /* S/N of a peak that tells, and pixels on either side that it is the highest of. */
@@ -112,4 +113,23 @@ spx_status spx_psffit_saturated(spx_image *im, spx_psffit_saturation *out, spx_e
     spx_free(bend);
     spx_free(flat);
     return st;
+}
+
+int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wavelength)
+{
+    size_t there = 0, lost = 0;
+    for (size_t f = 0; f < psf->nspec; f++) {
+        spx_spot at;
+        if (spx_psf_spot_place(psf, f, wavelength, &at) != SPX_SPOT_OK)
+            continue;
+        const long x = at.xc + psf->hsizex, y = at.yc + psf->hsizey, nx = (long)im->nx;
+        if (x < 1 || y < 1 || x + 1 >= nx || y + 1 >= (long)im->ny)
+            continue;
+        int full = 0;
+        for (long k = 0; k < 9; k++)
+            full |= im->mask[(y + k / 3 - 1) * nx + x + k % 3 - 1] & SPX_CCD_SATURATED;
+        there++;
+        lost += full != 0;
+    }
+    return 2 * lost > there;
 }
