@@ -229,3 +229,18 @@ column() {
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-bright.h5 bright.h5
     [[ "$output" != *ceiling* ]]
 }
+
+@test "degrees that fit spots of another kind are named, where none are given" {
+    local spots
+    for spots in moffat psf; do
+        specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --spots $spots -o $spots.h5
+    done
+    run -0 specx-psf --start psf.h5 "${fit[@]}" -o a.h5 moffat.h5
+    [[ "$output" == *"spots of bundle 0 are off the fit by 1."*" % of their light"*": --hermite-degree 8 --shape-degree 1,2 leave 0."* ]]
+    run -0 specx-psf --start psf.h5 "${fit[@]}" --hermite-degree 6 -o b.h5 moffat.h5
+    [[ "$output" != *"off the fit"* ]]
+    run -0 specx-psf --start psf.h5 "${fit[@]}" --hermite-degree 8 -o c.h5 moffat.h5
+    h5table -q --csv -c PSFERR -t /psffit/bundle c.h5 | awk 'NR == 2 { exit !($1 < 0.003) }'
+    run -0 specx-psf --start psf.h5 "${fit[@]}" -o d.h5 psf.h5
+    [[ "$output" != *"off the fit"* ]]
+}

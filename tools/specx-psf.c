@@ -24,7 +24,7 @@ static struct {
     const char *start, *lines, *model, *hsize, *shape_degree, *bundle_range;
     long trace_degree, hermite_degree, bundle_size, max_iterations;
     int fix, tail, medium, exposure_shifts;
-    int trace_given, shape_given;
+    int trace_given, shape_given, degrees_given;
     spx_cold_args cold;
 } o = {.hsize = "8,5",
        .shape_degree = "1,2",
@@ -71,7 +71,8 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "hermite-degree", 0, "N", o.hermite_degree,
                "Highest Gauss-Hermite order in x and in y; 0: Gaussian", .min = 0, .max = 10, .given = &o.shape_given),
     SPX_OPTION(STRING, "shape-degree", 0, "FIBER,WAVE", o.shape_degree,
-               "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5"),
+               "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5",
+               .given = &o.degrees_given),
     SPX_OPTION(STRING, "hsize", 0, "X,Y", o.hsize, "Half size of spots, pixels"),
     SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size, "Fibres of a bundle, which share the shape of their spots",
                .min = 1, .max = 1000, .no_default = 1, .absent = "those of --bundles or --start, or 25"),
@@ -282,6 +283,66 @@ static void suspect_saturation(const spx_run *s, const exposures *x, const spx_p
     }
 }
 
+/* Stacked residuals of a bundle's spots over what noise makes of them. */
+static double misfit_of(const spx_psffit_bundle *b)
+{
+    return b->fitted && b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
+}
+
+/* Where spots are not those of the fit, and degrees are nobody's choice: fits the bundle that shows it most with higher
+ * ones, and says which leave noise alone, or least. */
+static spx_status try_degrees(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+                              const spx_psffit *fit, spx_err *e)
+{
+    /* in the order of their number of parameters */
+    static const struct {
+        int hermite, fibre, wave;
+    } degrees[] = {{8, 1, 2}, {6, 2, 3}, {8, 2, 3}};
+    const double unlike = 4, like = 2, half = 0.5;
+    size_t worst = 0, best = sizeof degrees / sizeof *degrees;
+    for (size_t b = 1; b < fit->nbundle; b++)
+        worst = misfit_of(&fit->bundle[b]) > misfit_of(&fit->bundle[worst]) ? b : worst;
+    if (o.shape_given || o.degrees_given || o.fix == FIX_SHAPE || o.tail != TAIL_NONE || fit->nbundle == 0 ||
+        !(misfit_of(&fit->bundle[worst]) > unlike))
+        return SPX_OK;
+    double left = misfit_of(&fit->bundle[worst]), error = 0;
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k < sizeof degrees / sizeof *degrees && st == SPX_OK && left > like; k++) {
+        spx_psffit_options more = *ko;
+        spx_psf psf = {0};
+        spx_psffit trial = {0};
+        more.hermite_degree = degrees[k].hermite;
+        more.shape_degree_fibre = degrees[k].fibre;
+        more.shape_degree_wave = degrees[k].wave;
+        more.bundle_first = worst;
+        more.bundle_last = worst + 1;
+        more.want_model = 0;
+        more.progress = NULL;
+        spx_err why = {0};
+        const spx_status tried = backend->psffit(backend, in, &more, NULL, &psf, &trial, &why);
+        const spx_psffit_bundle *to = tried == SPX_OK ? &trial.bundle[worst] : NULL;
+        if (tried == SPX_EIO) /* a bundle that such degrees cannot fit tells nothing */
+            st = spx_mem_fail(e);
+        if (to != NULL && to->fitted && misfit_of(to) < left) {
+            left = misfit_of(to);
+            error = to->psf_error;
+            best = k;
+        }
+        spx_psf_free(&psf);
+        spx_psffit_free(&trial);
+    }
+    const double was = misfit_of(&fit->bundle[worst]), percent = 100 * fit->bundle[worst].psf_error;
+    if (st == SPX_OK && left < half * was)
+        spx_warn("spots of bundle %zu are off the fit by %.2f %% of their light, more than noise makes: "
+                 "--hermite-degree %d --shape-degree %d,%d leave %.2f %%",
+                 worst, percent, degrees[best].hermite, degrees[best].fibre, degrees[best].wave, 100 * error);
+    else if (st == SPX_OK)
+        spx_warn("spots of bundle %zu are off the fit by %.2f %% of their light, more than noise makes, and by half as "
+                 "much or more with degrees of up to 8 and 2,3",
+                 worst, percent);
+    return st;
+}
+
 static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
                         spx_err *e)
 {
@@ -343,6 +404,8 @@ static spx_status run(spx_run *s, spx_err *e)
             spx_progress_start(s->common.progress, "fit", "bundles", rounds * 2 * spx_psffit_bundles(&start, &ko));
         st = backend.psffit(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         spx_progress_end(ko.progress);
+        if (st == SPX_OK)
+            st = try_degrees(&backend, &in, &ko, &fit, e);
     }
     if (st == SPX_OK)
         st = check_fitted(s, &fit, e);
