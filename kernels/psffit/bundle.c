@@ -673,9 +673,10 @@ static int has_brighter(const spx_pf_bundle *b, const double *light, size_t line
 
 static spx_status find_weak(spx_pf_bundle *b, int early, const double *power, spx_err *e)
 {
-    double *light = spx_alloc2(2, b->nl + 1, sizeof *light, e), *order = light + b->nl, all = 0, faint = 0, least = 0;
+    double *light = spx_alloc2(2, b->nl + 1, sizeof *light, e), all = 0, faint = 0, least = 0;
     if (light == NULL)
         return SPX_EIO;
+    double *order = light + b->nl;
     for (size_t s = 0; s < b->nspot; s++) /* (S/N)^2 */
         light[s / b->nf % b->nl] += b->now.flux[s] > 0 ? b->now.flux[s] * b->now.flux[s] * power[s] : 0;
     for (size_t l = 0; l < b->nl; l++)

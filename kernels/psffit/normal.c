@@ -900,9 +900,10 @@ spx_status spx_pf_gradient(spx_pf_bundle *b, double *g, spx_err *e)
 static spx_status with_prior(spx_pf_bundle *b, size_t n, double *h, double *g, int *ok, spx_err *e)
 {
     const size_t nf = b->nf, ntr = (size_t)b->p->ntr, nt = 2 * ntr;
-    double *diagonal = spx_alloc(n + nt, sizeof *diagonal, e), *weight = diagonal + n;
+    double *diagonal = spx_alloc(n + nt, sizeof *diagonal, e);
     if (diagonal == NULL)
         return SPX_EIO;
+    double *weight = diagonal + n;
     *ok = 1;
     (void)add_prior(b, b->now.theta, n, diagonal, NULL);
     for (size_t t = 0; t < nt; t++)

@@ -139,11 +139,12 @@ spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e)
 {
     enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
     const double least = 1e-4, most = 0.005;
-    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e), *square = sample + 3 * MOST;
+    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e);
     size_t n = 0;
     *epsilon = 0;
     if (sample == NULL)
         return SPX_EIO;
+    double *square = sample + 3 * MOST;
     if (b->there == NULL)
         n = bright_pixels(b, MOST, sample);
     else
