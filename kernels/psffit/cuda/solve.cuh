@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows; columns beyond m are those of the
- * unit matrix. */
+/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows, with 1 / L_jj on its diagonal;
+ * columns beyond m are those of the unit matrix. */
 __device__ inline void factor_block(const factored &f, int j0, double (*l)[PANEL + 1])
 {
     const int lane = (int)threadIdx.x % WARP, w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
@@ -72,11 +72,11 @@ __device__ inline void factor_block(const factored &f, int j0, double (*l)[PANEL
         v[k] = lane < w && k <= lane ? f.a[(size_t)(j0 + k) * (size_t)f.rows + (size_t)(j0 + lane)] : k == lane;
 #pragma unroll
     for (int j = 0; j < PANEL; j++) {
-        const double pivot = __shfl_sync(FULL, v[j], j), root = sqrt(pivot);
+        const double pivot = __shfl_sync(FULL, v[j], j), by = 1 / sqrt(pivot);
         if (!(pivot > 0) && lane == 0 && blockIdx.x == 0)
             atomicOr(f.bad, 1);
-        v[j] = lane == j ? root : lane > j ? v[j] / root : 0;
-        l[lane][j] = v[j];
+        v[j] = lane < j ? 0 : v[j] * by;
+        l[lane][j] = lane == j ? by : v[j];
         __syncwarp();
 #pragma unroll
         for (int k = j + 1; k < PANEL; k++)
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
         v[k] = k < w ? row[(size_t)k * (size_t)f.rows] : 0;
 #pragma unroll
     for (int k = 0; k < PANEL; k++) {
-        v[k] /= l[k][k];
+        v[k] *= l[k][k];
 #pragma unroll
         for (int t = k + 1; t < PANEL; t++)
             v[t] = fma(-v[k], l[t][k], v[t]);
@@ -139,6 +139,7 @@ __global__ void __launch_bounds__(TILE_THREADS) update_kernel(factored f, int j0
 /* L'^-1 of the row below the square, out[m]: a block. */
 __global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double *out)
 {
+    constexpr int MANY = 8;       /* columns that a warp has on their way */
     extern __shared__ double x[]; /* [m + PANEL] */
     const int me = (int)threadIdx.x, lane = me % WARP, rows = f.rows;
     for (int j = me; j < f.m + PANEL; j += FACTOR_THREADS)
@@ -149,17 +150,26 @@ __global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double
             const double *l = f.diagonal + (size_t)j0 * PANEL;
             double v = x[j0 + lane];
             for (int j = PANEL - 1; j >= 0; j--) {
-                const double at = __shfl_sync(FULL, v, j) / l[j * PANEL + j];
+                const double at = __shfl_sync(FULL, v, j) * l[j * PANEL + j];
                 v = lane == j ? at : lane < j ? fma(-l[j * PANEL + lane], at, v) : v;
             }
             x[j0 + lane] = v;
         }
         __syncthreads();
-        for (int k = me / WARP; k < j0; k += FACTOR_THREADS / WARP) {
-            const int i = j0 + lane;
-            const double sum = spx::warp_sum(i < f.m ? f.a[(size_t)k * (size_t)rows + (size_t)i] * x[i] : 0.0);
-            if (lane == 0)
-                x[k] -= sum;
+        const int i = j0 + lane;
+        const double at = x[i];
+        for (int k0 = me / WARP * MANY; k0 < j0; k0 += FACTOR_THREADS / WARP * MANY) {
+            double sum[MANY];
+#pragma unroll
+            for (int k = 0; k < MANY; k++)
+                sum[k] = i < f.m && k0 + k < j0 ? f.a[(size_t)(k0 + k) * (size_t)rows + (size_t)i] * at : 0.0;
+#pragma unroll
+            for (int k = 0; k < MANY; k++)
+                sum[k] = spx::warp_sum(sum[k]);
+#pragma unroll
+            for (int k = 0; k < MANY; k++)
+                if (lane == k && k0 + k < j0)
+                    x[k0 + k] -= sum[k];
         }
     }
     __syncthreads();
