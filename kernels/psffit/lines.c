@@ -28,7 +28,7 @@ static double slope(const spx_pf_bundle *b, size_t i, double wave)
     return (hi - lo) / (2 * h);
 }
 
-/* root S and root f dS/dY dY/dlambda of a spot over the pixels of a window, and its corner. */
+/* root f dS/dY dY/dlambda of a spot over the pixels of a window, two; one: room. */
 static void derive(const spx_pf_bundle *b, size_t x, size_t line, size_t i, double *one, double *two)
 {
     const spx_pf_plan *p = b->p;
@@ -43,10 +43,6 @@ static void derive(const spx_pf_bundle *b, size_t x, size_t line, size_t i, doub
     const double by = slope(b, i, spx_pf_wave(b, &b->now, &b->line[line]));
     for (size_t k = 0; k < npix; k++)
         two[k] *= by;
-    memset(one, 0, npix * sizeof *one);
-    for (int r = at->y0; r < at->y1; r++)
-        for (int c = at->x0; c < at->x1; c++)
-            one[r * p->nx + c] = b->px[x].root[(at->yc + r) * (long)b->width + at->xc + c] * spot[r * p->nx + c];
 }
 
 /* Adds what line `line` says of its wavelength in an exposure: dm/dlambda of all its spots as an image of the bundle,
@@ -78,11 +74,13 @@ static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work,
             if (put && i + 1 == b->nf) {
                 for (size_t s = 0; s < n; s++) {
                     const spx_pf_at *of = &b->now.at[base + g->first * b->nf + s];
-                    derive(b, x, g->first + s / b->nf, s % b->nf, one, two);
+                    const double *spot = b->now.spot + (base + g->first * b->nf + s) * (size_t)(p->nx * p->ny);
                     rhs[s] = 0;
                     for (int r = of->y0; r < of->y1; r++)
-                        for (int c = of->x0; c < of->x1; c++)
-                            rhs[s] += one[r * p->nx + c] * work[(of->yc + r) * (long)b->width + of->xc + c];
+                        for (int c = of->x0; c < of->x1; c++) {
+                            const size_t k = (size_t)((of->yc + r) * (long)b->width + of->xc + c);
+                            rhs[s] += b->px[x].root[k] * spot[r * p->nx + c] * work[k];
+                        }
                 }
             }
         }

@@ -5,18 +5,28 @@
 #include "psf/psf_math.h"
 #include "psffit/fit.h"
 
+/* Polynomials that a PSF's series have for the most part. */
+enum { MOST_SERIES = 32 };
+
+/* Value of a parameter's series; basis: its polynomials at u, where these are at most MOST_SERIES. */
+static double value_of(const spx_psf *psf, size_t fibre, int param, double u, const double *basis)
+{
+    const double *c = psf->coeff + ((size_t)param * psf->nspec + fibre) * psf->ndeg;
+    return psf->ndeg <= MOST_SERIES ? spx_basis_sum((int)psf->ndeg, c, basis) : spx_legendre_sum(psf->ndeg, c, u);
+}
+
 void spx_pf_shape_start(const spx_pf_plan *p, size_t fibre, double wave, double *sigx, double *sigy, double *c)
 {
     const spx_psf *psf = p->start;
     const double u = spx_psf_u(psf->wmin, psf->wmax, wave);
-    const size_t row = psf->nspec * psf->ndeg;
-    const double *coeff = psf->coeff + fibre * psf->ndeg;
-    *sigx = spx_legendre_sum(psf->ndeg, coeff + (size_t)psf->sigx * row, u);
-    *sigy = spx_legendre_sum(psf->ndeg, coeff + (size_t)psf->sigy * row, u);
+    double basis[MOST_SERIES];
+    spx_legendre_basis(psf->ndeg < MOST_SERIES ? psf->ndeg : MOST_SERIES, u, basis);
+    *sigx = value_of(psf, fibre, psf->sigx, u, basis);
+    *sigy = value_of(psf, fibre, psf->sigy, u, basis);
     for (int j = 0; j <= p->deg; j++)
         for (int i = 0; i <= p->deg; i++) {
             const int known = i <= psf->ghdegx && j <= psf->ghdegy ? psf->gh[i + (psf->ghdegx + 1) * j] : -1;
-            c[i + (p->deg + 1) * j] = known < 0 ? 0 : spx_legendre_sum(psf->ndeg, coeff + (size_t)known * row, u);
+            c[i + (p->deg + 1) * j] = known < 0 ? 0 : value_of(psf, fibre, known, u, basis);
         }
     /* GH-0-0 = 1: the flux takes the factor */
     const double scale = c[0] > 0 ? 1 / c[0] : 1;
