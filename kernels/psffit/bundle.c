@@ -194,7 +194,7 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
         const spx_image *im = &p->image[x];
         if ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
             (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
-            (px->median = spx_alloc(n, sizeof *px->median, e)) == NULL ||
+            (p->device == NULL && (px->median = spx_alloc(n, sizeof *px->median, e)) == NULL) ||
             (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
             (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
             (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
@@ -223,21 +223,33 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
     return SPX_OK;
 }
 
-static spx_status allocate_state(const spx_pf_bundle *b, spx_pf_state *s, spx_err *e)
+/* spots: with arrays of spots and pixels. Of a bundle on a device one state has them, for its result. */
+static spx_status allocate_state(const spx_pf_bundle *b, int spots, spx_pf_state *s, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
     if ((s->theta = spx_alloc(b->ntheta, sizeof *s->theta, e)) == NULL ||
         (s->at = spx_alloc(b->nspot, sizeof *s->at, e)) == NULL ||
-        (s->gx = spx_alloc2(b->nspot + 1, order * nx, sizeof *s->gx, e)) == NULL ||
-        (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
-        (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
-        (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
         (s->flux = spx_alloc(b->nspot, sizeof *s->flux, e)) == NULL ||
-        (s->lit = spx_alloc2(p->nexp, p->height, 1, e)) == NULL ||
-        (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL)
+        (s->lit = spx_alloc2(p->nexp, p->height, 1, e)) == NULL)
+        return SPX_EIO;
+    if (spots && ((s->gx = spx_alloc2(b->nspot + 1, order * nx, sizeof *s->gx, e)) == NULL ||
+                  (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
+                  (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
+                  (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
+                  (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL))
         return SPX_EIO;
     return SPX_OK;
+}
+
+void spx_pf_give_spots(spx_pf_state *from, spx_pf_state *to)
+{
+    to->gx = from->gx;
+    to->gy = from->gy;
+    to->c = from->c;
+    to->spot = from->spot;
+    to->light = from->light;
+    from->gx = from->gy = from->c = from->spot = from->light = NULL;
 }
 
 static void free_state(spx_pf_state *s)
@@ -351,11 +363,12 @@ spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nl
         b->width = p->columns - b->x0;
     st = take_pixels(b, &left, &right, e);
     if (st == SPX_OK)
-        st = allocate_state(b, &b->now, e);
+        st = allocate_state(b, 1, &b->now, e);
     if (st == SPX_OK)
-        st = allocate_state(b, &b->trial, e);
-    if (st == SPX_OK && (b->stamp = spx_alloc2((p->nq > 0 ? SPX_PF_STAMPS : SPX_PF_BY_SIGX) * b->nl * nf,
-                                               (size_t)(p->nx * p->ny), sizeof *b->stamp, e)) == NULL)
+        st = allocate_state(b, p->device == NULL, &b->trial, e);
+    if (st == SPX_OK && p->device == NULL &&
+        (b->stamp = spx_alloc2((p->nq > 0 ? SPX_PF_STAMPS : SPX_PF_BY_SIGX) * b->nl * nf, (size_t)(p->nx * p->ny),
+                               sizeof *b->stamp, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK && p->nq == 0)
         st = fix_shape(b, e);

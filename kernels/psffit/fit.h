@@ -251,6 +251,8 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e);
 void spx_pf_close(spx_pf_bundle *b);
+/* Moves the arrays of spots and pixels from a state to one that has none. */
+void spx_pf_give_spots(spx_pf_state *from, spx_pf_state *to);
 /* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. early: a
  * pass that others follow, and faint lines may wait. */
 spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e);

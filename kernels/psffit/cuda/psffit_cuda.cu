@@ -471,6 +471,8 @@ void download(context &c, spx_pf_bundle *b)
     const problem &p = c.p;
     const state &s = of(&b->now);
     const size_t npix = (size_t)(p.height * p.width), n = b->nspot;
+    if (b->now.spot == nullptr)
+        spx_pf_give_spots(&b->trial, &b->now);
     for (size_t x = 0; x < b->p->nexp; x++) {
         const spx_pf_pixels &px = b->px[x];
         const size_t nprofile = b->nf * b->p->height;
