@@ -15,9 +15,6 @@ static const double PROFILE_BEYOND = 7; /* errors from which on other velocities
 /* Spread, in steps of the velocities, below which a single one has nearly all weight: it measures the step, no error.
  * (A Gaussian whose sigma is a third of the step has 0.15.) */
 static const double UNRESOLVED = 0.2;
-/* By how much a scan mistakes how much higher than another a minimum is, of its height above the lowest, or at least.
- * (Of 460 stars, 0.3 % rms, 1.8 % in all.) */
-static const double SCAN_ERROR = 0.02, LEAST_SCAN_ERROR = 10;
 static const double FINE = 0.25; /* of a step of the scan: distance of the points from which a parabola is drawn */
 
 /* First and last i of the velocities of the moments. */
@@ -299,9 +296,8 @@ static void take_scan(spx_rv_profile *p, const double *f)
         if (fabs(c->lo[0] + (double)i * c->scan.step - p->x[0]) > PROFILE_BEYOND * p->sigma)
             p->far = p->far || f[i] < least + SCAN_DEPTH;
     add_minima(p, c->scan.n, c->lo[0], c->scan.step, f);
-    if (p->nother > 0) { /* those that are above the lowest, by the scan, are neither it nor have any weight */
-        const double above = p->other[0].f - least;
-        const double most = fmax(least + 2 * SCAN_DEPTH, p->other[0].f + fmax(LEAST_SCAN_ERROR, SCAN_ERROR * above));
+    if (p->nother > 0) { /* those that are far above the lowest, by the scan, are neither it nor have any weight */
+        const double most = p->other[0].f + fmax(2 * SCAN_DEPTH, 0.2 * (p->other[0].f - least));
         while (p->other[p->nother - 1].f > most)
             p->nother--;
     }
