@@ -10,13 +10,18 @@ static const double MATTERS = 0.1; /* change of a jitter, in units of its error,
 
 void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma, const double *level, double jitter)
 {
+    double product = 1; /* of four errors, which are within 1e-50 and 1e50 */
     d->sum_lne2 = 0;
     for (size_t i = 0; i < a->n; i++) {
         double s = d->large;
         if (d->good[i])
             s = jitter > 0 ? hypot(sigma[i], jitter * level[i]) : sigma[i];
         d->ie[i] = 1 / s;
-        d->sum_lne2 += 2 * log(s);
+        product *= s;
+        if (i % 4 == 3 || i + 1 == a->n) {
+            d->sum_lne2 += 2 * log(product);
+            product = 1;
+        }
     }
 }
 
