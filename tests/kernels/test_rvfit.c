@@ -260,8 +260,8 @@ static void instruction_sets(const spx_templates *t)
         in[i] = uniform();
         single[i] = (float)in[i];
     }
-    for (size_t i = 0; i < NPLACE; i++)
-        place[i] = -1 + (N + 1) * uniform();
+    for (size_t i = 0; i < NPLACE; i++) /* side by side, as pixels are, beyond the first end too, and anywhere */
+        place[i] = i < 16 ? -1 + 2.3 * (double)i + uniform() : -1 + (N + 1) * uniform();
     spx_rv_spline_factor(N, cprime);
     spx_rv_spline_solve(N, 1, cprime, in, bend);
     const double weight[4] = {0.4, 0.2, 0.07, 0.03};

@@ -322,10 +322,39 @@ ALWAYS_INLINE vec gather(const double *y, const int32_t *k)
 }
 #endif
 
+/* Coefficients k ... k + 3 of the pixels of a vector, of c[n]. */
 #if SPX_VL == 8
-/* Coefficients k ... k + 3 of the pixels of a vector, in pairs. */
-ALWAYS_INLINE void gather_fourf(const float *c, const int32_t *at, vecf *out)
+/* Places from that of the first pixel on. Mostly three vectors from there have all coefficients, and permutations take
+ * the place of gathers; else, or where the vectors would end beyond the coefficients, these are gathered, in pairs. */
+typedef struct {
+    __m512i at[4];
+    __mmask16 third[4]; /* in the third vector */
+    int near;
+} window;
+
+ALWAYS_INLINE window window_at(const int32_t *k, size_t n)
 {
+    enum { WIDTH = 6 * SPX_VL };
+    window w;
+    const __m512i from = _mm512_sub_epi32(_mm512_loadu_si512(k), _mm512_set1_epi32(k[0]));
+    w.near =
+        (size_t)k[0] + WIDTH <= n && _mm512_cmp_epu32_mask(from, _mm512_set1_epi32(WIDTH - 4), _MM_CMPINT_LE) == 0xffff;
+    for (int i = 0; i < 4; i++) {
+        w.at[i] = _mm512_add_epi32(from, _mm512_set1_epi32(i));
+        w.third[i] = _mm512_cmp_epu32_mask(w.at[i], _mm512_set1_epi32(4 * SPX_VL), _MM_CMPINT_NLT);
+    }
+    return w;
+}
+
+ALWAYS_INLINE void take_four(const window *w, const float *c, const int32_t *at, vecf *out)
+{
+    if (w->near) {
+        const __m512 x = (__m512)load_vecf(c + at[0]), y = (__m512)load_vecf(c + at[0] + 2 * SPX_VL),
+                     z = (__m512)load_vecf(c + at[0] + 4 * SPX_VL);
+        for (int i = 0; i < 4; i++)
+            out[i] = (vecf)_mm512_mask_permutexvar_ps(_mm512_permutex2var_ps(x, w->at[i], y), w->third[i], w->at[i], z);
+        return;
+    }
     const __m512i k = _mm512_loadu_si512(at);
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
@@ -338,8 +367,17 @@ ALWAYS_INLINE void gather_fourf(const float *c, const int32_t *at, vecf *out)
     }
 }
 #else
-ALWAYS_INLINE void gather_fourf(const float *c, const int32_t *k, vecf *out)
+typedef int window;
+
+ALWAYS_INLINE window window_at(const int32_t *k, size_t n)
 {
+    (void)k, (void)n;
+    return 0;
+}
+
+ALWAYS_INLINE void take_four(const window *w, const float *c, const int32_t *k, vecf *out)
+{
+    (void)w;
     for (int i = 0; i < 4; i++) {
         float x[2 * SPX_VL];
         for (int j = 0; j < 2 * SPX_VL; j++)
@@ -375,11 +413,12 @@ static void sample(size_t n, const double *place, double shift, double dshift, s
                 *(half_vecf_any *)(single[i] + h * SPX_VL) = __builtin_convertvector(w[i], half_vecf_any);
         }
         vecf wf[4];
+        const window places = window_at(k, nt + 2);
         for (int i = 0; i < 4; i++)
             wf[i] = load_vecf(single[i]);
         for (size_t l = 0; l < nlane; l++) {
             vecf four[4];
-            gather_fourf(s + l * sstride - 1, k, four);
+            take_four(&places, s + l * sstride - 1, k, four);
             store_vecf(single[0], wf[0] * four[0] + wf[1] * four[1] + wf[2] * four[2] + wf[3] * four[3]);
             for (size_t h = 0; h < 2; h++)
                 store(out[1 + (slope != 0) + l] + h * SPX_VL, load_float(single[0] + h * SPX_VL));
