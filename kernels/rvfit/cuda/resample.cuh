@@ -91,11 +91,13 @@ template <typename T> __device__ inline void differences(const T *y, int k0, int
  * else from where differences() put them. */
 template <typename T> __device__ inline void own_differences(const T *y, const T *differences, bool inner, T *r)
 {
-    const int first = min(EACH * (int)threadIdx.x, (int)DIFFERENCES - EACH);
+    const int first = EACH * (int)threadIdx.x;
+    const bool has = first < DIFFERENCES; /* the last thread has none, and those of another are written meanwhile */
 #pragma unroll
     for (int i = 0; i < EACH; i++)
-        r[i] =
-            inner ? (y[first + i] - y[first + i + 1]) + (y[first + i + 2] - y[first + i + 1]) : differences[first + i];
+        r[i] = !has    ? 0
+               : inner ? (y[first + i] - y[first + i + 1]) + (y[first + i + 2] - y[first + i + 1])
+                       : differences[first + i];
 }
 
 /* What the second differences of a thread add to the response right after their last, and right before their first. */
