@@ -63,7 +63,7 @@ near() {
 }
 
 @test "the pattern from the wrong side, and a flat of another camera" {
-    local at=(--arm r --wavelength 6100,6450 --camera "pitch=6,gap=16" --bundles 3,7,5)
+    local at=(--arm r --wavelength "6100,6450" --camera "pitch=6,gap=16" --bundles "3,7,5")
     local fit=(--centre 6275 --dispersion 0.53 --trace-degree 3 --hermite-degree 2 --lamps Ne)
     specx-sim -q "${at[@]}" --flat -o flat.h5
     specx-sim -q "${at[@]}" --arc Ne -o arc.h5
@@ -72,7 +72,7 @@ near() {
     run -0 specx-psf --flat flat.h5 --bundles 5,7,3 --first-fiber right "${fit[@]}" -o right.h5 arc.h5
     [[ "$output" != *"no light in the flat"* ]]
     # an arc that lies on the columns of some of the flat's fibres
-    specx-sim -q "${at[@]:0:6}" --bundles 5,7,3 --flat -o other.h5
+    specx-sim -q "${at[@]:0:6}" --bundles "5,7,3" --flat -o other.h5
     fails_with 3 '*traces of --flat other.h5 have no lines in the arcs*give a flat and arcs of one camera*' \
         specx-psf --flat other.h5 --bundles 3,7,5 "${fit[@]}" -o no.h5 arc.h5
 }

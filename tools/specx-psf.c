@@ -9,12 +9,11 @@
 #include "common/kernel_options.h"
 #include "common/psf_file.h"
 #include "common/psf_report.h"
+#include "common/psf_suspect.h"
 #include "h5/file.h"
-#include "num/wave.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
 #include "products/psffit_h5.h"
-#include "psf/psf_math.h"
 #include "psffit/psffit.h"
 
 enum { FIX_NONE, FIX_SHAPE };
@@ -231,118 +230,6 @@ static size_t count_nans(const exposures *x)
     return n;
 }
 
-/* Says that all traces lie as far from --start along the rows as a list in air, taken for vacuum, puts them, or the
- * reverse. */
-static void suspect_air(const spx_psf *start, const spx_psffit *fit)
-{
-    const size_t f = start->nspec / 2;
-    const double mid = 0.5 * (start->y.wmin + start->y.wmax);
-    const double rows =
-        0.5 * (spx_psf_series_value(&start->y, f, mid + 1) - spx_psf_series_value(&start->y, f, mid - 1));
-    const int air = o.medium == SPX_AIR;
-    const double off = rows * (spx_air_to_vacuum(mid) - mid) * (air ? -1.0 : 1.0);
-    int near = o.start != NULL && o.lines != NULL;
-    for (size_t i = 0; i < fit->nspec; i++)
-        near &= (fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0 ||
-                fabs(fit->fibre[i].y_shift - off) < 0.1 * fabs(off);
-    if (near)
-        spx_warn(
-            "all traces have moved by %.2f pixels in y, as wavelengths in %s make them: if those of --lines %s are "
-            "in %s, give --medium %s",
-            off, air ? "vacuum, taken for air," : "air", o.lines, air ? "vacuum" : "air", air ? "vacuum" : "air");
-}
-
-/* A flat and an arc that are not of one camera. */
-static spx_status check_fitted(const spx_run *s, const spx_psffit *fit, spx_err *e)
-{
-    size_t lost = 0;
-    for (size_t i = 0; i < fit->nspec && o.cold.flat != NULL && o.bundle_range == NULL; i++)
-        lost += (fit->fibre[i].status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0;
-    return 2 * lost <= fit->nspec
-               ? SPX_OK
-               : spx_fail_at(e, SPX_EINPUT, s->input[0], NULL, "give a flat and arcs of one camera and night",
-                             "%zu of the %zu traces of --flat %s have no lines in the arcs, or are of bundles that "
-                             "were not fitted",
-                             lost, fit->nspec, o.cold.flat);
-}
-
-/* Says that the cores of most lines of an arc are saturated. */
-static void suspect_saturation(const spx_run *s, const exposures *x, const spx_psf *psf, const spx_psffit *fit)
-{
-    for (size_t i = 0; i < x->n; i++) {
-        size_t used = 0, lost = 0;
-        for (size_t l = 0; l < fit->nline; l++)
-            if (fit->line[l].used && fit->line[l].nfibre > 0) {
-                used++;
-                lost += spx_psffit_line_saturated(&x->image[i], psf, fit->line[l].wavelength) != 0;
-            }
-        if (2 * lost > used)
-            spx_warn("%s: %zu of the %zu lines are saturated in most fibres: their wings tell little of places and "
-                     "spots: take shorter exposures",
-                     s->input[i], lost, used);
-    }
-}
-
-/* Stacked residuals of a bundle's spots over what noise makes of them. */
-static double misfit_of(const spx_psffit_bundle *b)
-{
-    return b->fitted && b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
-}
-
-/* Where spots are not those of the fit, and degrees are nobody's choice: fits the bundle that shows it most with higher
- * ones, and says which leave noise alone, or least. */
-static spx_status try_degrees(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
-                              const spx_psffit *fit, spx_err *e)
-{
-    /* in the order of their number of parameters */
-    static const struct {
-        int hermite, fibre, wave;
-    } degrees[] = {{8, 1, 2}, {6, 2, 3}, {8, 2, 3}};
-    const double unlike = 4, like = 2, half = 0.5;
-    size_t worst = 0, best = sizeof degrees / sizeof *degrees;
-    for (size_t b = 1; b < fit->nbundle; b++)
-        worst = misfit_of(&fit->bundle[b]) > misfit_of(&fit->bundle[worst]) ? b : worst;
-    if (o.shape_given || o.degrees_given || o.fix == FIX_SHAPE || o.tail != TAIL_NONE || fit->nbundle == 0 ||
-        !(misfit_of(&fit->bundle[worst]) > unlike))
-        return SPX_OK;
-    double left = misfit_of(&fit->bundle[worst]), error = 0;
-    spx_status st = SPX_OK;
-    for (size_t k = 0; k < sizeof degrees / sizeof *degrees && st == SPX_OK && left > like; k++) {
-        spx_psffit_options more = *ko;
-        spx_psf psf = {0};
-        spx_psffit trial = {0};
-        more.hermite_degree = degrees[k].hermite;
-        more.shape_degree_fibre = degrees[k].fibre;
-        more.shape_degree_wave = degrees[k].wave;
-        more.bundle_first = worst;
-        more.bundle_last = worst + 1;
-        more.want_model = 0;
-        more.progress = NULL;
-        spx_err why = {0};
-        const spx_status tried = backend->psffit(backend, in, &more, NULL, &psf, &trial, &why);
-        const spx_psffit_bundle *to = tried == SPX_OK ? &trial.bundle[worst] : NULL;
-        if (tried == SPX_EIO) /* a bundle that such degrees cannot fit tells nothing */
-            st = spx_mem_fail(e);
-        if (to != NULL && to->fitted && misfit_of(to) < left) {
-            left = misfit_of(to);
-            error = to->psf_error;
-            best = k;
-        }
-        spx_psf_free(&psf);
-        spx_psffit_free(&trial);
-    }
-    const double was = misfit_of(&fit->bundle[worst]), percent = 100 * fit->bundle[worst].psf_error;
-    if (st == SPX_OK && left < half * was)
-        spx_warn("spots of bundle %zu are off the fit by %.2f %% of their light, more than noise makes: "
-                 "--hermite-degree %d --shape-degree %d,%d leave %.2f %%",
-                 worst, percent, degrees[best].hermite, degrees[best].fibre, degrees[best].wave, 100 * error);
-    else if (st == SPX_OK)
-        spx_warn("spots of bundle %zu are off the fit by %.2f %% of their light, more than noise makes, and by half as "
-                 "much or more with degrees of up to 8 and 2,3",
-                 worst, percent);
-    return st;
-}
-
 static spx_status write(spx_run *s, const spx_psf *psf, const spx_psffit *fit, size_t nan, const spx_psffit_tail *tail,
                         spx_err *e)
 {
@@ -404,15 +291,15 @@ static spx_status run(spx_run *s, spx_err *e)
             spx_progress_start(s->common.progress, "fit", "bundles", rounds * 2 * spx_psffit_bundles(&start, &ko));
         st = backend.psffit(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         spx_progress_end(ko.progress);
-        if (st == SPX_OK)
-            st = try_degrees(&backend, &in, &ko, &fit, e);
+        if (st == SPX_OK && !o.shape_given && !o.degrees_given && o.fix != FIX_SHAPE && o.tail == TAIL_NONE)
+            st = spx_psf_try_degrees(&backend, &in, &ko, &fit, e);
     }
+    if (st == SPX_OK && o.cold.flat != NULL && o.bundle_range == NULL)
+        st = spx_psf_check_fitted(&fit, o.cold.flat, s->input[0], e);
+    if (st == SPX_OK && o.start != NULL && o.lines != NULL)
+        spx_psf_suspect_air(&start, &fit, o.lines, o.medium);
     if (st == SPX_OK)
-        st = check_fitted(s, &fit, e);
-    if (st == SPX_OK)
-        suspect_air(&start, &fit);
-    if (st == SPX_OK)
-        suspect_saturation(s, &x, &psf, &fit);
+        spx_psf_suspect_saturation(x.n, x.image, s->input, &psf, &fit);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write(s, &psf, &fit, nan, &tail, e);

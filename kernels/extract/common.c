@@ -126,6 +126,8 @@ int spx_extract_has_spot(const spx_psf *psf, const spx_extract_options *o, size_
 
 const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_options *o)
 {
+    if (spx_psf_has_tail(psf) && psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0)
+        return "their spots have a tail";
     if (!spx_psf_plain_spots(psf))
         return "their spots are no plain Gauss-Hermite series";
     if (o->background > 0.0)

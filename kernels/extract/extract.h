@@ -112,8 +112,8 @@ typedef struct {
     /* Electrons of tails on the CCD, and of the cores of all fibres; the last correction's change of the first,
      * relative. 0 without corrections. */
     double tail_light, core_light, tail_change;
-    /* Of the background: its mean over the bins of the output, electrons a pixel; unknowns, pixels that were left out as
-     * hits. 0 without one. */
+    /* Of the background: its mean over the bins of the output, electrons a pixel; unknowns, pixels that were left out
+     * as hits. 0 without one. */
     double background;
     size_t background_unknowns, background_clipped;
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */

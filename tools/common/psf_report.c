@@ -42,7 +42,8 @@ spx_status spx_psf_report(spx_run *s, const spx_psffit *f, int part, size_t nan,
         {SPX_PSF_MOVED, "lie far from where their neighbours say"},
         {SPX_PSF_MASKED, "are masked over more than half of their spots"},
         {SPX_PSF_BUNDLE, "are of bundles that were not fitted: traces and spots are those of the start"},
-        {SPX_PSF_NOTCONVERGED, "are of bundles whose fit has not converged: try more --max-iterations, or arcs that are less bright"}};
+        {SPX_PSF_NOTCONVERGED,
+         "are of bundles whose fit has not converged: try more --max-iterations, or arcs that are less bright"}};
     double chi2 = 0, npix = 0, kms = 0, x = 0, y = 0;
     size_t good = 0, nused = 0, nfound = 0, nwrong = 0, nseen = 0;
     for (size_t i = 0; i < f->nspec; i++) {

@@ -1,0 +1,25 @@
+/* Provides what specx-psf says of arcs, flats and lists that do not suit, when the fit shows it. */
+#ifndef SPX_PSF_SUSPECT_H
+#define SPX_PSF_SUSPECT_H
+
+#include "backend.h"
+#include "psffit/psffit.h"
+
+/* SPX_EINPUT where most traces of a flat have no lines in the arcs: they are not of one camera. arc: name of the first.
+ */
+spx_status spx_psf_check_fitted(const spx_psffit *fit, const char *flat, const char *arc, spx_err *e) SPX_NODISCARD;
+
+/* Warns where all traces lie as far from the start along the rows as a list in air, taken for vacuum, puts them, or the
+ * reverse. medium: SPX_VACUUM or SPX_AIR, that of the file of lines. */
+void spx_psf_suspect_air(const spx_psf *start, const spx_psffit *fit, const char *lines, int medium);
+
+/* Warns of arcs image[n] the cores of most of whose lines are saturated. */
+void spx_psf_suspect_saturation(size_t n, const spx_image *image, char *const *name, const spx_psf *psf,
+                                const spx_psffit *fit);
+
+/* Where spots are not those of the fit: fits the bundle that shows it most with higher degrees, and warns which leave
+ * noise alone, or least. SPX_EIO: memory. */
+spx_status spx_psf_try_degrees(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+                               const spx_psffit *fit, spx_err *e) SPX_NODISCARD;
+
+#endif
