@@ -12,8 +12,10 @@
 #define LEAST_SEEN 0.5
 /* Share of a profile's light that it has at most beyond the columns that count for overlaps. */
 #define BEYOND 1e-5
-/* Share of what a fibre's own profile tells that those of its neighbours leave at least. */
-#define LEAST_LEFT 1e-6
+/* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on each
+ * other, as beyond the wavelengths that it was made of, or more of them than SPX_ROW_REACH, a row's light is taken from
+ * those before and behind it, too. */
+#define LEAST_LEFT 1e-3
 
 enum {
     LANES = SPX_ROW_LANES,
@@ -373,7 +375,12 @@ void spx_row_factor(const spx_rows *r, spx_row *row)
             left -= u[k] * row->factor[i][k];
         }
         row->reach[i] = (unsigned char)reach;
-        row->factor[i][0] = row->seen[i] ? fmax(left, LEAST_LEFT * sum[0]) : 1.0;
+        if (row->seen[i] && !(left > LEAST_LEFT * sum[0])) {
+            row->seen[i] = 0;
+            row->x[i] = 0.0;
+            memset(row->factor[i], 0, sizeof row->factor[i]);
+        }
+        row->factor[i][0] = row->seen[i] ? left : 1.0;
     }
 }
 
