@@ -21,8 +21,8 @@ enum { GRID_REACH = 4 };
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
 /* Least curve of the zero point, and difference of fibres, that is expected, pixels. */
 #define LEAST_CURVE 0.001
-/* The same of the slope and curve of widths, relative. */
-#define LEAST_BEND 0.004
+/* Size of the slope and curves of widths that is usual at least, relative. */
+#define LEAST_BEND 0.01
 /* Largest size that is usual along the traces, of that across them; a tenth is, too. */
 #define LARGEST 4
 /* Fibres whose lines tell the zero point, at most. */
