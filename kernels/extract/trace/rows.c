@@ -12,9 +12,9 @@
 #define LEAST_SEEN 0.5
 /* Share of a profile's light that it has at most beyond the columns that count for overlaps. */
 #define BEYOND 1e-5
-/* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on each
- * other, as beyond the wavelengths that it was made of, or more of them than SPX_ROW_REACH, a row's light is taken from
- * those before and behind it, too. */
+/* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on
+ * each other, as beyond the wavelengths that it was made of, or more of them than SPX_ROW_REACH, a row's light is taken
+ * from those before and behind it, too. */
 #define LEAST_LEFT 1e-3
 
 enum {
