@@ -21,6 +21,9 @@ typedef struct {
     spx_progress *progress;
 } work;
 
+/* Spectra that are read at one time: fresh memory, which the system clears, costs as much as all else. */
+#define CHUNK_BYTES ((size_t)1 << 25)
+
 /* The coadds of a chunk of targets. */
 typedef struct {
     spx_coadd *coadd; /* [narm] */
@@ -140,19 +143,21 @@ static spx_status coadd_all(work *w, spx_err *e)
 {
     w->progress =
         spx_progress_start(w->run->common.progress, "coadd", "targets", w->in.ntarget * w->in.spectra.all.narm);
+    spx_mem_cache(1); /* chunks use the memory of those before */
     const spx_status st = spx_groups_run(&(spx_groups){.stage = w->run,
                                                        .step = "coadd",
                                                        .spectra = &w->in.spectra,
                                                        .ngroup = w->in.ntarget,
                                                        .row = w->in.row,
                                                        .first = w->in.first,
-                                                       .most_bytes = (size_t)1 << 28,
+                                                       .most_bytes = CHUNK_BYTES,
                                                        .result_size = sizeof(result),
                                                        .compute = coadd_chunk,
                                                        .write = write_chunk,
                                                        .clear = clear,
                                                        .ctx = w},
                                          e);
+    spx_mem_cache(0);
     spx_progress_end(w->progress);
     return st;
 }
