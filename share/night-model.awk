@@ -2,6 +2,7 @@
 # it reads and writes, from measured times of single stages (share/night/times). SCALE in specpipe-night(7) has its results.
 #
 #     exposures=40 cameras=30 petals=10 groups=20 stars=4500   the night: stars of an exposure
+#     lone=0                    1: groups are petals of tiles that were exposed once (GROUP=petal), made with the petals
 #     nodes=1 cores=2 gpus=0    machines, with the processors and GPUs of each
 #     disk=1                    GB/s that each node reads and writes; shared=0: of all nodes together, 0: no other limit
 #     latency=0                 seconds from the end of a wave to the begin of the next: a scheduler's
@@ -16,11 +17,17 @@
 #                  as they compute; the coadd is beside the fit
 #     disks        bytes / bytes a second
 #
+# Petals beside a GPU do not wait for each other: each goes on to its next stage while others are in theirs. Their wave lasts as
+# long as the first one takes through all stages, the latencies, and then as the processor seconds, or those of the device, of
+# all stages together.
+#
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
 BEGIN {
     FS = "\t"
     exposures = set(exposures, 40); cameras = set(cameras, 30); petals = set(petals, 10); groups = set(groups, 20)
     stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1)
+    if (lone > 0 && gpus > 0)
+        groups = exposures * petals
 }
 function set(name, default_value) { return name == "" ? default_value : name }
 function ceil(x) { return x == int(x) ? x : int(x) + 1 }
@@ -31,22 +38,35 @@ function max(a, b) { return a > b ? a : b }
     # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written,
     # seconds of one product alone, beside a GPU
     stage = $1 == "coadd" ? "rv" : $1
-    if (!(($2, stage) in cpu))
-        stages[$2] = stages[$2] " " stage
-    cpu[$2, stage] += units($3) * (gpus > 0 ? $5 : $4)
-    gpu[$2, stage] += gpus > 0 && $6 != "-" ? units($3) * $6 : 0
-    alone[$2, stage] += gpus > 0 && $1 != "coadd" ? $9 : 0
-    get[$2] += units($3) * $7
-    put[$2] += units($3) * $8
+    wave = $2 == "group" && lone > 0 && gpus > 0 ? "petal" : $2
+    if (!((wave, stage) in cpu))
+        stages[wave] = stages[wave] " " stage
+    cpu[wave, stage] += units($3) * (gpus > 0 ? $5 : $4)
+    gpu[wave, stage] += gpus > 0 && $6 != "-" ? units($3) * $6 : 0
+    alone[wave, stage] += gpus > 0 && $1 != "coadd" ? $9 : 0
+    get[wave] += units($3) * $7
+    put[wave] += units($3) * $8
 }
 function units(one) {
     return one == "camera" ? cameras : one == "frame" ? exposures * cameras : one == "petal" ? exposures * petals : exposures * stars
 }
-function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name) {
+function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name, through) {
     of_part = min(cores, max(3, min(12, int(nodes * cores / parts))))
     places = nodes * max(1, int(cores / of_part))
     n = split(stages[wave], stage, " ")
-    for (k = 1; k <= n; k++) {
+    through = gpus > 0 && wave == "petal"
+    for (k = 1; k <= n && through; k++) {
+        sum["processors"] += cpu[wave, stage[k]] / nodes / cores
+        sum["devices"] += gpu[wave, stage[k]] / min(nodes * gpus, parts)
+        sum["latency"] += alone[wave, stage[k]]
+        work += cpu[wave, stage[k]]
+    }
+    if (through) {
+        delete sum[sum["processors"] > sum["devices"] ? "devices" : "processors"]
+        for (limit in sum)
+            seconds += sum[limit]
+    }
+    for (k = 1; k <= n && !through; k++) {
         t["processors"] = ceil(parts / places) * cpu[wave, stage[k]] / parts / of_part
         t["devices"] = gpus > 0 ? gpu[wave, stage[k]] / min(nodes * gpus, parts) : 0
         t["latency"] = alone[wave, stage[k]]
@@ -74,7 +94,8 @@ function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, 
 END {
     run("camera", cameras)
     run("petal", petals * exposures)
-    run("group", groups)
+    if (!(lone > 0 && gpus > 0))
+        run("group", groups)
     files = 3 * cameras + exposures * (4 * cameras + 2 * petals) + 3 * groups + 1
     printf "night    %10.1f s, %.4g processor hours, %.0f GB read and written, %.0f GB of products in %d files\n", all, work / 3600, gigabytes, written, files
     nights = 40e6 / (exposures * stars)

@@ -427,11 +427,15 @@ model() {
     [ "$(by_hand -v cores=6)" = '40.0 processors 466.7 processors 300.0 processors' ]
     # the disks: 1200 x 150 MB of each of 30 cameras at 0.1 GB/s; devices: 1200 x 0.5 s on one
     [ "$(by_hand -v cores=600 -v disk=0.1)" = '0.7 processors 1800.0 disks 7.5 processors' ]
-    [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.7 devices 7.5 processors' ]
-    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.2 devices 7.5 processors' ]
-    # beside a GPU the stages of a part, one after another; the coadd is beside the fit
+    [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.0 devices 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.0 devices 7.5 processors' ]
+    [ "$(by_hand -v cores=1 -v gpus=1)" = '240.0 processors 1600.0 processors 1800.0 processors' ]
+    # with the groups: 1600 and 40 x 4500 x 0.01 s
+    [ "$(by_hand -v cores=1 -v gpus=1 -v lone=1)" = '240.0 processors 3400.0 processors' ]
+    [ "$(by_hand -v cores=1 -v lone=1)" = '240.0 processors 2800.0 processors 1800.0 processors' ]
+    # beside a GPU the stages of a part, one after another, and then what all take; the coadd is beside the fit
     printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t9\nb\tpetal\tframe\t2\t1\t0.5\t0\t0\t400\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t250\ncoadd\tgroup\tstar\t0.01\t0.01\t-\t0\t0\t99\n' >table
-    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '9.0 latency 650.0 latency 7.5 processors' ]
+    [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '9.0 latency 800.0 latency 7.5 processors' ]
     [ "$(by_hand -v cores=600 -v nodes=4)" = '0.7 processors 1.2 processors 7.5 processors' ]
     # what make needed for the exposure that the times are of
     local measured
