@@ -56,6 +56,30 @@ readers=(
     h5diff removed.h5 removed-not.h5 /frame
 }
 
+@test "standard output that is a file without a name gets the bytes of a pipe, one after another, and nothing of a failure" {
+    local d=$BATS_FILE_TMPDIR/data fd
+    fits2h5 -q --reproducible "$d"/{preproc,psf}-r0.fits | cat >piped.h5
+    h5merge -q --reproducible --by rows "$d/spectra.h5" | cat >second.h5
+    exec {fd}<>nameless
+    rm nameless
+    {
+        fits2h5 -q --reproducible "$d"/{preproc,psf}-r0.fits
+        h5merge -q --reproducible --by rows "$d/spectra.h5"
+    } >"/dev/fd/$fd"
+    cat piped.h5 second.h5 | cmp - "/dev/fd/$fd"
+    # a failure that is found when the output is begun leaves what was there
+    exec {fd}>&- {fd}<>nameless
+    rm nameless
+    head -c -1000 "$d/spectra.h5" >cut.h5
+    run -3 bash -c "h5merge --by rows cut.h5 >/dev/fd/$fd"
+    [ ! -s "/dev/fd/$fd" ]
+    # and a full disk
+    exec {fd}>&-
+    run -4 bash -c 'ulimit -f 100 && exec 7<>nameless && rm nameless && trap "" XFSZ && fits2h5 "$1"/{preproc,psf}-r0.fits >/dev/fd/7; s=$?; [ ! -s /dev/fd/7 ] || exit 9; exit $s' - "$d"
+    [[ $output == *'standard output'* ]]
+    [ ! -e nameless ]
+}
+
 @test "the command in the provenance has standard input, wherever -o - stands" {
     local d=$BATS_FILE_TMPDIR/data
     specx-sky -q --reproducible -o - - <"$d/frame-r0.h5" | cat >before.h5

@@ -82,7 +82,7 @@ static const char *shown(const spx_tmpfile *t)
 
 const char *spx_tmpfile_shown(const char *path)
 {
-    const char *found = path;
+    const char *found = strcmp(path, SPX_STDOUT_PATH) == 0 ? "standard output" : path;
     (void)pthread_mutex_lock(&slots_lock);
     for (int i = 0; i < NSLOT && found == path; i++)
         if (slots[i].used && strcmp(slots[i].path, path) == 0)

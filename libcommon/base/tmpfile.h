@@ -40,7 +40,10 @@ spx_status spx_tmpfile_commit(spx_tmpfile *t, spx_err *e);
 /* Closes and removes; safe on a struct of zeros and after a commit. */
 void spx_tmpfile_discard(spx_tmpfile *t);
 
-/* Name for messages: the target of the temporary file `path`; `path` itself when it is none. */
+/* Standard output by a name under which a library can open it again, where it is a file. */
+#define SPX_STDOUT_PATH "/proc/self/fd/1"
+
+/* Name for messages: the target of the temporary file `path`, standard output; `path` itself when it is none. */
 const char *spx_tmpfile_shown(const char *path);
 
 /* A new name for a temporary file or folder beside `base`, of at most `most` bytes (NAME_MAX or less, 64 or more), into
