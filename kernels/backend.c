@@ -1,6 +1,7 @@
 /* Provides backends: the CPU's table, and shared objects of other devices, opened on demand (backend.h). */
 #include "backend.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -153,19 +154,43 @@ void spx_backend_describe(spx_plugin_tell *tell)
     describe("cuda", tell);
 }
 
-void spx_backend_restrict_to_first(const char *device)
+/* The device N of cuda:N that spx_backend_restrict() has left in view, by itself; -1: none. */
+static long only = -1;
+
+void spx_backend_restrict(const char *device)
 {
-    static const char *const first[] = {"auto", "cuda", "cuda:0"};
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        if (strcmp(device, first[i]) == 0)
-            (void)setenv("CUDA_VISIBLE_DEVICES", "0", 0);
+    const char *view = getenv("CUDA_VISIBLE_DEVICES");
+    char *end = NULL;
+    const int numbered = strncmp(device, "cuda:", 5) == 0 && isdigit((unsigned char)device[5]);
+    const long n = numbered ? strtol(device + 5, &end, 10) : 0;
+    if (only >= 0 || (numbered && *end != '\0'))
+        return;
+    if (view == NULL && (numbered || strcmp(device, "auto") == 0 || strcmp(device, "cuda") == 0)) {
+        (void)setenv("CUDA_VISIBLE_DEVICES", numbered ? device + 5 : "0", 1);
+        only = n;
+    } else if (view != NULL && numbered) {
+        /* the n-th of a list, of numbers or of names */
+        for (long i = 0; i < n && view != NULL; i++)
+            view = (view = strchr(view, ',')) != NULL ? view + 1 : NULL;
+        char name[256];
+        if (view != NULL && (size_t)snprintf(name, sizeof name, "%.*s", (int)strcspn(view, ","), view) < sizeof name &&
+            name[0] != '\0' && setenv("CUDA_VISIBLE_DEVICES", name, 1) == 0)
+            only = n;
+    }
 }
 
 spx_status spx_backend_open(spx_backend *b, const char *device, spx_op op, spx_err *why, spx_err *e)
 {
     spx_err none = {0};
-    if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)
-        return open_library(b, "cuda", device[4] == ':' ? device + 5 : "", op, e);
+    char list[32];
+    if (strncmp(device, "cuda:", 5) == 0 && strchr(device, '@') == NULL) {
+        /* "N@0": the user's device N is the first in view */
+        const int alone = only >= 0 && strtol(device + 5, NULL, 10) == only && strchr(device, ',') == NULL;
+        (void)snprintf(list, sizeof list, "%ld@0", only);
+        return open_library(b, "cuda", alone ? list : device + 5, op, e);
+    }
+    if (strcmp(device, "cuda") == 0)
+        return open_library(b, "cuda", "", op, e);
     if (strcmp(device, "auto") == 0) {
         if (open_library(b, "cuda", "", op, why != NULL ? why : &none) == SPX_OK)
             return SPX_OK;

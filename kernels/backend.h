@@ -60,7 +60,8 @@ typedef struct spx_backend {
 } spx_backend;
 
 /* Type of the entry point of a shared object backend-NAME.so: fills *b for the devices in `list` ("": any one, or
- * "0,2"). SPX_EDEVICE with the reason when no device is usable. */
+ * "0,2"; "3@0": the one that the user calls 3, and the driver 0). SPX_EDEVICE with the reason when no device is usable.
+ */
 typedef spx_status spx_backend_entry(spx_backend *b, const char *list, spx_err *e);
 #define SPX_BACKEND_ENTRY "spx_backend_entry_point"
 
@@ -76,10 +77,11 @@ const char *spx_op_description(spx_op op);
 /* All backends: where they are, whether they can be used and why not, and what they say themselves. */
 void spx_backend_describe(spx_plugin_tell *tell);
 
-/* Restricts CUDA to device 0 (sets CUDA_VISIBLE_DEVICES) where `device` asks for no other (auto, cuda, cuda:0) and the
- * variable is not set: initialising each further device costs 0.1 s or more. For programs, before they have threads;
- * the process cannot use other devices afterwards. */
-void spx_backend_restrict_to_first(const char *device);
+/* Restricts CUDA to the one device that `device` asks for (cuda:N; auto and cuda: the first, where
+ * CUDA_VISIBLE_DEVICES is not set) by setting that variable: initialising each further device costs 0.1 s or more, and
+ * processes on different devices wait for each other in the driver. N counts those in view before. For programs, before
+ * they have threads; the process cannot use other devices afterwards. */
+void spx_backend_restrict(const char *device);
 
 /* Open a backend that has `op`. device "cpu", "cuda", "cuda:0,2": exactly that, or SPX_EDEVICE
  * (an operation may leave parts of a call to the CPU: base/fallback.h). "auto": a device

@@ -1,6 +1,10 @@
 /* Provides the CUDA backend: selects devices, makes their contexts, and fills the table of operations. */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -10,12 +14,15 @@
 #include <thread>
 
 #include "cuda/backend.cuh"
+#include "cuda/wait.cuh"
 
 /* Lowest major compute capability that machine code is compiled for. */
 enum { LEAST_MAJOR = 8 };
 
-/* State of the backend, and the thread that makes the devices' contexts, for which the first operation waits. */
+/* State of the backend, and the thread that makes the devices' contexts, for which the first operation waits. number:
+ * of the devices, as the user counts them (spx_backend_restrict()). */
 struct opened : spx_cuda_state {
+    int number[SPX_CUDA_MOST_DEVICES];
     std::thread *contexts;
     std::once_flag *ready;
 };
@@ -24,13 +31,23 @@ struct opened : spx_cuda_state {
  * for the code of kernels and the stacks of their threads, which are taken when kernels are first launched; devices too
  * small for that to matter, as emulated ones are, need not have them. Where other programs have all memory, waits for
  * them, PATIENCE seconds at most, and says so. Any other failure is reported when the device is used. */
-static void make_context(int device)
+static void make_context(int device, int number)
 {
     constexpr size_t FIRST_LAUNCHES = (size_t)64 << 20;
     const double begin = spx_seconds();
     for (int tries = 0;; tries++) {
         size_t available = 0, total = 0;
+#if CUDART_VERSION >= 12000
+        cudaError_t code = spx::waits_asleep()
+                               ? cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid)
+                               : cudaSuccess;
+        if (code == cudaSuccess)
+            code = cudaSetDevice(device);
+#else
         cudaError_t code = cudaSetDevice(device);
+        if (code == cudaSuccess && spx::waits_asleep())
+            code = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);
+#endif
         if (code == cudaSuccess)
             code = cudaFree(nullptr);
         if (code == cudaSuccess)
@@ -41,16 +58,45 @@ static void make_context(int device)
         if (!lacks || spx_seconds() - begin > spx::PATIENCE)
             return;
         if (tries == 1)
-            spx_note("waits for memory of device cuda:%d, up to %.0f s: other programs have all of it", device,
+            spx_note("waits for memory of device cuda:%d, up to %.0f s: other programs have all of it", number,
                      spx::PATIENCE);
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
 }
 
+/* The driver makes one context of a machine after another, and who waits for that spins in the kernel: eight programs
+ * that begin together took 0.8 s each of a processor. So they take turns by a lock of the machine, on a folder that
+ * each has, and sleep; as long as one context takes at most, for a driver that hangs holds nobody else. */
+class turn
+{
+  public:
+    turn()
+    {
+        constexpr double LONGEST = 3.0;
+        const double begin = spx_seconds();
+        at_ = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        while (at_ >= 0 && flock(at_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+               spx_seconds() - begin < LONGEST)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    turn(const turn &) = delete;
+    turn &operator=(const turn &) = delete;
+    ~turn()
+    {
+        if (at_ >= 0)
+            (void)close(at_);
+    }
+
+  private:
+    int at_;
+};
+
 static void make_contexts(const opened *s)
 {
-    for (int i = 0; i < s->ndevice; i++)
-        make_context(s->device[i]);
+    for (int i = 0; i < s->ndevice; i++) {
+        const turn mine;
+        make_context(s->device[i], s->number[i]);
+    }
 }
 
 /* In a thread, while the program reads its input: each takes a tenth of a second. */
@@ -130,21 +176,24 @@ static void bytes_copied(const spx_backend *, size_t *to_host, size_t *to_device
 }
 
 /* Appends device d to the state and its name to the list of the backend: what is asked once cannot be lost later. */
-static void take(spx_backend *b, spx_cuda_state *s, int d, const cudaDeviceProp *p)
+static void take(spx_backend *b, opened *s, int d, int number, const cudaDeviceProp *p)
 {
     const size_t used = strlen(b->device);
-    (void)snprintf(b->device + used, sizeof b->device - used, "%scuda:%d (%s)", s->ndevice > 0 ? ", " : "", d, p->name);
+    (void)snprintf(b->device + used, sizeof b->device - used, "%scuda:%d (%s)", s->ndevice > 0 ? ", " : "", number,
+                   p->name);
+    s->number[s->ndevice] = number;
     s->device[s->ndevice++] = d;
 }
 
-/* Parses "0,2" into the state; "" is the first device of sufficient compute capability. */
-static spx_status choose_devices(const char *list, int count, spx_backend *b, spx_cuda_state *s, spx_err *e)
+/* Parses "0,2" into the state; "3@0" is the device that the user calls 3, and the driver 0; "" is the first device of
+ * sufficient compute capability. */
+static spx_status choose_devices(const char *list, int count, spx_backend *b, opened *s, spx_err *e)
 {
     cudaDeviceProp p;
     if (list[0] == '\0') {
         for (int d = 0; d < count && s->ndevice == 0; d++)
             if (cudaGetDeviceProperties(&p, d) == cudaSuccess && p.major >= LEAST_MAJOR)
-                take(b, s, d, &p);
+                take(b, s, d, d, &p);
         return s->ndevice > 0 ? SPX_OK
                               : spx_fail(e, SPX_EDEVICE,
                                          "{device} cuda: no device in view has compute capability %d.0 or newer: name "
@@ -153,7 +202,7 @@ static spx_status choose_devices(const char *list, int count, spx_backend *b, sp
     }
     for (const char *q = list;; q++) {
         char *end;
-        const long d = strtol(q, &end, 10);
+        const long number = strtol(q, &end, 10), d = *end == '@' ? strtol(end + 1, &end, 10) : number;
         if (end == q || d < 0 || (*end != ',' && *end != '\0'))
             return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: should be numbers of devices, separated by commas", list);
         if (d >= count)
@@ -166,12 +215,12 @@ static spx_status choose_devices(const char *list, int count, spx_backend *b, sp
             return spx_fail(e, SPX_EUSAGE, "{device} cuda:%s: more than %d devices", list, SPX_CUDA_MOST_DEVICES);
         const cudaError_t asked = cudaGetDeviceProperties(&p, (int)d);
         if (asked != cudaSuccess)
-            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld does not answer: %s", list, d,
+            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld does not answer: %s", list, number,
                             cudaGetErrorString(asked));
         if (p.major < LEAST_MAJOR)
-            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld has a compute capability below %d.0", list, d,
-                            LEAST_MAJOR);
-        take(b, s, (int)d, &p);
+            return spx_fail(e, SPX_EDEVICE, "{device} cuda:%s: device %ld has a compute capability below %d.0", list,
+                            number, LEAST_MAJOR);
+        take(b, s, (int)d, (int)number, &p);
         if (*(q = end) == '\0')
             return SPX_OK;
     }
@@ -181,9 +230,13 @@ extern "C" spx_status spx_backend_entry_point(spx_backend *b, const char *list, 
 {
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
+    const char *why = found != cudaSuccess ? cudaGetErrorString(found) : "there is none";
+    if ((found != cudaSuccess || count == 0) && strchr(list, '@') != nullptr)
+        return spx_fail_remedy(e, SPX_EDEVICE, "name another one (nvidia-smi -L lists them)",
+                               "{device} cuda:%ld: there is no such device in view, or it is not usable: %s",
+                               strtol(list, nullptr, 10), why);
     if (found != cudaSuccess || count == 0)
-        return spx_fail(e, SPX_EDEVICE, "{device} cuda: no device is usable: %s",
-                        found != cudaSuccess ? cudaGetErrorString(found) : "there is none");
+        return spx_fail(e, SPX_EDEVICE, "{device} cuda: no device is usable: %s", why);
     opened *s = static_cast<opened *>(calloc(1, sizeof *s));
     if (s != nullptr)
         s->ready = new (std::nothrow) std::once_flag;

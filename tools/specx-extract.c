@@ -298,7 +298,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_queue *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
     spx_extract_args_complete(&o);
-    spx_backend_restrict_to_first(s->common.device);
+    spx_backend_restrict(s->common.device);
     spx_status st = spx_rules_allow("specx-extract", &o.allow, &w.allowed, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);

@@ -273,7 +273,7 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
     work w = {.d = {.s = s, .op = SPX_OP_SHIFT, .nworker = 2}}; /* zero points are found on the host */
-    spx_backend_restrict_to_first(s->common.device);
+    spx_backend_restrict(s->common.device);
     spx_status st = spx_rules_allow("specx-shift", &o.allow, &w.allowed, e);
     if (st == SPX_OK)
         st = spx_shift_args_options(&o, (int)s->common.threads, &w.o, &w.terms, &w.degree, e);

@@ -159,7 +159,7 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
     work w = {.d = {.s = s, .op = SPX_OP_SKY}};
-    spx_backend_restrict_to_first(s->common.device);
+    spx_backend_restrict(s->common.device);
     spx_status st = spx_sky_args_options(&o, (int)s->common.threads, &w.options, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FLAT_FRAMES, o.skip_existing, &queue, e);

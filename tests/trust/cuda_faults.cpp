@@ -169,6 +169,9 @@ CALL(ASK, cudaGetDeviceProperties, (cudaDeviceProp *p, int d), (p, d),
      (void)d; memset(p, 0, sizeof *p); strcpy(p->name, "emulated"); p->major = 9; p->multiProcessorCount = 8)
 CALL(ASK, cudaDeviceGetAttribute, (int *v, cudaDeviceAttr a, int d), (v, a, d),
      (void)d; *v = a == cudaDevAttrComputeCapabilityMajor ? 9 : a == cudaDevAttrMultiProcessorCount ? 8 : 227 << 10)
+#if CUDART_VERSION >= 12000
+CALL(ASK, cudaInitDevice, (int d, unsigned flags, unsigned which), (d, flags, which), (void)d; (void)flags; (void)which)
+#endif
 CALL(ASK, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), (least, greatest), *least = *greatest = 0)
 CALL(ASK, cudaFuncSetAttribute, (const void *kernel, cudaFuncAttribute a, int v), (kernel, a, v), (void)kernel; (void)a; (void)v)
 CALL(HOST, cudaMallocHost, (void **p, size_t n), (p, n), return made(p, n))

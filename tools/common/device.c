@@ -12,7 +12,7 @@ static void *open_now(void *arg)
 
 void spx_open_device_begin(spx_device_opening *d)
 {
-    spx_backend_restrict_to_first(d->s->common.device);
+    spx_backend_restrict(d->s->common.device);
     d->threaded = spx_thread_begin(&d->thread, open_now, d);
     if (!d->threaded)
         (void)open_now(d);
@@ -34,7 +34,7 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e)
 spx_status spx_open_device(spx_run *s, spx_op op, spx_backend *b, spx_err *e)
 {
     spx_device_opening d = {.s = s, .op = op, .b = b};
-    spx_backend_restrict_to_first(s->common.device);
+    spx_backend_restrict(s->common.device);
     (void)open_now(&d);
     return spx_open_device_end(&d, e);
 }

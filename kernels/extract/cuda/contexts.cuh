@@ -178,9 +178,9 @@ void fill_context(context *c, int device)
             spx::check(event(&s->joined[j]), "event");
         }
         for (cudaEvent_t &v : s->step)
-            spx::check(cudaEventCreate(&v), "event");
+            spx::check(cudaEventCreateWithFlags(&v, spx::host_event()), "event");
         for (cudaEvent_t *v : {&s->solved, &s->fitted})
-            spx::check(cudaEventCreate(v), "event");
+            spx::check(cudaEventCreateWithFlags(v, spx::host_event()), "event");
     }
 }
 

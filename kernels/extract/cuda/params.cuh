@@ -35,11 +35,11 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "cuda/memory.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/stream.cuh"
+#include "cuda/wait.cuh"
 
 /* The host's part is C. */
 extern "C" {
@@ -452,7 +452,7 @@ void join(slot *s, int count)
     }
 }
 
-/* Whether an event has come. Who asks, asks again until it has: where there are few processors, others need them. */
+/* Whether an event has come. Who asks, asks again until it has. */
 bool is_over(cudaEvent_t event)
 {
     const cudaError_t code = cudaEventQuery(event);
@@ -461,7 +461,7 @@ bool is_over(cudaEvent_t event)
     if (code != cudaErrorNotReady)
         spx::check(code, "event");
     (void)cudaGetLastError(); /* which is no error */
-    std::this_thread::yield();
+    spx::pause_asking();
     return false;
 }
 
