@@ -584,7 +584,7 @@ end_all() {
 # Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
 # their own commands, when their inputs are there, some at a time.
 make_all() {
-    local i k n now program list order=() pipes=() last=() idle waiting=() running=() queued=() finished=()
+    local i k n now part parts program list order=() pipes=() last=() idle waiting=() running=() queued=() finished=()
     local most=6
     local -A queue=() number=()
     for i; do
@@ -602,13 +602,19 @@ make_all() {
             ! whole "$i" || list+=("$i")
         done
         [ ${#list[@]} -ge 2 ] || continue
-        k=${#programs[@]}
-        programs+=("$program")
-        items[k]=${list[*]}
-        for i in "${list[@]}"; do
-            maker[${products[i]}]=$k
-            queued[i]=1
-            unset "waiting[$i]"
+        # each fit waits for the host most of its time: two queues of many
+        parts=1
+        [[ ! $program =~ ^[[:space:]]*rvs-fit ]] || [ ${#list[@]} -lt 6 ] || parts=2
+        for ((part = 0; part < parts; part++)); do
+            k=${#programs[@]}
+            programs+=("$program")
+            for ((n = part; n < ${#list[@]}; n += parts)); do
+                i=${list[n]}
+                items[k]+=" $i"
+                maker[${products[i]}]=$k
+                queued[i]=1
+                unset "waiting[$i]"
+            done
         done
     done
     trap 'end_all $(jobs -p); exit 130' INT
