@@ -52,6 +52,13 @@ load fake-night
     true >calls
     quick GROUP=petal PART=group-2-51
     [ "$(made_by | xargs)" = 'rv-2-51.h5 rvtab-2-51.fits' ]
+    # with one place: no program waits on it for what another one would make there
+    rm -r out
+    echo 'sframe-b1-0009.h5 3' >bad
+    run timeout 100 make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out PAGE= GROUP=petal BATCH=10 DEVICES=cuda:0 -j4
+    [ "$status" -eq 2 ]
+    [ "$(records out | grep -c sframe)" -eq 1 ]
+    [ -e out/rv-2-51.h5 ]
 }
 
 @test "what the files say is no setting, and make simulate-night hands none on" {

@@ -554,6 +554,21 @@ whole() {
     done
 }
 
+# may_begin K: whether the queue may have a device now. One that waited on it for a product which is made by its own command, on a
+# device, would wait for ever where there is no other. Such commands come first.
+may_begin() {
+    local i f j
+    for i in ${running[@]+"${!running[@]}"}; do
+        [[ ${commands[i]} != *"$on_device"* ]] || return
+    done
+    for i in ${items[$1]}; do
+        for f in ${inputs[i]}; do
+            j=${number[${f%.failed}]:-}
+            [ -z "$j" ] || [ "${queued[j]:-}" ] || [ "${finished[j]:-}" ] || [[ ${commands[j]} != *"$on_device"* ]] || return
+        done
+    done
+}
+
 # ready I: whether the product's inputs are there, or will not be
 ready() {
     local f k fd begin
@@ -621,15 +636,15 @@ make_all() {
     trap 'end_all $(jobs -p); exit 143' TERM
     exec {idle}<> <(:)
     for ((n = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; )); do
-        if [ $n -lt ${#programs[@]} ]; then
-            now=
-            [ ${#processes[@]} -eq 0 ] || now=now
-            if begin_queue $n $now; then n=$((n + 1)); else [ "$now" ] || exit; fi
-        fi
         for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
         done
+        if [ $n -lt ${#programs[@]} ] && may_begin $n; then
+            now=
+            [ $((${#processes[@]} + ${#running[@]})) -eq 0 ] || now=now
+            if begin_queue $n $now; then n=$((n + 1)); else [ "$now" ] || exit; fi
+        fi
         for i in ${running[@]+"${!running[@]}"}; do
             if ! kill -0 "${running[i]}" 2>/dev/null; then
                 wait "${running[i]}" || end_job $?
