@@ -61,6 +61,15 @@ load fake-night
     [ -e out/rv-2-51.h5 ]
 }
 
+@test "a queue waits for what is made by commands of their own: skies of one petal, for its spectra" {
+    fake_programs
+    empty_night b1 r1
+    rm in/*_n1_0008.img in/*_n1_001?.img
+    quick BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j4 >log
+    [ "$(grep -c '^begin cuda:0 out/sframe-.* 2$' calls)" -eq 2 ]
+    [ "$(made_by | uniq -d)" = '' ]
+}
+
 @test "what the files say is no setting, and make simulate-night hands none on" {
     fake_programs
     empty_night b3
@@ -451,11 +460,12 @@ model() {
         awk -v measured="$measured" '/^night/ { print $4 * 3600, measured; exit !($4 * 3600 > 0.8 * measured && $4 * 3600 < 1.2 * measured) }'
     # and the clock beside a GPU: ten petals and two exposures of them after arcs and flats, a petal with all
     local clock=() gpu=(cores=16 gpus=1 disk=100 groups=1)
-    read -ra clock < <(sed -n 's/^# measured beside a GPU: \([0-9.]*\) s, a petal alone \([0-9.]*\) s, two exposures \([0-9.]*\) s$/\1 \2 \3/p' "$SPX_ROOT/share/night/times")
+    read -ra clock < <(sed -n 's/^# measured beside a GPU: \([0-9.]*\) s with GROUP=petal, \([0-9.]*\) s with tile, a petal alone \([0-9.]*\) s, two exposures \([0-9.]*\) s$/\1 \2 \3 \4/p' "$SPX_ROOT/share/night/times")
     near() { awk -v want="$1" '/^(camera|petal|group)/ { t += $8 } END { print t, want; exit !(t > 0.8 * want && t < 1.2 * want) }'; }
-    model exposures=1 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[0]}"
-    model exposures=2 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[2]}"
-    model exposures=1 cameras=3 petals=1 stars=400 "${gpu[@]}" | near "${clock[1]}"
+    model exposures=1 stars=4000 lone=1 "${gpu[@]}" | grep -v ^camera | near "${clock[0]}"
+    model exposures=1 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[1]}"
+    model exposures=1 cameras=3 petals=1 stars=400 "${gpu[@]}" | near "${clock[2]}"
+    model exposures=2 stars=4000 lone=1 "${gpu[@]}" | grep -v ^camera | near "${clock[3]}"
 }
 
 @test "the benchmark of a night: its stages, bytes, and times for the model" {

@@ -96,8 +96,8 @@ me=$HOSTNAME:$$:$began:${SLURM_JOB_ID:-}:${SLURM_RESTART_COUNT:-0}
 
 mine() { [ "$(readlink "$lock")" = "$me/${product##*/}" ]; }
 
-# of_mine ACTION...: what find does with the locks that this process holds
-of_mine() { find "$OUT/lock" -maxdepth 1 -lname "$me/*" "$@"; }
+# of_mine ACTION...: what find does with the locks that this process holds; others' may vanish meanwhile
+of_mine() { find "$OUT/lock" -maxdepth 1 -lname "$me/*" "$@" 2>/dev/null; }
 
 # over LINK: whether the lock of this owner may be taken
 over() {
@@ -477,6 +477,8 @@ line_of() {
             [ -e "$word" ] || continue
         elif [ "${maker[$word]:-}" ] && ! has_made "${number[$word]}"; then
             ! comes "${number[$word]}" || return
+        elif [ "${number[$word]:-}" ] && [ -z "${maker[$word]:-}${finished[${number[$word]}]:-}" ]; then
+            return
         elif [ "$those" ] && [ ! -e "$word" ]; then
             continue
         fi
