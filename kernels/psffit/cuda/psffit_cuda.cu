@@ -1,7 +1,7 @@
 /* Provides the fit of traces and PSF to arcs on CUDA devices: the steps of spx_pf_device (psffit/fit.h), which the
  * CPU's passes call. A bundle has a stream, and all its pixels and spots on the device from its first pass to its last;
- * bundles are worked on side by side by the threads of the host, which have what is small: the damped matrix's
- * solution, the band of the background, the prior, and what is found of lines and errors after the passes. */
+ * bundles are worked on side by side by the threads of the host, which have what is small: the band of the background,
+ * what the arc tells of the priors, and what is found of lines and errors after the passes. */
 #include <algorithm>
 #include <cmath>
 #include <memory>
