@@ -145,7 +145,8 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
     m->strips = m->sums + b->nl;
     memset(m->model, 0, 2 * b->wny * b->wnx * sizeof *m->model);
     memset(m->v, 0, 2 * vectors * sizeof *m->v);
-    memset(m->strips, 0, 4 * b->nf * height * stride * sizeof *m->strips);
+    for (size_t f = 0; f < b->nf; f++) /* J; W J has its zeros by weigh() */
+        memset(m->strips + 4 * f * height * stride, 0, 2 * height * stride * sizeof *m->strips);
     return SPX_OK;
 }
 
@@ -217,6 +218,8 @@ static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_mot
                 double *wj = s[f].wj + (q * height + y) * s[f].stride;
                 for (size_t x = 0; x < s[f].nx; x++)
                     wj[x] = (double)b->weight[tile + x] * j[x];
+                for (size_t x = s[f].nx; x < s[f].stride; x++)
+                    wj[x] = 0;
                 for (size_t x = 0; x < s[f].nx; x += SPX_VL)
                     gradient += load(wj + x) * load(m->model + tile + x);
             }
