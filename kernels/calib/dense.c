@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "calib/clones.h"
+#include "simd/vector.h"
 
 /* y -= c x */
 SPX_CLONES
@@ -13,6 +14,24 @@ static void take_off(size_t n, double c, const double *restrict x, double *restr
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         y[i] -= c * x[i];
+}
+
+typedef SPX_VECTOR(double, 32) four;
+typedef SPX_VECTOR_ANY(double, 32) four_any;
+
+SPX_CLONES
+double spx_dot(size_t n, const double *x, const double *y)
+{
+    const size_t whole = n / 8 * 8;
+    four low = {0}, high = {0};
+    for (size_t i = 0; i < whole; i += 8) {
+        low += *(const four_any *)(x + i) * *(const four_any *)(y + i);
+        high += *(const four_any *)(x + i + 4) * *(const four_any *)(y + i + 4);
+    }
+    for (size_t i = whole; i < n; i++)
+        (i % 8 < 4 ? &low : &high)[0][i % 4] += x[i] * y[i];
+    const four sum = low + high;
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 int spx_dense_factor(size_t n, double *a)

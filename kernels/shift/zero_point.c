@@ -660,17 +660,9 @@ static double product(const strip *s, const column *x, const double *wx, const c
 {
     const size_t first = x->first > y->first ? x->first : y->first;
     const size_t ends[2] = {x->first + x->n, y->first + y->n}, end = ends[0] < ends[1] ? ends[0] : ends[1];
-    double sum[8] = {0};
     if (end <= first)
         return 0;
-    const size_t n = (end - first) * s->ncol;
-    const double *a = wx + (first - x->first) * s->ncol, *b = y->value + (first - y->first) * s->ncol;
-    for (size_t k = 0; k < n / 8 * 8; k += 8)
-        for (size_t i = 0; i < 8; i++)
-            sum[i] += a[k + i] * b[k + i];
-    for (size_t k = n / 8 * 8; k < n; k++)
-        sum[k % 8] += a[k] * b[k];
-    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+    return spx_dot((end - first) * s->ncol, wx + (first - x->first) * s->ncol, y->value + (first - y->first) * s->ncol);
 }
 
 /* Adds c times a column to pixels of the strip. */

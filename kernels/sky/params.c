@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "calib/clones.h"
+#include "calib/dense.h"
 #include "calib/resolution.h"
 #include "calib/series.h"
 #include "num/stat.h"
@@ -172,22 +173,13 @@ static void dots4(size_t n, const double *x, size_t stride, const double *y, dou
 }
 
 /* The same for any number. */
-SPX_CLONES
 static void dots(size_t n, const double *x, size_t count, size_t stride, const double *y, double *sum)
 {
     size_t first = 0;
     for (; first + 4 <= count; first += 4)
         dots4(n, x, stride, y + first * stride, sum + first);
-    for (size_t c = first; c < count; c++) {
-        const double *yc = y + c * stride;
-        four low = {0}, high = {0};
-        for (size_t i = 0; i < n; i += LANES) {
-            low += *(const four_any *)(x + i) * *(const four_any *)(yc + i);
-            high += *(const four_any *)(x + i + FOUR) * *(const four_any *)(yc + i + FOUR);
-        }
-        const four s = low + high;
-        sum[c] = (s[0] + s[1]) + (s[2] + s[3]);
-    }
+    for (size_t c = first; c < count; c++)
+        sum[c] = spx_dot(n, x, y + c * stride);
 }
 
 /* ---- one fibre ---- */
