@@ -277,27 +277,35 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
 {
     const spx_arm *a = &frame->arm;
     spx_psf own = {0};
-    size_t *fibre = spx_alloc(frame->nspec, sizeof *fibre, e), n = 0, seen = 0;
+    size_t *fibre = spx_alloc2(frame->nspec, 2, sizeof *fibre, e), *row = fibre + frame->nspec, n = 0, m = 0, seen = 0;
     double *scale = spx_alloc(frame->nspec, sizeof *scale, e);
     spx_status st = fibre && scale ? spx_shift_psf_copy(psf, &own, e) : SPX_EIO;
     size_t all = 0;
     for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++)
         all += sky->role[i] == SPX_SKY_FIBRE;
     for (size_t i = 0; i < frame->nspec && st == SPX_OK; i++) {
-        const size_t f = (size_t)frame->fiber[i];
-        const double t = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
         if (sky->role[i] != SPX_SKY_FIBRE)
             continue;
         seen += MOST_FIBRES; /* of a lamp, which all fibres see, some are enough: evenly spread */
         if (seen < all && all > MOST_FIBRES)
             continue;
         seen -= all > MOST_FIBRES ? all : seen;
-        if (!known(frame, sky, i, psf, f) || !(t > 0))
-            continue;
-        (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &own);
-        fibre[n] = f;
-        scale[n++] = t;
+        row[m++] = i;
     }
+#pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
+    for (size_t k = 0; k < m; k++) {
+        const size_t i = row[k], f = (size_t)frame->fiber[i];
+        scale[k] = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
+        if (known(frame, sky, i, psf, f) && scale[k] > 0)
+            (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &own);
+        else
+            scale[k] = 0;
+    }
+    for (size_t k = 0; k < m; k++)
+        if (scale[k] > 0) {
+            fibre[n] = (size_t)frame->fiber[row[k]];
+            scale[n++] = scale[k];
+        }
     const spx_shift_common in = {.nfibre = n,
                                  .fibre = fibre,
                                  .scale = scale,
