@@ -52,7 +52,7 @@ static int has_room(const spx_motion_view *g)
     return g->reach <= SPX_TRACE_MAX_REACH && g->m <= SPX_TRACE_MAX_BAND && g->nl <= 256 && n * nl * g->nelem < most &&
            (double)g->height * g->width < most && (double)g->height * g->tile < most &&
            sizeof(double) * spx_motion_spot_shared(g) <= SPX_MOTION_SHARED &&
-           sizeof(double) * ((size_t)g->npix + SPX_MOTION_PARTS) <= SPX_MOTION_SHARED &&
+           sizeof(double) * (size_t)g->npix <= SPX_MOTION_SHARED &&
            sizeof(double) * spx_motion_light_shared(g) <= SPX_MOTION_SHARED;
 }
 
@@ -106,7 +106,7 @@ spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, si
         njob = 0;
     }
     g->njob = (int)njob;
-    g->group = ((int)(SPX_MOTION_SHARED / sizeof(double)) - SPX_MOTION_PARTS) / g->npix;
+    g->group = (int)(SPX_MOTION_SHARED / sizeof(double)) / g->npix;
     g->group = g->group < g->nl ? g->group : g->nl;
     return SPX_OK;
 }

@@ -10,7 +10,7 @@
  *     fluxes      bundle            FLUX          flux, range of coupling
  *     light_of    fibre             a warp        light of J
  *     strip       fibre             HALF          J and A f of a fibre alone
- *     rest        bundle            STEP          residual, chi^2
+ *     rest        bundle            FLUX          residual, chi^2
  *     weigh       fibre             HALF          W J; g and J^T W J
  *     couple      fibre             HALF          v = A^T W J
  *     columns     fibre             HALF          z = M^-1 v
@@ -36,8 +36,6 @@ enum {
     SPX_MOTION_HALF_TEAM = 128,
     SPX_MOTION_VECTORS = 8,     /* of a system: x, r, z or M d, d, of both columns of a fibre; of the fluxes fewer */
     SPX_MOTION_CHUNK = 64,      /* bins whose places a strip keeps at a time */
-    SPX_MOTION_SLOTS = 64,      /* elements of M that a team sums up at a time, and threads of one, */
-    SPX_MOTION_LANES = 16,      /* which take columns of the spots: their pixels lie side by side */
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
 };
 
@@ -241,11 +239,26 @@ SPX_HD int spx_motion_groups(const spx_motion_view *g)
     return (g->nl + g->group - 1) / g->group;
 }
 
-enum { SPX_MOTION_PARTS = SPX_MOTION_SLOTS * (SPX_MOTION_LANES + 1) };
-
 SPX_HD size_t spx_motion_equations_shared(const spx_motion_view *g)
 {
-    return (size_t)g->group * (size_t)g->npix + SPX_MOTION_PARTS;
+    return (size_t)g->group * (size_t)g->npix;
+}
+
+/* Threads side by side that sum up an element of M, each some columns of the spots: their pixels lie side by side. */
+#ifdef __CUDA_ARCH__
+enum { SPX_MOTION_LANES = 16 };
+#else
+enum { SPX_MOTION_LANES = 1 };
+#endif
+
+/* Sum over these, in all of them. */
+SPX_HD double spx_motion_lanes_sum(double v)
+{
+#ifdef __CUDA_ARCH__
+    for (int s = SPX_MOTION_LANES / 2; s > 0; s /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, s);
+#endif
+    return v;
 }
 
 /* Part of an element of M: columns lane, lane + LANES ... of the pixels that both spots cover; `weighted` is the first
@@ -259,46 +272,48 @@ SPX_HD double spx_motion_overlap(int nx, int ny, int lane, const double *weighte
     const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
     double sum = 0;
     for (int x = lane; x < columns; x += SPX_MOTION_LANES)
-        for (int y = 0; y < rows; y++)
-            sum += a[y * nx + x] * b[y * nx + x];
+        for (int p = x, y = 0; y < rows; y++, p += nx)
+            sum += a[p] * b[p];
     return sum;
 }
 
-/* The same of A^T W p (data) or A^T W 1. */
-SPX_HD double spx_motion_right(const spx_motion_view *g, const spx_motion_job *here, const spx_bin_geometry *at,
-                               int lane, const double *weighted, int data)
-{
-    double sum = 0;
-    for (int x = lane; x < g->nx; x += SPX_MOTION_LANES)
-        for (int y = 0; y < g->ny; y++) {
-            const long pixel = data ? spx_motion_pixel_at(g, here, at->xc + x, at->yc + y) : 0;
-            sum += pixel < 0 ? 0 : weighted[y * g->nx + x] * (data ? (double)g->data[pixel] : 1);
-        }
-    return sum;
-}
-
-/* Part of element `task` of a bin's equations, of fibres f0 ...: M, then A^T W 1, then A^T W p. */
-SPX_HD double spx_motion_element_part(const spx_motion_view *g, size_t job, size_t k, int f0, int task, int lane,
-                                      const double *weighted)
+/* Equations of fibre f in bin k by LANES threads: M, A^T W 1 and A^T W p; weighted: of this spot. used 0: nothing is
+ * kept of it, for the sake of others that add up with these threads. */
+SPX_HD void spx_motion_equations_of(const spx_motion_view *g, size_t job, size_t k, int f, int lane, int used,
+                                    const double *weighted)
 {
     const spx_motion_job *here = &g->job[job];
-    const int f = f0 + task % g->group, e = task / g->group;
-    if (f >= here->nf || (int)k >= here->n || e >= g->nelem + 2)
-        return 0;
     const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
-    const double *mine = weighted + (size_t)(f - f0) * (size_t)g->npix;
-    if (g->state[bin] != SPX_TRACE_SPOT)
-        return 0;
-    if (e >= g->nelem)
-        return spx_motion_right(g, here, &g->at[bin], lane, mine, e > g->nelem);
-    const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
-    if (its >= here->nf || other < 0 || other >= here->n)
-        return 0;
-    const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
-    if (g->state[partner] != SPX_TRACE_SPOT)
-        return 0;
-    return spx_motion_overlap(g->nx, g->ny, lane, mine, &g->at[bin],
-                              g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other), &g->at[partner]);
+    const int there = used && f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
+    const spx_bin_geometry at = g->at[bin];
+    double *mat = g->mat + (job * (size_t)g->n + k) * (size_t)g->nelem * (size_t)g->nl + (size_t)f;
+    for (int e = 0; e < g->nelem; e++) {
+        const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
+        double sum = 0;
+        if (there && its < here->nf && other >= 0 && other < here->n) {
+            const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
+            if (g->state[partner] == SPX_TRACE_SPOT)
+                sum = spx_motion_overlap(g->nx, g->ny, lane, weighted, &at,
+                                         g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
+                                         &g->at[partner]);
+        }
+        sum = spx_motion_lanes_sum(sum);
+        if (used && lane == 0)
+            mat[(size_t)e * (size_t)g->nl] = sum;
+    }
+    double one = 0, right = 0;
+    for (int x = lane; there && x < g->nx; x += SPX_MOTION_LANES)
+        for (int y = 0; y < g->ny; y++) {
+            const long pixel = spx_motion_pixel_at(g, here, at.xc + x, at.yc + y);
+            one += weighted[y * g->nx + x];
+            right += pixel < 0 ? 0 : weighted[y * g->nx + x] * (double)g->data[pixel];
+        }
+    one = spx_motion_lanes_sum(one);
+    right = spx_motion_lanes_sum(right);
+    if (used && lane == 0) {
+        g->w[bin] = one;
+        g->y[bin] = right;
+    }
 }
 
 SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
@@ -306,8 +321,8 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
     const size_t groups = (size_t)spx_motion_groups(g), k = item / groups % (size_t)g->n;
     const size_t job = item / groups / (size_t)g->n;
     const spx_motion_job *here = &g->job[job];
-    const int f0 = (int)(item % groups) * g->group, npix = g->npix, tasks = g->group * (g->nelem + 2);
-    double *weighted = t->shared, *part = weighted + (size_t)g->group * (size_t)npix;
+    const int f0 = (int)(item % groups) * g->group, npix = g->npix;
+    double *weighted = t->shared;
     for (int i = t->thread; i < g->group * npix; i += t->threads) {
         const int f = f0 + i / npix, p = i % npix;
         if (f >= here->nf || (int)k >= here->n)
@@ -320,26 +335,11 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
         weighted[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
     }
     spx_team_wait(t);
-    for (int first = 0; first < tasks; first += SPX_MOTION_SLOTS) {
-        for (int i = t->thread; i < SPX_MOTION_SLOTS * SPX_MOTION_LANES; i += t->threads) {
-            const int slot = i / SPX_MOTION_LANES, lane = i % SPX_MOTION_LANES;
-            part[slot * (SPX_MOTION_LANES + 1) + lane] =
-                spx_motion_element_part(g, job, k, f0, first + slot, lane, weighted);
-        }
-        spx_team_wait(t);
-        for (int slot = t->thread; slot < SPX_MOTION_SLOTS && first + slot < tasks; slot += t->threads) {
-            const int f = f0 + (first + slot) % g->group, e = (first + slot) / g->group;
-            double sum = 0;
-            for (int lane = 0; lane < SPX_MOTION_LANES; lane++)
-                sum += part[slot * (SPX_MOTION_LANES + 1) + lane];
-            if (f >= g->nl)
-                continue;
-            if (e >= g->nelem)
-                (e == g->nelem ? g->w : g->y)[spx_motion_bin(g, job, k, (size_t)f)] = sum;
-            else
-                g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + (size_t)f] = sum;
-        }
-        spx_team_wait(t);
+    const int side = t->threads / SPX_MOTION_LANES, all = g->nl - f0 < g->group ? g->nl - f0 : g->group;
+    for (int first = 0; first < all; first += side) {
+        const int f = first + t->thread / SPX_MOTION_LANES, used = f < all, of = used ? f : all - 1;
+        spx_motion_equations_of(g, job, k, f0 + of, t->thread % SPX_MOTION_LANES, used,
+                                weighted + (size_t)of * (size_t)npix);
     }
 }
 
@@ -532,12 +532,16 @@ SPX_HD double spx_motion_multiply(const spx_motion_view *g, size_t job, int reac
         const int lo = df == 0 ? 0 : g->lo[df], hi = g->hi[df];
         const double *e = mat + (long)(g->first[df] - g->lo[df]) * nl;
         const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
-        for (int dk = first; dk <= end && f + df < nf; dk++)
-            forth += e[(long)dk * nl] * d[(k + dk) * nl + f + df];
+        if (f + df < nf) {
+            for (int dk = first; dk <= end; dk++)
+                forth += e[(long)dk * nl] * d[(k + dk) * nl + f + df];
+        }
         /* as the other of the pair: element dk of row k - dk */
         const int own = df == 0 ? 1 : lo, from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
-        for (int dk = from; dk <= to && f >= df; dk++)
-            back += e[(long)dk * (nl - (long)mrow) - df] * d[(k - dk) * nl + f - df];
+        if (f >= df) {
+            for (int dk = from; dk <= to; dk++)
+                back += e[(long)dk * (nl - (long)mrow) - df] * d[(k - dk) * nl + f - df];
+        }
     }
     return forth + back;
 }
@@ -970,18 +974,22 @@ SPX_HD void spx_motion_multiply_system(const spx_motion_view *g, const spx_motio
         const int forth = f + df >= s->first && f + df <= s->last, back = f - df >= s->first && f - df <= s->last;
         const double *e = mat + (long)(g->first[df] - g->lo[df]) * nl;
         const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
-        for (int dk = first; dk <= end && forth; dk++) {
-            const double element = e[(long)dk * nl], *x = d + 2 * ((f + df - s->first) * n + k + dk);
-            sum[0] += element * x[0];
-            sum[1] += element * x[1];
+        if (forth) {
+            for (int dk = first; dk <= end; dk++) {
+                const double element = e[(long)dk * nl], *x = d + 2 * ((f + df - s->first) * n + k + dk);
+                sum[0] += element * x[0];
+                sum[1] += element * x[1];
+            }
         }
         /* as the other of the pair: element dk of row k - dk */
         const int own = df == 0 ? 1 : lo, from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
-        for (int dk = from; dk <= to && back; dk++) {
-            const double element = e[(long)dk * (nl - (long)mrow) - df],
-                         *x = d + 2 * ((f - df - s->first) * n + k - dk);
-            sum[2] += element * x[0];
-            sum[3] += element * x[1];
+        if (back) {
+            for (int dk = from; dk <= to; dk++) {
+                const double element = e[(long)dk * (nl - (long)mrow) - df],
+                             *x = d + 2 * ((f - df - s->first) * n + k - dk);
+                sum[2] += element * x[0];
+                sum[3] += element * x[1];
+            }
         }
     }
     out[0] = sum[0] + sum[2];
@@ -1156,7 +1164,7 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
     STEP(fluxes, (size_t)g->njob, SPX_MOTION_FLUX_TEAM, SPX_MOTION_STAGE * sizeof(double), 1)                          \
     STEP(light_of, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, spx_motion_light_shared(g) * sizeof(double), 1)      \
     STEP(strip, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_CHUNK * sizeof(spx_motion_place), 1)  \
-    STEP(rest, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                            \
+    STEP(rest, (size_t)g->njob, SPX_MOTION_FLUX_TEAM, 0, 1)                                                            \
     STEP(weigh, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                            \
     STEP(couple, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                           \
     STEP(columns, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_COLUMNS_SHARED * sizeof(double), 5) \
