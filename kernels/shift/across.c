@@ -555,7 +555,7 @@ static void make_nodes(const work *w, const spx_psf *psf, size_t f, nodes *n)
     spx_psf_usable(psf, f, &lo, &hi);
     lo = fmax(lo, w->o->wmin);
     hi = fmin(hi, w->o->wmax);
-    if (f > 0 && psf->wave_range == NULL && lo == n->low && hi == n->high)
+    if (n->ncentre > 0 && psf->wave_range == NULL && lo == n->low && hi == n->high)
         return;
     n->low = lo;
     n->high = hi;
@@ -571,30 +571,42 @@ static void make_nodes(const work *w, const spx_psf *psf, size_t f, nodes *n)
                                      n->lambda, n->width);
 }
 
-/* psf: that of before, moved by all coefficients so far. moves[ns]: 0 leaves a fibre where it was. */
-static void move(const work *w, const spx_psf *from, const double *coef, const uint8_t *moves, spx_psf *psf)
+/* Fibre f of a PSF, whose trace is that of before; n: nodes of the fibre before, of this one then. */
+static void move_fibre(const work *w, const spx_psf *from, const double *coef, size_t f, int moves, nodes *n,
+                       spx_psf *psf)
 {
     const int row[2] = {psf->sigx, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigx2 : -1};
     double v[2 * MOST_TERMS], dx[SPX_SHIFT_NODES], e[SPX_SHIFT_NODES], ds[SPX_SHIFT_NODES], at[2];
-    nodes n = {0};
-    memcpy(psf->x.coef, from->x.coef, from->nspec * from->x.ncoef * sizeof *psf->x.coef);
-    for (size_t f = 0; f < w->ns; f++) {
-        make_nodes(w, from, f, &n);
-        series_of(w, coef, f, v);
-        for (size_t k = 0; k < SPX_SHIFT_NODES; k++) {
-            value(w, coef, f, v, n.p + k * w->nl, at);
-            dx[k] = at[0];
-            e[k] = at[1];
-        }
-        if (moves[f] && n.high > n.low)
-            spx_shift_project(n.ncentre, n.centre, SPX_SHIFT_NODES, dx, psf->x.coef + f * psf->x.ncoef);
-        for (int c = 0; c < 2 && row[c] >= 0; c++) {
-            const size_t to = ((size_t)row[c] * from->nspec + f) * from->ndeg;
-            memcpy(psf->coeff + to, from->coeff + to, from->ndeg * sizeof *psf->coeff);
-            for (size_t k = 0; k < SPX_SHIFT_NODES; k++)
-                ds[k] = e[k] * spx_legendre_sum(from->ndeg, from->coeff + to, spx_psf_param_u(from, f, n.lambda[k]));
-            if (moves[f] && w->o->width && n.high > n.low)
-                spx_shift_project(n.nwidth, n.width, SPX_SHIFT_NODES, ds, psf->coeff + to);
+    make_nodes(w, from, f, n);
+    series_of(w, coef, f, v);
+    for (size_t k = 0; k < SPX_SHIFT_NODES; k++) {
+        value(w, coef, f, v, n->p + k * w->nl, at);
+        dx[k] = at[0];
+        e[k] = at[1];
+    }
+    if (moves && n->high > n->low)
+        spx_shift_project(n->ncentre, n->centre, SPX_SHIFT_NODES, dx, psf->x.coef + f * psf->x.ncoef);
+    for (int c = 0; c < 2 && row[c] >= 0; c++) {
+        const size_t to = ((size_t)row[c] * from->nspec + f) * from->ndeg;
+        memcpy(psf->coeff + to, from->coeff + to, from->ndeg * sizeof *psf->coeff);
+        for (size_t k = 0; k < SPX_SHIFT_NODES; k++)
+            ds[k] = e[k] * spx_legendre_sum(from->ndeg, from->coeff + to, spx_psf_param_u(from, f, n->lambda[k]));
+        if (moves && w->o->width && n->high > n->low)
+            spx_shift_project(n->nwidth, n->width, SPX_SHIFT_NODES, ds, psf->coeff + to);
+    }
+}
+
+/* psf: that of before, moved by all coefficients so far. moves[ns]: 0 leaves a fibre where it was. */
+static void move(const work *w, const spx_psf *from, const double *coef, const uint8_t *moves, spx_psf *psf)
+{
+    const size_t ncoef = from->x.ncoef;
+#pragma omp parallel num_threads(w->o->nthreads > 0 ? w->o->nthreads : omp_get_max_threads())
+    {
+        nodes n = {0};
+#pragma omp for schedule(static)
+        for (size_t f = 0; f < w->ns; f++) {
+            memcpy(psf->x.coef + f * ncoef, from->x.coef + f * ncoef, ncoef * sizeof *psf->x.coef);
+            move_fibre(w, from, coef, f, moves[f], &n, psf);
         }
     }
 }
@@ -643,7 +655,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->use = spx_alloc(rows, 2, e);
     w->only = spx_alloc(w->nw * w->nb, 1, e);
     w->some = spx_alloc(rows, sizeof *w->some, e);
-    w->sums = spx_alloc(w->ns, sizeof *w->sums, e);
+    w->sums = spx_alloc_unset(w->ns, 1, sizeof *w->sums, e);
     w->some_fit = spx_alloc(w->nw * w->nb, sizeof *w->some_fit, e);
     const size_t functions_of = rows * (w->nl + 2) + w->ns * w->nm;
     w->p = spx_alloc(functions_of, sizeof *w->p, e);
@@ -960,8 +972,9 @@ static void fill_windows(work *w, const double *before, spx_shift *out)
 /* Shifts and widths at the places of the product. */
 static void fill_places(const work *w, const uint8_t *moves, spx_shift *out)
 {
-    double v[2 * MOST_TERMS], p[MOST_TERMS], change[2];
+#pragma omp parallel for num_threads(w->o->nthreads > 0 ? w->o->nthreads : omp_get_max_threads())
     for (size_t f = 0; f < w->ns; f++) {
+        double v[2 * MOST_TERMS], p[MOST_TERMS], change[2];
         series_of(w, w->total, f, v);
         for (size_t k = 0; k < SPX_SHIFT_PLACES; k++) {
             const size_t at = f * SPX_SHIFT_PLACES + k;
