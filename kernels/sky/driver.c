@@ -1,5 +1,6 @@
 /* The iteration that finds the sky (sky/sky.h): decisions, small and banded algebra, for all engines. */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -318,12 +319,21 @@ static size_t sample_end(size_t n, size_t first)
     return first + TOGETHER < n ? first + TOGETHER : n;
 }
 
-/* Median of the sky fibres in bins of the sample; 0 where none has light, and in others. v[TOGETHER][nspec] */
-static void median_sky(const job *j, double *v, double *sky)
+/* Threads of the beginning. */
+static size_t threads_of(const job *j)
+{
+    return j->o->nthreads > 0 ? (size_t)j->o->nthreads : 1;
+}
+
+/* Median of the sky fibres in bins of the sample; 0 where none has light, and in others. scratch[threads][size], size
+ * at least TOGETHER nspec */
+static void median_sky(const job *j, size_t size, double *scratch, double *sky)
 {
     const size_t n = j->in->nwave, ns = j->in->nspec;
     memset(sky, 0, n * sizeof *sky);
+#pragma omp parallel for num_threads((int)threads_of(j))
     for (size_t first = 0; first < n; first += sample_step(n)) {
+        double *v = scratch + (size_t)omp_get_thread_num() * size;
         size_t m[TOGETHER] = {0};
         const size_t last = sample_end(n, first);
         for (size_t i = 0; i < ns; i++)
@@ -365,8 +375,8 @@ static spx_status begin(job *j, spx_err *e)
 {
     const size_t ns = j->in->nspec, n = j->in->nwave;
     size_t nsky = 0, nin = 0;
-    double *v = spx_alloc(TOGETHER * ns > n ? TOGETHER * ns : n, sizeof *v, e),
-           *residual = spx_alloc(ns, sizeof *residual, e);
+    const size_t size = TOGETHER * ns > n ? TOGETHER * ns : n;
+    double *v = spx_alloc2(threads_of(j), size, sizeof *v, e), *residual = spx_alloc(ns, sizeof *residual, e);
     if (v == NULL || residual == NULL) {
         spx_free(v);
         spx_free(residual);
@@ -381,15 +391,18 @@ static spx_status begin(job *j, spx_err *e)
     }
     j->out->nsky = nsky;
     double *sky = j->y; /* not used yet */
-    median_sky(j, v, sky);
-    nsky = 0;
+    median_sky(j, size, v, sky);
+#pragma omp parallel for num_threads((int)threads_of(j))
     for (size_t i = 0; i < ns; i++)
         if (j->w.use[i]) {
-            const double t = first_scale(j, i, sky, v, &residual[i]);
+            const double t = first_scale(j, i, sky, v + (size_t)omp_get_thread_num() * size, &residual[i]);
             if (j->o->terms.nt > 0)
                 j->w.p[i * j->w.nq] = t;
-            j->dark[nsky++] = residual[i];
         }
+    nsky = 0;
+    for (size_t i = 0; i < ns; i++)
+        if (j->w.use[i])
+            j->dark[nsky++] = residual[i];
     const double usual = spx_median(j->dark, nsky);
     for (size_t i = 0; i < ns && nsky > 2; i++)
         if (j->w.use[i] && residual[i] > 3 * (usual > 1 ? usual : 1))
