@@ -244,76 +244,27 @@ SPX_HD size_t spx_motion_equations_shared(const spx_motion_view *g)
     return (size_t)g->group * (size_t)g->npix;
 }
 
-/* Threads side by side that sum up an element of M, each some columns of the spots: their pixels lie side by side. */
-#ifdef __CUDA_ARCH__
-enum { SPX_MOTION_LANES = 16 };
-#else
-enum { SPX_MOTION_LANES = 1 };
-#endif
-
-/* Sum over these, in all of them. */
-SPX_HD double spx_motion_lanes_sum(double v)
-{
-#ifdef __CUDA_ARCH__
-    for (int s = SPX_MOTION_LANES / 2; s > 0; s /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, s);
-#endif
-    return v;
-}
-
-/* Part of an element of M: columns lane, lane + LANES ... of the pixels that both spots cover; `weighted` is the first
- * times the weights. */
-SPX_HD double spx_motion_overlap(int nx, int ny, int lane, const double *weighted, const spx_bin_geometry *i,
-                                 const double *spot, const spx_bin_geometry *j)
+/* Element of M: sum over the pixels that both spots cover; `weighted` is the first times the weights. */
+SPX_HD double spx_motion_overlap(int nx, int ny, const double *weighted, const spx_bin_geometry *i, const double *spot,
+                                 const spx_bin_geometry *j)
 {
     const int dx = j->xc - i->xc, dy = j->yc - i->yc;
     const int columns = nx - (dx < 0 ? -dx : dx), rows = ny - (dy < 0 ? -dy : dy);
+    if (columns <= 0 || rows <= 0)
+        return 0;
     const double *a = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * nx;
     const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
-    double sum = 0;
-    for (int x = lane; x < columns; x += SPX_MOTION_LANES)
-        for (int p = x, y = 0; y < rows; y++, p += nx)
-            sum += a[p] * b[p];
-    return sum;
-}
-
-/* Equations of fibre f in bin k by LANES threads: M, A^T W 1 and A^T W p; weighted: of this spot. used 0: nothing is
- * kept of it, for the sake of others that add up with these threads. */
-SPX_HD void spx_motion_equations_of(const spx_motion_view *g, size_t job, size_t k, int f, int lane, int used,
-                                    const double *weighted)
-{
-    const spx_motion_job *here = &g->job[job];
-    const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
-    const int there = used && f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
-    const spx_bin_geometry at = g->at[bin];
-    double *mat = g->mat + (job * (size_t)g->n + k) * (size_t)g->nelem * (size_t)g->nl + (size_t)f;
-    for (int e = 0; e < g->nelem; e++) {
-        const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
-        double sum = 0;
-        if (there && its < here->nf && other >= 0 && other < here->n) {
-            const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
-            if (g->state[partner] == SPX_TRACE_SPOT)
-                sum = spx_motion_overlap(g->nx, g->ny, lane, weighted, &at,
-                                         g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
-                                         &g->at[partner]);
+    double even = 0, odd = 0;
+    for (int y = 0; y < rows; y++, a += nx, b += nx) {
+        int x = 0;
+        for (; x + 1 < columns; x += 2) {
+            even += a[x] * b[x];
+            odd += a[x + 1] * b[x + 1];
         }
-        sum = spx_motion_lanes_sum(sum);
-        if (used && lane == 0)
-            mat[(size_t)e * (size_t)g->nl] = sum;
+        if (x < columns)
+            even += a[x] * b[x];
     }
-    double one = 0, right = 0;
-    for (int x = lane; there && x < g->nx; x += SPX_MOTION_LANES)
-        for (int y = 0; y < g->ny; y++) {
-            const long pixel = spx_motion_pixel_at(g, here, at.xc + x, at.yc + y);
-            one += weighted[y * g->nx + x];
-            right += pixel < 0 ? 0 : weighted[y * g->nx + x] * (double)g->data[pixel];
-        }
-    one = spx_motion_lanes_sum(one);
-    right = spx_motion_lanes_sum(right);
-    if (used && lane == 0) {
-        g->w[bin] = one;
-        g->y[bin] = right;
-    }
+    return even + odd;
 }
 
 SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
@@ -335,11 +286,31 @@ SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, si
         weighted[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
     }
     spx_team_wait(t);
-    const int side = t->threads / SPX_MOTION_LANES, all = g->nl - f0 < g->group ? g->nl - f0 : g->group;
-    for (int first = 0; first < all; first += side) {
-        const int f = first + t->thread / SPX_MOTION_LANES, used = f < all, of = used ? f : all - 1;
-        spx_motion_equations_of(g, job, k, f0 + of, t->thread % SPX_MOTION_LANES, used,
-                                weighted + (size_t)of * (size_t)npix);
+    for (int task = t->thread; task < g->group * (g->nelem + 2); task += t->threads) {
+        const int f = f0 + task % g->group, e = task / g->group;
+        if (f >= g->nl)
+            continue;
+        const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
+        const int there = f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
+        const double *mine = weighted + (size_t)(f - f0) * (size_t)npix;
+        double sum = 0;
+        if (e >= g->nelem) { /* A^T W 1, A^T W p */
+            for (int p = 0; there && p < npix; p++) {
+                const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
+                sum += e == g->nelem ? mine[p] : pixel < 0 ? 0 : mine[p] * (double)g->data[pixel];
+            }
+            (e == g->nelem ? g->w : g->y)[bin] = sum;
+            continue;
+        }
+        const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
+        if (there && its < here->nf && other >= 0 && other < here->n) {
+            const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
+            if (g->state[partner] == SPX_TRACE_SPOT)
+                sum = spx_motion_overlap(g->nx, g->ny, mine, &g->at[bin],
+                                         g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
+                                         &g->at[partner]);
+        }
+        g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + (size_t)f] = sum;
     }
 }
 
