@@ -51,6 +51,30 @@ inline void check(cudaError_t status, const char *what)
         fail("%s: %s: use {device} cpu", what, cudaGetErrorString(status));
 }
 
+/* Lets launches of a kernel on the current device have `bytes` of shared memory, beside what it declares: above 48 KB
+ * it has to be asked for. An error where a block has less. The limit is one for all threads of the process, which
+ * launch the kernel with sizes of their own: it is raised to all that a block may have, and never lowered under
+ * another's launch. */
+template <typename F> cudaError_t allow_shared(F *kernel, size_t bytes)
+{
+    const void *k = reinterpret_cast<const void *>(kernel);
+    cudaFuncAttributes has;
+    int device, most;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess)
+        status = cudaFuncGetAttributes(&has, k);
+    if (status != cudaSuccess)
+        return status;
+    if (bytes + has.sharedSizeBytes > (size_t)most)
+        return cudaErrorInvalidValue;
+    most -= (int)has.sharedSizeBytes;
+    return has.maxDynamicSharedSizeBytes >= most
+               ? cudaSuccess
+               : cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+}
+
 /* Name of a stage in the profilers. */
 class range
 {

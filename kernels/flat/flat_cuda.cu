@@ -348,8 +348,8 @@ class engine
               o->reject,    o->native,    flux_.get(), ivar_.get(),  resolution_.get(), basis_.get(),   mask_.get(),
               first_.get(), begin_.get(), use_.get(),  state_.get(), flat_.get(),       last_.get(),    x_.get(),
               p_.get(),     q_.get(),     v_.get(),    r_.get(),     sum_.get()};
-        allow(reinterpret_cast<const void *>(fit_kernel), spline_bytes(w_.nspline, false));
-        allow(reinterpret_cast<const void *>(variance_kernel), spline_bytes(w_.nspline, true));
+        allow(fit_kernel, spline_bytes(w_.nspline, false));
+        allow(variance_kernel, spline_bytes(w_.nspline, true));
     }
 
     void begin(const double *level, const double *median, const uint8_t *use, spx_flat_pass *out)
@@ -468,11 +468,9 @@ class engine
         spx::check(cudaMemcpy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
     }
 
-    /* Shared memory above 48 KB has to be asked for. */
-    static void allow(const void *kernel, size_t bytes)
+    template <typename F> static void allow(F *kernel, size_t bytes)
     {
-        if (bytes > 48 * 1024 - 1024 &&
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
+        if (spx::allow_shared(kernel, bytes) != cudaSuccess)
             spx::fail("%zu bytes of splines are more than a block has: use wider {knots}, or {device} cpu", bytes);
     }
 

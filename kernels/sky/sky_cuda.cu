@@ -919,8 +919,7 @@ void begin(cuda &c, const spx_sky_input *in, const spx_sky_options *o)
     g.has_continuum = o->scale == SPX_SKY_SCALE_LINES;
     g.has_q = in->velocity != nullptr;
     c.shared = system_size(g) * sizeof(double);
-    if (c.shared > MOST_SHARED ||
-        cudaFuncSetAttribute(measure_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)c.shared) != cudaSuccess)
+    if (c.shared > MOST_SHARED || spx::allow_shared(measure_kernel, c.shared) != cudaSuccess)
         c.shared = 0;
     (void)cudaGetLastError();
     hand_out(a, g, c.shared > 0);

@@ -776,7 +776,7 @@ void run_part(int device, const spx_traces *tr, const spx_shifts *sh, const spx_
         void *arguments[] = {&w, &segment};
         const void *kernel =
             ntrace <= BLOCK ? find_kernel<T, true>(s, out->method) : find_kernel<T, false>(s, out->method);
-        spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.bytes), "kernel");
+        spx::check(spx::allow_shared(kernel, s.bytes), "kernel");
         spx::stopwatch watch;
         spx::check(cudaLaunchKernel(kernel, dim3((unsigned)ntile, (unsigned)nchunk), dim3((unsigned)s.threads),
                                     arguments, s.bytes, nullptr),

@@ -474,6 +474,39 @@ static void quantities_alone(void)
     sky_free(&c);
 }
 
+/* Frames of other sizes side by side, as threads of a queue solve them: each as alone. Their systems of a fibre have
+ * other sizes; a limit that one thread lowers under another's launch is an error of the device. */
+static void side_by_side(void)
+{
+    enum { SIZES = 4, TIMES = 8, FIBRES = 8 };
+    static const size_t n[SIZES] = {200, 700, 1400, 400};
+    sky_scene c[SIZES];
+    spx_sky alone[SIZES] = {0};
+    spx_sky_options o = spx_sky_defaults();
+    int same[SIZES] = {0};
+    random_start(59);
+    o.nthreads = 1;
+    for (size_t k = 0; k < SIZES; k++) {
+        sky_make(&c[k], FIBRES, n[k], 11, 3, SKY_SHIFTS | SKY_STARS, 1);
+        if (!solve(&c[k], &o, &alone[k]))
+            return;
+    }
+#pragma omp parallel for num_threads(SIZES) schedule(static, 1)
+    for (size_t k = 0; k < SIZES; k++)
+        for (int time = 0; time < TIMES; time++) {
+            spx_sky out = {0};
+            spx_err e = {0};
+            same[k] += backend.sky(&backend, &c[k].in, &o, &out, &e) == SPX_OK &&
+                       memcmp(out.model, alone[k].model, FIBRES * n[k] * sizeof(double)) == 0;
+            spx_sky_free(&out);
+        }
+    for (size_t k = 0; k < SIZES; k++) {
+        CHECK(same[k] == TIMES, "%zu bins beside frames of other sizes: %d of %d times as alone", n[k], same[k], TIMES);
+        spx_sky_free(&alone[k]);
+        sky_free(&c[k]);
+    }
+}
+
 int main(void)
 {
     open_device(&backend, SPX_OP_SKY);
@@ -500,6 +533,7 @@ int main(void)
     refused();
     threads();
     quantities_alone();
+    side_by_side();
     spx_backend_close(&backend);
     return failures != 0;
 }

@@ -173,6 +173,7 @@ CALL(ASK, cudaDeviceGetAttribute, (int *v, cudaDeviceAttr a, int d), (v, a, d),
 CALL(ASK, cudaInitDevice, (int d, unsigned flags, unsigned which), (d, flags, which), (void)d; (void)flags; (void)which)
 #endif
 CALL(ASK, cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), (least, greatest), *least = *greatest = 0)
+CALL(ASK, cudaFuncGetAttributes, (cudaFuncAttributes *has, const void *kernel), (has, kernel), (void)kernel; *has = {})
 CALL(ASK, cudaFuncSetAttribute, (const void *kernel, cudaFuncAttribute a, int v), (kernel, a, v), (void)kernel; (void)a; (void)v)
 CALL(HOST, cudaMallocHost, (void **p, size_t n), (p, n), return made(p, n))
 CALL(HOST, cudaHostRegister, (void *p, size_t n, unsigned flags), (p, n, flags), (void)p; (void)n; (void)flags)

@@ -171,8 +171,7 @@ void wait(context &c)
 /* A kernel with so many bytes of shared memory. */
 template <typename F> void allow(F kernel, size_t bytes)
 {
-    if (bytes > (48u << 10))
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "kernel");
+    check(spx::allow_shared(kernel, bytes), "kernel");
 }
 
 context &of(spx_pf_bundle *b)

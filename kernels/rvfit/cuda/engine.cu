@@ -359,15 +359,12 @@ template <typename F> void engine::with_tiles(const model &m, F f)
     }
 }
 
-/* Sums of a model have so much shared memory; another may have had more. */
+/* Sums of a model have so much shared memory. */
 template <int T> void engine::allow(const model &m)
 {
     const size_t band = (size_t)std::max(m.basis_band, full_.m.basis_band);
-    spx::check(cudaFuncSetAttribute(pixel_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)pixel_shared(T, full_.m.npoly, (int)band)),
-               "kernel");
-    spx::check(cudaFuncSetAttribute(value_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)value_bytes(T)),
-               "kernel");
+    spx::check(spx::allow_shared(pixel_kernel<T>, pixel_shared(T, full_.m.npoly, (int)band)), "kernel");
+    spx::check(spx::allow_shared(value_kernel<T>, value_bytes(T)), "kernel");
 }
 
 void engine::shared_limits()
@@ -375,11 +372,8 @@ void engine::shared_limits()
     for (const model *m : {&full_.m, &coarse_.m})
         if (m->narm > 0)
             with_tiles(*m, [&](auto tiles) { allow<tiles>(*m); });
-    spx::check(cudaFuncSetAttribute(spectrum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SPECTRUM_SHARED),
-               "kernel");
-    spx::check(cudaFuncSetAttribute(resample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)resample_shared(SPX_MAX_FIT)),
-               "kernel");
+    spx::check(spx::allow_shared(spectrum_kernel, SPECTRUM_SHARED), "kernel");
+    spx::check(spx::allow_shared(resample_kernel, resample_shared(SPX_MAX_FIT)), "kernel");
 }
 
 void engine::lay_out(size_t n, spx_rv_spectra *const *w)
@@ -572,8 +566,7 @@ bool engine::has_lines(const spx_rv_spectra *w) const
 template <int PER> void engine::launch_scan(size_t n, const item *items, double *out)
 {
     const size_t bytes = scan_shared(full_.m.scan_entries);
-    spx::check(cudaFuncSetAttribute(scan_kernel<PER>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-               "kernel");
+    spx::check(spx::allow_shared(scan_kernel<PER>, bytes), "kernel");
     scan_kernel<PER><<<dim3((unsigned)n, blocks(c_->scan.n, 32)), 32 * SCAN_WARPS, bytes, stream_>>>(
         full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
 }

@@ -24,7 +24,7 @@
 #define __restrict__
 #define __grid_constant__
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum {
     cudaStreamNonBlocking = 1,
@@ -119,6 +119,15 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
 {
     *value = 227 << 10; /* compute capability 9.0 */
+    return cudaSuccess;
+}
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+    int maxDynamicSharedSizeBytes;
+};
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *has, const void *)
+{
+    *has = {0, 227 << 10};
     return cudaSuccess;
 }
 template <typename F> cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute, int)
