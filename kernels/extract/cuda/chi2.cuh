@@ -231,7 +231,7 @@ __global__ void chi2_kernel(params k)
     for (int i = 0; i < k.nshare; i++)
         total += k.chi2[((size_t)i * k.lanes + column) * k.n + k.pad + bin];
     const double seen = k.seen[(size_t)(k.pad + bin) * k.lanes + column];
-    k.out_chi2[(size_t)(k.wanted[column] - k.row0) * k.nwave + bin] = total > 0.0 ? total / seen : 0.0;
+    k.out_chi2[(size_t)(k.wanted[column] - k.others[column / k.nl]) * k.nwave + bin] = total > 0.0 ? total / seen : 0.0;
 }
 
 void find_tiles(const params &k, int before, slot *s)

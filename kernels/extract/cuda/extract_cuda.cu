@@ -106,13 +106,12 @@ void begin_fit(const params &k, size_t most_shared, slot *s)
     spx::check(cudaEventRecord(s->fitted, s->last), "event");
 }
 
-/* A piece of a call, by its number, in a slot: its first bundle, geometry and arrays, its tables on the host, and its
- * rows of the output. */
+/* A piece of a call, by its number, in a slot: its first bundle, geometry and arrays, and its tables on the host. */
 struct piece {
     const call &job;
     slot *s;
     int which;
-    size_t number, first, rows = 0;
+    size_t number, first;
     params k;
     arena page_locked, m;
     tables t;
@@ -140,7 +139,9 @@ void send_tables(piece &w, search *v)
     const call &job = w.job;
     params &k = w.k;
     const tables &t = w.t;
-    fill_tables(job.p, job.list + w.first, k, w.t, &w.rows);
+    fill_tables(job.p, job.list + w.first, k, w.t);
+    if (job.retained)
+        std::fill(w.t.others, w.t.others + k.nbundle, 0);
     const size_t bytes = (size_t)((char *)t.need - (char *)t.fibre);
     char *block = w.m.take<char>(bytes);
     if (v)
@@ -154,7 +155,6 @@ void send_tables(piece &w, search *v)
         k.out_chi2 = f->chi2pix;
         k.out_seen = f->pixmask_fraction;
         k.out_res = f->arm.resolution;
-        k.row0 = 0;
     }
     const auto on_device = [&](const void *host) { return block + ((const char *)host - (const char *)t.fibre); };
     k.fibre = (const int *)on_device(t.fibre);
@@ -163,6 +163,7 @@ void send_tables(piece &w, search *v)
     k.y0 = (const int *)on_device(t.y0);
     k.y1 = (const int *)on_device(t.y1);
     k.x0 = (const int *)on_device(t.x0);
+    k.others = (const int *)on_device(t.others);
     k.bin_state = (const unsigned char *)on_device(t.bin_state);
     put(w.s, block, (const char *)t.fibre, bytes);
 }
@@ -217,13 +218,33 @@ void take_steps(piece &w)
     }
 }
 
+/* do_it(row of the output, of the piece, number) for its rows, those that follow each other at once. */
+template <class DO> void for_rows(const piece &w, const DO &do_it)
+{
+    const params &k = w.k;
+    int first = -1, from = 0, n = 0; /* rows that were met and are not done */
+    const auto done = [&]() {
+        if (n > 0)
+            do_it((size_t)first, (size_t)from, (size_t)n);
+        from += n;
+        n = 0;
+    };
+    for (int lane = 0; lane < k.lanes; lane++) {
+        const int row = w.t.wanted[lane];
+        if (row >= 0 && row != first + n)
+            done();
+        first = row >= 0 && n == 0 ? row : first;
+        n += row >= 0;
+    }
+    done();
+}
+
 /* The results to the host, with the bins' states in t.bin_state as [n][lanes]; the times that the steps took. */
 void fetch_results(piece &w)
 {
     const call &job = w.job;
     const params &k = w.k;
     slot *s = w.s;
-    const size_t nw = job.p->job->nwave, row0 = (size_t)k.row0, bytes = sizeof(double) * w.rows * nw;
     get(s, w.t.bad, k.bad, k.nbundle);
     get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes);
     spx::check(cudaStreamSynchronize(s->stream), "stream"); /* no staging worker is to wait for kernels */
@@ -234,8 +255,11 @@ void fetch_results(piece &w)
             spx::check(cudaEventSynchronize(s->fitted), "event");
         if (job.retained)
             continue;
-        pull(&job.c->staging, s, (char *)(r.to + row0 * nw * r.each), r.direct, (const char *)results[i],
-             bytes * r.each);
+        const size_t row = job.p->job->nwave * r.each;
+        for_rows(w, [&](size_t to, size_t from, size_t n) {
+            pull(&job.c->staging, s, (char *)(r.to + to * row), r.direct, (const char *)(results[i] + from * row),
+                 n * row * sizeof(double));
+        });
     }
     spx::check(cudaStreamSynchronize(s->stream), "stream");
     for (int step = 0; step < STEPS; step++) {
@@ -693,6 +717,7 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
         run_beside(ndev, share);
         for (const part &each : parts) {
             counts->nbin_nospot += each.got.nospot;
+            counts->tolerance = fmax(counts->tolerance, each.got.tolerance);
             counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
             counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
             seconds = fmax(seconds, each.got.times.seconds);
@@ -709,56 +734,33 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
     return st;
 }
 
-/* Bundles that a device has left over as strongly coupled, once more, neighbours among them as a call: as the CPU
- * solves them, and with all diagonals where they need more than it begins with. Devices take turns. */
+/* Bundles that a device has left over as strongly coupled, once more: as the CPU solves them, and with all diagonals
+ * where they need more than it begins with. */
 spx_status solve_coupled(const spx_extract_device *dev, size_t ndev, frame f, const spx_trace_bundle *list,
                          size_t nbundle, int *why_host, spx_extract_counts *counts, spx_extract_cuda_times *times,
                          spx_err *e)
 {
-    struct span {
-        size_t first, count;
-    };
     spx_status st = SPX_OK;
     f.covered = true;
     for (f.coupled = 1; f.coupled <= 2 && st == SPX_OK; f.coupled++) {
-        const auto is = [&](size_t i) {
-            const int again = f.coupled == 1 ? BAD_STRONG | BAD_BAND | BAD_ROOT : (int)BAD_BAND;
-            return (why_host[i] & again) != 0 && (why_host[i] & (BAD_FACTOR | BAD_SOLVE)) == 0;
-        };
-        std::vector<span> spans;
+        const int again = f.coupled == 1 ? BAD_STRONG | BAD_BAND | BAD_ROOT : (int)BAD_BAND;
+        std::vector<size_t> number;
+        std::vector<spx_trace_bundle> chosen;
         for (size_t i = 0; i < nbundle; i++)
-            if (is(i) && i > 0 && is(i - 1))
-                spans.back().count++;
-            else if (is(i))
-                spans.push_back({i, 1});
-        std::vector<outcome> got(ndev);
-        std::vector<spx_err> errors(ndev);
-        std::vector<spx_status> status(ndev, SPX_OK);
-        const auto share = [&](size_t d) {
-            for (size_t i = d; i < spans.size() && status[d] == SPX_OK; i += ndev) {
-                outcome mine = {};
-                status[d] = run(&dev[d], f, list, spans[i].first, spans[i].count, why_host, &mine, &errors[d]);
-                got[d].nospot += mine.nospot;
-                got[d].tolerance = fmax(got[d].tolerance, mine.tolerance);
-                got[d].times.seconds += mine.times.seconds;
-                for (int step = 0; step < STEPS; step++)
-                    got[d].times.step[step] += mine.times.step[step];
+            if ((why_host[i] & again) != 0 && (why_host[i] & (BAD_FACTOR | BAD_SOLVE)) == 0) {
+                number.push_back(i);
+                chosen.push_back(list[i]);
             }
-        };
-        run_beside(std::min(ndev, spans.size()), share);
-        for (const span &i : spans)
-            times->coupled += f.coupled == 1 ? i.count : 0;
-        double seconds = 0.0;
-        for (size_t d = 0; d < ndev; d++) {
-            counts->nbin_nospot += got[d].nospot;
-            counts->tolerance = fmax(counts->tolerance, got[d].tolerance);
-            seconds = fmax(seconds, got[d].times.seconds);
-            for (int step = 0; step < STEPS; step++)
-                times->step[step] += got[d].times.step[step];
-            if (st == SPX_OK && status[d] != SPX_OK)
-                st = spx_err_pass(e, &errors[d]);
-        }
-        times->seconds += seconds;
+        if (chosen.empty())
+            continue;
+        std::vector<int> why(chosen.size());
+        spx_extract_counts more = {};
+        st = run_on_devices(dev, ndev, f, chosen.data(), chosen.size(), why.data(), &more, times, e);
+        for (size_t i = 0; i < chosen.size() && st == SPX_OK; i++)
+            why_host[number[i]] = why[i];
+        times->coupled += f.coupled == 1 ? chosen.size() : 0;
+        counts->nbin_nospot += more.nbin_nospot;
+        counts->tolerance = fmax(counts->tolerance, more.tolerance);
         counts->device_seconds = times->seconds;
     }
     return st;

@@ -116,7 +116,6 @@ struct geometry {
     int wide;                  /* most columns of the image that a bundle reads */
     int tile_rows, row, ntile; /* rows of an image's tile, their length, and the number of tiles */
     int nshare;                /* tiles that a spot may touch */
-    int row0;                  /* first row of the output of this piece */
 };
 
 /* Segments of a recurrence: their bins, number, and the bins that they begin early. */
@@ -157,6 +156,7 @@ struct bundle_tables {
     const unsigned char *bin_state; /* [nbundle][n nl] states as the bundles have them, [n][nf] */
     const int *y0, *y1, *x0;        /* [nbundle] rows in use, first column */
     const int *wanted;              /* [lanes] row of the output, -1: none */
+    const int *others;              /* [nbundle] rows before a bundle's that are not of this piece */
 };
 
 /* Arrays that the steps leave to each other. */
@@ -365,7 +365,7 @@ void lay_out(arena &m, params &k)
 
 /* Tables of one piece of work on the host, in page-locked memory. */
 struct tables {
-    int *fibre, *wanted, *nf, *y0, *y1, *x0; /* as on the device, in one block with `known` */
+    int *fibre, *wanted, *nf, *y0, *y1, *x0, *others; /* as on the device, in one block */
     unsigned char *bin_state;
     int *need, *npole, *redo, *bad, *most; /* most: scratch, [lanes] */
     item *items, *draft;
@@ -380,6 +380,7 @@ struct tables {
         y0 = m.take<int>(nb);
         y1 = m.take<int>(nb);
         x0 = m.take<int>(nb);
+        others = m.take<int>(nb);
         bin_state = m.take<unsigned char>(nb * k.n * k.nl);
         need = m.take<int>(need_blocks(k) * lanes);
         npole = m.take<int>(lanes);

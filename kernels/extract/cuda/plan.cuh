@@ -79,28 +79,25 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
         k.loop[mm] = next_loop(mm, k.band);
 }
 
-/* Fills the tables that the device needs of a piece of work, and says which rows of the output it has. */
-void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, params &k, tables &t, size_t *rows)
+/* Fills the tables that the device needs of a piece of work. */
+void fill_tables(const spx_trace_plan *p, const spx_trace_bundle *list, const params &k, tables &t)
 {
     const spx_extract_options *o = p->job->o;
-    *rows = 0;
-    k.row0 = INT_MAX;
+    int rows = 0;
     for (int b = 0; b < k.nbundle; b++) {
         const spx_trace_bundle *from = &list[b];
         t.nf[b] = (int)from->nf;
         t.y0[b] = (int)from->y0;
         t.y1[b] = (int)from->y1;
         t.x0[b] = (int)from->wx0;
+        t.others[b] = from->fibre0 > o->first ? (int)(from->fibre0 - o->first) - rows : -rows;
         memcpy(t.bin_state + (size_t)b * k.n * k.nl, from->state, k.n * from->nf);
         for (int f = 0; f < k.nl; f++) {
             const size_t fibre = from->fibre0 + (size_t)f;
             const bool there = (size_t)f < from->nf, kept = there && fibre >= o->first && fibre < o->first + o->nspec;
             t.fibre[b * k.nl + f] = there ? (int)fibre : -1;
             t.wanted[b * k.nl + f] = kept ? (int)(fibre - o->first) : -1;
-            if (kept) {
-                k.row0 = (int)(fibre - o->first) < k.row0 ? (int)(fibre - o->first) : k.row0;
-                (*rows)++;
-            }
+            rows += kept;
         }
     }
 }

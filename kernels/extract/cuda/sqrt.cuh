@@ -482,7 +482,7 @@ __global__ void turn_kernel(params k)
     for (int i = threadIdx.y; i < WARP; i += blockDim.y) {
         if (lane0 + i >= k.lanes || bin >= k.nwave || k.wanted[lane0 + i] < 0)
             continue;
-        const size_t out = (size_t)(k.wanted[lane0 + i] - k.row0);
+        const size_t out = (size_t)(k.wanted[lane0 + i] - k.others[(lane0 + i) / k.nl]);
         const double v = tile[threadIdx.x][i];
         if (what < 0)
             k.out_res[(out * ndiag + d) * k.nwave + bin] = v;
