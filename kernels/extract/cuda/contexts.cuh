@@ -154,7 +154,10 @@ void fill_context(context *c, int device)
         spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED), "kernel");
     for (void (*kernel)(params, coupled_work) : {coupled_kernel, need_kernel})
         spx::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED), "kernel");
-    spx::check(cudaFuncSetAttribute(drop_scale_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED),
+    spx::check(
+        cudaFuncSetAttribute(own_variance_block_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED),
+        "kernel");
+    spx::check(cudaFuncSetAttribute(second_wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BAND_SHARED),
                "kernel");
     spx::check(cudaFuncSetAttribute(fit_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");
     spx::check(cudaFuncSetAttribute(render_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "kernel");

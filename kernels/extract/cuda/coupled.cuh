@@ -38,13 +38,13 @@ enum { COUPLED_ITEMS, LARGE_ITEMS, NEED_ITEMS, COUPLED_COUNTERS };
 enum { COUPLED_NOT, COUPLED_IS, COUPLED_LARGE };
 
 struct coupled_work {
-    double *memory;                    /* [blocks][each] */
-    size_t each, shared;               /* doubles of a block's memory, and of its shared memory */
-    double *unmasked, *around, *value; /* [n][lanes] scratch of the drop scale */
-    unsigned *strong;                  /* [coupled_runs()][lanes] COUPLED_... */
-    unsigned what;                     /* those that a launch works on */
-    int *counter;                      /* [COUPLED_COUNTERS] */
-    int reach;                         /* bins beside a strong one that count as such */
+    double *memory;                            /* [blocks][each] */
+    size_t each, shared;                       /* doubles of a block's memory, and of its shared memory */
+    double *unmasked, *around, *whole, *value; /* [n][lanes] scratch of the drop scale */
+    unsigned *strong;                          /* [coupled_runs()][lanes] COUPLED_... */
+    unsigned what;                             /* those that a launch works on */
+    int *counter;                              /* [COUPLED_COUNTERS] */
+    int reach;                                 /* bins beside a strong one that count as such */
 };
 
 __device__ __host__ inline int coupled_runs(const geometry &k)
@@ -99,22 +99,22 @@ __device__ void from_unmasked(const params &k, const coupled_work &w, int column
     __syncthreads();
 }
 
-/* k.drop_scale, and k.narrow: Z M of the wanted bins at most. Block (lane) of BAND_THREADS; blocks: [n][lanes] scratch.
- */
+/* k.drop_scale, and k.narrow: Z M of the wanted bins at most, masks aside. Block (lane) of BAND_THREADS; blocks:
+ * [n][lanes] scratch. */
 __global__ void __launch_bounds__(BAND_THREADS) drop_scale_kernel(params k, coupled_work w, double *blocks)
 {
-    extern __shared__ double shared[];
     const int column = blockIdx.x, m = k.m;
-    const size_t lanes = k.lanes, lrow = (size_t)(m + 1) * lanes, mrow = (size_t)k.nelem * lanes;
-    double *drop = k.drop_scale;
+    const size_t lanes = k.lanes, mrow = (size_t)k.nelem * lanes;
+    const bool there = k.fibre[column] >= 0;
     for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
         const size_t at = (size_t)j * lanes + column;
-        w.around[at] = k.fibre[column] >= 0 ? k.seen[at] : 0.0;
-        drop[at] = k.fibre[column] >= 0 ? 1.0 / (k.ldl[j * lrow + column] * k.mat[j * mrow + column]) : 1.0;
+        const double v = there ? SPX_TRACE_MAX_INVERSE / (k.variance[at] * k.mat[j * mrow + column]) : 1.0;
+        w.around[at] = there ? k.seen[at] : 0.0;
+        k.drop_scale[at] = w.whole[at] = v < 1.0 ? fmax(v, 0.0) : 1.0;
     }
     if (threadIdx.x == 0)
         k.narrow[column] = 0.0;
-    if (k.fibre[column] < 0)
+    if (!there)
         return;
     __syncthreads();
     largest_around(k, column, w.around, blocks);
@@ -126,35 +126,13 @@ __global__ void __launch_bounds__(BAND_THREADS) drop_scale_kernel(params k, coup
         w.unmasked[(size_t)j * lanes + column] = is ? 1.0 : k.seen[(size_t)j * lanes + column] > 0.5 * most ? 0.5 : 0.0;
     }
     __syncthreads();
-    from_unmasked(k, w, column, drop, blocks);
-    bool narrow = false;
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        narrow |= drop[(size_t)j * lanes + column] < SPX_TRACE_NARROW;
-        drop[(size_t)j * lanes + column] = 1.0;
-    }
-    if (!__syncthreads_or(narrow))
-        return;
-    const band_block scratch = {m, window_is_shared(m) ? shared + band_shared(m) : w.memory + column * w.each, shared};
-    double *l = w.memory + column * w.each + band_window(m); /* [n][m + 1] */
-    for (int i = threadIdx.x; i < k.n * (m + 1); i += blockDim.x) {
-        const int j = i / (m + 1), d = i - j * (m + 1);
-        l[i] = j + d < k.n ? k.ldl[j * lrow + d * lanes + column] : 0.0;
-    }
-    __syncthreads();
-    block_inverse(
-        scratch, k.n, 0, l,
-        [&](int j, int d, double z) {
-            if (d == 0)
-                drop[(size_t)j * lanes + column] = fmin(SPX_TRACE_MAX_INVERSE / (z * k.mat[j * mrow + column]), 1.0);
-        },
-        [](int, const double *) {});
-    from_unmasked(k, w, column, drop, blocks);
+    from_unmasked(k, w, column, w.whole, blocks);
     double smallest = 1.0;
     for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        double &v = drop[(size_t)j * lanes + column];
+        const size_t at = (size_t)j * lanes + column;
         if (j >= k.pad && j < k.pad + k.nwave)
-            smallest = fmin(smallest, v);
-        v = fmax(v, k.least_scale);
+            smallest = fmin(smallest, w.whole[at]);
+        k.drop_scale[at] = fmax(k.drop_scale[at], w.unmasked[at] == 1.0 ? k.least_scale : k.rounding_scale);
     }
     for (int s = WARP / 2; s > 0; s /= 2)
         smallest = fmin(smallest, __shfl_xor_sync(FULL, smallest, s));
@@ -518,7 +496,9 @@ __global__ void __launch_bounds__(BAND_THREADS) need_kernel(params k, coupled_wo
                 scratch, n, 0, l,
                 [&](int j, int d, double v) {
                     if (d == 0)
-                        z[j] = fmin(v, SPX_TRACE_MAX_INVERSE / (k.least_scale * a[(r0 + j) * arow]));
+                        z[j] = fmin(v, SPX_TRACE_MAX_INVERSE /
+                                           (fmin(k.drop_scale[(size_t)(r0 + j) * lanes + column], k.least_scale) *
+                                            a[(r0 + j) * arow]));
                 },
                 [](int, const double *) {});
             __syncthreads();
@@ -567,7 +547,7 @@ size_t coupled_memory(const params &k, size_t blocks)
 {
     const size_t lanes = (size_t)k.lanes, n = (size_t)k.n;
     return std::max(std::max(coupled_each(k, false) * blocks, coupled_each(k, true)),
-                    lanes * n * std::max((size_t)k.rows, (size_t)k.m + 1) + lanes * band_window(k.m));
+                    lanes * std::max(n * (size_t)k.rows, own_size(k)));
 }
 
 coupled_work take_coupled(arena &m, const params &k, size_t blocks)
@@ -576,6 +556,7 @@ coupled_work take_coupled(arena &m, const params &k, size_t blocks)
     coupled_work w = {};
     w.unmasked = m.take<double>(bins);
     w.around = m.take<double>(bins);
+    w.whole = m.take<double>(bins);
     w.value = m.take<double>(bins);
     w.strong = m.take<unsigned>((size_t)coupled_runs(k) * k.lanes);
     w.counter = m.take<int>(COUPLED_COUNTERS);
@@ -585,7 +566,7 @@ coupled_work take_coupled(arena &m, const params &k, size_t blocks)
 }
 
 /* A_s in k.a, and what bounds() needs of it: as schur_complement(), for pieces with k.coupled. */
-void coupled_complement(params k, arena m, int *need, double *narrow, slot *s)
+void coupled_complement(params k, arena m, int *need, slot *s)
 {
     const size_t bins = (size_t)k.n * k.lanes, nneed = (size_t)need_blocks(k) * k.lanes;
     const unsigned each = blocks(bins, 128);
@@ -600,10 +581,9 @@ void coupled_complement(params k, arena m, int *need, double *narrow, slot *s)
     zero(s, w.strong, sizeof(unsigned) * (size_t)coupled_runs(k) * k.lanes);
     zero(s, w.counter, sizeof(int) * COUPLED_COUNTERS);
     zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
-    const size_t drop_each = (size_t)k.n * (k.m + 1) + band_window(k.m);
-    coupled_work drop = w;
-    drop.each = drop_each;
-    drop_scale_kernel<<<k.lanes, BAND_THREADS, band_bytes(k.m), s->stream>>>(k, drop, w.value);
+    zero(s, k.taken, sizeof(double) * 2 * k.lanes);
+    own_variances(k, w.memory, s);
+    drop_scale_kernel<<<k.lanes, BAND_THREADS, 0, s->stream>>>(k, w, w.value);
     if (k.reach >= 1) {
         params columns = k;
         columns.v = w.memory;
@@ -611,6 +591,8 @@ void coupled_complement(params k, arena m, int *need, double *narrow, slot *s)
             columns_kernel<<<each, 128, 0, s->stream>>>(columns, side);
             diagonals_kernel<<<each, 128, 0, s->stream>>>(columns, side);
         }
+        if (k.coupled < 2)
+            beyond_kernel<<<each, 128, 0, s->stream>>>(k);
         find_coupled_kernel<<<each, 128, 0, s->stream>>>(k, w);
         const size_t all = coupled_memory(k, most);
         for (const unsigned what : {(unsigned)COUPLED_IS, (unsigned)COUPLED_LARGE}) {
@@ -631,7 +613,6 @@ void coupled_complement(params k, arena m, int *need, double *narrow, slot *s)
     }
     spx::check(cudaGetLastError(), "launch");
     get(s, need, k.need, nneed);
-    get(s, narrow, k.narrow, (size_t)k.lanes);
 }
 
 } // namespace

@@ -66,7 +66,7 @@ class side_chain
         if (!there)
             return;
         if (stage_ == FACTORS && k.coupled)
-            coupled_complement(k, m, t.need, t.narrow, &slot_);
+            coupled_complement(k, m, t.need, &slot_);
         else if (stage_ == FACTORS)
             schur_complement(k, m, t.need, &slot_);
         else if (stage_ == SCHUR)
@@ -246,6 +246,7 @@ void fetch_results(piece &w)
     const params &k = w.k;
     slot *s = w.s;
     get(s, w.t.bad, k.bad, k.nbundle);
+    get(s, w.t.narrow, k.narrow, 3 * (size_t)k.lanes);
     get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes);
     spx::check(cudaStreamSynchronize(s->stream), "stream"); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
@@ -278,8 +279,21 @@ int why_host(const tables &t, int b)
     return t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
 }
 
+/* Bound of rounding in the fluxes of a bundle: see spx_extract_counts. */
+double rounding_of(const params &k, const tables &t, int b)
+{
+    double most = 0.0;
+    for (int lane = b * k.nl; lane < (b + 1) * k.nl; lane++)
+        most = fmax(most, t.narrow[k.lanes + lane] / fmax(t.narrow[2 * k.lanes + lane], 1.0));
+    return most;
+}
+
+/* Rounding above it, of bundles with all diagonals: of bins so narrow only the CPU knows what is left out, for bit
+ * BAD2DFIT. Of five bundles whose flags differed it was 8e-7 to 2e-4. */
+constexpr double ROUNDED = 1e-7;
+
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
-void settle(const piece &w, size_t *nospot, double *tolerance)
+void settle(const piece &w, size_t *nospot, double *tolerance, double *rounding)
 {
     const call &job = w.job;
     const params &k = w.k;
@@ -287,18 +301,23 @@ void settle(const piece &w, size_t *nospot, double *tolerance)
     int *why = job.why_host + w.first;
     for (int b = 0; b < k.nbundle; b++) {
         why[b] = why_host(t, b);
+        const double rounds = why[b] ? 0.0 : rounding_of(k, t, b);
+        if (k.coupled == 2 && rounds > ROUNDED)
+            why[b] = BAD_BAND;
         for (size_t j = 0; j < job.p->job->nwave && !why[b]; j++)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
                            t.bin_state[(j + job.p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
         for (int f = 0; f < k.nl && k.coupled && !why[b]; f++)
             *tolerance = fmax(*tolerance, spx_trace_reached_tolerance(k.tolerance, t.narrow[b * k.nl + f]));
+        if (!why[b])
+            *rounding = fmax(*rounding, rounds);
         spx_progress_step(job.p->job->o->progress, why[b] ? 0 : job.list[w.first + (size_t)b].nf);
     }
 }
 
 /* Piece number i of the work, in a slot. */
-spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, double *tolerance)
+spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, double *tolerance, double *rounding)
 {
     piece w(job, which, i);
     send_tables(w, NULL);
@@ -309,7 +328,7 @@ spx_status run_piece(const call &job, int which, size_t i, size_t *nospot, doubl
         return st;
     take_steps(w);
     fetch_results(w);
-    settle(w, nospot, tolerance);
+    settle(w, nospot, tolerance, rounding);
     return SPX_OK;
 }
 
@@ -395,6 +414,7 @@ struct frame {
 struct outcome {
     size_t nospot;
     double tolerance; /* the largest that was reached, of coupled bundles */
+    double rounding;  /* see spx_extract_counts, of all that stay on the device */
     unsigned long long counted[PIXEL_COUNTS];
     spx_extract_cuda_times times;
 };
@@ -490,14 +510,14 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {};
     size_t nospot[SLOTS] = {0};
-    double tolerance[SLOTS] = {0.0};
+    double tolerance[SLOTS] = {0.0}, rounding[SLOTS] = {0.0};
     const auto work_of = [&](int which) {
         status[which] = spx::guarded("extract", &mine[which], [&]() {
             spx_status done = SPX_OK;
             spx::check(cudaSetDevice(device), "device");
             for (size_t i = (size_t)which; i < all.npiece && done == SPX_OK; i += (size_t)all.nslot)
                 done = all.found ? search_piece(all, which, i)
-                                 : run_piece(all, which, i, &nospot[which], &tolerance[which]);
+                                 : run_piece(all, which, i, &nospot[which], &tolerance[which], &rounding[which]);
             return done;
         });
     };
@@ -522,6 +542,7 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     for (int i = 0; i < all.nslot; i++) {
         got->nospot += nospot[i];
         got->tolerance = fmax(got->tolerance, tolerance[i]);
+        got->rounding = fmax(got->rounding, rounding[i]);
     }
     return st;
 }
@@ -718,6 +739,7 @@ spx_status run_on_devices(const spx_extract_device *dev, size_t ndev, const fram
         for (const part &each : parts) {
             counts->nbin_nospot += each.got.nospot;
             counts->tolerance = fmax(counts->tolerance, each.got.tolerance);
+            counts->rounding = fmax(counts->rounding, each.got.rounding);
             counts->npix_bad = std::max(counts->npix_bad, (size_t)each.got.counted[PIXELS_BAD]);
             counts->npix_masked = std::max(counts->npix_masked, (size_t)each.got.counted[PIXELS_MASKED]);
             seconds = fmax(seconds, each.got.times.seconds);
@@ -761,6 +783,7 @@ spx_status solve_coupled(const spx_extract_device *dev, size_t ndev, frame f, co
         times->coupled += f.coupled == 1 ? chosen.size() : 0;
         counts->nbin_nospot += more.nbin_nospot;
         counts->tolerance = fmax(counts->tolerance, more.tolerance);
+        counts->rounding = fmax(counts->rounding, more.rounding);
         counts->device_seconds = times->seconds;
     }
     return st;

@@ -126,12 +126,13 @@ struct segmentation {
 /* Options of the call. */
 struct settings {
     double tolerance, psf_error, regularize;
-    double least_scale; /* spx_trace_least_scale() */
-    double root_error;  /* of the square root by its poles, relative */
-    int coupled;        /* bundles are strongly coupled: see coupled.cuh */
-    double reject;      /* 0, or errors above the model from which on pixels are hits */
-    int light_wanted;   /* whether this call makes the light of the model's variance */
-    int model_variance; /* whether weights are made anew, from the light of a model and the read noise */
+    double least_scale;    /* spx_trace_least_scale(), */
+    double rounding_scale; /* spx_trace_rounding() */
+    double root_error;     /* of the square root by its poles, relative */
+    int coupled;           /* bundles are strongly coupled: see coupled.cuh */
+    double reject;         /* 0, or errors above the model from which on pixels are hits */
+    int light_wanted;      /* whether this call makes the light of the model's variance */
+    int model_variance;    /* whether weights are made anew, from the light of a model and the read noise */
 };
 
 /* Pixels. */
@@ -181,14 +182,17 @@ struct workspace {
     double *v;                   /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
     int *length;                 /* [n][lanes] and their rows */
     double *t[2];                /* [n][band + 1][lanes] Schur terms of the neighbour before, and after */
+    double *within[2];           /* [n][lanes] of their diagonals: by rows of columns of V within the band, */
+    double *early[2];            /* and without the last ones */
+    double *taken;               /* [2][lanes] the largest of them in units of 1/Z: 0 where that is small */
     double *a;                   /* [n][band + 1][lanes] A_s */
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
     int *schur_flags;            /* [schur_segments()][lanes] SCHUR_... of the terms */
-    double *narrow;              /* [lanes] see narrow_kernel(), drop_scale_kernel() */
+    double *narrow;              /* [3][lanes] see narrow_kernel(), drop_scale_kernel(); rounding_kernel() */
     double *drop_scale;          /* [n][lanes] see SPX_TRACE_MAX_INVERSE; NULL where bundles are not coupled */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
-    double *variance;            /* [n][lanes] diagonal of A_s^-1: see edge_kernel() */
+    double *variance;            /* [n][lanes] Z: of the fibre's own block, then diagonal of A_s^-1 */
     int *redo;                   /* [nseg][lanes] whether segments of the square root do not fit together */
     int *npole;                  /* [lanes] poles of the square root */
     double *shift, *pole_weight; /* [SPX_MAX_POLES][lanes] */
@@ -336,10 +340,15 @@ void lay_out(arena &m, params &k)
     k.length = m.take<int>(row);
     k.t[0] = m.take<double>(row * (k.band + 1));
     k.t[1] = m.take<double>(row * (k.band + 1));
+    for (int side = 0; side < 2; side++) {
+        k.within[side] = m.take<double>(row);
+        k.early[side] = m.take<double>(row);
+    }
+    k.taken = m.take<double>(2 * lanes);
     k.a = m.take<double>(row * (k.band + 1));
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.schur_flags = m.take<int>((size_t)schur_segments(k) * lanes);
-    k.narrow = m.take<double>(lanes);
+    k.narrow = m.take<double>(3 * lanes);
     k.drop_scale = k.coupled ? m.take<double>(row) : NULL;
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
@@ -390,7 +399,7 @@ struct tables {
         items = m.take<item>(segments);
         draft = m.take<item>(segments);
         scalar = m.take<double>(4 * nb);
-        narrow = m.take<double>(lanes);
+        narrow = m.take<double>(3 * lanes);
     }
 };
 
@@ -433,6 +442,12 @@ struct slot {
     default:                                                                                                           \
         kernel<0> __VA_ARGS__;                                                                                         \
     }
+
+/* The largest of all that is seen: the bits of numbers from 0 up are in their order. */
+__device__ void raise_to(double *most, double v)
+{
+    atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
+}
 
 /* Streams beside the slot's own, for work number 0, 1, ... until the next join(): they begin after what the slot's has
  * when number 0 comes, and it goes on after all `count` of them. */

@@ -67,6 +67,7 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
     k.band = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
     k.coupled = coupled;
     k.least_scale = spx_trace_least_scale(k.tolerance);
+    k.rounding_scale = spx_trace_rounding(k.tolerance);
     k.root_error = spx_trace_root_error(k.tolerance);
     if (coupled) { /* as on the CPU; then as many as it takes at most */
         const int most = std::min((int)SPX_TRACE_MOST_BAND, std::max(k.n - 1, std::max(k.m, k.h)));
@@ -116,7 +117,7 @@ void piece_size(const params &k, int count, size_t *least, size_t *best)
     m.take<char>((size_t)w.nbundle * ((w.n + 2 * sizeof(int)) * (size_t)w.nl + 4096) + 8192); /* see struct tables */
     arena before = m;
     lay_out(m, w);
-    const size_t columns = (size_t)w.n * w.lanes * w.rows;
+    const size_t columns = std::max((size_t)w.n * w.lanes * w.rows, own_size(w) * w.lanes);
     size_t few, all;
     root_size(w, &few, &all);
     few = columns > few ? columns : few;

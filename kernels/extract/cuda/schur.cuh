@@ -3,10 +3,131 @@
 #ifndef SPX_EXTRACT_CUDA_SCHUR_CUH
 #define SPX_EXTRACT_CUDA_SCHUR_CUH
 
-#include "extract/cuda/params.cuh"
+#include "extract/cuda/band.cuh"
+#include "extract/cuda/band_block.cuh"
 
 namespace
 {
+
+/* ---- how well a bin is known from its fibre alone ---- */
+
+/* k.variance: diagonal Z of the inverse of each fibre's own block (Takahashi's recurrence), from its factor. Bins of a
+ * segment, and those after it that it begins with. */
+enum { OWN_SEGMENT = 64, OWN_HALO = 64 };
+
+template <int M> __global__ void own_variance_kernel(params k)
+{
+    extern __shared__ double shared[];
+    const int column = blockIdx.x * WARP + threadIdx.x, first = blockIdx.y * OWN_SEGMENT;
+    if (column >= k.lanes || k.fibre[column] < 0)
+        return;
+    const int last = min(first + OWN_SEGMENT, k.n), end = min(last + OWN_HALO, k.n);
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    const double *l = k.ldl + column;
+    double z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+#pragma unroll
+    for (int t = 0; t <= M; t++)
+#pragma unroll
+        for (int d = 0; d <= M; d++)
+            z[t][d] = 0.0;
+    stream<M + 1>(
+        end - first, shared + threadIdx.x,
+        [&](int step, int i) { return l + (size_t)(end - 1 - step) * lrow + i * lanes; },
+        [&](int step, const double(&line)[M + 1]) {
+            const int j = end - 1 - step;
+            double diagonal = line[0], row[M + 1];
+#pragma unroll
+            for (int i = 1; i <= M; i++)
+                row[i] = 0.0;
+#pragma unroll
+            for (int t = M; t >= 1; t--)
+#pragma unroll
+                for (int i = 1; i <= M; i++)
+                    row[i] = fma(-line[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], row[i]);
+#pragma unroll
+            for (int t = M; t >= 1; t--)
+                diagonal = fma(-line[t], row[t], diagonal);
+#pragma unroll
+            for (int i = M - 1; i >= 1; i--)
+#pragma unroll
+                for (int d = 0; d + i < M; d++)
+                    z[i][d] = z[i - 1][d];
+            z[0][0] = diagonal;
+#pragma unroll
+            for (int d = 1; d < M; d++)
+                z[0][d] = row[d];
+            if (j < last)
+                k.variance[(size_t)j * lanes + column] = diagonal;
+        });
+}
+
+/* The same for any bandwidth: block (lane); memory: of each own_size() doubles. */
+__host__ __device__ inline size_t own_size(const geometry &k)
+{
+    return (size_t)k.n * (k.m + 1) + band_window(k.m);
+}
+
+__global__ void __launch_bounds__(BAND_THREADS) own_variance_block_kernel(params k, double *memory)
+{
+    extern __shared__ double shared[];
+    const int column = blockIdx.x, m = k.m;
+    if (k.fibre[column] < 0)
+        return;
+    const size_t lanes = k.lanes, lrow = (size_t)(m + 1) * lanes;
+    double *mine = memory + column * own_size(k), *l = mine + band_window(m); /* [n][m + 1] */
+    const band_block scratch = {m, window_is_shared(m) ? shared + band_shared(m) : mine, shared};
+    for (int i = threadIdx.x; i < k.n * (m + 1); i += blockDim.x) {
+        const int j = i / (m + 1), d = i - j * (m + 1);
+        l[i] = j + d < k.n ? k.ldl[j * lrow + d * lanes + column] : 0.0;
+    }
+    __syncthreads();
+    block_inverse(
+        scratch, k.n, 0, l,
+        [&](int j, int d, double z) {
+            if (d == 0)
+                k.variance[(size_t)j * lanes + column] = z;
+        },
+        [](int, const double *) {});
+}
+
+/* memory: lanes times own_size(), where there are no loops for the bandwidth. */
+void own_variances(const params &k, double *memory, slot *s)
+{
+    const dim3 grid(blocks(k.lanes, WARP), blocks(k.n, OWN_SEGMENT));
+    const size_t bytes = stream_bytes(k.m, k.m + 1);
+    switch (k.m) {
+    case 6:
+        own_variance_kernel<6><<<grid, WARP, bytes, s->stream>>>(k);
+        break;
+    case 7:
+        own_variance_kernel<7><<<grid, WARP, bytes, s->stream>>>(k);
+        break;
+    case 8:
+        own_variance_kernel<8><<<grid, WARP, bytes, s->stream>>>(k);
+        break;
+    case 9:
+        own_variance_kernel<9><<<grid, WARP, bytes, s->stream>>>(k);
+        break;
+    default:
+        own_variance_block_kernel<<<k.lanes, BAND_THREADS, band_bytes(k.m), s->stream>>>(k, memory);
+    }
+}
+
+/* Bins whose Z M is above HARD are beside masks, or narrow: there what is left out is limited in units of 1/Z, and not
+ * of M, which is some 1/5 to 1/30 of it on other bins. */
+__device__ constexpr double HARD = 50.0;
+
+/* Z M of such a bin, else 0. */
+__device__ double hard_z(const params &k, int bin, int column)
+{
+    const double z = k.variance[(size_t)bin * k.lanes + column] * k.mat[(size_t)bin * k.nelem * k.lanes + column];
+    return z > HARD ? z : 0.0;
+}
+
+__device__ bool is_hard(const params &k, int bin, int column)
+{
+    return hard_z(k, bin, column) > 0.0;
+}
 
 /* ---- what a neighbour takes off, T = V^T D^-1 V with V = L^-1 B, for the usual bandwidths ---- */
 
@@ -36,8 +157,9 @@ __host__ __device__ constexpr int ring_of(int fibres)
 
 /* Flags per segment of SCHUR_BINS bins. LONG: a column of V exceeds the short ring buffer. LARGE: T fills diagonals
  * outside M's pattern. STRONG: second-neighbour terms may matter, strong_kernel() decides. SECOND: they do;
- * second_kernel() corrects T to first order. */
-enum { SCHUR_LONG = 1, SCHUR_LARGE = 2, SCHUR_STRONG = 4, SCHUR_SECOND = 8 };
+ * second_kernel() corrects T to first order. WIDE: that is not enough; second_wide_kernel() corrects it to second
+ * order, and diagonals outside M's pattern, too. */
+enum { SCHUR_LONG = 1, SCHUR_LARGE = 2, SCHUR_STRONG = 4, SCHUR_SECOND = 8, SCHUR_WIDE = 16 };
 
 /* Flags of the segments of bins from .. to, or-ed. */
 __device__ int schur_flags_of(const params &k, int column, int from, int to)
@@ -83,11 +205,37 @@ __global__ void narrow_kernel(params k)
         atomicOr(&k.bad[column / k.nl], BAD_BAND);
 }
 
-/* Whether an element of the diagonal of T is so large that diagonals matter which M does not have. */
-__device__ bool is_large(const params &k, double t, double m)
+/* Whether an element of the diagonal of T is so large that diagonals matter which M does not have, whatever those say
+ * that it has: of T as a multiple of the tolerance, `far` of that of M, which may have a scale for narrow bins. */
+__device__ bool is_large(const params &k, int bin, int column, double t, double m, double far)
 {
-    return t > 30.0 * k.tolerance * m;
+    return t > far * k.tolerance * m ||
+           (is_hard(k, bin, column) &&
+            t * k.variance[(size_t)bin * k.lanes + column] > SPX_TRACE_MAX_INVERSE * SPX_TRACE_FAR * k.tolerance);
 }
+
+/* Limits of the usual bandwidths: T that is small in this sense takes a frame's time, and is seen in the outermost
+ * diagonals that M has, in units of 1/Z. */
+__device__ constexpr double USUAL_FAR = 30.0, OUTERMOST = 0.3;
+
+__device__ bool is_large_outside(const params &k, int bin, int column, double outer, double next)
+{
+    return fmax(fabs(outer), fabs(next)) * k.variance[(size_t)bin * k.lanes + column] > OUTERMOST * k.tolerance;
+}
+
+/* Whether the end of a column of V is too large to be left out where `taken` is what the column takes off its bin: of a
+ * bin beside masks. limit: of an element of T, as a multiple of the tolerance over Z. */
+__device__ bool is_hard_end(const params &k, int bin, int column, double end, double taken, double limit)
+{
+    const double z = k.variance[(size_t)bin * k.lanes + column];
+    return is_hard(k, bin, column) && end * z * taken * z > limit * limit * k.tolerance * k.tolerance;
+}
+
+/* Rows of a column that follow those which are known take off at most so many times as much as the last four. */
+__device__ constexpr double ENDLESS = 4.0;
+
+/* Limits of ends of columns beside masks: above which they are followed farther, and above which that is not enough. */
+__device__ constexpr double SHORT_END = 0.3, LONG_END = 1.0;
 
 /* T of columns `first` .. last - 1 and the neighbour on one side: diagonals 0 .. M or, with FAR, `from` and the next
  * ones, which M does not have: 0 where T is not large. One warp; ring: [TURNS_AHEAD C][schur_row()]; large: [bin -
@@ -107,8 +255,9 @@ __device__ void schur_term(const params &k, int side, int column, int first, int
     const ptrdiff_t lanes = k.lanes, lrow = (k.m + 1) * lanes, mrow = k.nelem * lanes, trow = (k.band + 1) * lanes;
     const double *l = k.ldl + mine + (beside ? side : 0), *diagonals = k.mat + mine;
     double *t = k.t[side > 0] + mine;
-    double back[C][M + 1], sum[C][DIAGONALS], before[C] = {0.0}, diagonal[C] = {0.0};
-    const auto begin = [&](int c) { /* a column: nothing is known of it */
+    double back[C][M + 1], sum[C][DIAGONALS];
+    const int outer = min((k.band + 1) / C, PLACES - 1); /* age of columns from which on rows are beyond the band */
+    const auto begin = [&](int c) {                      /* a column: nothing is known of it */
 #pragma unroll
                                     for (int s = 0; s <= M; s++)
                                         back[c][s] = 0.0;
@@ -162,15 +311,10 @@ __device__ void schur_term(const params &k, int side, int column, int first, int
     for (int turn = 0;; turn++) {
         if (age == 0) { /* these columns are done, the next ones begin */
             if (in && j >= first) {
-                int said = 0;
 #pragma unroll
                 for (int c = 0; c < C; c++) {
                     if (j + c >= last)
                         continue;
-                    if (!FAR && is_large(k, sum[c][0], diagonal[c] * k.narrow[mine]))
-                        said |= SCHUR_LARGE;
-                    if (!FAR && FIBRES == SHORT_RING && sum[c][0] - before[c] > 0.001 * k.tolerance * diagonal[c])
-                        said |= SCHUR_LONG;
 #pragma unroll
                     for (int d = 0; d < DIAGONALS; d++) {
                         const int at = (j + c - first) * SHORT_RING + fibre;
@@ -182,16 +326,11 @@ __device__ void schur_term(const params &k, int side, int column, int first, int
                         t[(j + c) * trow + (from + d) * lanes] = v;
                     }
                 }
-                if (said)
-                    atomicOr(&k.schur_flags[j / SCHUR_BINS * k.lanes + mine], said);
             }
             j += RING;
 #pragma unroll
-            for (int c = 0; c < C; c++) {
-                if (!FAR)
-                    diagonal[c] = j + c < k.n ? diagonals[(j + c) * mrow] : 0.0;
+            for (int c = 0; c < C; c++)
                 begin(c);
-            }
         }
         if (turn == turns)
             break;
@@ -206,7 +345,12 @@ __device__ void schur_term(const params &k, int side, int column, int first, int
                             sum[c][d] = 0.0;
 #pragma unroll
         for (int c = 0; c < C; c++)
-            before[c] = sum[c][0];
+            if (!FAR && in && j >= first && j + c < last) {
+                if (age == outer)
+                    k.within[side > 0][(j + c) * lanes + mine] = sum[c][0];
+                if (age == PLACES - 1)
+                    k.early[side > 0][(j + c) * lanes + mine] = sum[c][0];
+            }
         if ((age + TURNS_AHEAD) % PLACES == 0)
             next_columns();
 #pragma unroll
@@ -285,8 +429,11 @@ template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_
     bool any = false;
     for (int i = lane / SHORT_RING; i < SCHUR_BINS + k.band; i += WARP / SHORT_RING) {
         const size_t bin = first + i, at = bin * (k.band + 1) * k.lanes + column;
-        const bool is = first + i < k.n && column < k.lanes &&
-                        is_large(k, k.t[side][at], k.mat[bin * k.nelem * k.lanes + column] * k.narrow[column]);
+        const double *t = k.t[side] + at;
+        const bool is =
+            first + i < k.n && column < k.lanes &&
+            (is_large(k, (int)bin, column, *t, k.mat[bin * k.nelem * k.lanes + column] * k.narrow[column], USUAL_FAR) ||
+             is_large_outside(k, (int)bin, column, t[M * k.lanes], t[(M - 1) * k.lanes]));
         large[warp][i * SHORT_RING + lane % SHORT_RING] = is;
         any |= is;
     }
@@ -307,12 +454,55 @@ template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_
                                            ring[warp], large[warp] + i);
 }
 
+/* k.taken, of a bin. */
+__device__ void raise_taken(const params &k, int side, int i, int column, double t)
+{
+    double *most = &k.taken[(size_t)side * k.lanes + column];
+    const double v = t * k.variance[i];
+    if (v > *most)
+        raise_to(most, v);
+}
+
+/* Flags of the terms: one thread a bin. again: of segments whose columns have been followed farther. */
+__global__ void schur_flags_kernel(params k, bool again)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes;
+    const size_t lanes = k.lanes;
+    int *flags = &k.schur_flags[(size_t)(bin / SCHUR_BINS) * lanes + column];
+    if (k.fibre[column] < 0 || (again && !(*flags & SCHUR_LONG)))
+        return;
+    const double own = k.mat[(size_t)bin * k.nelem * lanes + column];
+    int said = 0;
+    for (int side = 0; side < 2; side++) {
+        const double *t = k.t[side] + (size_t)bin * (k.band + 1) * lanes + column;
+        const double end = *t - k.early[side][i];
+        raise_taken(k, side, i, column, *t);
+        if (is_large(k, bin, column, *t, own * k.narrow[column], USUAL_FAR) ||
+            is_large_outside(k, bin, column, t[k.m * lanes], t[(k.m - 1) * lanes]))
+            said |= SCHUR_LARGE;
+        if (!again && (end > 0.001 * k.tolerance * own || is_hard_end(k, bin, column, end, *t, SHORT_END)))
+            said |= SCHUR_LONG;
+        if (again && is_hard_end(k, bin, column, end, *t, LONG_END))
+            atomicOr(&k.bad[column / k.nl], BAD_STRONG);
+    }
+    if (said & ~*flags)
+        atomicOr(flags, said);
+}
+
+/* Z is there when the first terms are. */
 template <int M> void schur_terms(const params &k, slot *s)
 {
     const unsigned threads = SCHUR_WARPS * WARP, few = blocks(k.lanes, SHORT_RING * SCHUR_WARPS),
                    most = blocks(k.lanes, LONG_RING * SCHUR_WARPS), far = blocks(k.band - M, FAR_DIAGONALS);
+    const unsigned each = blocks((size_t)k.n * k.lanes, 128);
     schur_term_kernel<M><<<dim3(few, blocks(k.n, SCHUR_TOGETHER), 2), threads, 0, s->stream>>>(k);
+    join(s, 1);
+    schur_flags_kernel<<<each, 128, 0, s->stream>>>(k, false);
     schur_term_long_kernel<M><<<dim3(most, schur_segments(k), 2), threads, 0, s->stream>>>(k);
+    schur_flags_kernel<<<each, 128, 0, s->stream>>>(k, true);
     if (k.band > M)
         schur_term_far_kernel<M><<<dim3(few, schur_segments(k), 2 * far), threads, 0, s->stream>>>(k);
 }
@@ -348,7 +538,7 @@ __device__ bool is_large_for(const params &k, int bin, int column, double t)
         return false;
     if (k.coupled)
         return t > SPX_TRACE_FAR * k.tolerance * k.drop_scale[(size_t)bin * k.lanes + column] * own;
-    return is_large(k, t, drop_scale(k, bin, column) * own);
+    return is_large(k, bin, column, t, drop_scale(k, bin, column) * own, SPX_TRACE_FAR);
 }
 
 /* Columns of V for the neighbour on one side, and the diagonal of T: one thread a bin. */
@@ -362,14 +552,17 @@ __global__ void columns_kernel(params k, int side)
     double diagonal = 0.0;
     int rows = 0;
     const int other = f + side;
+    k.within[side > 0][i] = k.early[side > 0][i] = 0.0;
     if (k.fibre[column] >= 0 && other >= 0 && other < k.nl && k.fibre[column + side] >= 0 && k.reach >= 1) {
         const double *l = k.ldl + column + side;
         double *v = k.v + (size_t)j * k.rows * lanes + column;
         const double own = k.mat[(size_t)j * k.nelem * lanes + column];
-        const double least =
-            SPX_TRACE_LITTLE * k.tolerance * own * (k.coupled ? k.drop_scale[i] : 1.0); /* as on the CPU */
-        const double met = (k.coupled ? 1.0 : SPX_TRACE_OTHER) * own; /* by the column, of another one */
-        double recent = 0.0, back[NEAR + 1] = {0.0};                  /* back[s]: the value s rows before */
+        const double scale = k.coupled               ? k.drop_scale[i]
+                             : is_hard(k, j, column) ? SPX_TRACE_MAX_INVERSE / (k.variance[i] * own)
+                                                     : 1.0;
+        const double least = SPX_TRACE_LITTLE * k.tolerance * own * scale; /* as on the CPU */
+        const double met = (k.coupled ? 1.0 : SPX_TRACE_OTHER) * own;      /* by the column, of another one */
+        double recent = 0.0, beyond = 0.0, back[NEAR + 1] = {0.0};         /* back[s]: the value s rows before */
         for (int bin = -k.depth; bin <= k.depth + k.tail; bin++, rows++) {
             const int at = j + bin;
             double sum = 0.0, added = 0.0;
@@ -393,12 +586,18 @@ __global__ void columns_kernel(params k, int side)
                 back[s] = back[s - 1];
             back[1] = sum;
             diagonal += added;
+            beyond += bin > k.band - k.depth ? added : 0.0;
             recent = 0.5 * recent + added;
             if (bin > k.depth && recent * fmax(diagonal, met) <= least * least) {
                 rows++;
                 break;
             }
         }
+        raise_taken(k, side > 0, i, column, diagonal);
+        k.within[side > 0][i] = diagonal - beyond;
+        k.early[side > 0][i] = diagonal - recent;
+        if (!k.coupled && is_hard_end(k, j, column, recent, diagonal, LONG_END))
+            atomicOr(&k.bad[column / k.nl], BAD_STRONG);
         if (is_large_for(k, j, column, diagonal))
             atomicOr(&k.schur_flags[j / SCHUR_BINS * k.lanes + column], SCHUR_LARGE);
     }
@@ -457,9 +656,21 @@ __global__ void diagonals_kernel(params k, int side)
 /* ---- A_s ---- */
 
 /* Limits of second-neighbour terms of T, as multiples of the tolerance. STRONG: left after the correction, else the
- * bundle goes to the CPU. SECOND: above it the correction is made. Ten times the CPU's limits, because all of the
- * bundle goes to the host; with 0.03 traces that come close to each other differed from the CPU's by 1.2e-6 sigma. */
-__device__ constexpr double STRONG = 0.01, SECOND = 0.001;
+ * bundle is strongly coupled. SECOND: above it the correction is made, HARD_SECOND beside masks. Ten times the CPU's
+ * limits, because all of the bundle is solved again; with 0.03 traces that come close to each other differed from the
+ * CPU's by 1.2e-6 sigma. */
+__device__ constexpr double STRONG = 0.01, SECOND = 0.001, HARD_SECOND = 0.004;
+
+/* The same of bins beside masks: smaller as Z M is above HARD. */
+__device__ double strong_scale(const params &k, int bin, int column)
+{
+    const double z = hard_z(k, bin, column);
+    return z > 0.0 ? HARD / z : 1.0;
+}
+
+/* The same in units of 1/Z: above WIDE_SECOND diagonals matter that M does not have, and second_wide_kernel() makes the
+ * correction; above MOST_SECOND the bundle is strongly coupled where that has too little shared memory. */
+__device__ constexpr double WIDE_SECOND = 1.0, MOST_SECOND = 50.0;
 
 /* Values that a thread asks for before it uses one. */
 enum { ASKED = 8 };
@@ -470,11 +681,14 @@ __device__ int strong_bins(const params &k)
     return k.depth + TAIL / 2;
 }
 
+/* Of an element of A_s, in units of 1/Z as in trace/sqrt.h, as a multiple of the tolerance: the half-bandwidth is that
+ * of larger ones. */
+__device__ constexpr double NEEDED = 0.3;
+
 /* A_s = M_ss - T- - T+, and the half-bandwidth that a fibre needs, by blocks of bins. Says where more than one
  * neighbour at a time may matter, for strong_kernel(): nowhere if no neighbour takes off more than the root of what is
- * corrected, and those beyond the next one take off no more than a third of the limit. One thread a bin. `pivots`: the
- * half-bandwidth follows drop_scale(), else what narrow_kernel() has found. */
-__global__ void schur_kernel(params k, bool pivots)
+ * corrected, and those beyond the next one take off no more than a third of the limit. One thread a bin. */
+__global__ void schur_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
@@ -503,15 +717,12 @@ __global__ void schur_kernel(params k, bool pivots)
         for (int d = k.m + 1; d <= k.band; d++)
             a[d * lanes] = 0.0;
     } else {
-        const double least = 0.03 * k.tolerance * (pivots ? drop_scale(k, j, column) : k.narrow[column]);
+        const double least = NEEDED * k.tolerance;
         int need = 0;
         for (int d = k.m + 1; d <= k.band; d++) {
             const double v = -(k.t[0][at + d * lanes] + k.t[1][at + d * lanes]);
             a[d * lanes] = v;
-            if (j + d >= k.n)
-                continue;
-            const size_t to = at + d * trow;
-            if (v * v > least * least * a[0] * (mat[d * mrow] - (k.t[0][to] + k.t[1][to])))
+            if (j + d < k.n && v * v * k.variance[i] * k.variance[i + d * k.lanes] > least * least)
                 need = d;
         }
         if (need > 0) {
@@ -521,9 +732,9 @@ __global__ void schur_kernel(params k, bool pivots)
     }
     if (!there || k.reach < 1)
         return;
-    const double third = STRONG * k.tolerance / 3.0, inverse = k.inverse[i];
+    const double third = STRONG * strong_scale(k, j, column) * k.tolerance / 3.0, inverse = k.inverse[i];
     const double taken = fmax(k.t[0][at], k.t[1][at]) * inverse;
-    if (taken * taken > SECOND * k.tolerance)
+    if (taken * taken > SECOND * strong_scale(k, j, column) * k.tolerance)
         for (int g = max(f - 1, 0); g <= min(f + 1, k.nl - 1); g++)
             for (int to = max(j - strong_bins(k), 0) / SCHUR_BINS; to <= min(j + strong_bins(k), k.n - 1) / SCHUR_BINS;
                  to++)
@@ -547,6 +758,34 @@ __global__ void schur_kernel(params k, bool pivots)
                 }
             }
         }
+}
+
+/* Elements of T beyond the band: T_ij^2 <= T_jj times what rows of column i of V beyond the band take off. Where that
+ * matters, as where two fibres touch at both ends of a trace and nowhere else, A_s has more diagonals than there is
+ * room for; then it is 10^3 to 10^7 times the tolerance. In usual frames it is up to a hundred times, of elements that
+ * lie beside the band and are a small part of that: one thread a bin. */
+__device__ constexpr double BEYOND_BAND = 600.0;
+
+__global__ void beyond_kernel(params k)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= k.n * k.lanes)
+        return;
+    const int bin = i / k.lanes, column = i % k.lanes;
+    const double limit = BEYOND_BAND * k.tolerance * BEYOND_BAND * k.tolerance;
+    for (int side = 0; side < 2 && k.fibre[column] >= 0; side++) {
+        const double taken = k.t[side][(size_t)bin * (k.band + 1) * k.lanes + column];
+        const double mine = (taken - k.within[side][i] + ENDLESS * (taken - k.early[side][i])) * k.variance[i];
+        if (mine * k.taken[(size_t)side * k.lanes + column] <= limit)
+            continue;
+        double most = 0.0;
+        for (int to = bin + k.band + 1; to < min(bin + 2 * k.depth + SPX_TRACE_LONG_TAIL, k.n); to++) {
+            const size_t at = (size_t)to * k.lanes + column;
+            most = fmax(most, k.t[side][(size_t)to * (k.band + 1) * k.lanes + column] * k.variance[at]);
+        }
+        if (mine * most > limit)
+            atomicOr(&k.bad[column / k.nl], BAD_BAND);
+    }
 }
 
 /* Bins beyond the overlap that second_kernel() follows a column for: a thousandth is left there. Threads of a block. */
@@ -578,12 +817,45 @@ __host__ __device__ inline int second_size(const params &k)
     return k.m <= NEAR && size * sizeof(double) <= 48 << 10 ? size : 0;
 }
 
-/* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. */
+/* The same for second_wide_kernel(), whose columns are of all of the band. The ends of a column, WIDE_END rows of it,
+ * say whether it is long enough. */
+enum { WIDE_TAIL = 20, WIDE_THREADS = 4 * WARP, WIDE_END = 4, WIDE_TOGETHER = 8 };
+
+__host__ __device__ inline int wide_rows(const params &k)
+{
+    return 2 * (k.depth + WIDE_TAIL) + 1;
+}
+__host__ __device__ inline int wide_columns(const params &k)
+{
+    return SCHUR_BINS + k.band;
+}
+__host__ __device__ inline int wide_pitch(const params &k)
+{
+    return wide_columns(k) + 1 - wide_columns(k) % 2;
+}
+/* Bins that rows of columns are of. */
+__host__ __device__ inline int wide_bins(const params &k)
+{
+    return wide_rows(k) + wide_columns(k) - 1;
+}
+/* Bytes of shared memory; 0: it is more than there is. */
+__host__ __device__ inline size_t wide_size(const params &k)
+{
+    const size_t doubles = 2 * (size_t)wide_rows(k) * wide_pitch(k) + (size_t)wide_bins(k) * second_pitch(k);
+    const size_t size = doubles * sizeof(double) + wide_bins(k);
+    return size <= BAND_SHARED ? size : 0;
+}
+
+/* What a neighbour takes off a bin, as a fraction of its diagonal: the most of the bins around. Of bins beside masks as
+ * a fraction of 1/Z, unless bundles are coupled: the CPU's rule, which has the diagonal, is for more neighbours. */
 __device__ double most_subtracted(const params &k, int side, int bin, int column, int around)
 {
     double most = 0.0;
-    for (int j = max(bin - around, 0); j <= min(bin + around, k.n - 1); j++)
-        most = fmax(most, k.t[side][(size_t)j * (k.band + 1) * k.lanes + column] * k.inverse[j * k.lanes + column]);
+    for (int j = max(bin - around, 0); j <= min(bin + around, k.n - 1); j++) {
+        const double scale = k.inverse[j * k.lanes + column];
+        const double z = k.coupled ? 0.0 : hard_z(k, j, column);
+        most = fmax(most, k.t[side][(size_t)j * (k.band + 1) * k.lanes + column] * scale * fmax(z, 1.0));
+    }
     return most;
 }
 
@@ -607,8 +879,10 @@ __device__ double most_direct(const params &k, int side, int bin, int column)
 }
 
 /* Where one neighbour on each side at a time is not enough, see find_strong() of the CPU: one thread a bin. What the
- * neighbour's own neighbour takes off it is corrected by second_kernel(); bundles for which that is not enough are left
- * to the host. Bins that are near none of the output do not matter. */
+ * neighbour's own neighbour takes off it is corrected by second_kernel() or second_wide_kernel(); bundles for which
+ * that is not enough are strongly coupled. Bins that are near none of the output do not matter. With T_g and T_h, what
+ * is taken off the next fibre and the one after it, as fractions x and y: the first leaves x and y of its correction,
+ * the second x^2, and what T_g itself lacks, y and 2 x y. */
 __global__ void strong_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -619,23 +893,32 @@ __global__ void strong_kernel(params k)
         bin + around < k.pad || bin - around >= k.pad + k.nwave)
         return;
     const size_t trow = (size_t)(k.band + 1) * k.lanes;
-    const double limit = STRONG * k.tolerance, inverse = k.inverse[i];
+    const double scale = strong_scale(k, bin, column), limit = STRONG * scale * k.tolerance, inverse = k.inverse[i];
+    const double second = scale < 1.0 ? HARD_SECOND * scale : SECOND;
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
             continue;
         const double own = k.t[side][(size_t)bin * trow + column] * inverse;
         const double direct = most_direct(k, side, bin, column);
-        const double both = own > SECOND * k.tolerance ? own * most_subtracted(k, side, bin, column + g, around) : 0.0;
+        const double both = own > second * k.tolerance ? own * most_subtracted(k, side, bin, column + g, around) : 0.0;
+        const double in_z = both * k.variance[i] * k.mat[(size_t)bin * k.nelem * k.lanes + column];
         double left = both;
-        if (both > SECOND * k.tolerance && second_size(k) > 0) {
+        if (both > second * k.tolerance && (second_size(k) > 0 || wide_size(k) > 0)) {
             const int far = f + 2 * g;
-            double next = both / own;
+            const double x = both / own;
+            double y = 0.0;
             if (far >= 0 && far < k.nl && k.fibre[column + 2 * g] >= 0)
-                next = fmax(next, most_subtracted(k, side, bin, column + 2 * g, 2 * around));
-            left *= 2.0 * next;
+                y = most_subtracted(k, side, bin, column + 2 * g, 2 * around);
+            left *= 2.0 * fmax(x, y);
+            const bool wide = second_size(k) == 0 || in_z > WIDE_SECOND * k.tolerance || left > 0.5 * limit;
+            if (wide && wide_size(k) > 0)
+                left = both * (x * x + 2.0 * x * y + y);
+            else if (wide && in_z > MOST_SECOND * k.tolerance)
+                atomicOr(&k.bad[column / k.nl], BAD_STRONG);
+            const int flags = SCHUR_SECOND | (wide && wide_size(k) > 0 ? SCHUR_WIDE : 0);
             for (int to = max(bin - around, 0) / SCHUR_BINS; to <= min(bin + around, k.n - 1) / SCHUR_BINS; to++)
-                atomicOr(&k.schur_flags[to * k.lanes + column], SCHUR_SECOND);
+                atomicOr(&k.schur_flags[to * k.lanes + column], flags);
         }
         if (left + sqrt(both * direct) + direct > limit)
             atomicOr(&k.bad[column / k.nl], BAD_STRONG);
@@ -650,7 +933,7 @@ __global__ void second_kernel(params k)
 {
     extern __shared__ double shared[];
     const int column = blockIdx.x;
-    if (!(k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_SECOND))
+    if ((k.schur_flags[blockIdx.y * k.lanes + column] & (SCHUR_SECOND | SCHUR_WIDE)) != SCHUR_SECOND)
         return;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS, j = first + lane;
     const int rows = second_rows(k), before = rows / 2, columns = second_columns(k);
@@ -728,6 +1011,153 @@ __global__ void second_kernel(params k)
     }
 }
 
+/* Columns of a segment for one neighbour: row r of column c is of bin bin0 + c + r. */
+struct wide_block {
+    int first, bin0; /* bin of the segment, of row 0 of its first column */
+    int rows, columns, pitch, bins, m, factor_pitch;
+    int mine, beside;  /* lanes of the fibre and of its neighbour */
+    const double *l;   /* [bins][factor_pitch] factors of the neighbour, 0 outside the trace */
+    const double *t;   /* its T_g, of bin 0 */
+    const char *known; /* [bins] whether T_g has diagonals that M does not have */
+};
+
+/* w, [rows][pitch], becomes M_gg^-1 w within the window of each column. */
+__device__ void wide_solve(const wide_block &o, double *w)
+{
+    for (int c = threadIdx.x; c < o.columns; c += WIDE_THREADS) {
+        const double *l = o.l + c * o.factor_pitch;
+        double *v = w + c;
+        for (int r = 0; r < o.rows; r++) {
+            double sum = v[r * o.pitch];
+            for (int s = min(o.m, r); s >= 1; s--)
+                sum = fma(-l[(r - s) * o.factor_pitch + s], v[(r - s) * o.pitch], sum);
+            v[r * o.pitch] = sum;
+        }
+        for (int r = o.rows - 1; r >= 0; r--) {
+            double sum = v[r * o.pitch] * l[r * o.factor_pitch];
+            for (int s = min(o.m, o.rows - 1 - r); s >= 1; s--)
+                sum = fma(-l[r * o.factor_pitch + s], v[(r + s) * o.pitch], sum);
+            v[r * o.pitch] = sum;
+        }
+    }
+    __syncthreads();
+}
+
+/* u = T_g w: a thread has a bin and a few columns. */
+__device__ void wide_multiply(const params &k, const wide_block &o, const double *w, double *u)
+{
+    const int groups = (o.columns + WIDE_TOGETHER - 1) / WIDE_TOGETHER;
+    const size_t trow = (size_t)(k.band + 1) * k.lanes;
+    for (int i = threadIdx.x; i < o.bins * groups; i += WIDE_THREADS) {
+        const int b = i % o.bins, at = o.bin0 + b, c0 = i / o.bins * WIDE_TOGETHER;
+        double sum[WIDE_TOGETHER] = {0.0};
+        for (int e = -k.band; e <= k.band && at >= 0 && at < k.n; e++) {
+            const int from = b + min(e, 0), d = abs(e);
+            if (b + e < 0 || b + e >= o.bins || at + e < 0 || at + e >= k.n || (d > o.m && !o.known[from]))
+                continue;
+            const double t = o.t[(size_t)(o.bin0 + from) * trow + (size_t)d * k.lanes];
+#pragma unroll
+            for (int c = 0; c < WIDE_TOGETHER; c++) {
+                const int r = b + e - c0 - c;
+                if (c0 + c < o.columns && r >= 0 && r < o.rows)
+                    sum[c] = fma(t, w[r * o.pitch + c0 + c], sum[c]);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < WIDE_TOGETHER; c++) {
+            const int r = b - c0 - c;
+            if (c0 + c < o.columns && r >= 0 && r < o.rows)
+                u[r * o.pitch + c0 + c] = sum[c];
+        }
+    }
+    __syncthreads();
+}
+
+/* A_f -= u^T w, and the half-bandwidth that A_f needs then: a thread has a bin and a diagonal. */
+__device__ void wide_subtract(const params &k, const wide_block &o, const double *u, const double *w)
+{
+    for (int i = threadIdx.x; i < SCHUR_BINS * (k.band + 1); i += WIDE_THREADS) {
+        const int c = i % SCHUR_BINS, d = i / SCHUR_BINS, j = o.first + c;
+        if (j + d >= k.n)
+            continue;
+        double sum = 0.0, ends = 0.0;
+        for (int r = d; r < o.rows; r++) {
+            const double v = u[r * o.pitch + c] * w[(r - d) * o.pitch + c + d];
+            sum += v;
+            ends += r < WIDE_END || r >= o.rows - WIDE_END ? fabs(v) : 0.0;
+        }
+        double &a = k.a[((size_t)j * (k.band + 1) + d) * k.lanes + o.mine];
+        a -= sum;
+        const double z = k.variance[(size_t)j * k.lanes + o.mine], limit = NEEDED * k.tolerance;
+        if (d == 0 && ends * z > k.tolerance)
+            atomicOr(&k.bad[o.mine / k.nl], BAD_STRONG);
+        if (d > k.m && a * a * z * k.variance[(size_t)(j + d) * k.lanes + o.mine] > limit * limit) {
+            atomicMax(&k.need[(size_t)(j / NEED) * k.lanes + o.mine], d);
+            atomicMax(&k.need[(size_t)((j + d) / NEED) * k.lanes + o.mine], d);
+        }
+    }
+    __syncthreads();
+}
+
+/* The same to second order in T_g, with all diagonals of T_g and of A_f:
+ *     M_fg (M_gg - T_g)^-1 M_gf = T_f + U^T W + U^T M_gg^-1 U + ...,   U = T_g W.
+ * Block (lane, segment). */
+__global__ void __launch_bounds__(WIDE_THREADS) second_wide_kernel(params k)
+{
+    extern __shared__ double shared[];
+    const int column = blockIdx.x;
+    if (!(k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_WIDE))
+        return;
+    wide_block o;
+    o.rows = wide_rows(k);
+    o.columns = wide_columns(k);
+    o.pitch = wide_pitch(k);
+    o.bins = wide_bins(k);
+    o.m = k.m;
+    o.factor_pitch = second_pitch(k);
+    o.first = blockIdx.y * SCHUR_BINS;
+    o.bin0 = o.first - o.rows / 2;
+    o.mine = column;
+    const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
+    double *w = shared, *u = w + o.rows * o.pitch, *l = u + o.rows * o.pitch;
+    char *known = (char *)(l + o.bins * o.factor_pitch);
+    for (int side = 0; side < 2; side++) {
+        const int g = 2 * side - 1, far = column % k.nl + 2 * g;
+        if (far < 0 || far >= k.nl || k.fibre[column + g] < 0 || k.fibre[column + 2 * g] < 0)
+            continue;
+        o.beside = column + g;
+        for (int i = threadIdx.x; i < o.bins * (k.m + 1); i += WIDE_THREADS) {
+            const int row = i / (k.m + 1), d = i - row * (k.m + 1), at = o.bin0 + row;
+            l[row * o.factor_pitch + d] = at >= 0 && at + d < k.n ? k.ldl[at * lrow + d * lanes + o.beside] : 0.0;
+        }
+        for (int i = threadIdx.x; i < o.bins; i += WIDE_THREADS) {
+            const int at = o.bin0 + i;
+            known[i] = at >= 0 && at < k.n && (schur_flags_of(k, o.beside, at, at + k.band) & SCHUR_LARGE) != 0;
+        }
+        for (int i = threadIdx.x; i < o.rows * o.columns; i += WIDE_THREADS) {
+            const int r = i / o.columns, c = i % o.columns, at = o.bin0 + c + r;
+            const int step = side ? r - o.rows / 2 : o.rows / 2 - r;
+            const bool in = o.first + c < k.n && at >= 0 && at < k.n && step >= k.lo[1] && step <= k.hi[1];
+            w[r * o.pitch + c] =
+                !in ? 0.0
+                    : k.mat[((size_t)(side ? o.first + c : at) * k.nelem + k.first[1] + step - k.lo[1]) * lanes +
+                            column - !side];
+        }
+        o.l = l;
+        o.t = k.t[side] + o.beside;
+        o.known = known;
+        __syncthreads();
+        wide_solve(o, w);
+        wide_multiply(k, o, w, u);
+        wide_subtract(k, o, u, w);
+        for (int i = threadIdx.x; i < o.rows * o.pitch; i += WIDE_THREADS)
+            w[i] = u[i];
+        __syncthreads();
+        wide_solve(o, w);
+        wide_subtract(k, o, u, w);
+    }
+}
+
 /* Whether columns of V fit into a ring: those of all bandwidths that have loops, but for spots far longer than usual.
  */
 bool fits_ring(const params &k)
@@ -744,6 +1174,11 @@ void schur_complement(params k, arena m, int *need, slot *s)
     const bool ring = fits_ring(k);
     zero(s, k.need, sizeof(int) * nneed);
     zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
+    zero(s, k.taken, sizeof(double) * 2 * k.lanes);
+    arena own = m;
+    slot beside = *s;
+    fork(s, 0, &beside.stream);
+    own_variances(k, has_loop(k.m) ? NULL : own.take<double>(own_size(k) * k.lanes), &beside);
     narrow_kernel<<<k.lanes, WARP, 0, s->stream>>>(k);
     if (ring) {
         switch (k.m) {
@@ -759,19 +1194,27 @@ void schur_complement(params k, arena m, int *need, slot *s)
         default:
             schur_terms<9>(k, s);
         }
-    } else if (k.reach >= 1) {
+    } else {
+        join(s, 1);
+    }
+    if (!ring && k.reach >= 1) {
         k.v = m.take<double>(bins * k.rows);
         for (int side = -1; side <= 1; side += 2) {
             columns_kernel<<<each, 128, 0, s->stream>>>(k, side);
             diagonals_kernel<<<each, 128, 0, s->stream>>>(k, side);
         }
     }
-    schur_kernel<<<each, 128, 0, s->stream>>>(k, !ring);
+    schur_kernel<<<each, 128, 0, s->stream>>>(k);
     if (k.reach >= 1) {
         strong_kernel<<<each, 128, 0, s->stream>>>(k);
         const size_t memory = (size_t)second_size(k) * sizeof(double);
+        fork(s, 0, &beside.stream);
         if (memory > 0)
-            second_kernel<<<dim3(k.lanes, schur_segments(k)), SECOND_THREADS, memory, s->stream>>>(k);
+            second_kernel<<<dim3(k.lanes, schur_segments(k)), SECOND_THREADS, memory, beside.stream>>>(k);
+        if (wide_size(k) > 0)
+            second_wide_kernel<<<dim3(k.lanes, schur_segments(k)), WIDE_THREADS, wide_size(k), s->stream>>>(k);
+        beyond_kernel<<<each, 128, 0, s->stream>>>(k);
+        join(s, 1);
     }
     spx::check(cudaGetLastError(), "launch");
     get(s, need, k.need, nneed);

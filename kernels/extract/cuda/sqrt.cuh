@@ -420,12 +420,13 @@ __global__ void root_seams_kernel(params k)
 /* Of an element of A_s, as a multiple of the tolerance: of one on the outermost diagonal, and of one that is left out.
  * Those of a frame of camera z with ordinary masks reach 0.6, with which fluxes are 5e-9 of their errors off; with 4.1
  * on the outermost diagonal a flux was 2.2e-6 of its error off, with 23 left out 6.9e-6. */
-__device__ constexpr double EDGE = 4.0, LEFT_OUT = 5.0;
+__device__ constexpr double EDGE = 1.0, LEFT_OUT = 1.0;
 
 /* The square root feels what is left out of A_s as a fraction of what is known of the two bins when nothing is known of
  * others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the eigenvalues).
- * Where an element beyond the half-bandwidth that was needed without Z is not small in these units, or one on the
- * outermost diagonal, so that more than there is room for matters, others have to do it: one thread a bin. */
+ * Where an element beyond the half-bandwidth that was needed without Z is not small in these units, or the outermost
+ * diagonals do not fall, so that more than there is room for matters (see goes_on() of the CPU), others have to do it:
+ * one thread a bin. */
 __global__ void edge_kernel(params k)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -435,14 +436,45 @@ __global__ void edge_kernel(params k)
     if (k.npole[column] == 0)
         return;
     const int need = max(k.need[(size_t)(j / NEED) * k.lanes + column], k.m);
-    const bool far = k.coupled || (schur_flags_of(k, column, j, j + k.band) & SCHUR_LARGE);
-    const double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance, out = LEFT_OUT * k.tolerance;
-    for (int d = far ? min(need + 1, k.band) : k.band; d <= k.band && j + d < k.n; d++) {
-        const double e = k.a[((size_t)j * (k.band + 1) + d) * k.lanes + column], limit = d > need ? out : edge;
-        if (e != 0.0 && (d > need || d == k.band) &&
-            e * e * k.variance[i] * k.variance[i + d * k.lanes] > limit * limit)
+    const bool far = k.coupled || (schur_flags_of(k, column, j, j + k.band) & (SCHUR_LARGE | SCHUR_WIDE));
+    const double out = LEFT_OUT * k.tolerance;
+    const int least = far ? max(min(need, k.band - SPX_TRACE_RIM), k.m) : k.band - 1;
+    double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance;
+    for (int d = k.band; d > least; d--, edge *= SPX_TRACE_FALL) {
+        const double limit = d > need ? fmin(out, edge) : edge;
+        const double e = j + d < k.n ? k.a[((size_t)j * (k.band + 1) + d) * k.lanes + column] : 0.0;
+        if (e != 0.0 && e * e * k.variance[i] * k.variance[i + d * k.lanes] > limit * limit)
             atomicOr(&k.bad[column / k.nl], BAD_BAND);
     }
+}
+
+/* What the bound of rounding in the fluxes of a lane follows from, see spx_extract_counts: its largest error, and the
+ * signal-to-noise ratio above a hundred that divides it, into k.narrow[lanes + lane] and [2 lanes + lane]; and whether
+ * the norm of the inverse, from which the poles follow, is one: no element of the inverse is above it. Block (lanes,
+ * bins), a thread MAGNITUDES bins. */
+__global__ void rounding_kernel(params k)
+{
+    constexpr double SEEN = 0.8;
+    const int column = blockIdx.x * WARP + threadIdx.x, first = (blockIdx.y * blockDim.y + threadIdx.y) * MAGNITUDES;
+    if (column >= k.lanes || first >= k.n || k.npole[column] == 0)
+        return;
+    const size_t lanes = k.lanes, row = (size_t)(k.h + 3) * lanes;
+    double most = 0.0, brightest = 1.0, largest = 0.0;
+    for (int bin = first; bin < min(first + MAGNITUDES, k.n); bin++) {
+        const size_t at = (size_t)bin * lanes + column;
+        const double z = k.variance[at];
+        largest = fmax(largest, z);
+        if (bin < k.pad || bin >= k.pad + k.nwave || !(z > 0.0))
+            continue;
+        const double zm = z * k.mat[(size_t)bin * k.nelem * lanes + column];
+        most = fmax(most, spx_trace_rounding_error(zm, k.x[at] / sqrt(z)));
+        brightest = fmax(brightest, 0.01 * fabs(k.sum[bin * row + (k.h + 2) * lanes + column]));
+    }
+    raise_to(&k.narrow[lanes + column], most);
+    if (brightest > 1.0)
+        raise_to(&k.narrow[2 * lanes + column], brightest);
+    if (largest * SEEN > k.bound[column])
+        atomicOr(&k.bad[column / k.nl], BAD_ROOT);
 }
 
 /* flux, ivar, pixmask_fraction and R: a block turns a tile of 32 bins and 32 lanes, which lie side by side on the
@@ -494,6 +526,7 @@ __global__ void turn_kernel(params k)
 /* What bounds() and root() begin with, before there is anything that waits for it. */
 void begin_roots(const params &k, slot *s)
 {
+    zero(s, k.narrow, sizeof(double) * 3 * k.lanes);
     zero(s, k.npole, sizeof(int) * k.lanes);
     zero(s, k.total, sizeof(double) * k.lanes);
     zero(s, k.bound, sizeof(double) * 2 * k.lanes);
@@ -593,9 +626,13 @@ void root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s)
         if (!again)
             break;
     }
-    if (k.reach >= 1 && k.coupled < 2)
-        edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, s->stream>>>(k);
+    cudaStream_t beside;
+    fork(s, 0, &beside);
+    if (k.reach >= 1 && (k.coupled < 2 || k.band == SPX_TRACE_MOST_BAND)) /* else there are no more diagonals */
+        edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, beside>>>(k);
+    rounding_kernel<<<dim3(blocks(k.lanes, WARP), blocks(k.n, 4 * MAGNITUDES)), dim3(WARP, 4), 0, beside>>>(k);
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
+    join(s, 1);
     spx::check(cudaGetLastError(), "launch");
 }
 

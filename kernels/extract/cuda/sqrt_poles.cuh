@@ -262,12 +262,6 @@ void root_size(const params &k, size_t *least, size_t *best)
 
 /* ---- bounds ---- */
 
-/* The largest of all that is seen: the bits of numbers from 0 up are in their order. */
-__device__ void raise_to(double *most, double v)
-{
-    atomicMax((unsigned long long *)most, (unsigned long long)__double_as_longlong(v));
-}
-
 /* The largest eigenvalue is at most the largest sum of magnitudes of a row of A_s (Gershgorin): block (lanes, bins), a
  * thread MAGNITUDES bins. */
 enum { MAGNITUDES = 8 };

@@ -56,7 +56,6 @@ enum {
  */
 #define SPX_TRACE_MAX_INVERSE 20.0
 #define SPX_TRACE_UNMASKED    0.9
-#define SPX_TRACE_NARROW      0.3 /* on CUDA: of the diagonal, by the pivots of its L D L^T: Z is not looked at above it */
 
 /* Least drop scale, of bins beside masks: what is left out is SPX_TRACE_ROUNDING of the diagonal of M. Of others: bins
  * for which Z M is above SPX_TRACE_MAX_INVERSE over it, 20 000, are less exact than the tolerance, by what Z M is above
