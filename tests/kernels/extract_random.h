@@ -186,8 +186,9 @@ static inline drawn draw_ccd(uint64_t number)
     shape.nspec = (size_t)whole(1, 14);
     const double dw = between(0.3, 2.0), row = dw / (shape.sigy * between(0.8, 2.0));
     const int bins = whole(20, 60);
-    if (bins * dw < 20.0 && shape.ndeg > 4) /* beyond a short range the widths of a high degree are not positive */
-        shape.ndeg = 4;
+    const size_t highest = bins * dw < 20.0 ? 4 : bins * dw < 24.0 ? 5 : shape.ndeg;
+    if (shape.ndeg > highest) /* beyond a short range the widths of a high degree are not positive */
+        shape.ndeg = highest;
     shape.wmax = shape.wmin + bins * dw;
     shape.y0 = between(-8.0, 250.0);
     shape.y1 = shape.y0 + bins * dw / row;
