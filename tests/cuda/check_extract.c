@@ -240,7 +240,7 @@ static void show_errors(const spx_err *cpu, const spx_err *gpu)
 }
 
 /* Magnitude of a row of a fibre's R, at least 1: the sum of that row of Q, which divides it, nearly cancels where it is
- * above, and errors grow with it, as in extract_scene.h. */
+ * above, and relative errors grow with it, as in extract_scene.h. */
 static double largest_in_row(const spx_frame *f, size_t fibre, long row)
 {
     const size_t nw = f->arm.nwave, nd = f->arm.ndiag;
@@ -295,8 +295,8 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
             for (size_t d = 0; d < nd; d++) {
                 const size_t at = (f * nd + d) * nw + i % nw;
                 const double in_row = largest_in_row(&c, f, (long)(i % nw + d) - (long)(nd / 2));
-                raise_to(&res,
-                         fabs(c.arm.resolution[at] - g.arm.resolution[at]) / fmax(in_row, fabs(c.arm.resolution[at])));
+                raise_to(&res, fabs(c.arm.resolution[at] - g.arm.resolution[at]) / in_row /
+                                   fmax(in_row, fabs(c.arm.resolution[at])));
             }
         }
     }
@@ -311,7 +311,9 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
     const double reached =
         of == FRAME ? 0.0 : 2.0 * fmax(fmax(nc.tolerance, ng.tolerance), fmax(nc.rounding, ng.rounding));
     const size_t left = ng.fallback.on_cpu, alike = bundles_alike(s, &c, &g);
-    const int ok = (of != FRAME || left == 0) && alike >= left && flux <= fmax(flux_limit, reached) &&
+    const int rounding = fmax(nc.rounding, ng.rounding) <= s->o.tolerance ||
+                         (ng.rounding <= 2.0 * nc.rounding && nc.rounding <= 2.0 * ng.rounding);
+    const int ok = (of != FRAME || left == 0) && alike >= left && rounding && flux <= fmax(flux_limit, reached) &&
                    ivar <= fmax(ivar_limit, reached) && res <= fmax(res_limit, reached) &&
                    chi2 <= fmax(chi2_limit, reached) && fraction <= 1e-12 && mask == 0 && bits &&
                    nc.nbin_nospot == ng.nbin_nospot && nc.npatch_failed == ng.npatch_failed &&
@@ -324,8 +326,9 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
     if (of != DRAWN || !ok)
         printf(
             "%-28s flux %.1e sigma, ivar %.1e, R %.1e, chi2pix %.1e, fraction %.1e, %zu masks differ, %zu bundles on "
-            "the CPU, repeated: %s%s\n",
-            what, flux, ivar, res, chi2, fraction, mask, left, bits ? "same bits" : "DIFFERS", ok ? "" : "  FAILED");
+            "the CPU, rounding below %.0e and %.0e, repeated: %s%s\n",
+            what, flux, ivar, res, chi2, fraction, mask, left, nc.rounding, ng.rounding, bits ? "same bits" : "DIFFERS",
+            ok ? "" : "  FAILED");
     if (!bits)
         say_differences(&g, &again);
     failures += !ok;
@@ -385,6 +388,10 @@ static void compare_once_wrong(const spx_extract_device *dev)
     compare_drawn(dev, draw_scene, "third neighbours", 1795658166001u, 1);
     if (!EMULATED) /* ten seconds */
         compare_drawn(dev, draw_extreme, "third neighbours", 1795658166006u, 1);
+    /* elements that bins beside masks feel: ivar 6.7e-7 off */
+    compare_drawn(dev, draw_ccd, "beside masks", 1795690900012u, 1);
+    /* what a neighbour's neighbour takes off, diagonals that M does not have: 2.2e-6 and 9e-8 off without these */
+    compare_drawn(dev, draw_scene, "beside a dead column", 2001100042u, 1);
     /* what more neighbours change grows before it falls: 0.06 of ivar */
     compare_drawn(dev, draw_extreme, "all neighbours", 550002047u, 1);
 }
