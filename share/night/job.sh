@@ -478,7 +478,7 @@ line_of() {
         elif [ "${maker[$word]:-}" ] && ! has_made "${number[$word]}"; then
             ! comes "${number[$word]}" || return
         elif [ "${number[$word]:-}" ] && [ -z "${maker[$word]:-}${finished[${number[$word]}]:-}" ]; then
-            return
+            return 1
         elif [ "$those" ] && [ ! -e "$word" ]; then
             continue
         fi
