@@ -140,7 +140,7 @@ static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx
     spx_pf_kernels_find()->spot(p, gx, gy, c, spot);
     spx_pf_derive(p, gx, gy, c, sigx, sigy, d);
     const double *on[3] = {d, d + npix, spot};
-    double a[9] = {0}, r[3], along[3][(SPX_PF_MOST_HERMITE + 1) * 128];
+    double a[9] = {0}, r[3], along[3][(SPX_PF_MOST_HERMITE + 1) * SPX_PF_MOST_WIDE];
     for (int k = 0; k < npix; k++)
         for (int m = 0; m < 3 && spot[k] > 0; m++)
             for (int n = 0; n < 3; n++)

@@ -26,6 +26,17 @@
 #include "h5/table.h"
 #include "h5/write.h"
 
+/* Gives back what a change of a dataset has used; `ok` goes through. */
+static int done(double *v, hid_t space, hid_t set, int ok)
+{
+    free(v);
+    if (space >= 0)
+        H5Sclose(space);
+    if (set >= 0)
+        H5Dclose(set);
+    return ok;
+}
+
 /* Elements first ... last-1, or all where first is negative, get the value, or are multiplied by it where `factor`. */
 static int numbers(hid_t file, const char *path, long long first, long long last, double value, int factor)
 {
@@ -38,12 +49,7 @@ static int numbers(hid_t file, const char *path, long long first, long long last
         if (first < 0 || (k >= first && k < last))
             v[k] = factor ? v[k] * value : value;
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
-    free(v);
-    if (space >= 0)
-        H5Sclose(space);
-    if (set >= 0)
-        H5Dclose(set);
-    return ok;
+    return done(v, space, set, ok);
 }
 
 static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_t to, int add)
@@ -67,14 +73,9 @@ static int twin(hid_t file, const char *path, unsigned dim, hsize_t from, hsize_
     for (hsize_t k = 0; ok && add && k < n; k++)
         v[k] += v[n + k];
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, v) >= 0;
-    free(v);
     if (memory >= 0)
         H5Sclose(memory);
-    if (space >= 0)
-        H5Sclose(space);
-    if (set >= 0)
-        H5Dclose(set);
-    return ok;
+    return done(v, space, set, ok);
 }
 
 /* The dataset plus step, or, where rows > 0, in its place that many rows of it, each plus step times its number. */
@@ -105,12 +106,7 @@ static int grids(hid_t file, const char *path, hsize_t rows, double step)
         ok = out >= 0 && H5Dclose(out) >= 0 && ok;
         H5Sclose(shape);
     }
-    free(v);
-    if (space >= 0)
-        H5Sclose(space);
-    if (set >= 0)
-        H5Dclose(set);
-    return ok;
+    return done(v, space, set, ok);
 }
 
 static int hill(hid_t file, const char *path, double height)
@@ -127,12 +123,7 @@ static int hill(hid_t file, const char *path, double height)
         v[k] += height * exp(-4.5 * (x * x + y * y));
     }
     ok = ok && H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0;
-    free(v);
-    if (space >= 0)
-        H5Sclose(space);
-    if (set >= 0)
-        H5Dclose(set);
-    return ok;
+    return done(v, space, set, ok);
 }
 
 /* Adds a column of numbers, "1.5,2,...", a row each, to a table. */
