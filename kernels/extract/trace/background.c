@@ -20,8 +20,9 @@ enum {
     LANES = SPX_ROW_LANES,
     NEAR = 4,   /* splines from the first that is not 0 in the middle of a fibre, and elements of a row of S */
     POWERS = 7, /* of products of two cubics */
-    ROUGH = 4,  /* rows, of which one is used for a rough fit */
-    BLOCK = 16  /* rows that are a thread's at one time */
+    ROUGH = 8,  /* rows, of which one is used for a rough fit */
+    BLOCK = 32, /* rows that are a thread's at one time: a multiple of it */
+    BESIDE = 3  /* rows that are held at one time: hits count for those before and behind them */
 };
 
 struct spx_background {
@@ -34,7 +35,6 @@ struct spx_background {
     double (*taylor)[4][4];    /* [nx] series of the splines around a column: powers, splines */
     double *row;               /* [ny][across.n][NEAR + 1] S of a row, and the right side */
     double *matrix;            /* [n][n] S, lower */
-    unsigned char *hit;        /* [ny][nx] pixels off the model */
 };
 
 spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background **out, spx_err *e)
@@ -54,7 +54,7 @@ spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background
     if (!((bg->c = spx_alloc(bg->n, sizeof *bg->c, e)) && (bg->first = spx_alloc2(2, nx, sizeof *bg->first, e)) &&
           (bg->taylor = spx_alloc(nx, sizeof *bg->taylor, e)) &&
           (bg->row = spx_alloc2(ny, bg->across.n * (NEAR + 1), sizeof *bg->row, e)) &&
-          (bg->matrix = spx_alloc2(bg->n, bg->n, sizeof *bg->matrix, e)) && (bg->hit = spx_alloc2(ny, nx, 1, e))))
+          (bg->matrix = spx_alloc2(bg->n, bg->n, sizeof *bg->matrix, e))))
         return SPX_EIO;
     for (size_t x = 0; x < nx; x++) {
         double b[4], (*d)[4] = bg->taylor[x];
@@ -84,7 +84,6 @@ void spx_background_free(spx_background *bg)
     spx_free(bg->taylor);
     spx_free(bg->row);
     spx_free(bg->matrix);
-    spx_free(bg->hit);
     spx_free(bg);
 }
 
@@ -158,6 +157,41 @@ static void add_hold(const spx_background *bg, double hold, const double *v, dou
 
 /* ---- rows ---- */
 
+/* Of a thread. */
+typedef struct {
+    spx_row *row[BESIDE];       /* by the row's number, modulo BESIDE, without the background as it is */
+    unsigned char *hit[BESIDE]; /* [nx] pixels off the model */
+    double *c;                  /* [across.n] */
+    double (*v)[NEAR];          /* [fibres] */
+    float *model;               /* [columns] */
+    unsigned char *use;         /* [columns] */
+    size_t left_out;            /* pixels */
+} workspace;
+
+static int make_workspace(const spx_background *bg, const spx_rows *r, workspace *w)
+{
+    const size_t columns = bg->nx + 2 * spx_rows_pad(r);
+    int ok = (w->c = spx_alloc(bg->across.n, sizeof *w->c, NULL)) != NULL &&
+             (w->v = spx_alloc(spx_rows_nspec(r), sizeof *w->v, NULL)) != NULL &&
+             (w->model = spx_alloc(columns, sizeof *w->model, NULL)) != NULL &&
+             (w->use = spx_alloc(columns, 1, NULL)) != NULL;
+    for (size_t i = 0; i < BESIDE && ok; i++)
+        ok = (w->row[i] = spx_row_alloc(r)) != NULL && (w->hit[i] = spx_alloc(bg->nx, 1, NULL)) != NULL;
+    return ok;
+}
+
+static void free_workspace(workspace *w)
+{
+    for (size_t i = 0; i < BESIDE; i++) {
+        spx_row_free(w->row[i]);
+        spx_free(w->hit[i]);
+    }
+    spx_free(w->c);
+    spx_free(w->v);
+    spx_free(w->model);
+    spx_free(w->use);
+}
+
 /* Pixels of a row that are not of the fibres of the PSF, or also of a fibre that has no trace in the row, get no
  * weight. use: [columns] */
 static void choose_pixels(const spx_background *bg, const spx_rows *r, size_t y, unsigned char *use, spx_row *row)
@@ -180,55 +214,60 @@ static void choose_pixels(const spx_background *bg, const spx_rows *r, size_t y,
         weight[c] = use[c] ? weight[c] : 0.0f;
 }
 
-/* Equations of a row. Pixels of fibres that are hardly seen, whose light is not solved for, get no weight. */
-static void factor(const spx_rows *r, spx_row *row)
+/* Leaves out the pixels of fibres that are hardly seen, whose light is not solved for. Returns whether there were any.
+ */
+static int hide(const spx_rows *r, spx_row *row)
 {
-    const size_t width = spx_rows_width(r);
-    for (int hidden = 1; hidden;) {
-        spx_row_factor(r, row);
-        hidden = 0;
-        for (size_t i = 0; i < row->n; i++)
-            for (float *w = row->weight + row->start[i], *end = w + width; !row->seen[i] && w < end; w++) {
-                hidden |= *w > 0.0f;
-                *w = 0.0f;
-            }
-    }
+    size_t hidden = 0;
+    for (size_t i = 0; i < row->n; i++)
+        if (!row->seen[i])
+            hidden += spx_row_hide(r, row, (size_t)row->start[i], (size_t)row->start[i] + spx_rows_width(r));
+    return hidden > 0;
 }
 
-/* Finds the pixels of a row that are off the light of the fibres and the background as it is. c: [across.n]; model:
- * [columns] */
-static void find_hits(const spx_background *bg, const spx_rows *r, size_t y, double *c, float *model, spx_row *row)
+/* Equations of a row. */
+static void factor(const spx_rows *r, spx_row *row)
 {
+    do {
+        do
+            spx_row_see(r, row);
+        while (hide(r, row));
+        spx_row_factor(r, row);
+    } while (hide(r, row));
+}
+
+/* Row y without far and the background as it is, its equations and, but for a rough fit, its hits. */
+static void open_row(const spx_background *bg, const spx_rows *r, size_t y, const float *far, int rough, workspace *w)
+{
+    spx_row *row = w->row[y % BESIDE];
     const size_t pad = spx_rows_pad(r);
-    across_row(bg, y, c);
-    draw_row(bg, c, -1.0, row->data + pad);
+    spx_row_load(r, y, far, row);
+    choose_pixels(bg, r, y, w->use, row);
+    across_row(bg, y, w->c);
+    draw_row(bg, w->c, -1.0, row->data + pad);
     factor(r, row);
-    spx_row_solve(r, row, model);
-    const float *data = row->data + pad, *weight = row->weight + pad, *have = model + pad;
-    unsigned char *hit = bg->hit + y * bg->nx;
+    if (rough)
+        return;
+    spx_row_solve(r, row, w->model);
+    const float *data = row->data + pad, *weight = row->weight + pad, *have = w->model + pad;
+    unsigned char *hit = w->hit[y % BESIDE];
 #pragma omp simd
     for (size_t x = 0; x < bg->nx; x++)
         hit[x] = (data[x] - have[x]) * (data[x] - have[x]) * weight[x] > (float)(CLIP * CLIP);
 }
 
-/* Leaves out the hits of a row, the pixels beside them, and those beside hits of the rows before and behind it. Returns
- * the number of those with a weight. */
-static size_t leave_out(const spx_background *bg, const spx_rows *r, size_t y, spx_row *row)
+/* Leaves out the hits of row y, the pixels beside them, and those beside hits of the rows before and behind it. */
+static void leave_out(const spx_background *bg, const spx_rows *r, size_t y, workspace *w)
 {
-    float *w = row->weight + spx_rows_pad(r);
-    size_t count = 0;
+    const size_t pad = spx_rows_pad(r);
     for (size_t k = y > 0 ? y - 1 : 0; k <= y + 1 && k < bg->ny; k++) {
-        const unsigned char *from = bg->hit + k * bg->nx, *end = from + bg->nx, *at = from;
+        const unsigned char *from = w->hit[k % BESIDE], *end = from + bg->nx, *at = from;
         for (; (at = memchr(at, 1, (size_t)(end - at))) != NULL; at++) {
             const size_t x = (size_t)(at - from), first = k == y && x > 0 ? x - 1 : x,
                          last = k == y && x + 1 < bg->nx ? x + 1 : x;
-            for (size_t c = first; c <= last; c++) {
-                count += w[c] > 0.0f;
-                w[c] = 0.0f;
-            }
+            w->left_out += spx_row_hide(r, w->row[y % BESIDE], pad + first, pad + last + 1);
         }
     }
-    return count;
 }
 
 /* Moments of a profile times the weights: powers 0 to 3 of the distance from column `middle`. */
@@ -245,7 +284,7 @@ SPX_CLONES static void find_moments(size_t width, float middle, const float *p, 
             m[3][l] += v * d * d * d;
         }
     for (size_t k = 0; k < 4; k++)
-        moment[k] = spx_row_total(m[k]);
+        moment[k] = (double)spx_row_total(m[k]);
 }
 
 /* Moments of columns x to end - 1 with the distance from x, in units of `scale` columns: powers 0 to 6 of the weights,
@@ -328,7 +367,7 @@ static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_r
         double moment[4];
         memset(v[i], 0, sizeof v[i]);
         if (row->seen[i])
-            find_moments(width, (float)((long)middle + (long)pad - row->start[i]), row->profile + i * width,
+            find_moments(width, (float)((long)middle + (long)pad - row->start[i]), row->profile + i * row->stride,
                          row->weight + row->start[i], moment);
         for (size_t k = 0; k < 4 && row->seen[i]; k++)
             for (size_t a = 0; a < 4; a++)
@@ -340,7 +379,7 @@ static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_r
                 v[i][a] -= row->factor[i][k] * v[i - k][a + shift];
         }
         for (size_t a = 0; a < NEAR && row->seen[i]; a++) {
-            const double part = v[i][a] / row->factor[i][0];
+            const double part = v[i][a] * row->factor[i][0];
             double *to = s + (first + a) * (NEAR + 1);
             for (size_t b = a; b < NEAR; b++)
                 to[b - a] -= part * v[i][b];
@@ -349,7 +388,29 @@ static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_r
     }
 }
 
-/* Sums the rows `every` apart to the lower half of S and the right side, which becomes the solution. */
+/* All that rows first to end - 1 tell, of which those `every` apart count. */
+static void add_rows(const spx_background *bg, const spx_rows *r, size_t first, size_t end, size_t every,
+                     const float *far, workspace *w)
+{
+    const int rough = every > 1;
+    for (size_t y = first; y < end && rough; y += every) {
+        open_row(bg, r, y, far, rough, w);
+        add_row(bg, r, y, w->row[y % BESIDE], w->v);
+    }
+    if (rough)
+        return;
+    for (size_t y = first > 0 ? first - 1 : 0; y <= end; y++) {
+        if (y < bg->ny)
+            open_row(bg, r, y, far, rough, w);
+        if (y <= first)
+            continue;
+        leave_out(bg, r, y - 1, w);
+        factor(r, w->row[(y - 1) % BESIDE]);
+        add_row(bg, r, y - 1, w->row[(y - 1) % BESIDE], w->v);
+    }
+}
+
+/* Sums the rows `every` apart to the lower half of S and the right side, which becomes the change of the background. */
 static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
 {
     const size_t n = bg->n, nx = bg->across.n;
@@ -385,6 +446,7 @@ static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
     double *unit = spx_alloc2(2, n, sizeof *unit, e);
     if (!unit)
         return SPX_EIO;
+    add_hold(bg, -HOLD * sum / (double)n, bg->c, c);
     for (size_t k = 0; k < n; k++) {
         memset(unit, 0, 2 * n * sizeof *unit);
         unit[k] = 1.0;
@@ -402,8 +464,7 @@ static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
 spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const float *far, int rough, int nthreads,
                               spx_extract_counts *counts, spx_err *e)
 {
-    const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, columns = bg->nx + 2 * spx_rows_pad(rows),
-                 every = rough ? ROUGH : 1;
+    const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, every = rough ? ROUGH : 1;
     size_t left_out = 0;
     int failed = 0;
     spx_status st = spx_blas_open(e);
@@ -411,38 +472,20 @@ spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const fl
         return st;
 #pragma omp parallel num_threads(nthreads) reduction(| : failed) reduction(+ : left_out)
     {
-        spx_row *row = spx_row_alloc(rows);
-        double *c = spx_alloc(bg->across.n, sizeof *c, NULL),
-               (*v)[NEAR] = spx_alloc(spx_rows_nspec(rows), sizeof *v, NULL);
-        float *model = spx_alloc(columns, sizeof *model, NULL);
-        unsigned char *use = spx_alloc(columns, 1, NULL);
-        const int ok = row && c && v && model && use;
+        workspace w = {0};
+        const int ok = make_workspace(bg, rows, &w);
         failed |= !ok;
-        for (int step = rough ? 1 : 0; step < 2; step++) {
 #pragma omp for schedule(dynamic)
-            for (size_t b = 0; b < nblock; b++)
-                for (size_t y = b * BLOCK; y < (b + 1) * BLOCK && y < bg->ny && ok; y += step == 0 ? 1 : every) {
-                    spx_row_load(rows, y, far, row);
-                    choose_pixels(bg, rows, y, use, row);
-                    if (step == 0) {
-                        find_hits(bg, rows, y, c, model, row);
-                        continue;
-                    }
-                    left_out += rough ? 0 : leave_out(bg, rows, y, row);
-                    factor(rows, row);
-                    add_row(bg, rows, y, row, v);
-                }
-        }
-        spx_row_free(row);
-        spx_free(c);
-        spx_free(v);
-        spx_free(model);
-        spx_free(use);
+        for (size_t b = 0; b < nblock; b++)
+            if (ok)
+                add_rows(bg, rows, b * BLOCK, (b + 1) * BLOCK < bg->ny ? (b + 1) * BLOCK : bg->ny, every, far, &w);
+        left_out += w.left_out;
+        free_workspace(&w);
     }
     double *c = spx_alloc(bg->n, sizeof *c, e);
     st = failed ? spx_mem_fail(e) : c ? solve(bg, every, c, e) : SPX_EIO;
-    if (st == SPX_OK)
-        memcpy(bg->c, c, bg->n * sizeof *c);
+    for (size_t k = 0; k < bg->n && st == SPX_OK; k++)
+        bg->c[k] += c[k];
     counts->background_unknowns = bg->n;
     counts->background_clipped = left_out;
     spx_free(c);

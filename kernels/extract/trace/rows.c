@@ -9,7 +9,7 @@
 #include "psf/spot_math.h"
 
 /* Share of a profile on pixels in use below which a row's light is taken from those before and behind it. */
-#define LEAST_SEEN 0.5
+#define LEAST_SEEN 0.5f
 /* Share of a profile's light that it has at most beyond the columns that count for overlaps. */
 #define BEYOND 1e-5
 /* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on
@@ -34,6 +34,7 @@ struct spx_rows {
     size_t first, end; /* of these, those that have its light */
     int mirrored;      /* most fibres lie left of the one before */
     size_t pad;        /* columns before and behind the CCD */
+    int wide;          /* spots have a sigma of a pixel along the traces, or more */
     float *profile;    /* [nspec][NKNOT][NPHASE + 1][nc] */
     float (*place)[2]; /* [ny][nspec] column and place among the knots of a trace in a row; the second below 0: none */
     double *range;     /* [nspec][2] wavelengths of the first and the last knot */
@@ -223,6 +224,9 @@ spx_status spx_rows_make(const spx_extract_job *job, int nthreads, spx_rows **ro
     spx_free(move.x.coef);
     r->first = (size_t)(psf->hsizex - half);
     r->end = (size_t)(psf->hsizex + half + 1);
+    r->wide = 1;
+    for (size_t f = 0; f < r->nspec; f++)
+        r->wide &= !(r->spread[f][1] > 0.0f && r->spread[f][1] < expf(-0.5f) * r->spread[f][0]);
     size_t left = 0;
     for (size_t f = 1; f < r->nspec; f++)
         left += psf->x.coef[f * psf->x.ncoef] < psf->x.coef[(f - 1) * psf->x.ncoef];
@@ -250,19 +254,31 @@ int spx_rows_nearest(const spx_rows *r, size_t fibre, size_t y, double *x)
 
 /* ---- one row ---- */
 
+struct row_products {
+    float own, pixels, seen, all;
+    float before[SPX_ROW_REACH]; /* with the profile that is so many before, from 1 on */
+    unsigned char reach;         /* how many of those share columns with it */
+};
+typedef struct row_products row_products;
+
 spx_row *spx_row_alloc(const spx_rows *r)
 {
     spx_row *row = spx_alloc(1, sizeof *row, NULL);
     const size_t columns = r->nx + 2 * r->pad;
+    if (row != NULL)
+        row->stride = r->nc + LANES;
     if (row && (row->data = spx_alloc(columns, sizeof *row->data, NULL)) &&
         (row->weight = spx_alloc(columns, sizeof *row->weight, NULL)) &&
         (row->fibre = spx_alloc(r->nspec, sizeof *row->fibre, NULL)) &&
         (row->start = spx_alloc(r->nspec, sizeof *row->start, NULL)) &&
-        (row->seen = spx_alloc2(2, r->nspec, 1, NULL)) &&
-        (row->profile = spx_alloc2(r->nspec, r->nc, sizeof *row->profile, NULL)) &&
+        (row->seen = spx_alloc2(3, r->nspec, 1, NULL)) &&
+        (row->profile = spx_alloc2(r->nspec, row->stride, sizeof *row->profile, NULL)) &&
+        (row->weighted = spx_alloc(row->stride, sizeof *row->weighted, NULL)) &&
+        (row->product = spx_alloc(r->nspec, sizeof *row->product, NULL)) &&
         (row->factor = spx_alloc(r->nspec, sizeof *row->factor, NULL)) &&
         (row->x = spx_alloc(r->nspec, sizeof *row->x, NULL))) {
         row->reach = row->seen + r->nspec;
+        row->fresh = row->reach + r->nspec;
         return row;
     }
     spx_row_free(row);
@@ -279,6 +295,8 @@ void spx_row_free(spx_row *row)
     spx_free(row->start);
     spx_free(row->seen);
     spx_free(row->profile);
+    spx_free(row->weighted);
+    spx_free(row->product);
     spx_free(row->factor);
     spx_free(row->x);
     spx_free(row);
@@ -294,7 +312,7 @@ SPX_CLONES static void draw_profiles(const spx_rows *r, size_t y, spx_row *row)
         const float u = phase - (float)p, v = at[1] - (float)k;
         const float *a = r->profile + ((row->fibre[i] * NKNOT + k) * (NPHASE + 1) + p) * r->nc,
                     *b = a + (NPHASE + 1) * r->nc;
-        float *to = row->profile + i * r->nc;
+        float *to = row->profile + i * row->stride;
         row->start[i] = (long)middle - r->job->psf->hsizex + (long)r->pad;
         for (size_t c = 0; c < r->nc; c += LANES)
 #pragma omp simd
@@ -325,63 +343,113 @@ void spx_row_load(const spx_rows *r, size_t y, const float *far, spx_row *row)
             row->fibre[i] = row->fibre[i - 1];
         row->fibre[i] = f;
     }
+    memset(row->fresh, 0, row->n);
+    row->from = 0;
     draw_profiles(r, y, row);
 }
 
-/* Products of a profile with itself and the pixels; its light on pixels in use, and all of it. */
-SPX_CLONES static void own_products(size_t nc, const float *p, const float *w, const float *d, double *sum)
+/* Products of the profiles of a row that are not there yet: with themselves and with the pixels; their light on pixels
+ * in use, and all of it; with those before that share columns with them. Returns the first that was made. */
+SPX_CLONES static size_t find_products(const spx_rows *r, spx_row *row)
 {
-    float pp[LANES] = {0}, pd[LANES] = {0}, seen[LANES] = {0}, all[LANES] = {0};
-    for (size_t c = 0; c < nc; c += LANES)
+    const size_t begin = r->first / LANES * LANES;
+    size_t first = row->n;
+    float *u = row->weighted;
+    for (size_t i = row->n; i-- > 0;) {
+        const float *p = row->profile + i * row->stride, *w = row->weight + row->start[i],
+                    *d = row->data + row->start[i];
+        float own[LANES] = {0}, pixels[LANES] = {0}, seen[LANES] = {0}, all[LANES] = {0};
+        row_products *to = &row->product[i];
+        if (row->fresh[i])
+            continue;
+        row->fresh[i] = 1;
+        first = i;
+        for (size_t c = 0; c < r->nc; c += LANES)
 #pragma omp simd
-        for (size_t l = 0; l < LANES; l++) {
-            const float v = p[c + l], u = v * w[c + l];
-            pp[l] += u * v;
-            pd[l] += u * d[c + l];
-            seen[l] += w[c + l] > 0.0f ? v : 0.0f;
-            all[l] += v;
+            for (size_t l = 0; l < LANES; l++) {
+                const float v = p[c + l];
+                u[c + l] = v * w[c + l];
+                own[l] += u[c + l] * v;
+                pixels[l] += u[c + l] * d[c + l];
+                seen[l] += w[c + l] > 0.0f ? v : 0.0f;
+                all[l] += v;
+            }
+        *to = (row_products){.own = spx_row_total(own),
+                             .pixels = spx_row_total(pixels),
+                             .seen = spx_row_total(seen),
+                             .all = spx_row_total(all)};
+        for (size_t k = 1; k <= SPX_ROW_REACH && k <= i; k++) {
+            const size_t before = (size_t)(row->start[i] - row->start[i - k]);
+            if (before >= r->end - r->first)
+                break;
+            const float *q = row->profile + (i - k) * row->stride + before;
+            float lane[LANES] = {0};
+            for (size_t c = begin; c + before < r->end; c += LANES)
+#pragma omp simd
+                for (size_t l = 0; l < LANES; l++)
+                    lane[l] += u[c + l] * q[c + l];
+            to->before[k - 1] = spx_row_total(lane);
+            to->reach = (unsigned char)k;
         }
-    sum[0] = spx_row_total(pp);
-    sum[1] = spx_row_total(pd);
-    sum[2] = spx_row_total(seen);
-    sum[3] = spx_row_total(all);
+    }
+    return first;
+}
+
+void spx_row_see(const spx_rows *r, spx_row *row)
+{
+    const size_t first = find_products(r, row);
+    for (size_t i = first; i < row->n; i++) {
+        const row_products *is = &row->product[i];
+        row->seen[i] = is->own > 0.0f && is->seen > LEAST_SEEN * is->all;
+    }
+    row->from = first < row->from ? first : row->from;
+}
+
+size_t spx_row_hide(const spx_rows *r, spx_row *row, size_t first, size_t end)
+{
+    size_t count = 0;
+    for (size_t c = first; c < end; c++) {
+        count += row->weight[c] > 0.0f;
+        row->weight[c] = 0.0f;
+    }
+    size_t i = 0, last = count > 0 ? row->n : 0; /* the first profile that ends behind `first` */
+    while (i < last) {
+        const size_t middle = (i + last) / 2;
+        if (row->start[middle] + (long)r->nc > (long)first)
+            last = middle;
+        else
+            i = middle + 1;
+    }
+    for (; i < row->n && count > 0 && row->start[i] < (long)end; i++)
+        row->fresh[i] = 0;
+    return count;
 }
 
 void spx_row_factor(const spx_rows *r, spx_row *row)
 {
     enum { REACH = SPX_ROW_REACH };
-    for (size_t i = 0; i < row->n; i++) {
-        const float *p = row->profile + i * r->nc;
-        double sum[4], u[REACH + 1] = {0};
-        own_products(r->nc, p, row->weight + row->start[i], row->data + row->start[i], sum);
-        row->seen[i] = sum[0] > 0.0 && sum[2] > LEAST_SEEN * sum[3];
-        row->x[i] = row->seen[i] ? sum[1] : 0.0;
-        double left = sum[0];
-        size_t reach = 0; /* fibres before with which it shares columns */
-        while (reach < REACH && reach < i && row->start[i] - row->start[i - reach - 1] < (long)(r->end - r->first))
-            reach++;
-        for (size_t k = reach; k > 0 && row->seen[i]; k--) {
-            const size_t before = (size_t)(row->start[i] - row->start[i - k]);
-            const float *q = row->profile + (i - k) * r->nc + before, *w = row->weight + row->start[i];
-            double v = 0.0;
-            for (size_t c = r->first; c + before < r->end && row->seen[i - k]; c++)
-                v += (double)(p[c] * w[c] * q[c]);
-            u[k] = v;
-        }
+    spx_row_see(r, row);
+    for (size_t i = row->from; i < row->n; i++) {
+        const row_products *is = &row->product[i];
+        double u[REACH + 1] = {0}, left = (double)is->own;
+        const size_t reach = is->reach;
+        row->reach[i] = is->reach;
         for (size_t k = reach; k > 0; k--) {
+            u[k] = row->seen[i] && row->seen[i - k] ? (double)is->before[k - 1] : 0.0;
             for (size_t m = k + 1; m <= reach; m++)
                 u[k] -= u[m] * row->factor[i - k][m - k];
-            row->factor[i][k] = u[k] / row->factor[i - k][0];
+            row->factor[i][k] = u[k] * row->factor[i - k][0];
             left -= u[k] * row->factor[i][k];
         }
-        row->reach[i] = (unsigned char)reach;
-        if (row->seen[i] && !(left > LEAST_LEFT * sum[0])) {
+        if (row->seen[i] && !(left > LEAST_LEFT * (double)is->own)) {
             row->seen[i] = 0;
-            row->x[i] = 0.0;
             memset(row->factor[i], 0, sizeof row->factor[i]);
         }
-        row->factor[i][0] = row->seen[i] ? left : 1.0;
+        row->factor[i][0] = row->seen[i] ? 1.0 / left : 1.0;
     }
+    row->from = row->n;
+    for (size_t i = 0; i < row->n; i++)
+        row->x[i] = row->seen[i] ? (double)row->product[i].pixels : 0.0;
 }
 
 void spx_row_forward(const spx_row *row, double *v)
@@ -402,13 +470,13 @@ void spx_row_solve(const spx_rows *r, spx_row *row, float *model)
 {
     spx_row_forward(row, row->x);
     for (size_t i = 0; i < row->n; i++)
-        row->x[i] /= row->factor[i][0];
+        row->x[i] *= row->factor[i][0];
     spx_row_back(row, row->x);
     if (model == NULL)
         return;
     memset(model, 0, (r->nx + 2 * r->pad) * sizeof *model);
     for (size_t i = 0; i < row->n; i++) {
-        const float *p = row->profile + i * r->nc, x = (float)row->x[i];
+        const float *p = row->profile + i * row->stride, x = (float)row->x[i];
         float *to = model + row->start[i];
         for (size_t c = 0; c < r->nc; c++)
             to[c] += x * p[c];
@@ -451,9 +519,9 @@ static void sharpen(size_t ny, const float *tap, float *light, float *rest, floa
     }
 }
 
-spx_status spx_rows_light(const spx_rows *r, const float *far, int nthreads, float *light, spx_err *e)
+spx_status spx_rows_light(const spx_rows *r, const float *far, int rough, int nthreads, float *light, spx_err *e)
 {
-    const size_t nblock = (r->ny + BLOCK - 1) / BLOCK;
+    const size_t nblock = (r->ny + BLOCK - 1) / BLOCK, every = rough && r->wide ? 2 : 1;
     unsigned char *seen = spx_alloc2(r->nspec, r->ny, 1, e);
     int failed = !seen;
     if (failed)
@@ -469,6 +537,10 @@ spx_status spx_rows_light(const spx_rows *r, const float *far, int nthreads, flo
 #pragma omp for schedule(dynamic)
         for (size_t b = 0; b < nblock; b++)
             for (size_t y = b * BLOCK; y < (b + 1) * BLOCK && y < r->ny && row; y++) {
+                for (size_t f = 0; f < r->nspec && y % every != 0; f++)
+                    seen[f * r->ny + y] = r->place[y * r->nspec + f][1] >= 0.0f ? 2 : 0;
+                if (y % every != 0)
+                    continue;
                 spx_row_load(r, y, far, row);
                 spx_row_factor(r, row);
                 spx_row_solve(r, row, NULL);

@@ -66,7 +66,7 @@ static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, sc
 {
     const spx_image *im = job->image;
     *s = (scene){.job = job, .nthreads = spx_extract_threads(job->o)};
-    s->far = spx_alloc2(im->ny, im->nx, sizeof *s->far, e);
+    s->far = spx_alloc_unset(im->ny, im->nx, sizeof *s->far, e);
     s->light = s->far ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->light, 1, e) : NULL;
     s->before = s->light ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->before, 1, e) : NULL;
     spx_status st = s->before ? spx_rows_make(job, s->nthreads, &s->rows, e) : SPX_EIO;
@@ -145,18 +145,26 @@ static spx_status draw_tails(scene *s, size_t n, spx_extract_counts *counts, spx
     return st;
 }
 
-/* From f_0 and f_1 to where the corrections lead. */
+/* From f_0 and f_1 to where the corrections lead. k is that of lights of EACH rows: f_0 is of every other one, whose
+ * lines are wider. */
 static spx_status extrapolate(scene *s, spx_err *e)
 {
+    enum { EACH = 16 };
     const size_t ny = s->job->image->ny, nspec = s->job->psf->nspec;
     double change = 0.0, all = 0.0, (*sum)[2] = spx_alloc(nspec, sizeof *sum, e);
     if (!sum)
         return SPX_EIO;
 #pragma omp parallel for num_threads(s->nthreads)
     for (size_t f = 0; f < nspec; f++)
-        for (size_t k = f * ny; k < (f + 1) * ny; k++) {
-            sum[f][0] += (double)(s->before[k] - s->light[k]) * (double)s->before[k];
-            sum[f][1] += (double)s->before[k] * (double)s->before[k];
+        for (size_t y = 0; y < ny; y += EACH) {
+            const float *first = s->before + f * ny, *next = s->light + f * ny;
+            double a = 0.0, b = 0.0;
+            for (size_t k = y; k < ny && k < y + EACH; k++) {
+                a += (double)first[k];
+                b += (double)next[k];
+            }
+            sum[f][0] += (a - b) * a;
+            sum[f][1] += a * a;
         }
     for (size_t f = 0; f < nspec; f++) {
         change += sum[f][0];
@@ -190,7 +198,9 @@ static spx_status find_far(scene *s, int corrections, spx_extract_counts *counts
     const double cell = s->job->o->background;
     const size_t nlight = s->job->psf->nspec * im->ny;
     spx_status st = SPX_OK;
-    memset(s->far, 0, im->ny * im->nx * sizeof *s->far);
+#pragma omp parallel for num_threads(s->nthreads)
+    for (size_t y = 0; y < im->ny; y++)
+        memset(s->far + y * im->nx, 0, im->nx * sizeof *s->far);
     if (cell > 0.0) {
         spx_background_free(s->background);
         st = spx_background_make(im->ny, im->nx, cell, &s->background, e);
@@ -200,7 +210,7 @@ static spx_status find_far(scene *s, int corrections, spx_extract_counts *counts
             st = take_background(s, 1, counts, e);
         const double begin = spx_thread_seconds();
         if (st == SPX_OK)
-            st = spx_rows_light(s->rows, s->far, s->nthreads, s->light, e);
+            st = spx_rows_light(s->rows, s->far, c + 1 < corrections, s->nthreads, s->light, e);
         if (st == SPX_OK && c == 1 && s->background == NULL)
             st = extrapolate(s, e);
         if (c == 0)
@@ -282,19 +292,25 @@ static void add_tails(const spx_extract_job *job, const spx_tail *tail, spx_fram
 static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
                                   spx_extract_counts *counts, spx_err *e)
 {
-    const size_t nw = job->nwave, nbin = out->nspec * nw;
-    double sum = 0.0;
-    if ((out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL)
+    const size_t nw = job->nwave;
+    double *mean = spx_alloc(out->nspec, sizeof *mean, e);
+    if (!mean || (out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL) {
+        spx_free(mean);
         return SPX_EIO;
-    for (size_t i = 0; i < nbin; i++) {
-        const size_t f = job->o->first + i / nw;
-        const double lambda = out->arm.wavelength[i % nw], x = spx_psf_series_value(&job->psf->x, f, lambda),
-                     y = spx_psf_series_value(&job->psf->y, f, lambda);
-        const double here = isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
-        out->background[i] = here;
-        sum += here / (double)nbin;
     }
-    counts->background = sum;
+#pragma omp parallel for num_threads(spx_extract_threads(job->o))
+    for (size_t f = 0; f < out->nspec; f++)
+        for (size_t k = 0; k < nw; k++) {
+            const size_t fibre = job->o->first + f;
+            const double lambda = out->arm.wavelength[k], x = spx_psf_series_value(&job->psf->x, fibre, lambda),
+                         y = spx_psf_series_value(&job->psf->y, fibre, lambda);
+            const double here = isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
+            out->background[f * nw + k] = here;
+            mean[f] += here / (double)(out->nspec * nw);
+        }
+    for (size_t f = 0; f < out->nspec; f++)
+        counts->background += mean[f];
+    spx_free(mean);
     return SPX_OK;
 }
 
