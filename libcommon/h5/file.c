@@ -84,12 +84,13 @@ static void without_lock(hid_t fapl)
     (void)H5Pset_file_locking(fapl, 0, 1);
 }
 
-/* Opens a file or, where `image` is not NULL, its n bytes in memory. Heaps are checked unless an inventory was. */
-static hid_t open_file(const char *path, const void *image, size_t n, const spx_inventory *v)
+/* Opens a file or, where `image` is not NULL, its n bytes in memory. Heaps are checked unless an inventory was, and
+ * where the file is `nameless`: HDF5's own driver follows links to a name. */
+static hid_t open_file(const char *path, const void *image, size_t n, const spx_inventory *v, int nameless)
 {
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file = H5I_INVALID_HID;
     without_lock(fapl);
-    if (fapl >= 0 && (v != NULL || !SPX_HEAPS_NEEDED || spx_heaps_set(fapl, image, n) >= 0))
+    if (fapl >= 0 && ((v != NULL && !nameless) || !SPX_HEAPS_NEEDED || spx_heaps_set(fapl, image, n) >= 0))
         file = H5Fopen(path, H5F_ACC_RDONLY, fapl);
     (void)H5Pclose(fapl);
     return file;
@@ -103,7 +104,7 @@ static hid_t open_image(void *image, size_t n, const spx_inventory *v)
     if (v != NULL || !SPX_HEAPS_NEEDED)
         return H5LTopen_file_image(image, n, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
     (void)snprintf(name, sizeof name, SPX_H5_IMAGE_NAME "heaps_%u", count++);
-    return open_file(name, image, n, v);
+    return open_file(name, image, n, v, 0);
 }
 
 /* Descriptor that HDF5 reads a file through; -1: none. */
@@ -272,7 +273,7 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
             st = slurp_inventory(in, fd, len, e);
         if (st == SPX_OK && in->inventory != NULL)
             st = spx_inventory_check(in->inventory, t.fd, NULL, e);
-        if (st == SPX_OK && (in->file = open_file(t.path, NULL, 0, in->inventory)) < 0)
+        if (st == SPX_OK && (in->file = open_file(t.path, NULL, 0, in->inventory, 0)) < 0)
             st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL, "is damaged or no HDF5 file");
         spx_tmpfile_discard(&t);
         attach(in);
@@ -327,14 +328,18 @@ static spx_status slurp(spx_input *in, int fd, int *end, spx_err *e)
     return SPX_OK;
 }
 
-/* Opens a regular file, whose descriptor is fd. *replaced: `path` led to another file when HDF5 opened it. */
+/* Opens a regular file, whose descriptor is fd. *replaced: `path` led to another file when HDF5 opened it. One without
+ * a name is to the rest of the program what a pipe is. */
 static spx_status open_regular(spx_input *in, const char *path, int fd, const struct stat *sb,
                                const unsigned char *head, uint64_t len, int *replaced, spx_err *e)
 {
+    const int nameless = sb->st_nlink == 0;
     in->size = (size_t)sb->st_size;
-    in->mtime = (int64_t)sb->st_mtime;
-    in->dev = (uint64_t)sb->st_dev;
-    in->ino = (uint64_t)sb->st_ino;
+    if (!nameless) {
+        in->mtime = (int64_t)sb->st_mtime;
+        in->dev = (uint64_t)sb->st_dev;
+        in->ino = (uint64_t)sb->st_ino;
+    }
     if (sb->st_size == 0)
         return spx_fail_at(e, SPX_EINPUT, in->name, NULL, NULL,
                            "is empty: the program that should have written it failed");
@@ -345,7 +350,7 @@ static spx_status open_regular(spx_input *in, const char *path, int fd, const st
         st = spx_inventory_check(in->inventory, fd, NULL, e);
     if (st != SPX_OK)
         return st;
-    if ((in->file = open_file(path, NULL, 0, in->inventory)) < 0)
+    if ((in->file = open_file(path, NULL, 0, in->inventory, nameless)) < 0)
         return not_hdf5(head, in->size < HEADLEN ? in->size : HEADLEN, in->name, e);
     struct stat now;
     const int own = descriptor(in->file);
@@ -386,8 +391,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give a file", "is a directory");
     } else {
         unsigned char head[HEADLEN] = {0};
-        /* HDF5 follows links to a name, which a file that was removed does not have */
-        const int regular = S_ISREG(sb.st_mode) && sb.st_nlink > 0 && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
+        const int regular =
+            S_ISREG(sb.st_mode) && (sb.st_nlink > 0 || SPX_HEAPS_NEEDED) && (!pipe_in || lseek(fd, 0, SEEK_CUR) == 0);
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
         int more = 0;

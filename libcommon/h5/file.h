@@ -17,14 +17,14 @@ typedef struct {
     void *image;              /* file image read from a pipe; owned */
     size_t claimed;           /* bytes of the image that count against --max-mem */
     size_t size;              /* size of the file, or of the image with its inventory, bytes */
-    int64_t mtime;            /* time of last change, seconds since 1970; 0 for a pipe */
+    int64_t mtime;            /* time of last change, seconds since 1970; 0 as dev */
     spx_inventory *inventory; /* NULL: it has none; owned */
-    uint64_t dev, ino;        /* identity of a regular file; 0 for a pipe */
+    uint64_t dev, ino;        /* identity of a regular file; 0 for a pipe or a file without a name */
 } spx_input;
 
-/* Opens a file, or standard input for "-": directly when it is a regular file, else one file image is read from the
- * pipe (bounded by --max-mem; beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5:
- * SPX_EINPUT. */
+/* Opens a file, or standard input for "-": directly when it is a regular file, with libhdf5 before 1.14 also one that
+ * has no name any more; else one file image is read from the pipe (bounded by --max-mem; beyond that spilled to an
+ * unlinked temporary file). Empty input, truncation, no HDF5: SPX_EINPUT. */
 spx_status spx_input_open(spx_input *in, const char *path, spx_err *e);
 /* Opens the next of several products that follow each other on standard input, a pipe or a file. At the end of input
  * *end becomes 1 and *in has no file; an input without a `first` product is SPX_EINPUT. */

@@ -29,6 +29,7 @@ typedef struct {
     int fd;
     dev_t dev;
     ino_t ino;
+    int nameless; /* there is no link to the file */
     haddr_t end, eoa;
     unsigned lengths; /* bytes of a length in this file */
     char name[1024];
@@ -68,6 +69,7 @@ static H5FD_t *heaps_open(const char *name, unsigned flags, hid_t fapl, haddr_t 
         f->end = (haddr_t)sb.st_size;
         f->dev = sb.st_dev;
         f->ino = sb.st_ino;
+        f->nameless = sb.st_nlink == 0;
     }
     return &f->public;
 }
@@ -97,7 +99,7 @@ static herr_t heaps_query(const H5FD_t *file, unsigned long *flags)
     const driver *f = (const driver *)file;
     *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
              H5FD_FEAT_AGGREGATE_SMALLDATA;
-    if (f != NULL && f->fd >= 0)
+    if (f != NULL && f->fd >= 0 && !f->nameless) /* else HDF5 looks for a name */
         *flags |= H5FD_FEAT_POSIX_COMPAT_HANDLE;
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Provides a read-only file driver of HDF5 for files without an inventory, which checks global heaps before HDF5 reads
- * them: libhdf5 before 1.14 walks through a damaged heap without end, or copies from outside it (H5HG_read()).
+ * them: libhdf5 before 1.14 walks through a damaged heap without end, or copies from outside it (H5HG_read()). Files
+ * without a name are read by it, too: HDF5's own driver follows links to one.
  *
  * Texts of variable length and other sequences lie in collections of a global heap (HDF5 File Format Specification,
  * III.E): a header with the collection's size, then objects, each with an index, its size and its bytes. Index 0 is
