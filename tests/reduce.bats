@@ -61,6 +61,27 @@ load fake-night
     [ -e out/rv-2-51.h5 ]
 }
 
+@test "a product that a program has failed to make is made again, though all places have programs that wait for it" {
+    local places
+    fake_programs
+    empty_night b1 b2
+    rm in/*_n1_0008.img in/*_n1_0011.img
+    echo 'sframe-b2-0010.h5 3' >bad
+    for places in 'cuda:0' 'cuda:0 cuda:0' 'cuda:0 cuda:0 cuda:0'; do
+        run timeout 60 make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out PAGE= GROUP=petal BATCH=10 DEVICES="$places" -j4
+        [ "$status" -eq 2 ]
+        [ "$(records out | grep -c ^sframe)" -eq 1 ]
+        [ -e out/rv-1-50.h5 ]
+        rm -r out
+    done
+    # two jobs, each of which fails
+    echo 'sframe-b1-0009.h5 3' >>bad
+    run timeout 60 make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out PAGE= GROUP=petal BATCH=2 DEVICES='cuda:0 cuda:0 cuda:0' -j4
+    [ "$status" -eq 2 ]
+    [ "$(records out | grep -c ^sframe)" -eq 2 ]
+    [ -e out/rv-1-50.h5 ]
+}
+
 @test "a queue waits for what is made by commands of their own: skies of one petal, for its spectra" {
     fake_programs
     empty_night b1 r1

@@ -188,8 +188,10 @@ settled() {
 on_device='--device $DEVICE'
 # A device is a lock that the kernel releases with the process, however that ends. All are tried ten times a second, and one in
 # turn is waited for meanwhile. take_device now: fails where none is free.
+tried=0
 take_device() {
     local i list turn=0 moment
+    [ ! "${1:-}" ] || [ $((${EPOCHREALTIME/[^0-9]/} - tried)) -gt 100000 ] || return
     # shellcheck disable=SC2153 # it is not DEVICE
     read -ra list <<<"$DEVICES"
     while :; do
@@ -203,6 +205,7 @@ take_device() {
             fi
         done
         exec 9>&-
+        tried=${EPOCHREALTIME/[^0-9]/}
         [ ! "${1:-}" ] || return
         turn=$(((turn + 1) % ${#list[@]}))
     done
@@ -283,9 +286,9 @@ forget() {
 
 # ---- one product ----
 
-# Makes the I-th product, whose lock is held, by its own command.
+# make_one I [placed]: makes the I-th product, whose lock is held, by its own command. placed: it has its device.
 make_one() {
-    local i=$1 status because='' f record run begin fd
+    local i=$1 placed=${2:-} status because='' f record run begin fd
     at "$i"
     image
     await "$begin"
@@ -293,9 +296,10 @@ make_one() {
     run=$command
     [ -z "$fd" ] || run=${command#"$begin"}
     while :; do
-        if [[ $command == *"$on_device"* ]]; then
+        if [ -z "$placed" ] && [[ $command == *"$on_device"* ]]; then
             take_device || exit
         fi
+        placed=
         forget "$product.failed" "$messages"
         (
             [ -z "$fd" ] || exec <"/dev/fd/$fd"
@@ -396,12 +400,13 @@ images_wanted() {
     return 1
 }
 
-# begin_queue K [now]: starts its program; fails where none of the devices is free now
+# begin_queue K: starts its program; fails where none of the devices is free now
 begin_queue() {
     local k=$1 program=${programs[$1]} i fd feed list fifo word targets=()
     readers[k]=
     if [[ $program == *"$on_device"* ]]; then
-        take_device "${@:2}" || return
+        take_device now || return
+        places[k]=$DEVICE
     fi
     for i in ${items[k]}; do
         at "$i"
@@ -556,19 +561,21 @@ whole() {
     done
 }
 
-# may_begin K: whether the queue may have a device now. One that waited on it for a product which is made by its own command, on a
-# device, would wait for ever where there is no other. Such commands come first.
-may_begin() {
-    local i f j
-    for i in ${running[@]+"${!running[@]}"}; do
-        [[ ${commands[i]} != *"$on_device"* ]] || return
+# place_for I: sets DEVICE for the product's own command, where that needs one: a free one, or that of a program of this job, which
+# may wait for the product, while all are taken; but for one product at a time. Such commands would else wait for each other's
+# programs for ever.
+place_for() {
+    local k
+    [[ ${commands[$1]} == *"$on_device"* ]] || return 0
+    ! take_device now || return 0
+    [ -z "$guest" ] || [ -z "${running[guest]:-}" ] || return
+    for k in ${processes[@]+"${!processes[@]}"}; do
+        if [ "${places[k]:-}" ] && ! has_ended "$k"; then
+            guest=$1 DEVICE=${places[k]}
+            return
+        fi
     done
-    for i in ${items[$1]}; do
-        for f in ${inputs[i]}; do
-            j=${number[${f%.failed}]:-}
-            [ -z "$j" ] || [ "${queued[j]:-}" ] || [ "${finished[j]:-}" ] || [[ ${commands[j]} != *"$on_device"* ]] || return
-        done
-    done
+    return 1
 }
 
 # ready I: whether the product's inputs are there, or will not be
@@ -601,7 +608,7 @@ end_all() {
 # Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
 # their own commands, when their inputs are there, some at a time.
 make_all() {
-    local i k n now part parts program list order=() pipes=() last=() idle waiting=() running=() queued=() finished=()
+    local i k n part parts program list order=() pipes=() last=() places=() idle guest='' waiting=() running=() queued=() finished=()
     local most=6
     local -A queue=() number=()
     for i; do
@@ -642,10 +649,8 @@ make_all() {
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
         done
-        if [ $n -lt ${#programs[@]} ] && may_begin $n; then
-            now=
-            [ $((${#processes[@]} + ${#running[@]})) -eq 0 ] || now=now
-            if begin_queue $n $now; then n=$((n + 1)); else [ "$now" ] || exit; fi
+        if [ $n -lt ${#programs[@]} ] && begin_queue $n; then
+            n=$((n + 1))
         fi
         for i in ${running[@]+"${!running[@]}"}; do
             if ! kill -0 "${running[i]}" 2>/dev/null; then
@@ -655,12 +660,13 @@ make_all() {
             fi
         done
         for i in ${waiting[@]+"${waiting[@]}"}; do
-            if [ ${#running[@]} -lt $most ] && ready "$i"; then
+            if [ ${#running[@]} -lt $most ] && ready "$i" && place_for "$i"; then
                 (
                     shut
-                    make_one "$i"
+                    make_one "$i" placed
                 ) &
                 running[i]=$!
+                exec 9>&-
                 unset "waiting[$i]"
             fi
         done
