@@ -214,10 +214,17 @@ static double node_of(const fit *f, size_t k, size_t *j)
 static void add_penalty(const spx_flux_options *o, double middle, fit *f)
 {
     const size_t n = f->n;
-    for (size_t k = 0; k < n; k++) {
+    double here = 0, ratio = 1; /* the penalty between two nodes, by its ratio from bin to bin */
+    for (size_t k = 0, node = SIZE_MAX; k < n; k++) {
         size_t j;
         const double share = node_of(f, k, &j), next = f->nnode > 1 ? f->node[j + 1] : f->node[j];
-        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : exp((1 - share) * f->node[j] + share * next));
+        here *= ratio;
+        if (j != node) {
+            here = exp((1 - share) * f->node[j] + share * next);
+            ratio = n > 1 ? exp((next - f->node[j]) * (double)(f->nnode - 1) / (double)(n - 1)) : 1;
+            node = j;
+        }
+        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : here);
     }
     for (size_t k = 1; k + 1 < n; k++) {
         static const double d[3] = {1, -2, 1};
