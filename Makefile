@@ -398,11 +398,11 @@ $(BENCHES): bench-%: $(BUILD)/bench/bench_% $(if $(findstring cuda,$(DEVICES)),$
 	$(if $(PLOT),SPX_BENCH_CURVES=$(BUILD)/bench/$*.tsv) $< $(DEVICES)
 	$(if $(PLOT),@tests/bench/plot.sh $(BUILD)/bench/$*.tsv $(BUILD)/bench/$*.png)
 
-## bench-shift-queue: a queue of specx-shift, beside what reading it takes (EXPOSURES=8 FIBERS=500 ARM=z DEVICES="cpu cuda")
-.PHONY: bench-shift-queue
-bench-shift-queue: all $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
-	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,EXPOSURES FIBERS ARM,$(if $($v),$v='$($v)')) \
-	    tests/bench/shift-queue.sh $(DEVICES)
+## bench-calib-queue: queues of shift, flat, sky, flux and coadd, beside what reading takes (PROGRAMS="shift sky" EXPOSURES=8 FIBERS=500 ARM=z DEVICES="cpu cuda")
+.PHONY: bench-calib-queue
+bench-calib-queue: all $(if $(findstring cuda,$(DEVICES)),$(PLUGIN))
+	@PATH="$(abspath $(BUILD))/bin:$$PATH" $(foreach v,PROGRAMS EXPOSURES FIBERS ARM,$(if $($v),$v='$($v)')) \
+	    tests/bench/calib-queue.sh $(DEVICES)
 
 # The installed profiler of the two; ncu profiles a few launches from the middle.
 NSYS     ?= $(shell command -v nsys)
