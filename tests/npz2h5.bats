@@ -53,7 +53,7 @@ values() {
     fails_with 2 '*nothing is left*' npz2h5 -l a,b,c,d --fix a=5 --fix b=4 --fix c=0 --fix d=1 -o x.h5 net.npz
     fails_with 2 '*START:STEP*' npz2h5 -l a,b,c,d -w linear:1 -o x.h5 net.npz
     fails_with 2 '*--wavelength linear:5000:0: does not increase*' npz2h5 -l a,b,c,d -w linear:5000:0 -o x.h5 net.npz
-    fails_with 3 '*no array lambda*' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
+    fails_with 3 '*--wavelength: net.npz: there is no array lambda: the archive has w_array_0 (8, 4), w_array_1 (8, 8), *' npz2h5 -l a,b,c,d -w lambda -o x.h5 net.npz
     fails_with 3 '*x_min has the shape (4,), wanted is (400,)' npz2h5 -l a,b,c,d -w x_min -o x.h5 net.npz
     fails_with 2 '*--axis is for a network for each pixel*leave it out' \
         npz2h5 -l teff:1000,b,c,d --axis teff=5000,5500 -o x.h5 net.npz

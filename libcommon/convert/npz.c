@@ -114,6 +114,9 @@ static spx_status parse_npy(const char *path, const uint8_t *data, size_t size, 
     memcpy(header, data + skip, length);
     const char *type = entry(header, "descr"), *order = entry(header, "fortran_order");
     char kind = type != NULL && type[0] == '\'' ? type[2] : 'O';
+    const size_t letters = type != NULL && type[0] == '\'' ? strcspn(type + 1, "'") : sizeof a->type;
+    for (size_t k = 0; k < letters && letters < sizeof a->type; k++)
+        a->type[k] = (char)(type[1 + k] > 32 && type[1 + k] < 127 ? type[1 + k] : '?');
     size_t width = kind != 'O' && type[3] >= '1' && type[3] <= '9' && type[4] == '\'' ? (size_t)(type[3] - '0') : 0;
     int known = kind == 'f' ? width == 4 || width == 8
                             : (kind == 'i' || kind == 'u') && (width == 1 || width == 2 || width == 4 || width == 8);
@@ -248,7 +251,7 @@ spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e)
 }
 
 /* A shape as NumPy writes it, n where any length will do. */
-static void shape_text(char *out, size_t size, int ndim, const size_t *dims)
+static void shape_text(int ndim, const size_t *dims, size_t size, char *out)
 {
     size_t at = (size_t)snprintf(out, size, "(");
     for (int d = 0; d < ndim && at < size; d++) {
@@ -262,6 +265,31 @@ static void shape_text(char *out, size_t size, int ndim, const size_t *dims)
         (void)snprintf(out + at, size - at, ndim == 1 ? ",)" : ")");
 }
 
+void spx_npz_shape(const spx_npz_array *a, size_t size, char *out)
+{
+    if (a->value != NULL)
+        shape_text(a->ndim, a->dims, size, out);
+    else if (a->ndim == SPX_NPZ_MAXDIM)
+        (void)snprintf(out, size, "of more than %d dimensions", SPX_NPZ_MAXDIM);
+    else
+        (void)snprintf(out, size, "of type %s", a->type[0] != '\0' ? a->type : "structure");
+}
+
+void spx_npz_list(const spx_npz *z, size_t size, char *out)
+{
+    enum { SHOWN = 8 };
+    size_t at = (size_t)snprintf(out, size, z->n > 0 ? "the archive has " : "the archive has no arrays");
+    for (size_t i = 0; i < z->n && at < size; i++) {
+        char shape[160];
+        if (i == SHOWN) {
+            (void)snprintf(out + at, size - at, " and %zu more", z->n - i);
+            break;
+        }
+        spx_npz_shape(&z->array[i], sizeof shape, shape);
+        at += (size_t)snprintf(out + at, size - at, "%s%s %s", i > 0 ? ", " : "", z->array[i].name, shape);
+    }
+}
+
 const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char *name, int ndim, size_t *dims,
                                   spx_err *e)
 {
@@ -271,8 +299,8 @@ const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char
             continue;
         int ok = a->value != NULL && a->ndim == ndim;
         char wanted[160], has[160];
-        shape_text(wanted, sizeof wanted, ndim, dims);
-        shape_text(has, sizeof has, a->ndim, a->dims);
+        shape_text(ndim, dims, sizeof wanted, wanted);
+        spx_npz_shape(a, sizeof has, has);
         for (int d = 0; d < ndim && ok; d++) {
             ok = a->dims[d] > 0 && (dims[d] == 0 || dims[d] == a->dims[d]);
             dims[d] = a->dims[d];
@@ -285,13 +313,15 @@ const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char
         if (ok)
             return a;
         if (a->value == NULL)
-            (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s holds no numbers: wanted are those of the shape %s",
-                              name, wanted);
+            (void)spx_fail_at(e, SPX_EINPUT, path, NULL, "write it as <f8",
+                              "%s is %s, wanted are numbers of the shape %s", name, has, wanted);
         else
             (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s has the shape %s, wanted is %s", name, has, wanted);
         return NULL;
     }
-    (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "there is no array %s", name);
+    char list[600];
+    spx_npz_list(z, sizeof list, list);
+    (void)spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "there is no array %s: %s", name, list);
     return NULL;
 }
 

@@ -11,9 +11,10 @@ enum { SPX_NPZ_MAXDIM = 4 };
 
 typedef struct {
     char name[64]; /* without .npy */
+    char type[8];  /* as NumPy writes it, "<f8"; "": a structure, or longer */
     int ndim;      /* 0: a scalar */
     size_t dims[SPX_NPZ_MAXDIM], n;
-    double *value; /* [n], C order; NULL: not numeric (texts, Python objects), or too many dimensions */
+    double *value; /* [n], C order; NULL: of a type that is not read (texts, objects), or too many dimensions */
 } spx_npz_array;
 
 typedef struct {
@@ -29,6 +30,10 @@ spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e);
  * SPX_EINPUT in *e when there is none. */
 const spx_npz_array *spx_npz_find(const spx_npz *z, const char *path, const char *name, int ndim, size_t *dims,
                                   spx_err *e);
+/* The arrays of an archive for a message: "the archive has w0 (8, 4), names of type <U3 and 12 more". */
+void spx_npz_list(const spx_npz *z, size_t size, char *out);
+/* Shape of an array as NumPy writes it, or why it was not read. */
+void spx_npz_shape(const spx_npz_array *a, size_t size, char *out);
 void spx_npz_free(spx_npz *z);
 
 #endif

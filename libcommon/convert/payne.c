@@ -32,18 +32,28 @@ static spx_status find_layers(const spx_npz *z, const char *path, size_t nlabel,
         if ((w[*nlayer] = spx_npz_find(z, path, name, 2, dims, e)) == NULL)
             return SPX_EINPUT;
         if (dims[1] != in)
-            return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "%s is for %zu inputs, but there are %zu%s", name,
-                               dims[1], in,
-                               *nlayer == 0 ? ": name each with --labels" : " neurons in the layer before");
+            return spx_fail_at(
+                e, SPX_EINPUT, path, NULL,
+                dims[0] == in && dims[1] != in ? "if these are inputs times neurons, transpose it"
+                : *nlayer == 0                 ? "name each with --labels"
+                                               : NULL,
+                "%s is for %zu inputs, but there are %zu%s: its shape, neurons times inputs, is (%zu, %zu)", name,
+                dims[1], in, *nlayer == 0 ? "" : " neurons in the layer before", dims[0], dims[1]);
         (void)snprintf(name, sizeof name, "b_array_%zu", *nlayer);
         if ((b[*nlayer] = spx_npz_find(z, path, name, 1, dims, e)) == NULL)
             return SPX_EINPUT;
         in = dims[0];
         ++*nlayer;
     }
-    if (*nlayer < 2)
-        return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
-                           "has no arrays w_array_0, w_array_1, ...: it is no network of that kind");
+    if (*nlayer < 2) {
+        char list[600];
+        spx_npz_list(z, sizeof list, list);
+        return spx_fail_at(
+            e, SPX_EINPUT, path, NULL, "npz2h5(1) has the names and shapes",
+            "there is no array w_array_%zu, the weights of a layer, neurons times inputs, or pixels times "
+            "these: %s",
+            *nlayer, list);
+    }
     for (size_t l = 0; l + 1 < *nlayer; l++)
         if (w[l]->dims[0] > SPX_NN_MAX_WIDTH)
             return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL, "layer %zu has %zu neurons; up to %d are possible", l,
@@ -118,12 +128,17 @@ spx_status spx_payne_find_pixels(const spx_npz *z, const char *path, size_t nlab
         p->w[p->nlayer] = a->value;
         (void)snprintf(name, sizeof name, "b_array_%zu", p->nlayer);
         b = find_array(z, name);
-        if (n == 0 || n > SPX_NN_MAX_WIDTH || b == NULL || neurons(b, p->npix, 0) != n)
+        if (n == 0 || n > SPX_NN_MAX_WIDTH || b == NULL || neurons(b, p->npix, 0) != n) {
+            char weights[160], biases[160] = "absent";
+            spx_npz_shape(a, sizeof weights, weights);
+            if (b != NULL)
+                spx_npz_shape(b, sizeof biases, biases);
             return spx_fail_at(e, SPX_EINPUT, path, NULL, NULL,
-                               "w_array_%zu and b_array_%zu do not belong to networks of %zu pixels with %zu inputs, "
-                               "numbers in the shapes (pixels, neurons, inputs) and (pixels, neurons), with up to %d "
-                               "neurons",
-                               p->nlayer, p->nlayer, p->npix, in, SPX_NN_MAX_WIDTH);
+                               "w_array_%zu is %s and b_array_%zu %s: networks of %zu pixels with %zu inputs want the "
+                               "shapes (%zu, neurons, %zu) and (%zu, neurons), with up to %d neurons",
+                               p->nlayer, weights, p->nlayer, biases, p->npix, in, p->npix, in, p->npix,
+                               SPX_NN_MAX_WIDTH);
+        }
         p->b[p->nlayer] = b->value;
         p->size[p->nlayer + 1] = n;
     }

@@ -64,6 +64,21 @@ static void values(int packed)
     e = (spx_err){0};
     CHECK(!spx_npz_find(&z, "a.npz", "c", 2, wrong, &e) && strstr(spx_err_text(&e), "shape"), "wrong shape: %s",
           spx_err_text(&e));
+    static const struct {
+        const char *name, *why;
+    } odd[] = {{"object", "a.npz: object is of type |O, wanted are numbers of the shape (n,)"},
+               {"big", "a.npz: big is of type >f8, wanted are numbers"},
+               {"deep", "a.npz: deep is of more than 4 dimensions, wanted"},
+               {"absent",
+                "a.npz: there is no array absent: the archive has c (2, 3), f (2, 3), i1 (3,), u2 (2,), i8 (2,), "
+                "one (), none (n, 7), object of type |O and 3 more"}};
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        any[0] = 0;
+        e = (spx_err){0};
+        CHECK(!spx_npz_find(&z, "a.npz", odd[i].name, 1, any, &e) &&
+                  strncmp(spx_err_text(&e), odd[i].why, strlen(odd[i].why)) == 0,
+              "%s", spx_err_text(&e));
+    }
     spx_npz_free(&z);
 }
 
@@ -168,9 +183,9 @@ static void networks(void)
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         double w0[4] = {1, 2, 3, 4}, b0[2] = {1, 2}, w1[6] = {1, 2, 3, 4, 5, 6}, b1[3] = {1, 2, 3}, lo[2] = {0},
                hi[2] = {1, 1};
-        spx_npz_array a[] = {{"w_array_0", 2, {2, 2}, 4, w0}, {"b_array_0", 1, {2}, 2, b0},
-                             {"w_array_1", 2, {3, 2}, 6, w1}, {"b_array_1", 1, {3}, 3, b1},
-                             {"x_min", 1, {2}, 2, lo},        {"x_max", 1, {2}, 2, hi}};
+        spx_npz_array a[] = {{"w_array_0", "<f8", 2, {2, 2}, 4, w0}, {"b_array_0", "<f8", 1, {2}, 2, b0},
+                             {"w_array_1", "<f8", 2, {3, 2}, 6, w1}, {"b_array_1", "<f8", 1, {3}, 3, b1},
+                             {"x_min", "<f8", 1, {2}, 2, lo},        {"x_max", "<f8", 1, {2}, 2, hi}};
         const spx_npz z = {sizeof a / sizeof *a, a};
         spx_network net = {0};
         spx_err e = {0};
@@ -185,11 +200,55 @@ static void networks(void)
     }
 }
 
+/* Archives that are no network: which arrays there are, in which shapes, and which are wanted. */
+static void odd_networks(void)
+{
+    static double v[30] = {1};
+    const spx_payne_label label[2] = {{"a", 1, (double)NAN}, {"b", 1, (double)NAN}};
+    static const struct {
+        spx_npz_array a[4];
+        const char *why;
+    } odd[] = {
+        {{{"W1", "<f8", 2, {5, 2}, 10, v}, {"B1", "<f8", 1, {5}, 5, v}},
+         "a.npz: there is no array w_array_0, the weights of a layer, neurons times inputs, or pixels times these: the "
+         "archive has W1 (5, 2), B1 (5,)"},
+        {{{"w_array_0", "<f8", 2, {5, 2}, 10, v}, {"b_array_0", "<f8", 1, {5}, 5, v}},
+         "a.npz: there is no array w_array_1"},
+        {{{"w_array_0", "<f8", 2, {2, 5}, 10, v}, {"b_array_0", "<f8", 1, {5}, 5, v}},
+         "a.npz: w_array_0 is for 5 inputs, but there are 2: its shape, neurons times inputs, is (2, 5): if these are "
+         "inputs times neurons, transpose it"},
+        {{{"w_array_0", "<f8", 1, {10}, 10, v}}, "a.npz: w_array_0 has the shape (10,), wanted is (n, n)"},
+        {{{"w_array_0", "<f2", 0, {0}, 0, NULL}},
+         "a.npz: w_array_0 is of type <f2, wanted are numbers of the shape (n, n)"},
+        {{{"w_array_0", "<f8", 3, {5, 3, 2}, 30, v}, {"b_array_0", "<f8", 2, {3, 5}, 15, v}},
+         "a.npz: w_array_0 is (5, 3, 2) and b_array_0 (3, 5): networks of 5 pixels with 2 inputs want the shapes (5, "
+         "neurons, 2) and (5, neurons)"},
+        {{{"w_array_0", "<f8", 3, {5, 3, 2}, 30, v}}, "a.npz: w_array_0 is (5, 3, 2) and b_array_0 absent"},
+        {{{"", "", 0, {0}, 0, NULL}},
+         "a.npz: there is no array w_array_0, the weights of a layer, neurons times inputs, "
+         "or pixels times these: the archive has no arrays"}};
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+        spx_npz_array a[4];
+        spx_npz z = {0, a};
+        memcpy(a, odd[k].a, sizeof a);
+        while (z.n < 4 && a[z.n].name[0] != '\0')
+            z.n++;
+        spx_network net = {0};
+        spx_payne_pixels pixels;
+        spx_err e = {0};
+        spx_status st = spx_payne_is_of_pixels(&z) ? spx_payne_find_pixels(&z, "a.npz", 2, label, &pixels, &e)
+                                                   : spx_payne_network(&z, "a.npz", 2, label, &net, &e);
+        CHECK(st == SPX_EINPUT && strncmp(spx_err_text(&e), odd[k].why, strlen(odd[k].why)) == 0, "%s",
+              spx_err_text(&e));
+    }
+}
+
 int main(void)
 {
     values(0);
     values(1);
     damage();
     networks();
+    odd_networks();
     return failures != 0;
 }
