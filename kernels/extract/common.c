@@ -126,16 +126,19 @@ int spx_extract_has_spot(const spx_psf *psf, const spx_extract_options *o, size_
 
 const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_options *o)
 {
-    if (spx_psf_has_tail(psf) && psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0)
-        return "their spots have a tail";
-    if (!spx_psf_plain_spots(psf))
+    spx_psf bare = *psf;
+    if (spx_extract_corrects_tail(psf, o))
+        spx_psf_drop_tail(&bare);
+    if (spx_psf_has_tail(&bare) && psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0)
+        return "their spots have a tail within their pixels";
+    if (!spx_psf_plain_spots(&bare))
         return "their spots are no plain Gauss-Hermite series";
-    if (o->background > 0.0)
-        return "a background is fitted";
     if (psf->wave_range != NULL)
         return "traces have ranges of wavelengths of their own";
     if (own_bundles(psf, o))
         return "bundles are of unequal size";
+    if (spx_extract_goes_beyond(psf, o) && o->hook != NULL)
+        return "light beyond the spots is taken off, and a hook sees the frame";
     if (psf->valid_range != NULL && o->hook != NULL)
         return "traces have ranges in which they may be used, and a hook sees the frame";
     return NULL;
@@ -284,8 +287,7 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
 void spx_extract_job_free(spx_extract_job *job)
 {
     spx_free(job->weight);
-    spx_free(job->far);
-    job->weight = job->far = NULL;
+    job->weight = NULL;
 }
 
 /* Rows that one thread adds up at a time: the sum in a pixel has the same order whatever the number of threads. */

@@ -13,8 +13,8 @@ typedef struct {
     const spx_extract_options *o;
     size_t nwave;
     double psf_error;
-    float *weight; /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: not made yet; owned */
-    float *far;    /* [ny][nx] light beyond the spots, which is taken off, and which the model has; NULL: none; owned */
+    float *weight;    /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: not made yet; owned */
+    const float *far; /* [ny][nx] light beyond the spots, which is taken off, and which the model has; NULL: none */
 } spx_extract_job;
 
 /* Distance of two bins: dw as it is after being added to wmin once. That is the rounding of NumPy's arange(), so that
@@ -48,6 +48,12 @@ static inline int spx_extract_screens(const spx_extract_options *o)
 static inline int spx_extract_corrects_tail(const spx_psf *psf, const spx_extract_options *o)
 {
     return o->tail_corrections > 0 && spx_psf_has_tail(psf);
+}
+
+/* Whether light beyond the spots is taken off the image. */
+static inline int spx_extract_goes_beyond(const spx_psf *psf, const spx_extract_options *o)
+{
+    return spx_extract_corrects_tail(psf, o) || o->background > 0.0;
 }
 
 /* SPX_EUSAGE when the options make no sense for this PSF. */

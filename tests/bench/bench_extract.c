@@ -260,7 +260,7 @@ static void add_tail(const spx_psf *from, spx_psf *to)
     must(spx_psf_index(to, &e) == SPX_OK && spx_psf_has_tail(to), &e);
 }
 
-/* The frame with light beyond the spots, which the CPU takes off: a tail, a background, both. */
+/* The frame with light beyond the spots, which the host takes off: a tail, a background, both. */
 static void time_beyond(spx_backend *b, const spx_image *image, const spx_psf *psf, spx_extract_options o, double plain)
 {
     spx_err e = {0};
@@ -353,8 +353,7 @@ int main(int argc, char **argv)
                 printf("\n");
             }
             time_rejection(&b, &image, &psf, o, best);
-            if (strcmp(b.device, "cpu") == 0)
-                time_beyond(&b, &image, &psf, o, best);
+            time_beyond(&b, &image, &psf, o, best);
             spx_backend_close(&b);
         }
         if (nspec == 500)

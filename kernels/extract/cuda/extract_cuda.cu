@@ -37,6 +37,7 @@
 #include "extract/cuda/weights.cuh"
 extern "C" {
 #include "extract/cuda/extract_cuda.h"
+#include "extract/trace/beyond.h"
 }
 
 namespace
@@ -396,6 +397,7 @@ struct frame {
     int coupled = 0;                          /* 1: bundles that are strongly coupled; 2: with all diagonals */
     float *weight = NULL;                     /* gets the weights of the model's variance, from a search; */
     std::vector<double> *light = NULL;        /* and its light, where bundles are left to the CPU */
+    const float *beyond = NULL;               /* light beyond the spots, which the variance has */
 
     frame(const spx_trace_plan *plan, const layout_ref &shared, unsigned long long number, const spx_frame *out)
         : p(plan), l(shared), results{{out->arm.flux, false, 1},
@@ -547,8 +549,9 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     return st;
 }
 
-/* What a model's variance needs of the image, before its pixels: read noise; light begins at 0. */
-void send_readnoise(const call &all)
+/* What a model's variance needs of the image, before its pixels: read noise; light begins with that beyond the spots.
+ */
+void send_readnoise(const call &all, const frame &f)
 {
     const spx_image *image = all.p->job->image;
     const size_t npix = image->nx * image->ny;
@@ -556,7 +559,18 @@ void send_readnoise(const call &all)
     spx::check(cudaMemcpyAsync((float *)all.k.readnoise, image->readnoise, npix * sizeof(float), cudaMemcpyHostToDevice,
                                all.c->upload),
                "copy");
-    spx::check(cudaMemsetAsync(all.k.light, 0, npix * sizeof *all.k.light, all.c->upload), "device memory");
+    if (f.beyond == NULL) {
+        spx::check(cudaMemsetAsync(all.k.light, 0, npix * sizeof *all.k.light, all.c->upload), "device memory");
+        return;
+    }
+    std::vector<long long> light(npix);
+    std::transform(f.beyond, f.beyond + npix, light.begin(),
+                   [](float v) { return llrint((double)v * (1.0 / LIGHT_UNIT)); });
+    spx::to_device += npix * sizeof(long long);
+    spx::check(
+        cudaMemcpyAsync(all.k.light, light.data(), npix * sizeof(long long), cudaMemcpyHostToDevice, all.c->upload),
+        "copy");
+    spx::check(cudaStreamSynchronize(all.c->upload), "stream");
 }
 
 /* Weights of the model's variance, when the light of all pieces is there; and the light, if bundles are left to the
@@ -640,7 +654,7 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     if (f.hits)
         send_hits(all, *f.hits);
     if (all.k.light_wanted)
-        send_readnoise(all);
+        send_readnoise(all, f);
     /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
     if (st == SPX_OK)
@@ -823,6 +837,75 @@ spx_status extract_on_host(const spx_image *image, const spx_psf *psf, const spx
     return st;
 }
 
+/* Light beyond the spots of a job, which the host finds, and the job's image without it, which devices get. Nothing,
+ * where none is taken off. */
+class light_beyond
+{
+  public:
+    light_beyond() = default;
+    light_beyond(const light_beyond &) = delete;
+    light_beyond &operator=(const light_beyond &) = delete;
+    ~light_beyond()
+    {
+        spx_beyond_free(found_);
+        spx_free(without_.data);
+    }
+
+    /* psf: with its tail, which the job's is without. */
+    spx_status begin(const spx_extract_job *job, const spx_psf *psf, spx_err *e)
+    {
+        if (!spx_extract_goes_beyond(psf, job->o))
+            return SPX_OK;
+        without_.data = (float *)spx_alloc_unset(job->image->ny, job->image->nx, sizeof(float), e);
+        return without_.data ? spx_beyond_make(job, spx_extract_corrects_tail(psf, job->o) ? psf : NULL, &found_, e)
+                             : SPX_EIO;
+    }
+    /* Of the job's image, with its weights as they are; the image without that light becomes the job's. */
+    spx_status take_off(spx_extract_job *job, int corrections, spx_extract_counts *counts, spx_err *e)
+    {
+        const spx_image *lit = job->image;
+        const spx_status st = found_ ? spx_beyond_find(found_, corrections, counts, e) : SPX_OK;
+        if (st != SPX_OK || !found_)
+            return st;
+        float *const data = without_.data;
+        const float *const far = spx_beyond_light(found_);
+        const size_t npix = lit->ny * lit->nx;
+#pragma omp parallel for num_threads(spx_extract_threads(job->o))
+        for (size_t i = 0; i < npix; i++)
+            data[i] = lit->data[i] - far[i];
+        without_ = *lit;
+        without_.data = data;
+        job->image = &without_;
+        return SPX_OK;
+    }
+    const float *light() const
+    {
+        return found_ ? spx_beyond_light(found_) : NULL;
+    }
+    spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e) const
+    {
+        return found_ ? spx_beyond_end(found_, out, counts, e) : SPX_OK;
+    }
+
+  private:
+    spx_beyond *found_ = NULL;
+    spx_image without_ = {};
+};
+
+/* All corrections for that light; hits: NULL, or pixels that the job's image has weights of, and which do not count. */
+spx_status take_off_all(light_beyond &beyond, spx_extract_job *job, const std::vector<unsigned> *hits,
+                        spx_extract_counts *counts, spx_err *e)
+{
+    spx_extract_counts of_pixels = {}; /* devices have counted them */
+    spx_status st = hits && !hits->empty() ? spx_extract_pixel_weights(job, &of_pixels, e) : SPX_OK;
+    for (size_t i = 0; st == SPX_OK && hits && i < hits->size(); i++)
+        job->weight[(*hits)[i]] = 0.0f;
+    if (st == SPX_OK)
+        st = beyond.take_off(job, job->o->tail_corrections, counts, e);
+    spx_extract_job_free(job);
+    return st;
+}
+
 /* The hits of the bundles that a search on devices has left to the CPU, why_host[i] != 0; their pixels are added to the
  * list. light: that of the others, and weight [ny][nx], which gets the weights of them all; or NULL. */
 spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
@@ -851,7 +934,7 @@ spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, con
 /* A pass of devices over all bundles that ends with the hits, and with weights of the model's variance, [ny][nx], or
  * NULL. hits: pixels of the frame, in order, which *out gets, too; they have no weight. */
 spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *job, const spx_trace_plan *plan,
-                  const layout_ref &l, unsigned long long image, float *weight, int *why_host,
+                  const layout_ref &l, unsigned long long image, const float *beyond, float *weight, int *why_host,
                   std::vector<unsigned> &hits, spx_frame *out, spx_extract_counts *counts,
                   spx_extract_cuda_times *times, spx_err *e)
 {
@@ -863,6 +946,7 @@ spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *j
     f.found = found.data();
     f.weight = weight;
     f.light = &light;
+    f.beyond = beyond;
     /* light of all bundles has to be on one device */
     spx_status st = run_on_devices(dev, weight ? 1 : ndev, f, l->it.list, nbundle, why_host, &of_pixels, times, e);
     counts->npix_bad = of_pixels.npix_bad;
@@ -973,7 +1057,11 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     int *why_host = NULL;
     size_t nbundle = 0;
     memset(times, 0, sizeof *times);
-    spx_status st = spx_extract_check_input(image, psf, o, &job, counts, e);
+    light_beyond beyond;
+    spx_psf bare = *psf; /* of spots' cores, where tails are taken off */
+    if (spx_extract_corrects_tail(psf, o))
+        spx_psf_drop_tail(&bare);
+    spx_status st = spx_extract_check_input(image, &bare, o, &job, counts, e);
     try {
         if (st == SPX_OK)
             st = find_layout((pool *)dev->pool, &job, &l, e);
@@ -1002,18 +1090,27 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         weight = (float *)spx_alloc_unset(image->ny, image->nx, sizeof *weight, e);
         st = weight ? SPX_OK : SPX_EIO;
     }
+    if (st == SPX_OK)
+        st = beyond.begin(&job, psf, e);
+    if (st == SPX_OK && screens)
+        st = beyond.take_off(&job, 1, counts, e);
     if (st == SPX_OK && screens)
         st = spx::guarded("extract", e, [&]() {
-            return screen(dev, ndev, &job, &plan, l, number, weight, why_host, hits, out, counts, times, e);
+            return screen(dev, ndev, &job, &plan, l, number, beyond.light(), weight, why_host, hits, out, counts, times,
+                          e);
         });
+    job.image = image;
     if (st == SPX_OK && anew) {
         seen = *image;
         seen.ivar = weight;
         seen.mask = NULL;
         job.image = &seen;
-        number = ++images;
     }
     const spx_extract_counts before = *counts;
+    if (st == SPX_OK && beyond.light())
+        st = take_off_all(beyond, &job, anew ? NULL : &hits, counts, e);
+    if (anew || beyond.light())
+        number = ++images;
     device_frame retained; /* on one device */
     if (st == SPX_OK && o->hook) {
         ndev = 1;
@@ -1041,11 +1138,14 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
             return solve_the_rest(&job, &plan, list, nbundle, why_host, hits, o->hook ? &retained : NULL, out, counts,
                                   e);
         });
+    job.far = beyond.light(); /* which the model has */
     if (st == SPX_OK)
         st = spx::guarded("extract", e, [&]() {
             return o->hook ? finish_device_frame(retained, &job, out, counts, e)
                            : spx_extract_end(&job, out, counts, e);
         });
+    if (st == SPX_OK)
+        st = beyond.end(out, counts, e);
     if (screens) { /* rejected pixels are not counted as masked */
         counts->npix_bad = before.npix_bad;
         counts->npix_masked = before.npix_masked;

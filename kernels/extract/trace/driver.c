@@ -520,7 +520,7 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
                                  spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     spx_extract_job job;
-    if (spx_extract_corrects_tail(psf, o) || o->background > 0.0)
+    if (spx_extract_goes_beyond(psf, o))
         return spx_trace_extract_beyond_spots(image, psf, o, out, counts, e);
     double since = spx_thread_seconds();
     spx_status st = spx_extract_begin(image, psf, o, &job, out, counts, e);

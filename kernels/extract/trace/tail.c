@@ -24,13 +24,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extract/trace/background.h"
+#include "extract/trace/beyond.h"
 #include "extract/trace/trace.h"
 #include "psf/psf_math.h"
 
 /* Rows whose light is one light of the tail: of the last correction, and of those before. */
 enum { TOGETHER = 2, ROUGHLY = 4 };
 
-typedef struct {
+struct spx_beyond {
     const spx_extract_job *job; /* of the spots' cores */
     int nthreads;
     spx_rows *rows;
@@ -39,7 +40,8 @@ typedef struct {
     int beyond;                 /* the tail is that beyond spots, of light within them */
     spx_background *background; /* NULL: none */
     float *far;                 /* [ny][nx] of both */
-} scene;
+};
+typedef spx_beyond scene;
 
 /* Wavelengths of the tail's amplitudes: all of the traces. */
 static void tail_range(const spx_extract_job *job, double *lo, double *hi)
@@ -60,12 +62,14 @@ static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *
     return spx_tail_make(full, s->job->image->ny, s->job->image->nx, lo, hi, beyond, s->nthreads, &s->tail, e);
 }
 
-/* What a job needs, whose PSF is `full` without its tail; full NULL: no tail is taken off. The job has to stay where it
- * is; its weights may change. free_scene() also after an error. */
-static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, scene *s, spx_err *e)
+spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_beyond **b, spx_err *e)
 {
     const spx_image *im = job->image;
-    *s = (scene){.job = job, .nthreads = spx_extract_threads(job->o)};
+    spx_beyond *s = *b = spx_alloc(1, sizeof *s, e);
+    if (!s)
+        return SPX_EIO;
+    s->job = job;
+    s->nthreads = spx_extract_threads(job->o);
     s->far = spx_alloc_unset(im->ny, im->nx, sizeof *s->far, e);
     s->light = s->far ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->light, 1, e) : NULL;
     s->before = s->light ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->before, 1, e) : NULL;
@@ -73,14 +77,22 @@ static spx_status make_scene(const spx_extract_job *job, const spx_psf *full, sc
     return st == SPX_OK && full != NULL ? make_tail(s, full, 0, e) : st;
 }
 
-static void free_scene(scene *s)
+void spx_beyond_free(spx_beyond *s)
 {
+    if (s == NULL)
+        return;
     spx_rows_free(s->rows);
     spx_tail_free(s->tail);
     spx_background_free(s->background);
     spx_free(s->light);
     spx_free(s->before);
     spx_free(s->far);
+    spx_free(s);
+}
+
+const float *spx_beyond_light(const spx_beyond *s)
+{
+    return s->far;
 }
 
 /* ---- tails ---- */
@@ -191,8 +203,7 @@ static spx_status take_background(scene *s, int rough, spx_extract_counts *count
     return st;
 }
 
-/* Light beyond the spots of the image with the weights as they are, into s->far, with so many corrections for tails. */
-static spx_status find_far(scene *s, int corrections, spx_extract_counts *counts, spx_err *e)
+spx_status spx_beyond_find(spx_beyond *s, int corrections, spx_extract_counts *counts, spx_err *e)
 {
     const spx_image *im = s->job->image;
     const double cell = s->job->o->background;
@@ -229,7 +240,7 @@ static spx_status screen(scene *s, const spx_trace_plan *wanted, size_t nbundle,
                          spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const size_t npix = job->image->ny * job->image->nx;
-    spx_status st = find_far(s, 1, counts, e);
+    spx_status st = spx_beyond_find(s, 1, counts, e);
     if (st != SPX_OK)
         return st;
     double *light = spx_alloc_unset(npix, 1, sizeof *light, e);
@@ -263,7 +274,7 @@ static spx_status extract_all(scene *s, spx_extract_job *job, spx_frame *out, sp
     if (st == SPX_OK && spx_extract_screens(job->o))
         st = screen(s, &wanted, nbundle, list, job, out, counts, e);
     if (st == SPX_OK)
-        st = find_far(s, job->o->tail_corrections, counts, e);
+        st = spx_beyond_find(s, job->o->tail_corrections, counts, e);
     if (st == SPX_OK) {
         job->far = s->far;
         st = spx_trace_solve_bundles(&wanted, nbundle, list, NULL, out, counts, e);
@@ -314,31 +325,35 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
     return SPX_OK;
 }
 
+spx_status spx_beyond_end(const spx_beyond *s, spx_frame *out, spx_extract_counts *counts, spx_err *e)
+{
+    if (s->tail != NULL)
+        add_tails(s->job, s->tail, out);
+    return s->background != NULL ? give_background(s->job, s->background, out, counts, e) : SPX_OK;
+}
+
 spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                           spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const int tails = spx_extract_corrects_tail(psf, o);
     spx_psf bare = *psf;
     spx_extract_job job;
-    scene s = {0};
+    spx_beyond *s = NULL;
     if (tails)
         spx_psf_drop_tail(&bare);
     spx_status st = spx_extract_begin(image, &bare, o, &job, out, counts, e);
     if (st == SPX_OK)
-        st = make_scene(&job, tails ? psf : NULL, &s, e);
+        st = spx_beyond_make(&job, tails ? psf : NULL, &s, e);
     if (st == SPX_OK)
-        st = extract_all(&s, &job, out, counts, e);
+        st = extract_all(s, &job, out, counts, e);
     const double begin = spx_thread_seconds();
-    job.far = s.far;
-    s.far = NULL;
+    job.far = s != NULL ? s->far : NULL;
     if (st == SPX_OK)
         st = spx_extract_end(&job, out, counts, e);
-    if (st == SPX_OK && tails)
-        add_tails(&job, s.tail, out);
-    if (st == SPX_OK && s.background != NULL)
-        st = give_background(&job, s.background, out, counts, e);
+    if (st == SPX_OK)
+        st = spx_beyond_end(s, out, counts, e);
     counts->seconds[SPX_EXTRACT_END] = spx_thread_seconds() - begin;
-    free_scene(&s);
+    spx_beyond_free(s);
     spx_extract_job_free(&job);
     return st;
 }
@@ -348,22 +363,22 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     spx_psf bare = *psf;
     spx_extract_job job;
     spx_extract_counts counts;
-    scene s = {0};
+    spx_beyond *s = NULL;
     if (!spx_extract_corrects_tail(psf, o))
         return SPX_OK;
     spx_psf_drop_tail(&bare);
     spx_status st = spx_extract_check_input(image, &bare, o, &job, &counts, e);
     if (st == SPX_OK)
-        st = make_scene(&job, psf, &s, e);
+        st = spx_beyond_make(&job, psf, &s, e);
     if (st == SPX_OK)
-        st = find_far(&s, o->tail_corrections, &counts, e);
+        st = spx_beyond_find(s, o->tail_corrections, &counts, e);
     if (st == SPX_OK)
-        st = make_tail(&s, psf, 1, e);
+        st = make_tail(s, psf, 1, e);
     if (st == SPX_OK)
-        st = draw_tails(&s, TOGETHER, &counts, e);
+        st = draw_tails(s, TOGETHER, &counts, e);
     for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
-        image->data[k] -= s.far[k];
-    free_scene(&s);
+        image->data[k] -= s->far[k];
+    spx_beyond_free(s);
     spx_extract_job_free(&job);
     return st;
 }
