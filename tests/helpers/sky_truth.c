@@ -1,8 +1,11 @@
-/* sky_truth SFRAME IMAGE TRUTH: what specx-sky made of a simulated exposure, against what was put in. Lines of text:
+/* sky_truth SFRAME IMAGE TRUTH [EXACT]: what specx-sky made of a simulated exposure, against what was put in. Lines of text:
  *
  *     chi2 CLASS N SUM       bins of held-out fibres (class off, on, top of /sky/class) and the sum of flux^2 ivar: all
  *                            of them, none is left out
  *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA and the slope of DELTA, of each fibre; NAME t, d, d1
+ *
+ * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light that
+ * spots beside their traces, or wider than the PSF, lose in the extraction.
  *
  * Shifts: light of wavelength l + delta falls where the PSF of IMAGE has l, so that delta = - dy / (dY/dl), as a
  * Legendre series over the arm. Means over sky fibres that were fitted are taken off, as the gauge has it. */
@@ -87,8 +90,8 @@ int main(int argc, char **argv)
     spx_psf psf = {0};
     spx_table *table = NULL;
     uint8_t *class = NULL;
-    double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL;
-    if (argc != 4)
+    double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL, *exact = NULL;
+    if (argc != 4 && argc != 5)
         return 1;
     must(spx_input_open(&s, argv[1], &e));
     must(spx_input_open(&im, argv[2], &e));
@@ -111,7 +114,15 @@ int main(int argc, char **argv)
     const double first = f.arm.wavelength[0], last = f.arm.wavelength[f.arm.nwave - 1];
     for (size_t i = 0; i < f.nspec; i++)
         truth[i] = 1;
-    if (spx_h5_exists(t.file, "/truth/throughput")) {
+    if (argc == 5) {
+        spx_input x = {0};
+        size_t d[2] = {f.nspec, of_p[1]};
+        must(spx_input_open(&x, argv[4], &e));
+        must(spx_h5_read_f64(x.file, "/sky/parameters", 2, d, &exact, &e));
+        for (size_t i = 0; i < f.nspec; i++)
+            truth[i] = exact[i * d[1]];
+        spx_input_close(&x);
+    } else if (spx_h5_exists(t.file, "/truth/throughput")) {
         size_t d[2] = {f.nspec, 0};
         must(spx_h5_read_f64(t.file, "/truth/throughput", 2, d, &throughput, &e));
         for (size_t i = 0; i < f.nspec; i++) {
@@ -145,6 +156,7 @@ int main(int argc, char **argv)
     spx_free(throughput);
     spx_free(wave);
     spx_free(y);
+    spx_free(exact);
     spx_free(role);
     spx_free(truth);
     spx_table_free(table);
