@@ -19,7 +19,8 @@
 #define GRID_MISFIT 0.005
 enum { GRID_REACH = 4 };
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
-/* Least curve of the zero point, and difference of fibres, that is expected, pixels. */
+/* Least slope and curve of the zero point, and difference of fibres, that is expected, pixels. */
+#define LEAST_SLOPE 0.04
 #define LEAST_CURVE 0.001
 /* Size of the slope and curves of widths that is usual at least, relative. */
 #define LEAST_BEND 0.01
@@ -179,7 +180,7 @@ static void record(const spx_frame *frame, const spx_sky *sky, const spx_shift_z
     }
 }
 
-/* What fibres whose columns are known have in common: rms of the terms `first` and above of the mean of value[nspec][]
+/* What fibres whose columns are known have in common: rms of the terms `first` ... `last` of the mean of value[nspec][]
  * at the places of the product, and means over these fibres. */
 typedef struct {
     double size, slope, sigma; /* in units of the value; pixels per Angstrom, and pixels, along the traces */
@@ -188,7 +189,7 @@ typedef struct {
 enum { COMMON_TERMS = 4 };
 
 /* size 0: not known. */
-static common common_of(const spx_psf *psf, const spx_shift *x, const double *value, size_t first)
+static common common_of(const spx_psf *psf, const spx_shift *x, const double *value, size_t first, size_t last)
 {
     double lambda[SPX_SHIFT_PLACES], mean[SPX_SHIFT_PLACES] = {0}, c[COMMON_TERMS] = {0}, n = 0;
     common found = {0};
@@ -205,7 +206,7 @@ static common common_of(const spx_psf *psf, const spx_shift *x, const double *va
         for (size_t k = 0; k < SPX_SHIFT_PLACES; k++)
             mean[k] += value[f * SPX_SHIFT_PLACES + k];
     }
-    if (x->nterm_wave < COMMON_TERMS || !(found.slope > 0))
+    if (x->nterm_wave <= last || !(found.slope > 0))
         return (common){0};
     found.slope /= n;
     found.sigma /= n;
@@ -214,10 +215,19 @@ static common common_of(const spx_psf *psf, const spx_shift *x, const double *va
         mean[k] /= n;
     }
     spx_shift_add_series(COMMON_TERMS, c, x->wmin, x->wmax, COMMON_TERMS, SPX_SHIFT_PLACES, lambda, mean);
-    for (size_t q = first; q < COMMON_TERMS; q++)
-        found.size += c[q] * c[q] / (double)(COMMON_TERMS - first);
+    for (size_t q = first; q <= last; q++)
+        found.size += c[q] * c[q] / (double)(last - first + 1);
     found.size = sqrt(found.size);
     return found;
+}
+
+/* Largest slope that is usual for all traces' rows, Angstrom, a tenth of which is, too: by that of their columns, but
+ * at least LEAST_SLOPE; 0: not known. The three cameras had 0.004, 0.006 and 0.013 pixel rms, and up to 0.04, whatever
+ * the columns had. */
+static double expected_slope(const spx_psf *psf, const spx_shift *x)
+{
+    const common c = common_of(psf, x, x->dx, 1, 1);
+    return c.slope > 0 ? fmax(LARGEST * c.size, LEAST_SLOPE) / c.slope : 0;
 }
 
 /* Size of the terms above the slope that all traces' rows may have in common, Angstrom: by that of their columns, which
@@ -225,7 +235,7 @@ static common common_of(const spx_psf *psf, const spx_shift *x, const double *va
  * 2.5 days had 0.0024, 0.0056 and 0.0023 pixel in x, and 0.0035, 0.006 and 0.008 in y. */
 static double expected_curve(const spx_psf *psf, const spx_shift *x)
 {
-    const common c = common_of(psf, x, x->dx, 2);
+    const common c = common_of(psf, x, x->dx, 2, COMMON_TERMS - 1);
     return c.slope > 0 ? fmax(LARGEST * c.size, LEAST_CURVE) / c.slope : 0;
 }
 
@@ -233,7 +243,7 @@ static double expected_curve(const spx_psf *psf, const spx_shift *x)
  * 0.2 and 0.5 % in x, and 0.4, 0.9 and 1.0 % in y. */
 static double expected_bend(const spx_psf *psf, const spx_shift *x)
 {
-    const common c = common_of(psf, x, x->width_x, 1);
+    const common c = common_of(psf, x, x->width_x, 1, COMMON_TERMS - 1);
     return c.slope > 0 ? 2 * pow(c.sigma / c.slope, 2) * fmax(LARGEST * c.size, LEAST_BEND) : 0;
 }
 
@@ -314,6 +324,7 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
                                  .step = sky->wavelength[1] - sky->wavelength[0],
                                  .nterm = SPX_SHIFT_ZERO_MOST, /* lines of all fibres bear more than those of one */
                                  .nkappa = o->width ? SPX_SHIFT_ZERO_MOST : 0,
+                                 .slope = expected_slope(psf, out),
                                  .curve = expected_curve(psf, out),
                                  .bend = expected_bend(psf, out),
                                  .frame = frame,

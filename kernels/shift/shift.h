@@ -85,7 +85,8 @@ typedef struct {
     double first, last, step; /* wavelengths of the bins */
     size_t nterm;             /* of z, 1 to SPX_SHIFT_ZERO_MOST */
     size_t nkappa;            /* of kappa; 0: it is not free */
-    double curve;             /* size that terms of z above the slope may have, Angstrom; 0: not known */
+    double slope;             /* size that the slope of z may have, Angstrom; 0: any */
+    double curve;             /* the same of terms above the slope; 0: not known */
     double bend;              /* the same of terms of kappa above the first, Angstrom^2 */
     const spx_frame *frame;
     int nthreads;

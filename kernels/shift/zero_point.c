@@ -46,10 +46,10 @@ enum { MOST_STEPS = 40, WHOLE_STEPS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUND
 /* Pixels are rejected when a step was below this, bins. */
 #define NEAR 0.1
 /* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, and of its terms beyond the
- * first, squared bins. Terms of z above the slope and of kappa above the first are none or of any size, rarely of
- * another than the caller expects: few lines, or lines in one place, do not tell them. CURVE, BEND, where nothing is
- * known: of three cameras over 2.5 days, whose rows had curves of 0.003 to 0.006 pixel, whose widths along had curves
- * of 0.4 to 1 % in common. ODDS that there is none. */
+ * first, squared bins. Terms of z and kappa above the first are none or of any size, rarely of another than the caller
+ * expects: few lines, or lines in one place, do not tell them. CURVE, BEND, where nothing is known: of three cameras
+ * over 2.5 days, whose rows had curves of 0.003 to 0.006 pixel, whose widths along had curves of 0.4 to 1 % in common.
+ * ODDS that there is none. */
 #define PRIOR_SLOPE 0.1
 #define CURVE       0.004
 #define MOST_TAU    0.5
@@ -950,7 +950,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
     double tau2 = 0, z[SPX_SHIFT_ZERO_MOST] = {0}, wide[SPX_SHIFT_ZERO_MOST], usual[SPX_SHIFT_ZERO_MOST];
     for (size_t t = 0; t < nt; t++) {
         wide[t] = (t == 0 ? FARTHEST : PRIOR_SLOPE) * w->in->step;
-        usual[t] = t < 2 ? 0 : w->in->curve > 0 ? w->in->curve : CURVE * w->in->step;
+        usual[t] = t == 0 ? 0 : t == 1 ? w->in->slope : w->in->curve > 0 ? w->in->curve : CURVE * w->in->step;
     }
     int settled = 0;
     for (int round = 0; round <= ROUNDS; round++) {
