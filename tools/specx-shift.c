@@ -17,7 +17,7 @@
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
 
-static spx_shift_args o = {.terms_y = "3,4", .windows = 6, .window = 60, .bundle_size = 25};
+static spx_shift_args o = {.windows = 6, .window = 60, .bundle_size = 25};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,
@@ -44,7 +44,8 @@ static const spx_opt options[] = {
                .absent = "3, and what the number of fibres bears, at most 7"),
     SPX_OPTION(STRING, "terms-y", 0, "WAVELENGTH,FIBER", o.terms_y,
                "The same along the traces: of each fibre, and of the prior that fibres have in common, as far as the "
-               "fibres show them"),
+               "fibres show them",
+               .absent = "3,4; of lamps, which all fibres see, 3,6"),
     SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,
                .max = 64),
     SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window, at least: large spots need more",

@@ -1,11 +1,12 @@
-/* sky_truth SFRAME IMAGE TRUTH [EXACT]: what specx-sky made of a simulated exposure, against what was put in. Lines of text:
+/* sky_truth SFRAME IMAGE TRUTH [EXACT]: what specx-sky made of a simulated exposure, against what was put in. Lines of
+ * text:
  *
  *     chi2 CLASS N SUM       bins of held-out fibres (class off, on, top of /sky/class) and the sum of flux^2 ivar: all
  *                            of them, none is left out
  *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA and the slope of DELTA, of each fibre; NAME t, d, d1
  *
- * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light that
- * spots beside their traces, or wider than the PSF, lose in the extraction.
+ * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light
+ * that spots beside their traces, or wider than the PSF, lose in the extraction.
  *
  * Shifts: light of wavelength l + delta falls where the PSF of IMAGE has l, so that delta = - dy / (dY/dl), as a
  * Legendre series over the arm. Means over sky fibres that were fitted are taken off, as the gauge has it. */

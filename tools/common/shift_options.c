@@ -33,7 +33,7 @@ spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shi
                               .nthreads = nthreads};
     spx_status st = o->terms_x != NULL ? degrees(o->terms_x, "--terms-x", 9, x, e) : SPX_OK;
     if (st == SPX_OK)
-        st = degrees(o->terms_y, "--terms-y", 8, y, e);
+        st = degrees(o->terms_y != NULL ? o->terms_y : o->lamp ? "3,6" : "3,4", "--terms-y", 8, y, e);
     if (st != SPX_OK)
         return st;
     so->degree_wave = (int)x[0];
