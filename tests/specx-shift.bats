@@ -307,10 +307,11 @@ left() {
     specx-shift -q --lamp -o moved.h5 wave.h5
     left moved.h5 dy t.h5 y 0.004 1.4
     between "$(figure moved.h5 rounds)" 2 3
-    # a prior of degree 4 does not follow 1.3 waves over the slit: pulls were 1.5
+    # 1.3 waves over the slit, which a prior of degree 4 does not follow, and fibres of their own, of which a tenth was
+    # left while each round had a prior of what the last one had left: y 0.0021, pulls 1.5
     specx-sim -q --arm z --fibers 75 --arc all --shift wave --cosmics 1 --truth slit.h5 -o slit-arc.h5
     specx-shift -q --psf-only --lamp -o slit-psf.h5 slit-arc.h5
-    left slit-psf.h5 dy slit.h5 y 0.003 1.3
+    left slit-psf.h5 dy slit.h5 y 0.0018 1.2
     # a frame serves the first round
     specx-extract -q -w 8000,8800,0.8 -o frame.h5 wave.h5
     h5copy -i frame.h5 -o wave.h5 -s /frame -d /frame

@@ -135,7 +135,8 @@ static spx_status zero_point(void *ctx, const spx_image *image, const spx_psf *p
 }
 
 /* The sky of a frame, by its sky fibres, or the lamp of all. */
-static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usual, spx_sky *sky, int *found, spx_err *e)
+static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usual, const double *moved, spx_sky *sky,
+                           int *found, spx_err *e)
 {
     task *t = ctx;
     const spx_sky_args args = {.sky_fibers = o.sky_fibers != NULL ? o.sky_fibers : o.lamp ? "0:" : NULL};
@@ -164,6 +165,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
                  t->j->x.label, nsky);
     if (st == SPX_OK && *found && o.lamp)
         spx_shift_lamp_variance(frame->nspec, frame->arm.nwave, frame->arm.flux, scene.ivar);
+    scene.in.moved = moved;
     if (st == SPX_OK && *found)
         st = t->w->d.backend.sky(&t->w->d.backend, &scene.in, &so, sky, e);
     if (st == SPX_OK && *found)

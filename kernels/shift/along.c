@@ -459,12 +459,38 @@ static spx_status hold_terms(spx_psf *psf, size_t terms, spx_err *e)
     return SPX_OK;
 }
 
+/* Adds the shifts and widths of a round, [nspec][nq] by the fibres of the PSF, where traces were moved by them. */
+static spx_status add_round(const spx_frame *frame, const spx_sky *sky, const spx_shift *out, double **sum, spx_err *e)
+{
+    if (*sum == NULL && (*sum = spx_alloc2(out->nspec, sky->nq, sizeof **sum, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < frame->nspec; i++) {
+        const size_t f = (size_t)frame->fiber[i];
+        for (size_t q = sky->nt; q < sky->nq && (out->flags[f] & SPX_SHIFT_NOLINES) == 0; q++)
+            (*sum)[f * sky->nq + q] += sky->p[i * sky->nq + q];
+    }
+    return SPX_OK;
+}
+
+/* The same by the rows of a frame: moved[frame->nspec][nq]. */
+static spx_status moved_of(const spx_frame *frame, size_t nq, const double *sum, double **moved, spx_err *e)
+{
+    if (sum == NULL)
+        return SPX_OK;
+    if ((*moved = spx_alloc2(frame->nspec, nq, sizeof **moved, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < frame->nspec; i++)
+        memcpy(*moved + i * nq, sum + (size_t)frame->fiber[i] * nq, nq * sizeof **moved);
+    return SPX_OK;
+}
+
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
                             const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
                             spx_err *e)
 {
     spx_shift_moved moved = {2 * AGAIN, 0};
-    double usual[SPX_SKY_MOST];
+    double usual[SPX_SKY_MOST], *sum = NULL;
+    size_t nq = 0;
     int found = 1;
     const int given = frame->nspec > 0;
     spx_status st = given ? check_fibres(frame, psf, e) : SPX_OK;
@@ -479,22 +505,30 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
     while (st == SPX_OK && found && (moved.largest > AGAIN || (o->lamp && moved.errors > AGAIN_ERRORS)) &&
            out->rounds < MOST_ROUNDS) {
         spx_sky sky = {0};
+        double *before = NULL;
         if (!given || out->rounds > 0) { /* a frame that was given is that of the traces of before */
             spx_frame_free(frame);
             st = g->extract(g->ctx, image, psf, frame, e);
         }
         if (st == SPX_OK)
-            st = g->sky(g->ctx, frame, usual, &sky, &found, e);
+            st = moved_of(frame, nq, sum, &before, e);
+        if (st == SPX_OK)
+            st = g->sky(g->ctx, frame, usual, before, &sky, &found, e);
         if (st == SPX_OK && found) {
             for (size_t i = 0; i < frame->nspec; i++)
                 out->flags[frame->fiber[i]] &= ~(uint32_t)SPX_SHIFT_NOLINES;
             st = spx_shift_along(g, image, frame, &sky, lines, o, psf, out, &moved, e);
             out->rounds++;
+            nq = sky.nq;
         }
+        if (st == SPX_OK && found)
+            st = add_round(frame, &sky, out, &sum, e);
+        spx_free(before);
         spx_sky_free(&sky);
     }
     for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
         if (out->nline == 0)
             out->flags[f] |= SPX_SHIFT_RELATIVE;
+    spx_free(sum);
     return st;
 }

@@ -137,8 +137,10 @@ typedef struct spx_shift_engine {
     spx_shift_measure *measure;
     spx_status (*extract)(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e);
     /* The sky of a frame, of fibres which are expected to differ by usual[q] Angstrom at most in the terms P_q of
-     * delta (q < SPX_SKY_MOST; 0: by anything); *found 0: there is no sky fibre, or no sky. */
-    spx_status (*sky)(void *ctx, const spx_frame *frame, const double *usual, spx_sky *sky, int *found, spx_err *e);
+     * delta (q < SPX_SKY_MOST; 0: by anything), and have been moved already (sky/sky.h; NULL: not); *found 0: there is
+     * no sky fibre, or no sky. */
+    spx_status (*sky)(void *ctx, const spx_frame *frame, const double *usual, const double *moved, spx_sky *sky,
+                      int *found, spx_err *e);
     spx_status (*zero_point)(void *ctx, const spx_image *image, const spx_psf *psf, const spx_shift_common *in,
                              const spx_shift_lines *lines, spx_shift_zero *out, spx_err *e);
 } spx_shift_engine;

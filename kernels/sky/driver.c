@@ -66,6 +66,7 @@ typedef struct {
     double *coefficient;                 /* [nborder] of the modes */
     double prior;                        /* weight of their prior, which is 0 */
     double *info, *right, *scale, *dark; /* dark: scratch [nspec] */
+    double *total;                       /* right of quantities with those of before; NULL: there are none */
     spx_sky_sums *sums;
     uint8_t *unlit;   /* [nwave] 1: no fibre in use has light in this bin */
     uint8_t *unknown; /* [nwave] passes in which no fibre in use was in, up to UNKNOWN */
@@ -232,6 +233,7 @@ static spx_status make_job(job *j, spx_err *e)
     j->coefficient = spx_alloc(nb, sizeof(double), e);
     j->info = spx_alloc2(ns, nq * nq, sizeof(double), e);
     j->right = spx_alloc2(ns, nq, sizeof(double), e);
+    j->total = j->in->moved != NULL ? spx_alloc2(ns, nq, sizeof(double), e) : NULL;
     j->scale = spx_alloc(ns, sizeof(double), e);
     j->dark = spx_alloc(ns > n ? ns : n, sizeof(double), e);
     j->sums = spx_alloc(ns, sizeof *j->sums, e);
@@ -240,9 +242,9 @@ static spx_status make_job(job *j, spx_err *e)
     j->unknown = spx_alloc(n, sizeof *j->unknown, e);
     j->all = spx_alloc(n, sizeof *j->all, e);
     return j->a != NULL && j->y != NULL && j->factor != NULL && j->e != NULL && j->f != NULL && j->corner != NULL &&
-                   j->z != NULL && j->coefficient != NULL && j->info != NULL && j->right != NULL && j->scale != NULL &&
-                   j->dark != NULL && j->sums != NULL && j->informs != NULL && j->unlit != NULL && j->unknown != NULL &&
-                   j->all != NULL
+                   j->z != NULL && j->coefficient != NULL && j->info != NULL && j->right != NULL &&
+                   (j->in->moved == NULL || j->total != NULL) && j->scale != NULL && j->dark != NULL &&
+                   j->sums != NULL && j->informs != NULL && j->unlit != NULL && j->unknown != NULL && j->all != NULL
                ? SPX_OK
                : SPX_EIO;
 }
@@ -268,6 +270,7 @@ static void free_job(job *j)
     spx_free(j->coefficient);
     spx_free(j->info);
     spx_free(j->right);
+    spx_free(j->total);
     spx_free(j->scale);
     spx_free(j->dark);
     spx_free(j->sums);
@@ -616,6 +619,23 @@ static void find_continuum(size_t n, const double *x, const uint8_t *bad, double
 
 /* ---- quantities ---- */
 
+/* Right-hand side of what fibres have been moved by and what is left, whose scatter is that of the prior: of what is
+ * left alone the prior would be the narrower the more of it was found, and the rest would never be. Light of scale t is
+ * moved by t delta; physical: info is of delta. */
+static const double *right_of_total(job *j, int physical)
+{
+    const size_t nq = j->w.nq;
+    for (size_t i = 0; i < j->in->nspec && j->in->moved != NULL; i++) {
+        const double scale = physical || j->o->terms.nt == 0 ? 1 : j->w.p[i * nq];
+        for (size_t q = 0; q < nq; q++) {
+            j->total[i * nq + q] = j->right[i * nq + q];
+            for (size_t r = j->o->terms.nt; r < nq; r++)
+                j->total[i * nq + q] += j->info[(i * nq + q) * nq + r] * scale * j->in->moved[i * nq + r];
+        }
+    }
+    return j->in->moved != NULL ? j->total : j->right;
+}
+
 /* Prior of the fibres that are in use or have a star, and its posterior; rough: with the prior of the last pass, if
  * there is one, and without errors: to find these takes longer than everything else here. Fibres that are not worked on
  * keep theirs, unless offsets of amplifiers need their scales. */
@@ -624,15 +644,19 @@ static spx_status find_posterior(job *j, int rough, spx_err *e)
     const size_t ns = j->in->nspec;
     for (size_t i = 0; i < ns; i++)
         j->informs[i] = j->w.use[i] || (j->w.kind[i] == SPX_SKY_STAR && j->in->role[i] != SPX_SKY_FIBRE);
+    const double *right = right_of_total(j, !rough);
+    const uint8_t *active = j->in->side == NULL ? j->w.active : NULL;
     spx_status st = SPX_OK;
     if (!rough || j->found.mean == NULL) {
         spx_sky_prior_free(&j->found);
         st = spx_sky_prior_find(&j->o->terms, spx_sky_fit_of(j->in, j->o).step, j->o->degree, j->o->together, ns,
-                                j->in->place, j->info, j->right, j->informs, j->o->nthreads, &j->found, e);
+                                j->in->place, j->info, right, j->informs, j->o->nthreads, &j->found, e);
     }
     if (st == SPX_OK)
-        spx_sky_posterior(&j->found, j->info, j->right, j->in->side == NULL ? j->w.active : NULL, j->w.p,
-                          rough ? NULL : j->w.cov);
+        spx_sky_posterior(&j->found, j->info, right, active, j->w.p, rough ? NULL : j->w.cov);
+    for (size_t i = 0; i < ns && st == SPX_OK && j->in->moved != NULL; i++)
+        for (size_t q = j->o->terms.nt; q < j->w.nq && (active == NULL || active[i]); q++)
+            j->w.p[i * j->w.nq + q] -= j->in->moved[i * j->w.nq + q];
     return st;
 }
 

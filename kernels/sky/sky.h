@@ -52,8 +52,9 @@ typedef struct {
     size_t ngradient;               /* coordinates, at most 2 */
     const double *coordinate[2];    /* [nspec] each */
     const char *coordinate_name[2]; /* "x", "y" */
-    const double *side;             /* [nspec] 0 or 1: amplifier that reads the fibre; NULL: no offsets */
-    size_t split;                   /* first bin of the second pair of amplifiers */
+    const double *moved; /* [nspec][K] by which fibres have been moved already: prior of the sum; NULL: none */
+    const double *side;  /* [nspec] 0 or 1: amplifier that reads the fibre; NULL: no offsets */
+    size_t split;        /* first bin of the second pair of amplifiers */
 } spx_sky_input;
 
 /* Finds the sky; out->converged: it has settled within most_passes. SPX_EINPUT: no resolution matrix, no uniform grid,

@@ -160,7 +160,8 @@ static spx_status windows(void *ctx, const spx_image *image, const spx_psf *psf,
     return st;
 }
 
-static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, spx_sky *out, int *found, spx_err *e)
+static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, const double *moved, spx_sky *out,
+                      int *found, spx_err *e)
 {
     watch *w = ctx;
     const spx_arm *a = &frame->arm;
@@ -185,7 +186,8 @@ static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, sp
                               .flux = a->flux,
                               .ivar = a->ivar,
                               .role = role,
-                              .place = place};
+                              .place = place,
+                              .moved = moved};
     *found = 1;
     const double begin = begin_part(w);
     const spx_status st = w->b->sky(w->b, &in, &o, out, e);

@@ -429,8 +429,8 @@ static spx_status extract_on_cpu(void *ctx, const spx_image *image, const spx_ps
     return spx_extract_trace_cpu(image, psf, &o, frame, &counts, e);
 }
 
-static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, const double *usual, spx_sky *sky, int *found,
-                             spx_err *e)
+static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, const double *usual, const double *moved, spx_sky *sky,
+                             int *found, spx_err *e)
 {
     const on_cpu *c = ctx;
     spx_sky_options o = spx_sky_defaults();
@@ -451,7 +451,8 @@ static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, const double *us
                               .flux = frame->arm.flux,
                               .ivar = frame->arm.ivar,
                               .role = role,
-                              .place = place};
+                              .place = place,
+                              .moved = moved};
     *found = 1;
     return spx_sky_cpu(&in, &o, sky, e);
 }
