@@ -6,23 +6,27 @@
 #include <string.h>
 
 #include "calib/clones.h"
+#include "simd/vector.h"
 
 enum { FOUR = 4, WIDE = SPX_BAND_MOST + FOUR, SIDES = 2 * WIDE };
 
 /* Bands up to NARROW have the sums of a row in registers. */
 enum { NARROW = 3 * FOUR - 1 };
 
-typedef double four __attribute__((vector_size(FOUR * sizeof(double)), aligned(8), may_alias));
+typedef SPX_VECTOR(double, FOUR * 8) four;
+typedef SPX_VECTOR_ANY(double, FOUR * 8) four_any;
 
 /* sum[i] -= sum over t of by[t] rows[t][i], t = 1 ... n, for i < wide, a multiple of FOUR. */
 static inline __attribute__((always_inline)) void subtract_rows(size_t n, const double *by, const double *const *rows,
                                                                 size_t wide, double *sum)
 {
     if (wide <= NARROW + 1) {
-        four *to = (four *)(void *)sum, a = to[0], b = to[1], c = to[2];
+        four_any *to = (four_any *)(void *)sum;
+        four a = to[0], b = to[1], c = to[2];
         for (size_t t = 1; t <= n; t++) {
             const double f = by[t];
-            const four all = {f, f, f, f}, *row = (const four *)(const void *)rows[t];
+            const four all = {f, f, f, f};
+            const four_any *row = (const four_any *)(const void *)rows[t];
             a -= all * row[0];
             b -= all * row[1];
             c -= all * row[2];

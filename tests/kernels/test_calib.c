@@ -181,6 +181,54 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
     free(a3), free(y3);
 }
 
+/* Bins that are summed in registers have the bits of a plain loop, which adds along the diagonals, as those at the ends
+ * have. */
+static void same_bits(size_t n, size_t ndiag)
+{
+    double *r = malloc(ndiag * n * sizeof *r), *a = calloc(2 * ndiag * n, sizeof *a), *x = malloc(6 * n * sizeof *x);
+    if (r == NULL || a == NULL || x == NULL)
+        exit(1);
+    double *w = x + n, *y = w + n, *back = y + n, *v = back + n, *right = v + n, *c = a + ndiag * n;
+    make_resolution(1, n, ndiag, r);
+    for (size_t k = 0; k < n; k++) {
+        x[k] = draw() - 0.5;
+        w[k] = draw() < 0.1 ? 0 : draw();
+    }
+    for (size_t i = 0; i < ndiag * n; i++)
+        c[i] = draw() - 0.5;
+    spx_resolution_apply(n, ndiag, r, x, y);
+    spx_resolution_apply_transposed(n, ndiag, r, x, back);
+    spx_resolution_variance(n, ndiag, r, c, v);
+    spx_resolution_normal(1, n, ndiag, r, w, x, NULL, 1, a, right);
+    const long last = (long)n, h = (long)(ndiag / 2);
+    for (long k = 0; k < last; k++) {
+        double sum = 0, sum_back = 0, variance = 0, sum_right = 0;
+        for (long b = 0; b < (long)ndiag; b++) {
+            const long j = k - b + h, row = k + b - h;
+            sum += j >= 0 && j < last ? r[b * last + j] * x[j] : 0;
+            sum_back += row >= 0 && row < last ? r[b * last + k] * x[row] : 0;
+            sum_right += row >= 0 && row < last && w[row] > 0 ? r[b * last + k] * w[row] * x[row] : 0;
+            for (long d = 0; d <= b && j >= 0; d++)
+                if (j + d < last)
+                    variance += (d == 0 ? 1 : 2) * r[b * last + j] * r[(b - d) * last + j + d] * c[d * last + j];
+        }
+        close_to("R x, bits", y[k], sum, 0);
+        close_to("R^T x, bits", back[k], sum_back, 0);
+        close_to("diag(R C R^T), bits", v[k], variance, 0);
+        close_to("R^T W d, bits", right[k], sum_right, 0);
+        for (long e = 0; e < (long)ndiag; e++) {
+            double all = 0;
+            for (long b = e; b < (long)ndiag; b++) {
+                const long row = k + b - h;
+                if (row >= 0 && row < last && k + e < last)
+                    all += r[b * last + k] * w[row] * r[(b - e) * last + k + e];
+            }
+            close_to("R^T W R, bits", a[e * last + k], all, 0);
+        }
+    }
+    free(r), free(a), free(x);
+}
+
 /* A polynomial of degree 7 is interpolated, and of degree 8 differentiated, exactly. */
 static double polynomial(double x, int degree, int derivative)
 {
@@ -389,6 +437,12 @@ int main(void)
     resolution(2, 40, 4);
     resolution(5, 12, 15); /* wider than the spectrum */
     resolution(1, 9, 1);
+    for (size_t n = 280; n < 297; n++) {
+        same_bits(n, 11);
+        same_bits(n, 10);
+    }
+    same_bits(26, 11);
+    same_bits(27, 11);
     series();
     bordered();
     return failures > 0;
