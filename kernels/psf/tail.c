@@ -23,6 +23,7 @@ enum {
     XPHASES = 64,
     YPHASES = 16, /* places of the trace centre within a pixel that they are made for */
     BAND = 64,    /* rows of the image whose light is spread by one thread */
+    ALIGN = 8,    /* rows of which bands are a multiple */
     TILE = 256    /* cells of a side of a tile, or more where the middle part is long */
 };
 
@@ -368,8 +369,6 @@ double spx_tail_within(const spx_tail *t, size_t fibre, double lambda)
 spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e)
 {
     const spx_status st = spx_tail_clear(t, n, e);
-    if (st == SPX_OK)
-        memset(t->light, 0, n * sizeof *t->light);
     t->nlight = st == SPX_OK ? n : 0;
     return st;
 }
@@ -378,6 +377,7 @@ void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long colum
                   double electrons)
 {
     const long gx = column + (long)t->edge, gy = row + (long)t->edge;
+    t->light[i].q = 0.0f;
     if (electrons != 0.0 && gx >= 0 && gy >= 0 && gx < (long)t->gx && gy < (long)t->gy)
         t->light[i] = (source){.x = (int32_t)gx,
                                .y = (int32_t)gy,
@@ -391,7 +391,6 @@ void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long ro
 {
     if (t->nlight == t->most)
         return;
-    t->light[t->nlight].q = 0.0f;
     spx_tail_set(t, t->nlight, fibre, lambda, column, row, dx, dy, electrons);
     t->nlight += t->light[t->nlight].q != 0.0f;
 }
@@ -473,13 +472,14 @@ SPX_CLONES static void draw_near(const spx_tail *t, size_t n, const source *ligh
 }
 
 /* Sources by the band of rows that they are in, in their order: first[band] to first[band + 1] of what it returns,
- * which is t->light where they are in that order. */
-static const source *sort_bands(spx_tail *t, size_t band, size_t nband, size_t *first)
+ * which is t->light where they are in that order. A band is (row + shift)/band. */
+static const source *sort_bands(spx_tail *t, size_t shift, size_t band, size_t nband, size_t *first)
 {
     size_t last = 0;
     int sorted = 1;
     for (size_t i = 0; i < t->nlight; i++) {
-        const size_t b = t->light[i].q != 0.0f ? (size_t)t->light[i].y / band : last; /* dark ones lie anywhere */
+        const size_t b =
+            t->light[i].q != 0.0f ? ((size_t)t->light[i].y + shift) / band : last; /* dark ones lie anywhere */
         first[b + 1]++;
         sorted &= b >= last;
         last = b;
@@ -489,7 +489,7 @@ static const source *sort_bands(spx_tail *t, size_t band, size_t nband, size_t *
     if (sorted)
         return t->light;
     for (size_t i = 0, b = 0; i < t->nlight; i++) {
-        b = t->light[i].q != 0.0f ? (size_t)t->light[i].y / band : b;
+        b = t->light[i].q != 0.0f ? ((size_t)t->light[i].y + shift) / band : b;
         t->sorted[first[b]++] = t->light[i];
     }
     memmove(first + 1, first, nband * sizeof *first);
@@ -594,8 +594,10 @@ spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e)
     const size_t side = t->tile.nx, inner = side - 2 * t->reach;
     const size_t across = (t->fine.nx + inner - 1) / inner, ntile = across * ((t->fine.ny + inner - 1) / inner);
     const int n = nthreads > 0 ? nthreads : omp_get_max_threads();
-    /* sources of a band reach into those before and behind it alone: every other band at one time */
-    const size_t band = BAND > 2 * t->near ? BAND : 2 * t->near, nband = t->gy / band + 1;
+    /* sources of a band reach into those before and behind it alone: every other band at one time. Bands begin with
+     * that of the first row of the CCD, so that sources in the order of a few rows each are in that of bands. */
+    const size_t band = BAND > 2 * t->near ? BAND : (2 * t->near + ALIGN - 1) / ALIGN * ALIGN,
+                 shift = (t->edge + band - 1) / band * band - t->edge, nband = (t->gy + shift) / band + 1;
     size_t *first = spx_alloc(nband + 1, sizeof *first, e);
     fftwf_complex *far = spx_alloc_unset(nfreq(&t->field), 1, sizeof *far, e);
     int failed = 0;
@@ -604,7 +606,7 @@ spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e)
         spx_free(far);
         return SPX_EIO;
     }
-    const source *light = sort_bands(t, band, nband, first);
+    const source *light = sort_bands(t, shift, band, nband, first);
 #pragma omp parallel num_threads(n) reduction(| : failed)
     {
         float *r = spx_alloc_unset(side, side, sizeof *r, NULL), *line = spx_alloc(t->fine.nx, sizeof *line, NULL);

@@ -65,8 +65,9 @@ spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons);
 
-/* Makes room for n lights, all dark, and sets number i of them, as spx_tail_add() adds one: different ones from
- * different threads. In the order of their rows the image takes least. SPX_EIO: memory. */
+/* Makes room for n lights, and sets number i of them, as spx_tail_add() adds one: each has to be set, different ones
+ * from different threads. In the order of their rows, or of up to eight together, the image takes least. SPX_EIO:
+ * memory. */
 spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e) SPX_NODISCARD;
 void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons);

@@ -97,9 +97,11 @@ static void check_image(const spx_psf *p, const char *what, int beyond, double c
     CHECK(memcmp(got, again, sizeof got) == 0, "%s: one thread and two give different images", what);
     /* every other number is dark */
     CHECK(spx_tail_reserve(t, 2 * n, &e) == SPX_OK, "%s: %s", what, spx_err_text(&e));
-    for (size_t i = 0; i < n; i++)
-        spx_tail_set(t, 2 * i + 1, src[i].fibre, src[i].lambda, src[i].at.xc + p->hsizex, src[i].at.yc + p->hsizey,
-                     src[i].at.dx, src[i].at.dy, src[i].electrons);
+    for (size_t i = 0; i < 2 * n; i++) {
+        const source *s = &src[i / 2];
+        spx_tail_set(t, i, s->fibre, s->lambda, s->at.xc + p->hsizex, s->at.yc + p->hsizey, s->at.dx, s->at.dy,
+                     i % 2 ? s->electrons : 0.0);
+    }
     CHECK(spx_tail_image(t, 2, again, &e) == SPX_OK && memcmp(got, again, sizeof got) == 0,
           "%s: lights by their numbers give another image", what);
     direct(p, beyond, &shape, n, src, want);

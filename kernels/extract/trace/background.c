@@ -20,7 +20,7 @@ enum {
     LANES = SPX_ROW_LANES,
     NEAR = 4,   /* splines from the first that is not 0 in the middle of a fibre, and elements of a row of S */
     POWERS = 7, /* of products of two cubics */
-    ROUGH = 8,  /* rows, of which one is used for a rough fit */
+    ROUGH = 16, /* rows, of which one is used for a rough fit, or of an eighth of a cell */
     BLOCK = 32, /* rows that are a thread's at one time: a multiple of it */
     BESIDE = 3  /* rows that are held at one time: hits count for those before and behind them */
 };
@@ -29,6 +29,7 @@ struct spx_background {
     size_t ny, nx;
     spx_bspline along, across; /* in rows, in columns */
     size_t n;                  /* unknowns */
+    size_t rough;              /* rows, of which one is used for a rough fit */
     double *c;                 /* [along.n][across.n] */
     size_t *first;             /* [nx] first spline that is not 0 in a column */
     size_t *next;              /* [nx] first column behind it with other splines */
@@ -47,6 +48,7 @@ spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background
     bg->along = spx_bspline_of(0, (double)ny - 1, cell);
     bg->across = spx_bspline_of(0, (double)nx - 1, cell);
     bg->n = bg->along.n * bg->across.n;
+    bg->rough = cell < ROUGH * 8 ? ROUGH / 2 : ROUGH;
     if (bg->n > SPX_BACKGROUND_MOST)
         return spx_fail_remedy(e, SPX_EUSAGE, "give a larger {background}",
                                "a background in cells of %g pixels has %zu unknowns, of at most %d", cell, bg->n,
@@ -350,28 +352,23 @@ static size_t add_columns(const spx_background *bg, size_t x, const float *weigh
     return end;
 }
 
-/* S and right side of a row. v: [n fibres][NEAR] */
-static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_row *row, double (*v)[NEAR])
+/* Takes V^T A^-1 V and V^T A^-1 G^T W p of a row off s, with V and the right side times L^-1. Within a profile, splines
+ * are the cubics that they are in its middle. v: [n fibres][NEAR] */
+SPX_CLONES static void take_fibres(const spx_background *bg, const spx_rows *r, const spx_row *row, double (*v)[NEAR],
+                                   double *s)
 {
-    const size_t pad = spx_rows_pad(r), width = spx_rows_width(r), n = bg->across.n;
-    double *s = bg->row + y * n * (NEAR + 1);
-    memset(s, 0, n * (NEAR + 1) * sizeof *s);
-    for (size_t x = 0; x < bg->nx;)
-        x = add_columns(bg, x, row->weight + pad, row->data + pad, s);
-    /* V^T A^-1 V and V^T A^-1 G^T W p, with V and the right side times L^-1. Within a profile, splines are the cubics
-     * that they are in its middle */
-    spx_row_forward(row, row->x);
+    const size_t pad = spx_rows_pad(r), width = spx_rows_width(r);
     for (size_t i = 0; i < row->n; i++) {
         const long at = row->start[i] - (long)pad + (long)width / 2;
         const size_t middle = at < 0 ? 0 : at < (long)bg->nx ? (size_t)at : bg->nx - 1, first = bg->first[middle];
-        double moment[4];
-        memset(v[i], 0, sizeof v[i]);
+        const double(*d)[4] = (const double(*)[4])bg->taylor[middle];
+        double moment[4] = {0};
         if (row->seen[i])
             find_moments(width, (float)((long)middle + (long)pad - row->start[i]), row->profile + i * row->stride,
                          row->weight + row->start[i], moment);
-        for (size_t k = 0; k < 4 && row->seen[i]; k++)
-            for (size_t a = 0; a < 4; a++)
-                v[i][a] += moment[k] * bg->taylor[middle][k][a];
+#pragma omp simd
+        for (size_t a = 0; a < NEAR; a++)
+            v[i][a] = moment[0] * d[0][a] + moment[1] * d[1][a] + moment[2] * d[2][a] + moment[3] * d[3][a];
         for (size_t k = 1; k <= row->reach[i]; k++) {
             const long old = row->start[i - k] - (long)pad + (long)width / 2;
             const size_t shift = first - bg->first[old < 0 ? 0 : old < (long)bg->nx ? (size_t)old : bg->nx - 1];
@@ -386,6 +383,18 @@ static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_r
             to[NEAR] -= part * row->x[i];
         }
     }
+}
+
+/* S and right side of a row. v: [n fibres][NEAR] */
+static void add_row(const spx_background *bg, const spx_rows *r, size_t y, spx_row *row, double (*v)[NEAR])
+{
+    const size_t pad = spx_rows_pad(r), n = bg->across.n;
+    double *s = bg->row + y * n * (NEAR + 1);
+    memset(s, 0, n * (NEAR + 1) * sizeof *s);
+    for (size_t x = 0; x < bg->nx;)
+        x = add_columns(bg, x, row->weight + pad, row->data + pad, s);
+    spx_row_forward(row, row->x);
+    take_fibres(bg, r, row, v, s);
 }
 
 /* All that rows first to end - 1 tell, of which those `every` apart count. */
@@ -464,7 +473,7 @@ static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
 spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const float *far, int rough, int nthreads,
                               spx_extract_counts *counts, spx_err *e)
 {
-    const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, every = rough ? ROUGH : 1;
+    const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, every = rough ? bg->rough : 1;
     size_t left_out = 0;
     int failed = 0;
     spx_status st = spx_blas_open(e);

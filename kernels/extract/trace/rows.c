@@ -20,7 +20,7 @@
 enum {
     LANES = SPX_ROW_LANES,
     NKNOT = 9,    /* of profiles along a trace; linear in between */
-    NPHASE = 16,  /* intervals of the trace centre within a pixel, the same */
+    NPHASE = 6,   /* intervals of the trace centre within a pixel, with parabolas in between */
     NPLACE = 129, /* of a trace, with cubics in between */
     BLOCK = 16,   /* rows that are a thread's at one time */
     SIDE = 5,     /* rows that the spread along a trace reaches */
@@ -305,19 +305,25 @@ void spx_row_free(spx_row *row)
 /* Profiles of the fibres of a row. */
 SPX_CLONES static void draw_profiles(const spx_rows *r, size_t y, spx_row *row)
 {
+    const size_t nc = r->nc;
     for (size_t i = 0; i < row->n; i++) {
         const float *at = r->place[y * r->nspec + row->fibre[i]], middle = floorf(at[0] + 0.5f);
         const float phase = (at[0] - middle + 0.5f) * NPHASE;
-        const size_t p = phase > 0.0f ? (size_t)fminf(phase, NPHASE - 1) : 0, k = (size_t)fminf(at[1], NKNOT - 2);
+        const size_t p = phase > 1.5f ? (size_t)fminf(phase + 0.5f, NPHASE - 1) : 1, /* the nearest but the ends */
+            k = (size_t)fminf(at[1], NKNOT - 2);
         const float u = phase - (float)p, v = at[1] - (float)k;
-        const float *a = r->profile + ((row->fibre[i] * NKNOT + k) * (NPHASE + 1) + p) * r->nc,
-                    *b = a + (NPHASE + 1) * r->nc;
+        const float wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
+        const float *a = r->profile + ((row->fibre[i] * NKNOT + k) * (NPHASE + 1) + p - 1) * nc,
+                    *b = a + (NPHASE + 1) * nc;
         float *to = row->profile + i * row->stride;
         row->start[i] = (long)middle - r->job->psf->hsizex + (long)r->pad;
-        for (size_t c = 0; c < r->nc; c += LANES)
+        for (size_t c = 0; c < nc; c += LANES)
 #pragma omp simd
-            for (size_t l = c; l < c + LANES; l++)
-                to[l] = (1.0f - v) * (a[l] + u * (a[r->nc + l] - a[l])) + v * (b[l] + u * (b[r->nc + l] - b[l]));
+            for (size_t l = c; l < c + LANES; l++) {
+                const float first = wa * a[l] + wb * a[nc + l] + wc * a[2 * nc + l],
+                            next = wa * b[l] + wb * b[nc + l] + wc * b[2 * nc + l];
+                to[l] = first + v * (next - first);
+            }
     }
 }
 
@@ -501,17 +507,17 @@ static void fill(size_t ny, const unsigned char *seen, float *light)
 }
 
 /* Light as it was before spots spread it along the trace: l + (1 - S) l + (1 - S)^2 l ... */
-static void sharpen(size_t ny, const float *tap, float *light, float *rest, float *next)
+SPX_CLONES static void sharpen(size_t ny, const float *tap, float *light, float *rest, float *next)
 {
     memcpy(rest, light, ny * sizeof *rest);
     for (int term = 0; term < TERMS; term++) {
         memset(next, 0, ny * sizeof *next);
-        for (size_t y = SIDE; y + SIDE < ny; y++) {
-            float sum = tap[0] * rest[y];
-            for (size_t d = 1; d <= SIDE; d++)
-                sum += tap[d] * (rest[y - d] + rest[y + d]);
-            next[y] = rest[y] - sum;
-        }
+#pragma omp simd
+        for (size_t y = SIDE; y < ny - SIDE; y++)
+            next[y] = rest[y] - (tap[0] * rest[y] + tap[1] * (rest[y - 1] + rest[y + 1]) +
+                                 tap[2] * (rest[y - 2] + rest[y + 2]) + tap[3] * (rest[y - 3] + rest[y + 3]) +
+                                 tap[4] * (rest[y - 4] + rest[y + 4]) + tap[5] * (rest[y - 5] + rest[y + 5]));
+#pragma omp simd
         for (size_t y = 0; y < ny; y++) {
             light[y] += next[y];
             rest[y] = next[y];
@@ -553,7 +559,8 @@ spx_status spx_rows_light(const spx_rows *r, const float *far, int rough, int nt
         for (size_t f = 0; f < r->nspec; f++)
             if (line) {
                 fill(r->ny, seen + f * r->ny, light + f * r->ny);
-                sharpen(r->ny, r->spread[f], light + f * r->ny, line, line + r->ny);
+                if (r->ny > 2 * SIDE)
+                    sharpen(r->ny, r->spread[f], light + f * r->ny, line, line + r->ny);
             }
         spx_row_free(row);
         spx_free(line);

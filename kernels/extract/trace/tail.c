@@ -6,12 +6,13 @@
  *
  *   1. f_0: the light by rows
  *   2. f_1 = f_0 - K f_0: that of the image without tail(f_0). Where K f is k f the limit of f_n = f_0 - K f_(n-1) is
- *      f_0 - K f_0/(1 + k) (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all light. Lights of four rows make one here, at
- *      last of two: what that changes alternates faster than spots can
+ *      f_0 - K f_0/(1 + k) (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all light. Lights of eight rows make one
+ *      here, at last of two: what the latter changes alternates faster than spots can
  *   3. image - tail(f_1) is extracted
  *
  * The error falls to the share k of the light that a tail leaves under its fibre, 0.06 or so, with each correction. A
- * background is fitted roughly before each, which is not extrapolated then, and in full at last.
+ * background is fitted roughly before the last, which is not extrapolated then, and in full at last: in f_0 it counts
+ * as light of the fibres, whose tail is as smooth as it is.
  *
  * With rejection of hits or the variance of a model, one correction comes before these, then all starts again with the
  * new weights. For windows of other programs, steps 1 and 2, and then the tails beyond the spots are taken off the
@@ -29,7 +30,7 @@
 #include "psf/psf_math.h"
 
 /* Rows whose light is one light of the tail: of the last correction, and of those before. */
-enum { TOGETHER = 2, ROUGHLY = 4 };
+enum { TOGETHER = 2, ROUGHLY = 8 };
 
 struct spx_beyond {
     const spx_extract_job *job; /* of the spots' cores */
@@ -115,8 +116,10 @@ static double set_light(const scene *s, size_t i, size_t fibre, size_t y, size_t
         least = fmin(least, here);
         count++;
     }
-    if (!(count > 0.0))
+    if (!(count > 0.0)) {
+        spx_tail_set(s->tail, i, fibre, 0.0, 0, 0, 0.0, 0.0, 0.0);
         return 0.0;
+    }
     middle /= count;
     /* column and wavelength are those of the middle: those at the centroid differ by less than a tenth of a pixel */
     const double row = (double)y + (least < 0.0 || !(sum > 0.0) ? middle : moment / sum), column = x / count;
@@ -217,7 +220,7 @@ spx_status spx_beyond_find(spx_beyond *s, int corrections, spx_extract_counts *c
         st = spx_background_make(im->ny, im->nx, cell, &s->background, e);
     }
     for (int c = 0; st == SPX_OK && s->tail != NULL && c < corrections; c++) {
-        if (s->background != NULL)
+        if (s->background != NULL && (c > 0 || corrections == 1))
             st = take_background(s, 1, counts, e);
         const double begin = spx_thread_seconds();
         if (st == SPX_OK)
@@ -299,6 +302,18 @@ static void add_tails(const spx_extract_job *job, const spx_tail *tail, spx_fram
         }
 }
 
+/* Bins between those that the background is computed at, with cubics in between: a few pixels, where it is smooth over
+ * many. */
+enum { NODE = 4 };
+
+/* The background at the place of a bin, which may be beyond the frame's. */
+static double background_of(const spx_extract_job *job, const spx_background *bg, size_t fibre, long bin)
+{
+    const double lambda = spx_extract_lambda(job->o, bin), x = spx_psf_series_value(&job->psf->x, fibre, lambda),
+                 y = spx_psf_series_value(&job->psf->y, fibre, lambda);
+    return isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
+}
+
 /* The background at the bins of the frame, and its mean. */
 static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
                                   spx_extract_counts *counts, spx_err *e)
@@ -310,15 +325,22 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
         return SPX_EIO;
     }
 #pragma omp parallel for num_threads(spx_extract_threads(job->o))
-    for (size_t f = 0; f < out->nspec; f++)
+    for (size_t f = 0; f < out->nspec; f++) {
+        double v[4] = {0}; /* at four nodes, of which k lies behind the second */
+        for (long node = -1; node < 2; node++)
+            v[node + 2] = background_of(job, bg, job->o->first + f, node * NODE);
         for (size_t k = 0; k < nw; k++) {
-            const size_t fibre = job->o->first + f;
-            const double lambda = out->arm.wavelength[k], x = spx_psf_series_value(&job->psf->x, fibre, lambda),
-                         y = spx_psf_series_value(&job->psf->y, fibre, lambda);
-            const double here = isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
+            const double u = (double)(k % NODE) / NODE;
+            if (k % NODE == 0) {
+                memmove(v, v + 1, 3 * sizeof *v);
+                v[3] = background_of(job, bg, job->o->first + f, (long)k + 2 * NODE);
+            }
+            const double here = (-v[0] * u * (u - 1) * (u - 2) + v[3] * (u + 1) * u * (u - 1)) / 6 +
+                                (v[1] * (u + 1) * (u - 1) * (u - 2) - v[2] * (u + 1) * u * (u - 2)) / 2;
             out->background[f * nw + k] = here;
             mean[f] += here / (double)(out->nspec * nw);
         }
+    }
     for (size_t f = 0; f < out->nspec; f++)
         counts->background += mean[f];
     spx_free(mean);
