@@ -1,7 +1,7 @@
 /* Checks the coarse model of kernel `rvfit`, on which starts are followed: its templates are the means of the model's
  * over the pixels of a coarse one; its data are weighted means; searches that begin on it end in the minima that those
- * on the model alone find, with fewer evaluations of the model; there is none where it would be another model; and
- * faint stars start as fast rotators, too. */
+ * on the model alone find, with fewer evaluations of the model; starts that are followed ahead of their turn change
+ * nothing; there is none where it would be another model; and faint stars start as fast rotators, too. */
 #include "rv_stars.h"
 
 #include "rvfit/search/group.h"
@@ -129,6 +129,58 @@ static void minima(const spx_templates *t)
     spx_rvfit_close_cpu(plan);
 }
 
+static size_t ncall, npoint; /* of the engine below */
+
+/* As an engine that computes many points in the time of one: several of a star, too. */
+static spx_status eval_apart(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
+                             const size_t *const *cell, spx_rv_value *out, spx_err *e)
+{
+    (void)state;
+    (void)cell;
+    (void)e;
+    ncall++;
+    npoint += n;
+    for (size_t k = 0; k < n; k++)
+        spx_rv_eval_batch(1, w + k, x + k, NULL, out + k);
+    return SPX_OK;
+}
+
+/* Starts that are followed ahead of their turn: fewer calls of the engine, and the same bits. */
+static void ahead(const spx_templates *t)
+{
+    enum { N = 12 };
+    spx_rvfit_options o;
+    spx_rvfit_plan *plan;
+    spx_rv_ctx c;
+    spx_rvfit got[3];
+    spx_err e = {0};
+    size_t calls[3], points[3];
+    init(&o);
+    o.npoly = 5;
+    open_ctx(t, &o, &plan, &c);
+    for (size_t i = 0; i < 3; i++) {
+        spx_rv_engine engine = spx_rv_engine_cpu(&c);
+        engine.eval = eval_apart;
+        engine.fill = i == 0 ? 0 : i == 1 ? 5 : SPX_RV_MOST_FILL;
+        ncall = npoint = 0;
+        spx_rv_group *g = spx_rv_group_new(&c, &engine, N, &e);
+        CHECK(g != NULL, "%s", spx_err_text(&e));
+        NEED(spx_rv_result_init(&c, &got[i], &need_e));
+        NEED(spx_rv_group_fit(g, FAINT + 1 - (size_t)N, N, &got[i], &need_e));
+        spx_rv_group_free(g);
+        calls[i] = ncall;
+        points[i] = npoint;
+        CHECK(memcmp(got[0].star + FAINT + 1 - N, got[i].star + FAINT + 1 - N, N * sizeof *got[i].star) == 0,
+              "%zu points at a time: other results", engine.fill);
+    }
+    CHECK(calls[1] <= calls[0] && calls[2] < 0.8 * (double)calls[0] && points[2] < 2 * points[0],
+          "%zu, %zu, %zu calls for %zu, %zu, %zu points", calls[0], calls[1], calls[2], points[0], points[1],
+          points[2]);
+    for (size_t i = 0; i < 3; i++)
+        spx_rvfit_free(&got[i]);
+    spx_rvfit_close_cpu(plan);
+}
+
 /* No coarse model of kinks, of resolution matrices, and where few pixels are left for each function. */
 static void nowhere_else(const spx_templates *t)
 {
@@ -164,6 +216,7 @@ static void body(spx_templates *t)
             spectra.arm[a].ivar[i * NPIX + 7 + i] = 0;
     }
     minima(t);
+    ahead(t);
     nowhere_else(t);
     free_spectra(&spectra);
 }

@@ -142,8 +142,10 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
     }
     first[n] = items.size();
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
-    for (size_t k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++) { /* a star may have several points, one after another */
         spx_rv_stencil_at(w[k], x[k], cell != nullptr ? cell[k] : nullptr, 1, &s[k]);
+        spx_rv_begin_value(w[k], x[k][0], &out[k]);
+    }
     double *velocity = velocity_.need(n);
     to_device(velocity, v, n);
     make_templates(d, n, s, true, velocity, nullptr);
@@ -151,7 +153,6 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
     const double *r = sums(d, items, DERIVATIVES, width);
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
     for (size_t k = 0; k < n; k++) {
-        spx_rv_begin_value(w[k], x[k][0], &out[k]);
         for (size_t i = first[k]; i < first[k + 1]; i++) {
             const double *p = r + i * width;
             out[k].f += p[0];
@@ -734,8 +735,8 @@ spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_e
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
-    return {e,           threads,       together,    engine_load,   engine_correlate,
-            engine_eval, engine_values, engine_scan, engine_models, engine_coarsen};
+    return {e,           threads,       together,       engine_load, engine_correlate, engine_eval, engine_values,
+            engine_scan, engine_models, engine_coarsen, e->fill()};
 }
 
 } // namespace rv

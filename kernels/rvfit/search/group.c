@@ -14,8 +14,8 @@ void spx_rv_group_free(spx_rv_group *g)
     for (size_t k = 0; g->workspace && k < g->nworkspace; k++)
         spx_rv_workspace_free(&g->workspace[k]);
     spx_rv_request *r = &g->ask;
-    void *all[] = {g->star, g->workspace, g->fitted,     g->again, g->list, r->star, r->spectra,
-                   r->x,    r->value,     r->candidates, r->first, r->v,    r->f};
+    void *all[] = {g->star,    g->workspace, g->fitted, g->again,      g->list,  g->ahead, r->star,
+                   r->spectra, r->x,         r->value,  r->candidates, r->first, r->v,     r->f};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
     spx_free(g);
@@ -33,6 +33,8 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
     int ok = MAKE(g->star, most) && MAKE(g->workspace, g->nworkspace) && MAKE(g->fitted, most) &&
              MAKE(g->again, most) && MAKE(g->list, most) && MAKE(r->star, most) && MAKE(r->spectra, most) &&
              MAKE(r->x, most) && MAKE(r->value, most) && MAKE(r->candidates, most) && MAKE(r->first, most + 1);
+    g->most_ahead = engine->fill * (SPX_RV_MAX_START - 1) / 2;
+    ok = ok && (g->most_ahead == 0 || MAKE(g->ahead, g->most_ahead));
 #undef MAKE
     for (size_t k = 0; k < g->nworkspace && ok; k++)
         ok = spx_rv_workspace_init(&g->workspace[k], c, e) == SPX_OK;

@@ -6,6 +6,17 @@
 
 #include "rvfit/search/search.h"
 
+/* A start that is followed ahead of its turn (ahead.c): its first points, and the objective there. */
+enum { SPX_RV_AHEAD = 16 };
+typedef struct {
+    spx_rv_search search; /* from this start alone, */
+    spx_rv_minimum found;
+    int ended; /* which is at its end, or has n = SPX_RV_AHEAD */
+    size_t n;
+    double x[SPX_RV_AHEAD][SPX_MAX_FIT];
+    spx_rv_value value[SPX_RV_AHEAD];
+} spx_rv_ahead;
+
 /* A star of a group: its data, and all that the fit finds of it on the way. */
 typedef struct {
     spx_rv_spectra spectra;
@@ -16,8 +27,9 @@ typedef struct {
     size_t nstart, nsure;                 /* those from nsure on only where no two met (search.h) */
     double v_ccf;                         /* km/s, of the best start by cross-correlation or scan; NaN: there is none */
     spx_rv_search search;                 /* from these starts, */
-    spx_rv_minimum found;                 /* and what it found */
-    spx_rv_minimum min;                   /* the minimum of the star: the lowest that was found so far */
+    spx_rv_ahead *ahead[SPX_RV_MAX_START];  /* those that are followed ahead of their turn, or NULL, */
+    spx_rv_minimum found;                   /* and what it found */
+    spx_rv_minimum min;                     /* the minimum of the star: the lowest that was found so far */
     double hess[SPX_MAX_FIT * SPX_MAX_FIT]; /* curvature there, */
     double coherence;          /* length in ln(wavelength) over which influences on the velocity keep their sign, */
     double widen[SPX_MAX_FIT]; /* of each quantity, factor of the error that neighbouring pixels give it (misfit.c) */
@@ -56,6 +68,10 @@ struct spx_rv_group {
      * one step of the search or of the starts is about. */
     spx_rv_star **fitted, **again, **list;
     spx_rv_request ask;
+    spx_rv_ahead *ahead; /* [most_ahead] */
+    size_t most_ahead, nahead;
+    spx_rv_ahead *asked[SPX_RV_MOST_FILL]; /* [nasked] whose points are the last ones of the request */
+    size_t nasked;
 };
 
 /* Are many starts followed on a coarse model first? */
@@ -71,6 +87,17 @@ static inline void spx_rv_ask(spx_rv_request *r, spx_rv_star *s, const double *x
     r->spectra[r->n] = &s->spectra;
     memcpy(r->x[r->n++], x, sizeof r->x[0]);
 }
+
+/* The next point of a star's search that is not known yet, in s->point; 0: it is done. Of the coarse model, or the
+ * model. */
+int spx_rv_ahead_next(spx_rv_star *s, int coarse);
+/* Adds points of later starts of the n stars of a search to what the engine is asked, which has those that are wanted.
+ */
+void spx_rv_ahead_ask(spx_rv_group *g, size_t n, spx_rv_star *const *star, int coarse);
+/* The answer. */
+void spx_rv_ahead_take(spx_rv_group *g);
+/* The searches of the n stars are done. */
+void spx_rv_ahead_end(spx_rv_group *g, size_t n, spx_rv_star *const *star);
 
 /* Memory for n velocities. */
 spx_status spx_rv_need_velocities(spx_rv_group *g, size_t n, spx_err *e);

@@ -36,25 +36,30 @@ static const double PATTERN_GAIN = 1e-3; /* a pattern search that gains less was
 static spx_status step_all(spx_rv_group *g, size_t n, spx_rv_star *const *star, int coarse, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
-    for (;;) {
+    spx_status st = SPX_OK;
+    while (st == SPX_OK) {
         r->n = 0;
         EACH_STAR(k, n, FEW_STEPS)
-        star[k]->wants = spx_rv_search_next(&star[k]->search, star[k]->point);
+        star[k]->wants = spx_rv_ahead_next(star[k], coarse);
         for (size_t k = 0; k < n; k++)
             if (star[k]->wants) {
                 spx_rv_ask(r, star[k], star[k]->point);
                 if (coarse)
                     r->spectra[r->n - 1] = &star[k]->coarse;
             }
-        if (r->n == 0)
-            return SPX_OK;
-        spx_status st =
-            g->engine->eval(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, NULL, r->value, e);
+        const size_t wanted = r->n;
+        if (wanted == 0)
+            break;
+        spx_rv_ahead_ask(g, n, star, coarse);
+        st = g->engine->eval(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, NULL, r->value, e);
         if (st != SPX_OK)
-            return st;
-        EACH_STAR(k, r->n, FEW_STEPS)
+            break;
+        EACH_STAR(k, wanted, FEW_STEPS)
         spx_rv_search_take(&r->star[k]->search, r->x[k], &r->value[k]);
+        spx_rv_ahead_take(g);
     }
+    spx_rv_ahead_end(g, n, star);
+    return st;
 }
 
 /* x with those of its parameters that are at bounds moved away from these, into y; 0: none is. */

@@ -63,7 +63,11 @@ typedef struct {
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
      * of the model, or all of the coarse one. NULL: it does not take these. */
     spx_status (*coarsen)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
+    /* Points, several of a star among them, that eval() computes in little more time than one; SPX_RV_MOST_FILL at
+     * most, 0: not even two. */
+    size_t fill;
 } spx_rv_engine;
+enum { SPX_RV_MOST_FILL = 128 };
 
 /* Search for the minimum of one star from several starts, one after another (search/smooth.c). */
 typedef struct {
