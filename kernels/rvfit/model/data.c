@@ -53,8 +53,8 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
     for (size_t i = 0; i < batch && ok; i++)
         ok = (r->plane[i] = spx_alloc(c->size.nt, sizeof *r->plane[i], e)) &&
              (r->slope[i] = spx_alloc2(planes, c->size.nt, sizeof *r->slope[i], e)) &&
-             (r->cd[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cd[i], e)) &&
-             (r->cf[i] = spx_alloc2(planes, c->size.comp, sizeof *r->cf[i], e));
+             (r->cd[i] = spx_alloc2(planes * c->narm, c->size.comp, sizeof *r->cd[i], e)) &&
+             (r->cf[i] = spx_alloc2(planes * c->narm, c->size.comp, sizeof *r->cf[i], e));
     if (ok && c->scan.n > 0)
         ok = (r->pixel = spx_alloc(c->size.n, sizeof *r->pixel, e)) &&
              (r->pair = spx_alloc(c->size.nt + 2, sizeof *r->pair, e)) &&

@@ -158,6 +158,12 @@ static void slopes(size_t n, const double *flux, const float *dln, float *out)
         out[i] = (float)flux[i] * dln[i];
 }
 
+static void scaled(size_t n, const double *x, double scale, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)(scale * x[i]);
+}
+
 /* Rotation of samples j0 ... j0+m-1, with what lies beyond the ends constant. */
 #define BROADEN_ENDS(T)                                                                                                \
     for (size_t j = j0; j < j0 + m; j++) {                                                                             \
@@ -922,6 +928,7 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .components = components,
                                            .exponential = exponential,
                                            .slopes = slopes,
+                                           .scaled = scaled,
                                            .broaden_one = broaden_one,
                                            .broaden_float = broaden_float,
                                            .coefficients = coefficients,

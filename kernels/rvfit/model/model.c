@@ -261,6 +261,18 @@ static void network_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, c
         cf[k] = (float)cd[k];
 }
 
+/* Values of the large components, large[SPX_RV_LARGE], from the nodes' rows of coefficients, [nnode][nc]. */
+static void sum_large(size_t nnode, const int32_t *row, const double *weight, size_t lanes, size_t nc,
+                      const double *coef, double *large)
+{
+    for (size_t k = 0; k < nnode && nc < SPX_RV_LARGE; k++)
+        for (size_t i = 0; i < nc; i++)
+            large[i] += weight[k * lanes] * coef[(size_t)row[k] * nc + i];
+    for (size_t k = 0; k < nnode && nc >= SPX_RV_LARGE; k++)
+        for (size_t i = 0; i < SPX_RV_LARGE; i++) /* mostly there are so many, and the loop is of vectors */
+            large[i] += weight[k * lanes] * coef[(size_t)row[k] * nc + i];
+}
+
 /* Coefficients of the principal components at x, [ncomp][lanes] in single precision, in double those of the values of
  * the large ones. */
 static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const double *x, size_t nnode, size_t lanes,
@@ -272,18 +284,13 @@ static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const
         return;
     }
     const size_t nc = p->ncomp, nd = nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE;
-    const double *weight = w->workspace->weight;
     int32_t *row = w->workspace->row;
-    float *single = w->workspace->single, *sum = w->workspace->sum;
+    float *sum = w->workspace->sum;
     double large[SPX_RV_LARGE] = {0};
     for (size_t k = 0; k < nnode; k++)
         row[k] = (int32_t)template_row(a, w->workspace->node[k]);
-    for (size_t k = 0; k < nnode; k++)
-        for (size_t i = 0; i < nd; i++)
-            large[i] += weight[k * lanes] * p->coef[(size_t)row[k] * nc + i];
-    for (size_t k = 0; k < nnode * lanes; k++)
-        single[k] = (float)weight[k];
-    w->ctx->kernels->combine(a->ncoef, nnode, row, single, lanes, a->coef, sum);
+    sum_large(nnode, row, w->workspace->weight, lanes, nc, p->coef, large);
+    w->ctx->kernels->combine(a->ncoef, nnode, row, w->workspace->single, lanes, a->coef, sum);
     for (size_t k = 0; k < nd; k++)
         cd[k * lanes] = large[k];
     for (size_t k = 0; k < nc; k++)
@@ -295,12 +302,12 @@ static void sum_coefficients(const spx_rv_spectra *w, const spx_rv_arm *a, const
 static const double LEAST_FLUX = 1e-10;
 
 /* ln T and its derivatives from the coefficients of n stars, into their planes. */
-static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, spx_rv_workspace *r,
-                           size_t lanes)
+static void sum_components(const spx_rv_arm *a, const spx_rv_kernels *kernels, size_t n, const double *const *cd,
+                           const float *const *cf, spx_rv_workspace *r, size_t lanes)
 {
     size_t nc = a->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
-    kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n,
-                        (const double *const *)r->cd, (const float *const *)r->cf, r->plane, r->slope);
+    kernels->components(lanes, a->ntile, nc < SPX_RV_LARGE ? nc : SPX_RV_LARGE, nc, a->comp, a->mean, n, cd, cf,
+                        r->plane, r->slope);
     for (size_t k = 0; k < n && a->setup->pca.of_flux; k++)
         for (size_t i = 0; i < stride; i++) {
             double *t = r->plane[k] + i, flux = fmax(t[0], LEAST_FLUX), good = t[0] > LEAST_FLUX;
@@ -352,8 +359,7 @@ static void finish_slopes(const spx_rv_spectra *w, size_t ia, double h, size_t r
             continue;
         if (q == 1) {
             kernels->broaden_one(nt, reach, dweight, plane, w->workspace->rot);
-            for (size_t i = 0; i < nt; i++)
-                f[i] = (float)(w->workspace->rot[i] * scale);
+            kernels->scaled(nt, w->workspace->rot, scale, f);
         } else {
             while (c->grid.gpar[g] != q - 2)
                 g++;
@@ -444,24 +450,60 @@ void spx_rv_stencil_at(spx_rv_spectra *w, const double *x0, const size_t *cell, 
         along_axes(w, x, cell, s);
 }
 
-/* ln T of arm `ia` at points x[k] of n stars, and with several lanes its derivatives, into their planes; at[k] is x[k]
- * brought into range. */
+/* Coefficients of the components of arm `ia` for star k of a workspace. */
+static double *large_coefficients(const spx_rv_workspace *r, size_t k, const spx_rv_ctx *c, size_t ia, size_t lanes)
+{
+    return r->cd[k] + ia * c->size.comp * lanes;
+}
+
+static float *coefficients(const spx_rv_workspace *r, size_t k, const spx_rv_ctx *c, size_t ia, size_t lanes)
+{
+    return r->cf[k] + ia * c->size.comp * lanes;
+}
+
+/* n stars begin a point each, x[k], which is at[k] brought into range: the coefficients of all arms' components, which
+ * the same nodes have with the same weights. */
+static void begin_points(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
+                         int deriv, double (*at)[SPX_MAX_FIT])
+{
+    const spx_rv_ctx *c = w[0]->ctx;
+    spx_rv_workspace *r = w[0]->workspace;
+    const size_t lanes = deriv ? 1 + c->grid.ng : 1;
+    for (size_t k = 0; k < n; k++) {
+        const size_t nnode = prepare(w[k], x[k], cell != NULL ? cell[k] : NULL, deriv, lanes, at[k]);
+        for (size_t i = 0; i < nnode * lanes; i++)
+            r->single[i] = (float)r->weight[i];
+        for (size_t ia = 0; ia < c->narm; ia++)
+            if (c->arm[ia].comp != NULL && w[k]->first[ia] < w[k]->first[ia + 1])
+                sum_coefficients(w[k], &c->arm[ia], at[k], nnode, lanes, large_coefficients(r, k, c, ia, lanes),
+                                 coefficients(r, k, c, ia, lanes));
+    }
+}
+
+/* ln T of arm `ia` at the points x[k] of n stars that have begun, and with several lanes its derivatives, into their
+ * planes. */
 static void make_planes(size_t n, spx_rv_spectra *const *w, size_t ia, const double (*x)[SPX_MAX_FIT],
-                        const size_t *const *cell, int deriv, double (*at)[SPX_MAX_FIT])
+                        const size_t *const *cell, int deriv)
 {
     const spx_rv_ctx *c = w[0]->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     spx_rv_workspace *r = w[0]->workspace;
     const size_t lanes = deriv ? 1 + c->grid.ng : 1;
+    const double *cd[SPX_RV_BATCH] = {NULL};
+    const float *cf[SPX_RV_BATCH] = {NULL};
     for (size_t k = 0; k < n; k++) {
-        const size_t nnode = prepare(w[k], x[k], cell != NULL ? cell[k] : NULL, deriv, lanes, at[k]);
-        if (a->comp != NULL)
-            sum_coefficients(w[k], a, at[k], nnode, lanes, r->cd[k], r->cf[k]);
-        else
-            sum_templates(w[k], a, nnode, lanes, r->plane[k], r->slope[k]);
+        cd[k] = large_coefficients(r, k, c, ia, lanes);
+        cf[k] = coefficients(r, k, c, ia, lanes);
     }
-    if (a->comp != NULL)
-        sum_components(a, c->kernels, n, r, lanes);
+    if (a->comp != NULL) {
+        sum_components(a, c->kernels, n, cd, cf, r, lanes);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        double at[SPX_MAX_FIT];
+        const size_t nnode = prepare(w[k], x[k], cell != NULL ? cell[k] : NULL, deriv, lanes, at);
+        sum_templates(w[k], a, nnode, lanes, r->plane[k], r->slope[k]);
+    }
 }
 
 void spx_rv_template(spx_rv_spectra *w, const double *x0, const size_t *cell, int deriv)
@@ -471,13 +513,11 @@ void spx_rv_template(spx_rv_spectra *w, const double *x0, const size_t *cell, in
     double x[1][SPX_MAX_FIT], at[1][SPX_MAX_FIT];
     memcpy(x[0], x0, c->nq * sizeof *x0);
     r->at = &r->own;
+    begin_points(1, &w, (const double(*)[SPX_MAX_FIT])x, &cell, deriv, at);
     for (size_t ia = 0; ia < c->narm; ia++) {
-        if (w->first[ia] == w->first[ia + 1]) {
-            if (ia == 0) /* the prior, and where the star was seen at last */
-                (void)prepare(w, x0, cell, deriv, deriv ? 1 + c->grid.ng : 1, at[0]);
+        if (w->first[ia] == w->first[ia + 1])
             continue;
-        }
-        make_planes(1, &w, ia, (const double(*)[SPX_MAX_FIT])x, &cell, deriv, at);
+        make_planes(1, &w, ia, (const double(*)[SPX_MAX_FIT])x, &cell, deriv);
         finish_template(w, ia, at[0][1], deriv, r->plane[0], r->slope[0], &r->own);
     }
 }
@@ -541,8 +581,10 @@ int spx_rv_keep_templates(size_t n, spx_rv_spectra *const *w, const double (*x)[
             return 0;
         memcpy(where[m++], x[k], sizeof where[0]);
     }
+    if (m > 0)
+        begin_points(m, who, (const double(*)[SPX_MAX_FIT])where, NULL, 0, at);
     for (size_t ia = 0; m > 0 && ia < w[0]->ctx->narm; ia++) {
-        make_planes(m, who, ia, (const double(*)[SPX_MAX_FIT])where, NULL, 0, at);
+        make_planes(m, who, ia, (const double(*)[SPX_MAX_FIT])where, NULL, 0);
         for (size_t k = 0; k < m; k++)
             if (who[k]->first[ia] < who[k]->first[ia + 1])
                 finish_template(who[k], ia, at[k][1], 0, w[0]->workspace->plane[k], NULL, to[k]);
@@ -746,10 +788,11 @@ void spx_rv_eval_batch(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX
     spx_rv_workspace *r = w[0]->workspace;
     double at[SPX_RV_BATCH][SPX_MAX_FIT];
     r->at = &r->own;
+    begin_points(n, w, x, cell, 1, at);
+    for (size_t k = 0; k < n; k++)
+        spx_rv_begin_value(w[k], x[k][0], &out[k]);
     for (size_t ia = 0; ia < c->narm; ia++) {
-        make_planes(n, w, ia, x, cell, 1, at);
-        for (size_t k = 0; k < n && ia == 0; k++)
-            spx_rv_begin_value(w[k], x[k][0], &out[k]);
+        make_planes(n, w, ia, x, cell, 1);
         for (size_t k = 0; k < n; k++) {
             if (w[k]->first[ia] == w[k]->first[ia + 1])
                 continue;

@@ -74,6 +74,7 @@ typedef struct {
                        const double *const *cd, const float *const *cf, double *const *plane, float *const *slope);
     void (*exponential)(size_t n, double *x); /* in place; n a multiple of SPX_RV_LANES */
     void (*slopes)(size_t n, const double *flux, const float *dln, float *out); /* their product */
+    void (*scaled)(size_t n, const double *x, double scale, float *out);        /* scale x */
     /* Rotation, weights 0 ... reach; beyond the ends the template is constant. */
     void (*broaden_one)(size_t n, size_t reach, const double *weight, const double *f, double *y);
     void (*broaden_float)(size_t n, size_t reach, const float *weight, const float *f, float *y);
@@ -288,7 +289,7 @@ typedef struct {
     float *single;                               /* the same */
     float *sum;                                  /* [1+npar][maxcomp] */
     double *net;                                 /* [2][maxwidth][1+npar] layers of a network */
-    double *cd[SPX_RV_BATCH];                    /* [maxcomp][1+npar] */
+    double *cd[SPX_RV_BATCH];                    /* [narm][maxcomp][1+npar] */
     float *cf[SPX_RV_BATCH];
     /* cross-correlation */
     float *cdata, *cout;
