@@ -245,9 +245,10 @@ __global__ void __launch_bounds__(128)
     double sum[L] = {0}, factor;
     const int nnode = count_nodes(m, s);
     for (int n0 = 0; n0 < nnode; n0 += NODES) {
-        const int n = min(NODES, nnode - n0);
+        const int n = min((int)NODES, nnode - n0);
         __syncthreads();
-        expand<L>(m, a, s, n0, n, weight, row);
+        for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+            row[i] = node_weights<L>(m, a, s, n0 + i, weight + i * L);
         __syncthreads();
         for (int i = 0; i < n && column < a.nt; i++) {
             const double f = (double)a.lnflux[(size_t)row[i] * a.nt + column];

@@ -7,13 +7,6 @@
 namespace rv
 {
 
-/* Weight k of the rotation kernel of half-width h, and in *dw its derivative by rotation_unit(). */
-__device__ inline double rotation_weight(int interpolator, int k, double h, double *dw)
-{
-    return interpolator == SPX_INTERPOLATE_GRID ? spx_rotation_linear_weight((size_t)k, h, dw)
-                                                : spx_rotation_weight((size_t)k, h, dw);
-}
-
 /* Derivative by the internal unit of vsini of what the weights are derived by: h, or its square. per_kms: template
  * pixels a km/s; square_dx: derivative of vsini^2 by the internal unit, which is vsini itself in multilinear
  * interpolation. */
