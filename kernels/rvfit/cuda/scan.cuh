@@ -21,33 +21,59 @@ inline size_t scan_shared(int entries)
  * from the middle of the block. */
 struct moments {
     double s0, s1, s2, d0, d1;
+
+    /* A pixel whose template is between two knots; w = 1/e^2, fw = f/e^2. CUT: it may be beyond the ends of these. */
+    template <bool CUT> __device__ void add(const double2 *knots, double at, double last, double w, double fw, double x)
+    {
+        if (CUT)
+            at = fmin(fmax(at, 0.0), last);
+        const int k = (int)at;
+        const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y), tw = t * t * w, td = t * fw;
+        s0 += tw;
+        s1 = fma(tw, x, s1);
+        s2 = fma(tw * x, x, s2);
+        d0 += td;
+        d1 = fma(td, x, d1);
+    }
 };
 
-/* Those of pixels i0 ... i0+n-1 at one velocity; adds (f/e)^2 to *square. UNROLL: pixels whose data are on their way.
- */
-template <int UNROLL>
+/* Place of the last pixel whose template is between two knots. */
+__device__ inline double last_place(const arm &a)
+{
+    return (double)a.nt - 1.000001;
+}
+
+/* Those of pixels i0 ... i0+n-1 at one velocity; adds (f/e)^2 to *square. */
 __device__ inline moments block_moments(const arm &a, const double *flux, const double *ie, const double2 *knots,
                                         double shift, int i0, int n, double *square)
 {
-    const double last = (double)a.nt - 1.000001, middle = 0.5 * (a.per - 1);
+    const double last = last_place(a), middle = 0.5 * (a.per - 1);
     moments q = {0, 0, 0, 0, 0};
-#pragma unroll UNROLL
-    for (int j = 0; j < n; j++) {
+#pragma unroll 4
+    for (int j = 0; j < n; j++) { /* the data of several pixels are on their way */
         const int i = i0 + j;
-        const double e = __ldg(ie + i), w = e * e, f = __ldg(flux + i), fw = f * w, x = j - middle;
-        const double at = fmin(fmax(__ldg(a.place + i) + shift, 0.0), last);
-        const int k = (int)at;
-        const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y);
-        const double tw = t * t * w, td = t * fw;
-        q.s0 += tw;
-        q.s1 = fma(tw, x, q.s1);
-        q.s2 = fma(tw * x, x, q.s2);
-        q.d0 += td;
-        q.d1 = fma(td, x, q.d1);
+        const double e = __ldg(ie + i), w = e * e, f = __ldg(flux + i), fw = f * w;
+        q.add<true>(knots, __ldg(a.place + i) + shift, last, w, fw, j - middle);
         *square = fma(f, fw, *square);
     }
     return q;
 }
+
+/* Pixels that the threads of a block have in common. */
+template <int N> struct shared_pixels {
+    double place[N], w[N], fw[N];
+
+    /* Moments of pixels i0 ... i0+n-1, the first of which is `first` from the middle of its block. */
+    template <bool CUT>
+    __device__ moments of(const double2 *knots, double shift, double last, int i0, int n, double first) const
+    {
+        moments q = {0, 0, 0, 0, 0};
+#pragma unroll 8
+        for (int i = i0; i < i0 + n; i++, first++)
+            q.add<CUT>(knots, place[i] + shift, last, w[i], fw[i], first);
+        return q;
+    }
+};
 
 /* The objective of a piece out of its equations g[entries][32], of which this lane has a column. */
 __device__ inline double scan_value(int np, int band, double *g, double square)
@@ -112,7 +138,7 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
         __syncthreads();
         for (int b = b0 + warp; b < b1; b += SCAN_WARPS) {
             const int i0 = b * per;
-            const moments q = block_moments<4>(a, flux, ie, knots, shift, i0, min(per, a.n - i0), &square);
+            const moments q = block_moments(a, flux, ie, knots, shift, i0, min(per, a.n - i0), &square);
             double *to = workspace + (b - b0) * MOMENTS * 32 + lane;
             to[0] = q.s0;
             to[32] = q.s1;
@@ -193,20 +219,21 @@ template <int W> struct window {
 /* scan_kernel() where no more than W functions have pixels in common, and functions come and go in their order: a lane
  * has the equations of its velocity in registers, and eliminates a function when its last pixel has been seen. Block
  * (item, NARROW velocities). */
-enum { NARROW = 128 };
+enum { NARROW = 128, PIXELS = 256 /* that are in shared memory at a time, or less: whole blocks */ };
 template <int W>
 __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
     narrow_scan_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
                        const double2 *knots, double *out)
 {
+    __shared__ shared_pixels<PIXELS> pixels;
+    __shared__ double squares[NARROW / 32];
     const int which = (int)(blockIdx.y * NARROW + threadIdx.x);
-    if (which - (int)threadIdx.x % 32 >= m.nscan)
-        return;
+    const bool idle = which - (int)threadIdx.x % 32 >= m.nscan; /* the warp is */
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
     const arm &a = m.arms[d.arm];
-    const int np = a.npoly, per = a.per, n = a.n, nblock = (n + per - 1) / per;
-    const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step;
+    const int np = a.npoly, per = a.per, n = a.n, nblock = (n + per - 1) / per, some = PIXELS / per;
+    const double v = m.scan_v0 + min(which, m.nscan - 1) * m.scan_step, last = last_place(a), middle = 0.5 * (per - 1);
     const double shift = spx_rv_lnshift(v) / a.dlnwave;
     knots += (size_t)it.at * m.samples + a.sample0;
     flux += d.pixel0;
@@ -216,8 +243,23 @@ __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
     double square = 0;
     int at = 0; /* first function of the window */
     for (int b = 0; b < nblock; b++) {
-        const int i0 = b * per;
-        const moments q = block_moments<8>(a, flux, ie, knots, shift, i0, min(per, n - i0), &square);
+        const int i0 = b % some * per, count = min(per, n - b * per);
+        if (i0 == 0) {
+            __syncthreads();
+            for (int i = (int)threadIdx.x; i < some * per && b * per + i < n; i += NARROW) {
+                const double e = __ldg(ie + b * per + i), f = __ldg(flux + b * per + i);
+                pixels.place[i] = __ldg(a.place + b * per + i);
+                pixels.w[i] = e * e;
+                pixels.fw[i] = f * pixels.w[i];
+                square = fma(f, pixels.fw[i], square);
+            }
+            __syncthreads();
+        }
+        if (idle)
+            continue;
+        const bool inside = pixels.place[i0] + shift >= 0 && pixels.place[i0 + count - 1] + shift <= last;
+        const moments q = inside ? pixels.template of<false>(knots, shift, last, i0, count, -middle)
+                                 : pixels.template of<true>(knots, shift, last, i0, count, -middle);
         const int first = a.range[b].x;
         for (; at < first; at++)
             w.advance();
@@ -238,8 +280,15 @@ __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
                 w.a[k * (k + 1) / 2 + l] = fma(g0, v0[l], fma(g1, v1[l], w.a[k * (k + 1) / 2 + l]));
         }
     }
-    for (; at < np; at++)
+    for (; at < np && !idle; at++)
         w.advance();
+    square = spx::warp_sum(square);
+    if (threadIdx.x % 32 == 0)
+        squares[threadIdx.x / 32] = square;
+    __syncthreads();
+    square = 0;
+    for (int i = 0; i < NARROW / 32; i++)
+        square += squares[i];
     const double f = square - w.gain + w.ln + a.lndet + d.sum_lne2;
     if (which < m.nscan)
         out[(size_t)blockIdx.x * m.nscan + which] = w.fine && isfinite(f) ? f : HUGE_VAL;
