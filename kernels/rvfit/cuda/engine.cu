@@ -364,8 +364,10 @@ template <typename F> void engine::with_tiles(const model &m, F f)
 template <int T> void engine::allow(const model &m)
 {
     const size_t band = (size_t)std::max(m.basis_band, full_.m.basis_band);
-    spx::check(spx::allow_shared(pixel_kernel<T>, pixel_shared(T, full_.m.npoly, (int)band)), "kernel");
-    spx::check(spx::allow_shared(value_kernel<T>, value_bytes(T)), "kernel");
+    for (auto kernel : {pixel_kernel<T, false>, pixel_kernel<T, true>})
+        spx::check(spx::allow_shared(kernel, pixel_shared(T, full_.m.npoly, (int)band)), "kernel");
+    for (auto kernel : {value_kernel<T, false>, value_kernel<T, true>})
+        spx::check(spx::allow_shared(kernel, value_bytes(T)), "kernel");
 }
 
 void engine::shared_limits()
@@ -618,9 +620,10 @@ size_t engine::value_bytes(int tiles) const
 
 template <int T> void engine::launch_values(size_t n, const item *items, double *out)
 {
-    value_kernel<T><<<blocks(n, WARPS), 32 * WARPS, value_bytes(T), stream_>>>(
-        full_.m, (int)n, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(),
-        c_->opt->resolution ? band_.get() : nullptr, knots_.get(), out);
+    const double *band = c_->opt->resolution ? band_.get() : nullptr;
+    const auto kernel = band == nullptr ? value_kernel<T, true> : value_kernel<T, false>;
+    kernel<<<blocks(n, WARPS), 32 * WARPS, value_bytes(T), stream_>>>(
+        full_.m, (int)n, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), band, knots_.get(), out);
 }
 
 const double *engine::objectives(const std::vector<item> &items)
@@ -654,9 +657,11 @@ const double *engine::objectives(const std::vector<item> &items)
 
 template <int T> void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out)
 {
-    pixel_kernel<T><<<(unsigned)n, 32 * pixel_warps(T), pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
-        d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(),
-        c_->opt->resolution ? band_.get() : nullptr, knots_.get(), t_.get(), dt_.get(), out, model_.get());
+    const double *band = c_->opt->resolution ? band_.get() : nullptr;
+    const auto kernel = mode == DERIVATIVES && band == nullptr ? pixel_kernel<T, true> : pixel_kernel<T, false>;
+    kernel<<<(unsigned)n, 32 * pixel_warps(T), pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
+        d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(), band, knots_.get(), t_.get(),
+        dt_.get(), out, model_.get());
 }
 
 const double *engine::sums(const observed &d, const std::vector<item> &items, int mode, size_t width)

@@ -5,20 +5,14 @@
 namespace rv
 {
 
+using spx::multiply_add;
+
 enum {
     WARPS = 4, /* of a block that computes values, an item each */
     ROW = 36   /* stride of its staged rows: 32 pixels, and no bank conflicts */
 };
 
 enum { VALUE = 0, DERIVATIVES = 1, MODEL = 2, CONTINUUM = 3 };
-
-/* c += a b of 8 x 4 and 4 x 8 on the tensor cores, each product and sum as fma() would. */
-__device__ inline void mma(double &c0, double &c1, double a, double b)
-{
-    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-                 : "+d"(c0), "+d"(c1)
-                 : "d"(a), "d"(b));
-}
 
 /* What a piece's pixels see of the template. */
 struct view {
@@ -215,7 +209,7 @@ __device__ inline void equations(const view &v, int2 chunks, const double *flux,
             for (int p = 0; p < TILES; p++)
 #pragma unroll
                 for (int q = 0; q <= p; q++)
-                    mma(c[p * (p + 1) / 2 + q][0], c[p * (p + 1) / 2 + q][1], x[p], x[q]);
+                    multiply_add(c[p * (p + 1) / 2 + q], x[p], x[q]);
         }
         __syncwarp();
         if (chunk + 1 == chunks.y || next.first != here.first) {
@@ -323,14 +317,17 @@ template <int TILES> __device__ inline void add_curvature(const arm &a, int firs
  * needs the inverse where functions overlap.
  *
  * TILES: of eight rows, for the functions of a span, that is of chunks of 32 pixels with the same first function, and
- * the data. Splines need one tile where dense functions need as many as there are functions. */
-template <int TILES>
+ * the data. Splines need one tile where dense functions need as many as there are functions. PLAIN: with derivatives
+ * and without a resolution matrix, as most are, in code that knows of nothing else. */
+template <int TILES, bool PLAIN>
 __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TILES == 2 ? 8 : 1))
-    pixel_kernel(model m, int mode, const item *items, const piece *pieces, const double *flux, const double *ie,
-                 const uint8_t *good, const double *band, const double2 *knots, const double *t, const float *dt,
+    pixel_kernel(model m, int any_mode, const item *items, const piece *pieces, const double *flux, const double *ie,
+                 const uint8_t *good, const double *any_band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
     constexpr int FUNCTIONS = TILES * 8 - 1, W = pixel_warps(TILES);
+    const int mode = PLAIN ? (int)DERIVATIVES : any_mode;
+    const double *band = PLAIN ? nullptr : any_band;
     extern __shared__ __align__(16) double workspace[];
     __shared__ double part[W][1 + SPX_MAX_FIT], lndet;
     __shared__ int ok;
@@ -487,8 +484,8 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
             const double y = us[lane / 4 * ROW + 4 * k + lane % 4];
 #pragma unroll
             for (int p = 0; p < TILES; p++)
-                mma(g[p][0], g[p][1], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
-            mma(g[TILES][0], g[TILES][1], y, y);
+                multiply_add(g[p], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
+            multiply_add(g[TILES], y, y);
         }
         __syncwarp();
         if (chunk + 1 == chunks.y || next.first != first) {

@@ -7,6 +7,7 @@
 
 #include "cuda/backend.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/tensor.cuh"
 
 #define restrict __restrict__
 extern "C" {

@@ -16,8 +16,8 @@ __host__ __device__ inline size_t value_size(int tiles, int np, int m)
 }
 
 /* Warp: an item; result[item] as pixel_kernel() with VALUE, NAN where that has to be asked. |D - S a|^2 is what
- * (L^-1 S'D)' D^-1 (L^-1 S'D) leaves of D'D. */
-template <int TILES>
+ * (L^-1 S'D)' D^-1 (L^-1 S'D) leaves of D'D. PLAIN: there is no resolution matrix. */
+template <int TILES, bool PLAIN>
 __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 : 1))
     value_kernel(model m, int n, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const double *band, const double2 *knots, double *result)
@@ -33,15 +33,12 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 :
                     spx_rv_lnshift(it.v) / m.arms[d.arm].dlnwave,
                     knots + (size_t)it.at * m.samples + m.arms[d.arm].sample0,
                     nullptr,
-                    band != nullptr ? band + d.band0 : nullptr};
+                    !PLAIN ? band + d.band0 : nullptr};
     const arm &a = v.a;
     const int np = a.npoly, nb = a.basis_band + 1;
     /* warps of a block may have different arms */
     double *stage = workspace + warp * value_size(TILES, m.npoly, m.basis_band), *gram = stage + TILES * 8 * ROW;
-    if (v.band == nullptr)
-        equations<TILES, true>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
-    else
-        equations<TILES, false>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
+    equations<TILES, PLAIN>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
     double ln, *right = gram + np * nb, sum = 0;
     const double square = right[np];
     const bool fine = factor(np, nb - 1, gram, right, &ln);
