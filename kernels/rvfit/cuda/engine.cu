@@ -13,7 +13,10 @@
 namespace rv
 {
 
-enum { STAGED = 64 /* stars whose data go to the device in one piece */ };
+enum {
+    STAGED = 64,     /* stars whose data go to the device in one piece */
+    FEW_WARPS = 1536 /* that are on a device at one time: fewer pieces have a warp for each part of their pixels */
+};
 
 engine::engine(const spx_rv_ctx *c, const device_plan *s, int threads)
     : c_(c), full_(s->full), coarse_(s->coarse), widest_(s->window), threads_(threads),
@@ -364,8 +367,11 @@ template <typename F> void engine::with_tiles(const model &m, F f)
 template <int T> void engine::allow(const model &m)
 {
     const size_t band = (size_t)std::max(m.basis_band, full_.m.basis_band);
-    for (auto kernel : {pixel_kernel<T, false>, pixel_kernel<T, true>})
-        spx::check(spx::allow_shared(kernel, pixel_shared(T, full_.m.npoly, (int)band)), "kernel");
+    constexpr int W = pixel_warps(T);
+    for (auto kernel : {pixel_kernel<T, false, W>, pixel_kernel<T, true, W>})
+        spx::check(spx::allow_shared(kernel, pixel_shared(T, W, full_.m.npoly, (int)band)), "kernel");
+    spx::check(spx::allow_shared(pixel_kernel<T, true, PARTS>, pixel_shared(T, PARTS, full_.m.npoly, (int)band)),
+               "kernel");
     for (auto kernel : {value_kernel<T, false>, value_kernel<T, true>})
         spx::check(spx::allow_shared(kernel, value_bytes(T)), "kernel");
 }
@@ -658,8 +664,12 @@ const double *engine::objectives(const std::vector<item> &items)
 template <int T> void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out)
 {
     const double *band = c_->opt->resolution ? band_.get() : nullptr;
-    const auto kernel = mode == DERIVATIVES && band == nullptr ? pixel_kernel<T, true> : pixel_kernel<T, false>;
-    kernel<<<(unsigned)n, 32 * pixel_warps(T), pixel_shared(T, d.m.npoly, d.m.basis_band), stream_>>>(
+    const bool plain = mode == DERIVATIVES && band == nullptr, few = plain && n * PARTS <= FEW_WARPS;
+    const int warps = few ? (int)PARTS : pixel_warps(T);
+    const auto kernel = few     ? pixel_kernel<T, true, PARTS>
+                        : plain ? pixel_kernel<T, true, pixel_warps(T)>
+                                : pixel_kernel<T, false, pixel_warps(T)>;
+    kernel<<<(unsigned)n, 32 * warps, pixel_shared(T, warps, d.m.npoly, d.m.basis_band), stream_>>>(
         d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(), band, knots_.get(), t_.get(),
         dt_.get(), out, model_.get());
 }

@@ -66,11 +66,13 @@ struct view {
     }
 };
 
-/* Warps of a block that sums over pixels. Where the functions are few, their equations, which are one warp's, take as
- * long as the pixels: with one warp a block, others work meanwhile. */
+/* Parts of the pixels whose sums are added in their order, and warps of a block that have some of them each. Where the
+ * functions are few, their equations, which are one warp's, take as long as the pixels: with one warp a block, others
+ * work meanwhile. */
+enum { PARTS = 4 };
 __host__ __device__ constexpr int pixel_warps(int tiles)
 {
-    return tiles <= 2 ? 1 : 4;
+    return tiles <= 2 ? 1 : PARTS;
 }
 
 /* Shared memory of a block that sums over pixels with `tiles` tiles of eight rows for the functions of a span and the
@@ -87,19 +89,26 @@ __host__ __device__ inline int sums_size(int np, int m)
     return equations > curvature ? equations : curvature;
 }
 
-inline size_t pixel_shared(int tiles, int np, int m)
+/* Sums of parts that a block of `warps` has at a time: one warp adds those of a part to those before. */
+__host__ __device__ constexpr int parts_kept(int warps)
+{
+    return warps == 1 ? 2 : PARTS;
+}
+
+inline size_t pixel_shared(int tiles, int warps, int np, int m)
 {
     const int rows = np + 8 * tiles;
-    return ((size_t)pixel_warps(tiles) * (stage_size(tiles) + sums_size(np, m)) + (size_t)(m + 1) * np + rows) *
+    return ((size_t)warps * stage_size(tiles) + (size_t)parts_kept(warps) * sums_size(np, m) + (size_t)(m + 1) * np +
+            rows) *
                sizeof(double) +
            (size_t)(m + 1) * rows * sizeof(float);
 }
 
-/* Chunks of 32 pixels of a warp: [begin, end), side by side, so that it has few spans. */
-__device__ inline int2 chunks_of(const arm &a, int warp, int warps)
+/* Chunks of 32 pixels of a part: [begin, end), side by side, so that it has few spans. */
+__device__ inline int2 chunks_of(const arm &a, int part, int parts)
 {
     const int n = (a.n + 31) / 32;
-    return make_int2(n * warp / warps, n * (warp + 1) / warps);
+    return make_int2(n * part / parts, n * (part + 1) / parts);
 }
 
 /* Data of a lane's pixel of a chunk, and the functions of its span there; of the last pixel and function beyond those
@@ -318,18 +327,19 @@ template <int TILES> __device__ inline void add_curvature(const arm &a, int firs
  *
  * TILES: of eight rows, for the functions of a span, that is of chunks of 32 pixels with the same first function, and
  * the data. Splines need one tile where dense functions need as many as there are functions. PLAIN: with derivatives
- * and without a resolution matrix, as most are, in code that knows of nothing else. */
-template <int TILES, bool PLAIN>
-__global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TILES == 2 ? 8 : 1))
+ * and without a resolution matrix, as most are, in code that knows of nothing else. W: warps of a
+ * block, on which no result depends. */
+template <int TILES, bool PLAIN, int W>
+__global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ? 12 : 8) / W)
     pixel_kernel(model m, int any_mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *any_band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
-    constexpr int FUNCTIONS = TILES * 8 - 1, W = pixel_warps(TILES);
+    constexpr int FUNCTIONS = TILES * 8 - 1;
     const int mode = PLAIN ? (int)DERIVATIVES : any_mode;
     const double *band = PLAIN ? nullptr : any_band;
     extern __shared__ __align__(16) double workspace[];
-    __shared__ double part[W][1 + SPX_MAX_FIT], lndet;
+    __shared__ double part[PARTS][1 + SPX_MAX_FIT], lndet;
     __shared__ int ok;
     const item &it = items[blockIdx.x];
     const piece &d = pieces[it.piece];
@@ -344,27 +354,30 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
     const int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, rows = np + 8 * TILES;
     const int size = sums_size(np, a.basis_band);
     double *stage = workspace + (size_t)warp * stage_size(TILES), *sums = workspace + W * stage_size(TILES);
-    double *mine = sums + (size_t)warp * size;                /* of this warp */
-    double *inverse = sums + (size_t)W * size;                /* [np][nb] */
-    double *coef = inverse + np * nb;                         /* [rows], 0 beyond np */
+    auto sums_of = [&](int p) { return sums + (size_t)(W > 1 ? p : min(p, 1)) * size; }; /* of a part */
+    double *inverse = sums + (size_t)parts_kept(W) * size;                               /* [np][nb] */
+    double *coef = inverse + np * nb;                                                    /* [rows], 0 beyond np */
     float *lever_of = reinterpret_cast<float *>(coef + rows); /* [rows][nb] the inverse, 0 beyond it */
     const double *factors = sums, *right = sums + np * nb;
-    const int2 chunks = chunks_of(a, warp, W);
     dt += (size_t)it.at * nf * m.pixels + a.pixel0;
     flux += d.pixel0;
     ie += d.pixel0;
     good += d.pixel0;
 
-    /* S'S and S'D of the warps, added in their order */
-    equations<TILES, false>(v, chunks, flux, ie, stage, mine);
-    __syncthreads();
-    for (int i = tid; i < np * nb + np; i += 32 * W) {
-        double s = sums[i];
-        for (int w = 1; w < W; w++)
-            s += sums[(size_t)w * size + i];
-        sums[i] = s;
+    /* adds the n first sums of part p to those before: in their order */
+    auto add_part = [&](int p, int m) {
+        for (int i = tid; i < m; i += 32 * W)
+            sums[i] += sums_of(p)[i];
+        __syncthreads();
+    };
+    for (int p = warp; p < PARTS; p += W) { /* S'S and S'D */
+        equations<TILES, false>(v, chunks_of(a, p, PARTS), flux, ie, stage, sums_of(p));
+        if (W == 1 && p > 0)
+            add_part(p, np * nb + np);
     }
     __syncthreads();
+    for (int p = 1; p < PARTS && W > 1; p++)
+        add_part(p, np * nb + np);
     if (warp == 0) {
         double ln;
         const bool fine = factor(np, nb - 1, sums, sums + np * nb, &ln);
@@ -381,7 +394,7 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
         coef[i] = i < np ? right[i] : 0;
     for (int i = tid; i < rows * nb && mode == DERIVATIVES; i += 32 * W)
         lever_of[i] = i / nb + i % nb < np ? (float)inverse[i] : 0;
-    /* the other warps' sums, and after it those of the first, are overwritten: the factor is needed once more */
+    /* the other parts' sums, and after it those of the first, are overwritten: the factor is needed once more */
     __syncthreads();
     for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * W)
         inverse[i] = factors[i];
@@ -399,15 +412,10 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
     __syncthreads();
 
     /* residuals; S'u and u'u; the gradient a thread at a time */
-    double g[TILES + 1][2], grad[SPX_MAX_FIT], chisq = 0;
+    double g[TILES + 1][2];
 #pragma unroll
     for (int i = 0; i <= TILES; i++)
         g[i][0] = g[i][1] = 0;
-#pragma unroll
-    for (int l = 0; l < SPX_MAX_FIT; l++)
-        grad[l] = 0;
-    for (int i = lane; i < (np + 8) * 8 && mode == DERIVATIVES; i += 32)
-        mine[i] = 0;
     for (int i = lane; i < stage_size(TILES) && mode == DERIVATIVES; i += 32)
         stage[i] = 0;
     double *us = stage + 8 * TILES * ROW;
@@ -426,95 +434,107 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
                 next_slope[l] = l < nf ? (float)v.slope(dt + (size_t)l * m.pixels, i) : 0;
         }
     };
-    if (chunks.x < chunks.y)
-        load(chunks.x);
-    __syncwarp();
-    for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
-        const int i = 32 * chunk + lane;
-        const bool in = i < n;
-        here = next;
+    for (int p = warp; p < PARTS; p += W) {
+        const int2 chunks = chunks_of(a, p, PARTS);
+        double grad[SPX_MAX_FIT], chisq = 0, *su = sums_of(p);
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
-            slope[l] = next_slope[l];
-        if (chunk + 1 < chunks.y)
-            load(chunk + 1);
-        double *b = here.b;
-        const int first = here.first;
-        const double e = in ? here.e : 0, f = here.f, t0 = here.t;
-        double q = 0;
-#pragma unroll
-        for (int k = 0; k < FUNCTIONS; k++)
-            q = fma(coef[first + k], b[k], q);
-        const double r = (f - q * t0) * e;
-        if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
-            chisq = fma(r, r, chisq);
-        if (mode == MODEL && in)
-            model[i] = q * t0;
-        if (mode != DERIVATIVES)
-            continue;
-        const double qe = q * e, te = t0 * e;
-        float s[FUNCTIONS], lever = 0; /* S_i'(S'S)^-1 S_i */
-#pragma unroll
-        for (int k = 0; k < FUNCTIONS; k++) {
-            b[k] *= te;
-            s[k] = (float)b[k];
-            stage[k * ROW + lane] = b[k];
-        }
-#pragma unroll
-        for (int l = 0; l < SPX_MAX_FIT; l++)
-            if (l < nf)
-                us[l * ROW + lane] = qe * (double)slope[l];
-#pragma unroll
-        for (int k = 0; k < FUNCTIONS; k++) {
-            const float *z = lever_of + (first + k) * nb;
-            float sum = 0;
-#pragma unroll
-            for (int l = 1; k + l < FUNCTIONS; l++)
-                if (l < nb)
-                    sum = fmaf(z[l], s[k + l], sum);
-            lever = fmaf(s[k], fmaf(z[0], s[k], 2 * sum), lever);
-        }
+            grad[l] = 0;
+        for (int i = lane; i < (np + 8) * 8 && mode == DERIVATIVES; i += 32)
+            su[i] = 0;
+        if (chunks.x < chunks.y)
+            load(chunks.x);
         __syncwarp();
-        const double w = (t0 != 0 ? (double)lever / t0 : 0) - r * qe;
-#pragma unroll
-        for (int l = 0; l < SPX_MAX_FIT; l++)
-            grad[l] = fma(w, (double)slope[l], grad[l]);
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-            const double y = us[lane / 4 * ROW + 4 * k + lane % 4];
-#pragma unroll
-            for (int p = 0; p < TILES; p++)
-                multiply_add(g[p], stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
-            multiply_add(g[TILES], y, y);
-        }
-        __syncwarp();
-        if (chunk + 1 == chunks.y || next.first != first) {
-            add_curvature<TILES>(a, first, g, mine);
-#pragma unroll
-            for (int k = 0; k <= TILES; k++)
-                g[k][0] = g[k][1] = 0;
-        }
-    }
-    /* of the warp, then of all of them in their order */
-#pragma unroll
-    for (int o = 16; o > 0; o /= 2) {
-        chisq += __shfl_xor_sync(FULL, chisq, o);
-        if (mode == DERIVATIVES)
+        for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
+            const int i = 32 * chunk + lane;
+            const bool in = i < n;
+            here = next;
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
-                grad[l] += __shfl_xor_sync(FULL, grad[l], o);
-    }
-    if (lane == 0) {
-        part[warp][0] = chisq;
+                slope[l] = next_slope[l];
+            if (chunk + 1 < chunks.y)
+                load(chunk + 1);
+            double *b = here.b;
+            const int first = here.first;
+            const double e = in ? here.e : 0, f = here.f, t0 = here.t;
+            double q = 0;
 #pragma unroll
-        for (int l = 0; l < SPX_MAX_FIT; l++)
-            part[warp][1 + l] = grad[l];
+            for (int k = 0; k < FUNCTIONS; k++)
+                q = fma(coef[first + k], b[k], q);
+            const double r = (f - q * t0) * e;
+            if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
+                chisq = fma(r, r, chisq);
+            if (mode == MODEL && in)
+                model[i] = q * t0;
+            if (mode != DERIVATIVES)
+                continue;
+            const double qe = q * e, te = t0 * e;
+            float s[FUNCTIONS], lever = 0; /* S_i'(S'S)^-1 S_i */
+#pragma unroll
+            for (int k = 0; k < FUNCTIONS; k++) {
+                b[k] *= te;
+                s[k] = (float)b[k];
+                stage[k * ROW + lane] = b[k];
+            }
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                if (l < nf)
+                    us[l * ROW + lane] = qe * (double)slope[l];
+#pragma unroll
+            for (int k = 0; k < FUNCTIONS; k++) {
+                const float *z = lever_of + (first + k) * nb;
+                float sum = 0;
+#pragma unroll
+                for (int l = 1; k + l < FUNCTIONS; l++)
+                    if (l < nb)
+                        sum = fmaf(z[l], s[k + l], sum);
+                lever = fmaf(s[k], fmaf(z[0], s[k], 2 * sum), lever);
+            }
+            __syncwarp();
+            const double w = (t0 != 0 ? (double)lever / t0 : 0) - r * qe;
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                grad[l] = fma(w, (double)slope[l], grad[l]);
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                const double y = us[lane / 4 * ROW + 4 * k + lane % 4];
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    multiply_add(g[i], stage[(i * 8 + lane / 4) * ROW + 4 * k + lane % 4], y);
+                multiply_add(g[TILES], y, y);
+            }
+            __syncwarp();
+            if (chunk + 1 == chunks.y || next.first != first) {
+                add_curvature<TILES>(a, first, g, su);
+#pragma unroll
+                for (int k = 0; k <= TILES; k++)
+                    g[k][0] = g[k][1] = 0;
+            }
+        }
+#pragma unroll
+        for (int o = 16; o > 0; o /= 2) {
+            chisq += __shfl_xor_sync(FULL, chisq, o);
+            if (mode == DERIVATIVES)
+#pragma unroll
+                for (int l = 0; l < SPX_MAX_FIT; l++)
+                    grad[l] += __shfl_xor_sync(FULL, grad[l], o);
+        }
+        if (lane == 0) {
+            part[p][0] = chisq;
+#pragma unroll
+            for (int l = 0; l < SPX_MAX_FIT; l++)
+                part[p][1 + l] = grad[l];
+        }
+        if (W == 1 && p > 0 && mode == DERIVATIVES) {
+            __syncwarp();
+            add_part(p, (np + 8) * 8);
+        }
     }
     __syncthreads();
     if (tid == 0 || (tid <= nf && mode == DERIVATIVES)) {
         double s = 0;
-        for (int i = 0; i < W; i++)
-            s += part[i][tid];
+        for (int p = 0; p < PARTS; p++)
+            s += part[p][tid];
         if (tid > 0)
             out[tid] = 2 * s;
         else
@@ -522,13 +542,8 @@ __global__ void __launch_bounds__(32 * pixel_warps(TILES), TILES == 1 ? 12 : (TI
     }
     if (mode != DERIVATIVES)
         return;
-    for (int i = tid; i < (np + 8) * 8; i += 32 * W) {
-        double s = sums[i];
-        for (int w = 1; w < W; w++)
-            s += sums[(size_t)w * size + i];
-        sums[i] = s;
-    }
-    __syncthreads();
+    for (int p = 1; p < PARTS && W > 1; p++)
+        add_part(p, (np + 8) * 8);
     if (tid < nf) /* L^-1 S'u */
         forward(np, nb - 1, factors, sums + tid, 8);
     __syncthreads();
