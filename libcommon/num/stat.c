@@ -34,23 +34,24 @@ static double select_rank(double *v, size_t n, size_t k)
 
 /* Narrows v[*n] to the values near rank *k, moved to its front; *n and *k are updated, and ranks *k - 1 and *k are
  * among them. A sample gives two pivots (Floyd & Rivest 1975, Comm. ACM 18, 165): one branch-free pass counts, a second
- * gathers. Nothing changes where the sample misled. */
-static void narrow(double *v, size_t *n, size_t *k)
+ * gathers. Returns whether there are fewer values now: not where the sample misled, or where many are equal. */
+static int narrow(double *v, size_t *n, size_t *k)
 {
     enum { SAMPLE = 64, MARGIN = 10 }; /* 2.5 standard deviations of a rank */
     double sample[SAMPLE];
     for (size_t i = 0; i < SAMPLE; i++)
         sample[i] = v[i * (*n / SAMPLE)];
-    const double lo = select_rank(sample, SAMPLE, SAMPLE / 2 - MARGIN),
-                 hi = select_rank(sample, SAMPLE, SAMPLE / 2 + MARGIN);
+    const size_t at = SAMPLE * *k / *n;
+    const double lo = at >= MARGIN ? select_rank(sample, SAMPLE, at - MARGIN) : -INFINITY,
+                 hi = at + MARGIN < SAMPLE ? select_rank(sample, SAMPLE, at + MARGIN) : INFINITY;
     size_t below = 0, upto = 0, m = 0;
 #pragma omp simd reduction(+ : below, upto)
     for (size_t i = 0; i < *n; i++) {
         below += v[i] < lo;
         upto += v[i] <= hi;
     }
-    if (below + 1 > *k || upto <= *k)
-        return;
+    if (below + 1 > *k || upto <= *k || upto - below == *n)
+        return 0;
     for (size_t i = 0; i < *n; i++) {
         const double x = v[i];
         v[m] = x;
@@ -58,6 +59,7 @@ static void narrow(double *v, size_t *n, size_t *k)
     }
     *n = m;
     *k -= below;
+    return 1;
 }
 
 double spx_median(double *v, size_t n)
@@ -67,8 +69,8 @@ double spx_median(double *v, size_t n)
         return 0.0;
     const size_t odd = n % 2;
     size_t k = n / 2;
-    if (n >= MANY)
-        narrow(v, &n, &k);
+    while (n >= MANY && narrow(v, &n, &k))
+        ;
     double upper = select_rank(v, n, k);
     if (odd)
         return upper;
