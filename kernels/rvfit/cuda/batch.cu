@@ -15,7 +15,9 @@ namespace
 {
 
 enum {
-    WORKERS = 8,       /* groups that a device works on at a time */
+    WORKERS = 16,      /* groups that a device works on at a time, */
+    PER_WORKER = 256,  /* with so many stars for each, and */
+    FEW_WORKERS = 8,   /* with fewer */
     GROUP = 512,       /* stars of one, at most, */
     LEAST_GROUP = 32,  /* and at least, where there are as many */
     ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
@@ -164,7 +166,10 @@ shares share_out(plan_state *all)
         shares s;
         const bool fresh = all->devices[0]->idle.empty();
         const size_t budget = budget_of(c, *all, all->bytes, fresh ? lists + star : 0);
-        s.workers = std::min((size_t)WORKERS, std::max((size_t)1, c->nstar / (ndevice * LEAST_GROUP)));
+        const size_t share = c->nstar / ndevice;
+        s.workers =
+            std::min((size_t)WORKERS, std::max(share / PER_WORKER, std::min((size_t)FEW_WORKERS, share / LEAST_GROUP)));
+        s.workers = std::max((size_t)1, s.workers);
         /* where memory is little, fewer groups of more stars */
         while (s.workers > 1 && budget / s.workers < lists + LEAST_GROUP * star)
             s.workers--;

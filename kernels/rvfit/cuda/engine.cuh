@@ -88,7 +88,7 @@ class engine
         spx::check(cudaMemsetAsync(p, 0, n * sizeof(T), stream_), "device memory");
     }
     template <typename T> T *send(spx::device_buffer<T> &to, const T *from, size_t n);
-    /* Without spinning: eight workers of a device would keep as many processors busy. */
+    /* Without spinning: the workers of a device would keep as many processors busy. */
     void wait()
     {
         spx::check(cudaEventRecord(done_, stream_), "event");
