@@ -114,6 +114,44 @@ column() {
     fails_with 2 '*goes with -o @FILE*' rvs-fit -t templates.h5 -o x.h5 @lines.txt
 }
 
+@test "rvs-fit: what lines of a list have alike is made once, and what they have not is not taken for it" {
+    data frame-b0.h5 frame-r0.h5 templates.h5 library.h5 preproc-r0.fits psf-r0.fits
+    # the same arm at other wavelengths, as many; and fewer
+    fits2h5 -q preproc-r0.fits psf-r0.fits | specx-extract -q -w 6400,6599.5,0.798 -o moved.h5
+    fits2h5 -q preproc-r0.fits psf-r0.fits | specx-extract -q -w 6410,6590,0.8 -o narrow.h5
+    printf '%s\n' frame-b0.h5$'\t'frame-r0.h5 frame-b0.h5$'\t'frame-r0.h5 frame-r0.h5 moved.h5 moved.h5 narrow.h5 frame-r0.h5 frame-b0.h5$'\t'moved.h5 >lines
+    printf 'rv%s.h5\n' 1 2 3 4 5 6 7 8 >outputs
+    local options k
+    rvs-template -q --norm median -s b:4990:5210:0.5:FWHM=1.2 -s r:6390:6610:0.5:FWHM=1.2 -o sharp.h5 library.h5
+    for options in '-t templates.h5' '-t sharp.h5 --resolution-matrix --with-template' '-t templates.h5 --jitter fit --arms r'; do
+        # shellcheck disable=SC2086
+        rvs-fit -q --reproducible $options -f -o @outputs @lines
+        for k in 1 2 3 4 5 6 7 8; do
+            mv rv$k.h5 of-list-$k.h5
+            # shellcheck disable=SC2046,SC2086
+            rvs-fit -q --reproducible $options -f -o rv$k.h5 $(sed -n ${k}p lines)
+            cmp rv$k.h5 of-list-$k.h5
+        done
+    done
+    # templates that are replaced meanwhile
+    cp templates.h5 now.h5
+    printf '%s\n' rv1.h5 rv2.h5 >outputs
+    rm rv1.h5 rv2.h5
+    mkfifo fifo
+    timeout 60 rvs-fit -q --reproducible -t now.h5 -f -o @outputs @- <fifo &
+    exec {feed}>fifo
+    echo frame-r0.h5 >&$feed
+    until [ -e rv1.h5 ]; do sleep 0.05; done
+    cp sharp.h5 then.h5
+    mv then.h5 now.h5
+    echo frame-r0.h5 >&$feed
+    exec {feed}>&-
+    wait
+    mv rv2.h5 of-list.h5
+    rvs-fit -q --reproducible -t now.h5 -f -o rv2.h5 frame-r0.h5
+    cmp rv2.h5 of-list.h5
+}
+
 @test "rvs-fit: a single arm takes a single setup" {
     data frame-r0.h5 library.h5
     rvs-template -q -s any:6400:6600:0.5:FWHM=1.8 -o one.h5 library.h5

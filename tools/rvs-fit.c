@@ -146,22 +146,33 @@ static const spx_opt options[] = {
                .min = 16 << 20, .absent = "what is free"),
     {0}};
 
+/* Kept from one product of a list to the next, where that has the same arms: templates, options and the plan for them,
+ * which takes longer to make than the fit of a petal. */
+typedef struct {
+    uint64_t dev, ino; /* identity of the templates' file; ino is 0 where there are none */
+    int64_t mtime;
+    size_t size;
+    spx_templates templates;
+    spx_rvfit_options options;
+    const spx_setup *setup[SPX_MAX_ARM];
+    spx_arm bins[SPX_MAX_ARM]; /* wavelengths of the arms that the plan is for, and their ndiag */
+    spx_rvfit_plan *plan;      /* of all parts: */
+    int planned;               /* by the backend, with the first of them */
+} kept_fit;
+
 typedef struct {
     spx_run *run;
     spx_backend *backend;
     size_t ninput;
     char **input;
-    spx_templates templates;
+    kept_fit *kept;
     spx_spectra_parts spectra;
     spx_bands bands;     /* that are left out of them */
     spx_rvfit_airs airs; /* with --tellurics */
     const spx_setup *setup[SPX_MAX_ARM];
     spx_setup cut[SPX_MAX_ARM]; /* parts of setups, for arms that share one */
     spx_arm bins[SPX_MAX_ARM];  /* wavelengths of the arms, before parts of them are chosen; for templates */
-    spx_rvfit_options options;
-    spx_rvfit_plan *plan; /* of all parts: */
-    int planned;          /* by the backend, with the first of them */
-    int grids;            /* 1: spectra have wavelength grids of their own, and each of these a plan */
+    int grids;                  /* 1: spectra have wavelength grids of their own, and each of these a plan */
     spx_rvfit_stars stars;
     spx_zeropoints zero;
     size_t nq;
@@ -178,31 +189,116 @@ static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
     return in;
 }
 
+static void drop_plan(spx_backend *b, kept_fit *k)
+{
+    if (k->planned)
+        b->rvfit_close(b, k->plan);
+    else
+        spx_rvfit_close_cpu(k->plan);
+    k->plan = NULL;
+    k->planned = 0;
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        spx_arm_free(&k->bins[a]);
+}
+
+static void drop_kept(spx_backend *b, kept_fit *k)
+{
+    drop_plan(b, k);
+    spx_templates_free(&k->templates);
+    k->ino = 0;
+}
+
+/* Reads the templates, unless they are those of the product before. */
+static spx_status take_templates(const fit_run *r, spx_err *e)
+{
+    kept_fit *k = r->kept;
+    spx_input *in;
+    spx_status st = spx_run_extra_input(r->run, o.templates, &in, e);
+    if (st != SPX_OK ||
+        (k->ino != 0 && k->ino == in->ino && k->dev == in->dev && k->mtime == in->mtime && k->size == in->size))
+        return st;
+    drop_kept(r->backend, k);
+    st = spx_rvfit_read_templates(&o, in, &k->templates, e);
+    if (st == SPX_OK) {
+        k->dev = in->dev;
+        k->ino = in->ino;
+        k->mtime = in->mtime;
+        k->size = in->size;
+    }
+    return st;
+}
+
+/* Is the plan of the product before for these arms and options? */
+static int plan_suits(const fit_run *r, const spx_rvfit_options *fit)
+{
+    const kept_fit *k = r->kept;
+    int ok = k->planned && memcmp(fit, &k->options, sizeof *fit) == 0;
+    for (size_t a = 0; a < SPX_MAX_ARM && ok; a++) {
+        const spx_arm *now = a < r->spectra.all.narm && r->setup[a] != NULL ? &r->spectra.all.arm[a] : NULL;
+        const spx_arm *then = &k->bins[a];
+        ok = r->setup[a] == k->setup[a];
+        if (ok && now != NULL)
+            ok = now->nwave == then->nwave && now->ndiag == then->ndiag && now->medium == then->medium &&
+                 memcmp(now->wavelength, then->wavelength, now->nwave * sizeof *now->wavelength) == 0;
+    }
+    return ok;
+}
+
+/* Takes options and arms for the plan that is to be made, or keeps the one that is there. */
+static spx_status take_plan(const fit_run *r, const spx_rvfit_options *fit, spx_err *e)
+{
+    kept_fit *k = r->kept;
+    if (plan_suits(r, fit))
+        return SPX_OK;
+    drop_plan(r->backend, k);
+    k->options = *fit;
+    memcpy(k->setup, r->setup, sizeof k->setup);
+    spx_status st = SPX_OK;
+    for (size_t a = 0; a < r->spectra.all.narm && st == SPX_OK; a++)
+        if (r->setup[a] != NULL && !r->spectra.all.arm[a].per_row) {
+            st = spx_arm_copy_bins(&r->spectra.all.arm[a], &k->bins[a], e);
+            k->bins[a].ndiag = r->spectra.all.arm[a].ndiag;
+        }
+    return st;
+}
+
+/* May the next product use the plan? Not where it refers to this one: to parts of setups, the atmosphere, or a hook. */
+static int may_keep(const fit_run *r)
+{
+    int may = r->kept->planned && !r->grids && r->airs.n == 0 && r->kept->options.transmission == NULL &&
+              r->kept->options.hook == NULL;
+    for (size_t a = 0; a < SPX_MAX_ARM && may; a++)
+        may = r->cut[a].nwave == 0;
+    return may;
+}
+
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
     spx_run *s = r->run;
-    spx_rvfit_options *fit = &r->options;
+    spx_rvfit_options now, *fit = &now;
+    const spx_templates *templates = &r->kept->templates;
     spx_input *in;
+    memset(&now, 0, sizeof now);
     spx_status st = spx_rvfit_read_inputs(&o, s, r->ninput, r->input, &r->spectra, e);
     if (st == SPX_OK)
-        st = spx_rvfit_read_templates(&o, s, &r->templates, e);
+        st = take_templates(r, e);
     if (st == SPX_OK && o.zero_points != NULL && (st = spx_run_extra_input(s, o.zero_points, &in, e)) == SPX_OK)
         st = spx_zeropoints_read(in->file, &r->zero, e);
     if (st == SPX_OK)
-        st = spx_rvfit_choose_setups(&o, &r->templates, &r->spectra, r->setup, e);
+        st = spx_rvfit_choose_setups(&o, templates, &r->spectra, r->setup, e);
     for (size_t a = 0; a < r->spectra.all.narm && o.with_template && st == SPX_OK; a++)
         st = spx_arm_copy_bins(&r->spectra.all.arm[a], &r->bins[a], e);
     for (size_t a = 0; a < SPX_MAX_ARM && r->nq == 0 && st == SPX_OK; a++)
         r->nq = r->setup[a] != NULL ? 2 + r->setup[a]->npar : 0;
     if (st == SPX_OK)
-        st = spx_rvfit_choose_wavelengths(&o, &r->templates, &r->spectra, r->setup, e);
+        st = spx_rvfit_choose_wavelengths(&o, templates, &r->spectra, r->setup, e);
     if (st == SPX_OK)
         st = spx_rvfit_leave_out(&o, s, &r->spectra, &r->bands, e);
     if (st == SPX_OK)
-        st = spx_rvfit_args_options(&o, &r->templates.setup[0], fit, e);
+        st = spx_rvfit_args_options(&o, &templates->setup[0], fit, e);
     if (st == SPX_OK)
-        st = spx_rvfit_choose_jitter(&o, &r->templates, &r->spectra, fit, e);
+        st = spx_rvfit_choose_jitter(&o, templates, &r->spectra, fit, e);
     if (st == SPX_OK)
         st = spx_run_hook(s, &fit->hook, e);
     fit->keep_model = o.model || s->common.hook != NULL;
@@ -217,7 +313,9 @@ static spx_status prepare(fit_run *r, spx_err *e)
     if (st == SPX_OK && o.tellurics != NULL)
         st = spx_rvfit_read_air(o.tellurics, s, &r->spectra, r->setup, &r->airs, e);
     fit->transmission = r->airs.table.nwave > 0 ? &r->airs.table : NULL;
-    return st == SPX_OK && o.start != NULL && !r->options.brute
+    if (st == SPX_OK)
+        st = take_plan(r, fit, e);
+    return st == SPX_OK && o.start != NULL && !r->kept->options.brute
                ? spx_rvfit_read_starts(&o, s, &r->spectra, r->setup, &r->stars, r->nq, &r->start, e)
                : st;
 }
@@ -227,9 +325,9 @@ static spx_status prepare(fit_run *r, spx_err *e)
 static spx_status begin_plan(fit_run *r, spx_err *e)
 {
     spx_rvfit_input in = input_of(r, &r->spectra.all);
-    if (o.resolution || r->grids)
+    if (o.resolution || r->grids || r->kept->planned)
         return SPX_OK;
-    spx_status st = spx_rvfit_open_cpu(&in, &r->options, &r->plan, e);
+    spx_status st = spx_rvfit_open_cpu(&in, &r->kept->options, &r->kept->plan, e);
     return st == SPX_EINPUT ? spx_err_context(e, "%s", o.templates) : st;
 }
 
@@ -242,8 +340,8 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
     in.first = first;
     in.air = spx_rvfit_air_rows(&r->airs, r->stars.joint ? r->stars.first[star] : star);
     in.start = r->start != NULL ? r->start + star * r->nq : NULL;
-    spx_status st = spx_rvfit_fit_part(r->backend, r->grids, &in, &r->options, o.with_template ? r->bins : NULL,
-                                       &r->plan, &r->planned, r->progress, out, e);
+    spx_status st = spx_rvfit_fit_part(r->backend, r->grids, &in, &r->kept->options, o.with_template ? r->bins : NULL,
+                                       &r->kept->plan, &r->kept->planned, r->progress, out, e);
     if (st == SPX_EINPUT)
         spx_err_context(e, "%s", o.templates);
     if (!o.model) /* they were for the hook */
@@ -254,7 +352,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
     spx_rvfit_parts p = {.stage = r->run,
-                         .nthread = r->backend->library != NULL ? 1 : (size_t)r->options.threads,
+                         .nthread = r->backend->library != NULL ? 1 : (size_t)r->kept->options.threads,
                          .spectra = &r->spectra,
                          .nstar = r->stars.nstar,
                          .nrow = r->stars.nrow,
@@ -263,21 +361,27 @@ static spx_status fit_all(fit_run *r, spx_err *e)
                          .fit = fit_stars,
                          .ctx = r};
     for (size_t a = 0; a < r->spectra.all.narm; a++)
-        if (r->setup[a] != NULL && r->options.keep_model) /* for a hook, residuals too */
+        if (r->setup[a] != NULL && r->kept->options.keep_model) /* for a hook, residuals too */
             p.result_bytes += r->spectra.all.arm[a].nwave * sizeof(float) *
-                              (1 + (size_t)(r->options.hook != NULL) + (size_t)o.with_template);
+                              (1 + (size_t)(r->kept->options.hook != NULL) + (size_t)o.with_template);
     r->progress = spx_progress_start(r->run->common.progress, "fit", "stars", r->stars.nstar);
     spx_status st = spx_rvfit_parts_run(&p, &r->out, &r->all, e);
     spx_progress_end(r->progress);
     return st;
 }
 
+typedef struct {
+    spx_device_opening device;
+    kept_fit kept;
+} fit_list;
+
 /* Fits the stars of some inputs, up to what goes into the output. */
 static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
 {
-    spx_device_opening *device = ctx;
+    fit_list *list = ctx;
+    spx_device_opening *device = &list->device;
     spx_run *s = device->s;
-    fit_run r = {.run = s, .backend = device->b, .ninput = n, .input = input, .spectra.rows = 1};
+    fit_run r = {.run = s, .backend = device->b, .ninput = n, .input = input, .kept = &list->kept, .spectra.rows = 1};
     spx_err no_device = {0};
     spx_run_step(s, "read");
     spx_status st = prepare(&r, e);
@@ -287,10 +391,11 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
     spx_run_pause(s);
     if (spx_open_device_end(device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &no_device);
-    if (st == SPX_OK && r.backend->library != NULL && (r.options.epochs || r.options.components > 1))
+    if (st == SPX_OK && r.backend->library != NULL && (r.kept->options.epochs || r.kept->options.components > 1))
         spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend->device);
     if (st == SPX_OK && o.tellurics != NULL)
-        st = spx_rvfit_fit_airs(s, &r.spectra, r.setup, &r.options, &r.stars, (size_t)o.telluric_stars, &r.airs, e);
+        st = spx_rvfit_fit_airs(s, &r.spectra, r.setup, &r.kept->options, &r.stars, (size_t)o.telluric_stars, &r.airs,
+                                e);
     if (st == SPX_OK)
         st = fit_all(&r, e);
     if (st == SPX_OK && o.zero_points != NULL)
@@ -302,10 +407,8 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
         st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
     if (st == SPX_OK && r.airs.n > 0)
         st = spx_tellurics_write(r.out, &r.airs.table, r.airs.n, r.airs.exposure, e);
-    if (r.planned)
-        r.backend->rvfit_close(r.backend, r.plan);
-    else
-        spx_rvfit_close_cpu(r.plan);
+    if (st != SPX_OK || !may_keep(&r))
+        drop_plan(r.backend, r.kept);
     spx_rvfit_free(&r.all);
     spx_rvfit_stars_free(&r.stars);
     spx_zeropoints_free(&r.zero);
@@ -314,7 +417,6 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
         spx_setup_cut_free(&r.cut[a]);
         spx_arm_free(&r.bins[a]);
     }
-    spx_templates_free(&r.templates);
     spx_rvfit_airs_free(&r.airs);
     spx_spectra_parts_free(&r.spectra);
     spx_free(r.bands.band);
@@ -327,10 +429,11 @@ static spx_status run(spx_run *s, spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "no templates: give --templates FILE (rvs-template makes them)");
     spx_rvfit_air_device(s, o.tellurics);
     spx_backend backend = {0};
-    spx_device_opening device = {.s = s, .op = SPX_OP_RVFIT, .b = &backend};
-    spx_open_device_begin(&device);
-    const spx_status st = spx_list_run(s, fit_inputs, &device, e);
-    (void)spx_open_device_end(&device, &(spx_err){0});
+    fit_list list = {.device = {.s = s, .op = SPX_OP_RVFIT, .b = &backend}};
+    spx_open_device_begin(&list.device);
+    const spx_status st = spx_list_run(s, fit_inputs, &list, e);
+    (void)spx_open_device_end(&list.device, &(spx_err){0});
+    drop_kept(&backend, &list.kept);
     spx_backend_close(&backend);
     return st;
 }

@@ -285,12 +285,11 @@ spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n
     return st;
 }
 
-spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_templates *t, spx_err *e)
+spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, const spx_input *in, spx_templates *t, spx_err *e)
 {
-    spx_input *in;
     const char *bent = NULL;
-    spx_status st = spx_run_extra_input(run, o->templates, &in, e);
-    if (st == SPX_OK && !spx_h5_exists(in->file, "/templates"))
+    spx_status st = SPX_OK;
+    if (!spx_h5_exists(in->file, "/templates"))
         st = spx_fail(e, SPX_EINPUT, "--templates %s: holds no templates (/templates): rvs-template makes them",
                       in->name);
     if (st == SPX_OK)

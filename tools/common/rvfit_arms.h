@@ -15,9 +15,9 @@ spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n
  * status. */
 spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spectra, spx_err *e);
 
-/* The templates of --templates, whose axes of abundance ratios that have two nodes are bent for a smooth interpolation.
- */
-spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, spx_run *run, spx_templates *t, spx_err *e);
+/* The templates of --templates, which is open as `in`; axes of abundance ratios that have two nodes are bent for a
+ * smooth interpolation. */
+spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, const spx_input *in, spx_templates *t, spx_err *e);
 
 /* setup[SPX_MAX_ARM], by --map, --arms and the names that the arms have in their files; NULL: the arm is left out, with
  * a warning unless --arms says so. SPX_EUSAGE: no such arm or setup; SPX_EINPUT: an arm lacks the resolution matrix
