@@ -69,9 +69,10 @@ static spx_status spectra_head(hid_t file, int rows, spx_spectra *s, char (*path
     spx_h5_names_free(n, names);
     if (st == SPX_OK && s->narm == 0)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/spectra", NULL, "has no arms");
-    sort_arms(s, path);
-    if (st == SPX_OK)
+    if (st == SPX_OK) { /* else the last arm may have no wavelengths */
+        sort_arms(s, path);
         st = spx_cards_read(file, "/spectra/header", &s->header, e);
+    }
     return st == SPX_OK ? spx_table_read(file, "/exp_fibermap", &s->exp_fibermap, e) : st;
 }
 
