@@ -185,29 +185,42 @@ static double border_at(const border *of, double row)
     return of->x[k - 1] + (t < 0 ? 0 : t > 1 ? 1 : t) * (of->x[k] - of->x[k - 1]);
 }
 
-static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border *right, spx_err *e)
+/* Memory of pixels, and of what follows from them on the host. */
+static spx_status allocate_pixels(const spx_pf_bundle *b, int known, spx_pf_pixels *px, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     const size_t n = p->height * b->width;
+    if ((!known && ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
+                    (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL)) ||
+        (px->coef = spx_alloc(spx_pf_nground(b), sizeof *px->coef, e)) == NULL ||
+        (px->own = spx_alloc2(b->nf, 6, sizeof *px->own, e)) == NULL ||
+        (px->drifts = spx_alloc(b->nf, sizeof *px->drifts, e)) == NULL ||
+        (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
+        return SPX_EIO;
+    if (p->device == NULL &&
+        ((px->median = spx_alloc(n, sizeof *px->median, e)) == NULL ||
+         (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
+         (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
+         (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
+         (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
+         (px->rejected = spx_alloc(n, 1, e)) == NULL ||
+         (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL))
+        return SPX_EIO;
+    px->drift = px->coef + b->nf * b->nknot + 1;
+    return SPX_OK;
+}
+
+/* known: the device has data and noise. */
+static spx_status take_pixels(spx_pf_bundle *b, int known, const border *left, const border *right, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
     for (size_t x = 0; x < p->nexp; x++) {
         spx_pf_pixels *px = &b->px[x];
         const spx_image *im = &p->image[x];
-        if ((px->data = spx_alloc(n, sizeof *px->data, e)) == NULL ||
-            (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL ||
-            (p->device == NULL && (px->median = spx_alloc(n, sizeof *px->median, e)) == NULL) ||
-            (px->root = spx_alloc(n, sizeof *px->root, e)) == NULL ||
-            (px->ground = spx_alloc(n, sizeof *px->ground, e)) == NULL ||
-            (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
-            (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
-            (px->rejected = spx_alloc(n, 1, e)) == NULL ||
-            (px->coef = spx_alloc(spx_pf_nground(b), sizeof *px->coef, e)) == NULL ||
-            (px->own = spx_alloc2(b->nf, 6, sizeof *px->own, e)) == NULL ||
-            (px->drifts = spx_alloc(b->nf, sizeof *px->drifts, e)) == NULL ||
-            (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL ||
-            (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
-            return SPX_EIO;
-        px->drift = px->coef + b->nf * b->nknot + 1;
-        for (size_t r = 0; r < p->height; r++) {
+        const spx_status st = allocate_pixels(b, known, px, e);
+        if (st != SPX_OK)
+            return st;
+        for (size_t r = 0; r < p->height && !known; r++) {
             const double lo = border_at(left, (double)r), hi = border_at(right, (double)r);
             for (size_t k = 0; k < b->width; k++) {
                 const size_t from = r * p->columns + b->x0 + k, to = r * b->width + k;
@@ -223,33 +236,22 @@ static spx_status take_pixels(spx_pf_bundle *b, const border *left, const border
     return SPX_OK;
 }
 
-/* spots: with arrays of spots and pixels. Of a bundle on a device one state has them, for its result. */
-static spx_status allocate_state(const spx_pf_bundle *b, int spots, spx_pf_state *s, spx_err *e)
+static spx_status allocate_state(const spx_pf_bundle *b, spx_pf_state *s, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
     const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder;
     if ((s->theta = spx_alloc(b->ntheta, sizeof *s->theta, e)) == NULL ||
         (s->at = spx_alloc(b->nspot, sizeof *s->at, e)) == NULL ||
-        (s->flux = spx_alloc(b->nspot, sizeof *s->flux, e)) == NULL ||
-        (s->lit = spx_alloc2(p->nexp, p->height, 1, e)) == NULL)
+        (s->flux = spx_alloc(b->nspot, sizeof *s->flux, e)) == NULL)
         return SPX_EIO;
-    if (spots && ((s->gx = spx_alloc2(b->nspot + 1, order * nx, sizeof *s->gx, e)) == NULL ||
-                  (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
-                  (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
-                  (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
-                  (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL))
+    if (p->device == NULL && ((s->gx = spx_alloc2(b->nspot + 1, order * nx, sizeof *s->gx, e)) == NULL ||
+                              (s->gy = spx_alloc2(b->nspot, order * ny, sizeof *s->gy, e)) == NULL ||
+                              (s->c = spx_alloc2(b->nspot, (size_t)p->nc, sizeof *s->c, e)) == NULL ||
+                              (s->spot = spx_alloc2(b->nspot, nx * ny, sizeof *s->spot, e)) == NULL ||
+                              (s->lit = spx_alloc2(p->nexp, p->height, 1, e)) == NULL ||
+                              (s->light = spx_alloc2(p->nexp * p->height, b->width, sizeof *s->light, e)) == NULL))
         return SPX_EIO;
     return SPX_OK;
-}
-
-void spx_pf_give_spots(spx_pf_state *from, spx_pf_state *to)
-{
-    to->gx = from->gx;
-    to->gy = from->gy;
-    to->c = from->c;
-    to->spot = from->spot;
-    to->light = from->light;
-    from->gx = from->gy = from->c = from->spot = from->light = NULL;
 }
 
 static void free_state(spx_pf_state *s)
@@ -361,11 +363,12 @@ spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nl
     b->width = hi > lo ? (size_t)(hi - lo) : 1;
     if (b->x0 + b->width > p->columns)
         b->width = p->columns - b->x0;
-    st = take_pixels(b, &left, &right, e);
+    const int known = theta != NULL && p->device != NULL && p->device->has_pixels(p->device, fibre0);
+    st = take_pixels(b, known, &left, &right, e);
     if (st == SPX_OK)
-        st = allocate_state(b, 1, &b->now, e);
+        st = allocate_state(b, &b->now, e);
     if (st == SPX_OK)
-        st = allocate_state(b, p->device == NULL, &b->trial, e);
+        st = allocate_state(b, &b->trial, e);
     if (st == SPX_OK && p->device == NULL &&
         (b->stamp = spx_alloc2((p->nq > 0 ? SPX_PF_STAMPS : SPX_PF_BY_SIGX) * b->nl * nf, (size_t)(p->nx * p->ny),
                                sizeof *b->stamp, e)) == NULL)

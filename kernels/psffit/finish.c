@@ -11,13 +11,11 @@
 #include "num/stat.h"
 #include "products/psf_index.h"
 #include "psf/spot_math.h"
-#include "psffit/fit.h"
+#include "psffit/step_math.h"
 
 /* S/N of a line that counts for its fibre, and of one that counts for its wavelength. */
 #define GOOD   5.0
 #define BRIGHT 10.0
-/* Columns on either side of a trace that its chi squared is of: about half the distance of fibres. */
-#define NEAR 3.5
 /* Chi squared of a part of a fibre above which its fit is bad. */
 #define WORST 2.0
 /* Rows behind the last line of a fibre where its trace is still valid. */
@@ -170,56 +168,73 @@ static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx
     return ok;
 }
 
-/* Room for the places of a fibre, of errors_of_fibre(). */
-static size_t room_for_places(const spx_pf_bundle *b, size_t nplace)
+/* Places of all fibres: functionals times the terms of traces, trace[nf][2][nplace][nt], and of the shape,
+ * shape[nf][2][nplace][ns], and the covariance of the shape times the latter. */
+typedef struct {
+    size_t nplace, nt, ns;
+    double *trace, *shape, *product;
+} places;
+
+static spx_status places_new(const spx_pf_bundle *b, size_t nplace, places *to, spx_err *e)
 {
-    return 2 * nplace * (2 * (size_t)b->p->ntr + 2 * (b->ntheta - b->shape0));
+    *to = (places){.nplace = nplace, .nt = 2 * (size_t)b->p->ntr, .ns = b->ntheta - b->shape0};
+    const size_t n = 2 * nplace * b->nf;
+    if ((to->trace = spx_alloc2(n, to->nt + 2 * to->ns, sizeof *to->trace, e)) == NULL)
+        return SPX_EIO;
+    to->shape = to->trace + n * to->nt;
+    to->product = to->shape + n * to->ns;
+    return SPX_OK;
 }
 
-/* Errors of the place of fibre i at wavelengths, error[2][nplace] of x and y, from the covariance of all parameters:
- * a' C a, with a the functionals times the terms of traces and shape. 0: there is none. room: room_for_places(). */
-static void errors_of_fibre(const spx_pf_bundle *b, const double *cov, size_t i, size_t nplace, const double *wave,
-                            double *room, double *error)
+/* Those of the fibres that are not dead, at wavelengths; where there are no functionals they are 0. */
+static void find_places(const spx_pf_bundle *b, const double *cov, const spx_psffit_fibre *fibre, const double *wave,
+                        places *to)
 {
     const spx_pf_plan *p = b->p;
-    const size_t ntr = (size_t)p->ntr, nt = 2 * ntr, ns = b->ntheta - b->shape0, n = b->ntheta, first = i * nt;
-    double *trace = room, *shape = trace + 2 * nplace * nt, *product = shape + 2 * nplace * ns;
+    const size_t ntr = (size_t)p->ntr, n = b->ntheta;
     double f[2][2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
-    memset(room, 0, room_for_places(b, nplace) * sizeof *room);
-    for (size_t k = 0; k < nplace; k++) {
-        if (!functionals(b, i, wave[k], f[0], f[1]))
+    for (size_t k = 0; k < b->nf * to->nplace; k++) {
+        const size_t i = k / to->nplace, at = k % to->nplace;
+        if ((fibre[i].status & SPX_PSF_DEAD) || !functionals(b, i, wave[at], f[0], f[1]))
             continue;
-        spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave[k]), term);
+        spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave[at]), term);
         for (size_t y = 0; y < 2; y++) {
-            double *to = trace + (y * nplace + k) * nt, *s = shape + (y * nplace + k) * ns;
-            for (size_t m = 0; m < nt; m++)
-                to[m] = f[y][m / ntr] * term[m % ntr];
-            for (int t = 0; t < p->nb && p->nq > 0; t++)
+            const size_t row = (2 * i + y) * to->nplace + at;
+            double *t = to->trace + row * to->nt, *s = to->shape + row * to->ns;
+            for (size_t m = 0; m < to->nt; m++)
+                t[m] = f[y][m / ntr] * term[m % ntr];
+            for (int w = 0; w < p->nb && p->nq > 0; w++)
                 for (int l = 0; l < p->na; l++)
                     for (int q = 0; q < p->nq; q++)
-                        *s++ = f[y][2 + q] * term[t] * b->vterm[i * (size_t)p->na + (size_t)l];
+                        *s++ = f[y][2 + q] * term[w] * b->vterm[i * (size_t)p->na + (size_t)l];
         }
     }
     /* the upper triangle in rows is the lower one in columns */
-    if (ns > 0)
-        cblas_dsymm(CblasColMajor, CblasLeft, CblasLower, (blasint)ns, (blasint)(2 * nplace), 1,
-                    cov + b->shape0 * (n + 1), (blasint)n, shape, (blasint)ns, 0, product, (blasint)ns);
-    for (size_t k = 0; k < 2 * nplace; k++) {
-        const double *t = trace + k * nt, *s = shape + k * ns;
-        double sum = 0;
-        for (size_t m = 0; m < ns; m++)
-            sum += s[m] * product[k * ns + m];
-        for (size_t m = 0; m < nt; m++) {
-            const double *row = cov + (first + m) * n;
-            double in = 0.5 * t[m] * row[first + m];
-            for (size_t l = m + 1; l < nt; l++)
-                in += t[l] * row[first + l];
-            for (size_t l = 0; l < ns; l++)
-                in += s[l] * row[b->shape0 + l];
-            sum += 2 * t[m] * in;
-        }
-        error[k] = sqrt(fmax(0, sum));
+    if (to->ns > 0)
+        cblas_dsymm(CblasColMajor, CblasLeft, CblasLower, (blasint)to->ns, (blasint)(2 * to->nplace * b->nf), 1,
+                    cov + b->shape0 * (n + 1), (blasint)n, to->shape, (blasint)to->ns, 0, to->product, (blasint)to->ns);
+}
+
+/* Error of a place of fibre i, `row` of its 2 nplace, from the covariance of all parameters: a' C a. 0: there is none.
+ */
+static double error_of(const spx_pf_bundle *b, const double *cov, const places *of, size_t i, size_t row)
+{
+    const size_t nt = of->nt, ns = of->ns, n = b->ntheta, first = i * nt;
+    row += 2 * i * of->nplace;
+    const double *t = of->trace + row * nt, *s = of->shape + row * ns, *product = of->product + row * ns;
+    double sum = 0;
+    for (size_t m = 0; m < ns; m++)
+        sum += s[m] * product[m];
+    for (size_t m = 0; m < nt; m++) {
+        const double *c = cov + (first + m) * n;
+        double in = 0.5 * t[m] * c[first + m];
+        for (size_t l = m + 1; l < nt; l++)
+            in += t[l] * c[first + l];
+        for (size_t l = 0; l < ns; l++)
+            in += s[l] * c[b->shape0 + l];
+        sum += 2 * t[m] * in;
     }
+    return sqrt(fmax(0, sum));
 }
 
 static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
@@ -238,12 +253,11 @@ static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t num
 
 /* ---- fibres ---- */
 
-/* Chi squared of the pixels near a fibre's spots, their number, and how many of its footprint are masked. */
-static void look_at_pixels(const spx_pf_bundle *b, size_t i, spx_psffit_fibre *to, double *masked)
+/* Pixels near a fibre's spots: to[4] (spx_pf_look). */
+static void look_near(const spx_pf_bundle *b, size_t i, double *to)
 {
     const spx_pf_plan *p = b->p;
-    double chi2 = 0;
-    int64_t n = 0, bad = 0, all = 0;
+    memset(to, 0, 4 * sizeof *to);
     for (size_t x = 0; x < p->nexp; x++) {
         const spx_pf_pixels *px = &b->px[x];
         const double *light = b->now.light + x * p->height * b->width;
@@ -256,22 +270,19 @@ static void look_at_pixels(const spx_pf_bundle *b, size_t i, spx_psffit_fibre *t
                 last = r;
                 for (long c = at->xc + at->x0; c < at->xc + at->x1; c++) {
                     const size_t k = (size_t)r * b->width + (size_t)c;
-                    if (fabs((double)(c + (long)b->x0) - at->x) > NEAR)
+                    if (fabs((double)(c + (long)b->x0) - at->x) > SPX_PF_NEAR)
                         continue;
-                    all++;
-                    bad += !(px->noise[k] > 0);
+                    to[3]++;
+                    to[2] += !(px->noise[k] > 0);
                     if (!(px->root[k] > 0))
                         continue;
                     const double t = px->goal[k] - px->root[k] * light[k];
-                    chi2 += t * t;
-                    n++;
+                    to[0] += t * t;
+                    to[1]++;
                 }
             }
         }
     }
-    to->chi2 = n > 0 ? chi2 / (double)n : 0;
-    to->npix = n;
-    *masked = all > 0 ? (double)bad / (double)all : 1;
 }
 
 /* Rows that the trace has on the CCD beyond its lines, as a part of all. */
@@ -300,45 +311,109 @@ static void find_range(const spx_pf_bundle *b, size_t i, double first, double la
         to->status |= SPX_PSF_RANGE;
 }
 
-/* Largest chi squared a pixel near a fibre in PART rows, of all exposures: a continuum with an edge that no B-spline
- * follows, saturated lines and the like move spots there, and are little of the whole. */
-static double worst_part(const spx_pf_bundle *b, size_t i)
+/* Pixels near a fibre in each part of the rows: to[nparts][nf][2] of an exposure (spx_pf_look). */
+static void look_at_parts(const spx_pf_bundle *b, size_t x, size_t i, double *to)
 {
-    enum { PART = 64 };
     const spx_pf_plan *p = b->p;
-    double worst = 0;
-    for (size_t x = 0; x < p->nexp; x++) {
-        const spx_pf_pixels *px = &b->px[x];
-        const double *light = b->now.light + x * p->height * b->width;
-        double sum = 0, n = 0;
-        for (size_t r = 0; r < p->height; r++) {
-            const long middle = px->at[r * b->nf + i] + p->hx;
-            for (long c = middle - (long)NEAR; c <= middle + (long)NEAR; c++) {
-                const size_t k = r * b->width + (size_t)c;
-                if (c < 0 || c >= (long)b->width || !(px->root[k] > 0))
-                    continue;
-                const double t = px->goal[k] - px->root[k] * light[k];
-                sum += t * t;
-                n++;
-            }
-            if ((r + 1) % PART == 0) {
-                worst = n > PART ? fmax(worst, sum / n) : worst;
-                sum = n = 0;
-            }
+    const spx_pf_pixels *px = &b->px[x];
+    const double *light = b->now.light + x * p->height * b->width;
+    for (size_t r = 0; r < spx_pf_nparts(p->height) * SPX_PF_PART; r++) {
+        const long middle = px->at[r * b->nf + i] + p->hx;
+        double *sum = to + (r / SPX_PF_PART * b->nf + i) * 2;
+        for (long c = middle - (long)SPX_PF_NEAR; c <= middle + (long)SPX_PF_NEAR; c++) {
+            const size_t k = r * b->width + (size_t)c;
+            if (c < 0 || c >= (long)b->width || !(px->root[k] > 0))
+                continue;
+            const double t = px->goal[k] - px->root[k] * light[k];
+            sum[0] += t * t;
+            sum[1]++;
         }
+    }
+}
+
+/* Adds the residuals of a spot to the cells of its phase, cell[SPX_PF_PHASES][SPX_PF_PHASES][npix][3]. */
+static void stack_spot(const spx_pf_bundle *b, size_t x, size_t s, double *cell)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)(p->nx * p->ny);
+    const spx_pf_pixels *px = &b->px[x];
+    const spx_pf_at *at = &b->now.at[s];
+    const double *spot = b->now.spot + s * npix, f = b->now.flux[s];
+    double peak = 0;
+    for (size_t k = 0; k < npix; k++)
+        peak = fmax(peak, spot[k]);
+    cell += (size_t)(spx_pf_phase_of(at->y) * SPX_PF_PHASES + spx_pf_phase_of(at->x)) * npix * 3;
+    for (int r = at->y0; r < at->y1; r++)
+        for (int c = at->x0; c < at->x1; c++) {
+            const size_t k = (size_t)(r * p->nx + c), q = (size_t)((at->yc + r) * (long)b->width + at->xc + c);
+            const double m = px->ground[q] + b->now.light[x * p->height * b->width + q];
+            if (px->root[q] > 0)
+                spx_pf_add_to_cell(f, spot[k], peak, px->data[q], px->noise[q], m, cell + 3 * k);
+        }
+}
+
+static size_t cells_of(const spx_pf_bundle *b)
+{
+    return (size_t)(SPX_PF_PHASES * SPX_PF_PHASES * b->p->nx * b->p->ny);
+}
+
+/* Looks at the pixels of a bundle, of spots with S/N above BRIGHT at their residuals, by the CPU or a device; freed
+ * with spx_free(to->near). 0: a device has failed. SPX_EIO: memory. */
+static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to, int *ok, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t near = 4 * b->nf, part = 2 * p->nexp * spx_pf_nparts(p->height) * b->nf, per = b->nl * b->nf;
+    int *bright = spx_alloc(b->nspot + 1, sizeof *bright, e);
+    *to = (spx_pf_look){.near = spx_alloc(near + part + 3 * cells_of(b), sizeof *to->near, e)};
+    if (bright == NULL || to->near == NULL) {
+        spx_free(bright);
+        return SPX_EIO;
+    }
+    to->part = to->near + near;
+    to->cell = to->part + part;
+    for (size_t s = 0; s < b->nspot; s++)
+        bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]);
+    if (b->there != NULL)
+        *ok = p->device->look(b, bright, to);
+    for (size_t i = 0; i < b->nf && b->there == NULL; i++) {
+        look_near(b, i, to->near + 4 * i);
+        for (size_t x = 0; x < p->nexp; x++)
+            look_at_parts(b, x, i, to->part + 2 * x * spx_pf_nparts(p->height) * b->nf);
+    }
+    for (size_t s = 0; s < b->nspot && b->there == NULL; s++)
+        if (bright[s])
+            stack_spot(b, s / per, s, to->cell);
+    for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
+        for (size_t k = 0; k < p->height * b->width; k++)
+            to->nreject += b->px[x].rejected[k];
+    spx_free(bright);
+    return SPX_OK;
+}
+
+/* Largest chi squared a pixel near a fibre in a part of the rows, of all exposures: a continuum with an edge that no
+ * B-spline follows, saturated lines and the like move spots there, and are little of the whole. */
+static double worst_part(const spx_pf_bundle *b, const spx_pf_look *seen, size_t i)
+{
+    double worst = 0;
+    for (size_t k = 0; k < b->p->nexp * spx_pf_nparts(b->p->height); k++) {
+        const double *part = seen->part + 2 * (k * b->nf + i);
+        worst = part[1] > SPX_PF_PART ? fmax(worst, part[0] / part[1]) : worst;
     }
     return worst;
 }
 
-static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, size_t number, double *some,
-                            spx_psffit *fit)
+static void put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, const spx_pf_look *seen, size_t number,
+                      double *some, spx_psffit *fit)
 {
     const spx_pf_plan *p = b->p;
     spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
-    double masked, first = INFINITY, last = -INFINITY;
+    const double *near = seen->near + 4 * i;
+    double first = INFINITY, last = -INFINITY;
     size_t n = 0, lines = 0;
-    *to = (spx_psffit_fibre){.fibre = (int32_t)(b->fibre0 + i), .bundle = (int32_t)number};
-    look_at_pixels(b, i, to, &masked);
+    *to = (spx_psffit_fibre){.fibre = (int32_t)(b->fibre0 + i),
+                             .bundle = (int32_t)number,
+                             .chi2 = near[1] > 0 ? near[0] / near[1] : 0,
+                             .npix = (int64_t)near[1]};
     for (size_t l = 0; l < b->nl; l++) {
         double best = 0;
         for (size_t x = 0; x < p->nexp; x++) {
@@ -362,12 +437,11 @@ static spx_status put_fibre(const spx_pf_bundle *b, size_t i, const double *vari
         to->status |= SPX_PSF_DEAD;
     else if (lines < 2 * (size_t)p->ntr)
         to->status |= SPX_PSF_FEWLINES;
-    if (masked > 0.5)
+    if (!(near[3] > 0) || near[2] > 0.5 * near[3])
         to->status |= SPX_PSF_MASKED;
-    if (worst_part(b, i) > WORST)
+    if (worst_part(b, seen, i) > WORST)
         to->status |= SPX_PSF_BADFIT;
     find_range(b, i, first, last, to);
-    return SPX_OK;
 }
 
 /* Fibres whose middle is further than 5 pixels from the cubic of the bundle. */
@@ -450,15 +524,14 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
 }
 
 /* Errors of the places of spots: of living fibres from the covariance, of dead ones from the scatter of the others. */
-static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, double *a, double *room,
+static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, double *a, places *of,
                        spx_psffit *fit)
 {
-    double some[3][64], *error = room + room_for_places(b, fit->nplace);
+    double some[3][64];
+    find_places(b, cov, fit->fibre + b->fibre0, fit->place, of);
     for (size_t i = 0; i < b->nf; i++) {
         spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
         size_t n = 0;
-        if (!(lever[i] > 0) && !(to->status & SPX_PSF_DEAD))
-            errors_of_fibre(b, cov, i, fit->nplace, fit->place, room, error);
         for (size_t k = 0; k < fit->nplace; k++) {
             const size_t out = (b->fibre0 + i) * fit->nplace + k;
             const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
@@ -470,8 +543,8 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
                 fit->x_error[out] *= lever[i];
                 fit->y_error[out] *= lever[i];
             } else if (!(to->status & SPX_PSF_DEAD)) {
-                fit->x_error[out] = error[k];
-                fit->y_error[out] = error[fit->nplace + k];
+                fit->x_error[out] = error_of(b, cov, of, i, k);
+                fit->y_error[out] = error_of(b, cov, of, i, fit->nplace + k);
             }
             if (n == 64 || !(fit->x_error[out] > 0))
                 continue;
@@ -530,10 +603,10 @@ static int spot_motion(const spx_psf *start, const spx_psf *psf, size_t f, doubl
 }
 
 /* XSHIFT and YSHIFT: medians over lines in the range of each fibre, every second, third ... where a bundle has many:
- * a median of 32 is as good a summary, and spots of the start are slow to make. some[2 nl]: room. */
+ * a median of 16 is as good a summary, and spots of the start are slow to make. some[2 nl]: room. */
 static spx_status put_motion(const spx_pf_bundle *b, const spx_psf *psf, double *some, spx_psffit *fit, spx_err *e)
 {
-    enum { ENOUGH = 32 };
+    enum { ENOUGH = 16 };
     const size_t step = b->nl / ENOUGH + 1;
     spx_psf start = *b->p->start;
     start.hsizex = psf->hsizex;
@@ -560,11 +633,24 @@ static spx_status put_motion(const spx_pf_bundle *b, const spx_psf *psf, double 
     return pixels != NULL ? SPX_OK : SPX_EIO;
 }
 
-/* Model and (data - model) / error of a bundle. */
-static void put_model(const spx_pf_bundle *b, spx_psffit *fit)
+/* Model and (data - model) / error of a bundle. *ok 0: a device has failed. SPX_EIO: memory. */
+static spx_status put_model(spx_pf_bundle *b, spx_psffit *fit, int *ok, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    for (size_t x = 0; x < p->nexp; x++)
+    if (b->there != NULL) {
+        b->now.light = spx_alloc2(p->nexp * p->height, b->width, sizeof *b->now.light, e);
+        int have = b->now.light != NULL;
+        for (size_t x = 0; x < p->nexp && have; x++) {
+            spx_pf_pixels *px = &b->px[x];
+            have = (px->ground = spx_alloc2(p->height, b->width, sizeof *px->ground, e)) != NULL &&
+                   (px->data != NULL || ((px->data = spx_alloc2(p->height, b->width, sizeof *px->data, e)) != NULL &&
+                                         (px->noise = spx_alloc2(p->height, b->width, sizeof *px->noise, e)) != NULL));
+        }
+        if (!have)
+            return SPX_EIO;
+        *ok = p->device->take_arrays(b);
+    }
+    for (size_t x = 0; x < p->nexp && *ok; x++)
         for (size_t r = 0; r < p->height; r++)
             for (size_t c = 0; c < b->width; c++) {
                 const size_t k = r * b->width + c, to = (x * p->height + r) * p->columns + b->x0 + c;
@@ -575,19 +661,10 @@ static void put_model(const spx_pf_bundle *b, spx_psffit *fit)
                 fit->model[to] = (float)m;
                 fit->chi[to] = (float)((px->data[k] - m) / sqrt(spx_pf_variance(b, x, k, 0)));
             }
+    return SPX_OK;
 }
 
 /* ---- error of the PSF ---- */
-
-/* Sub-pixel phases of a spot in x and in y; pixels of a spot above this part of its peak are stacked. */
-enum { PHASES = 4 };
-#define CORE 0.1
-
-static size_t phase_of(double at)
-{
-    const int k = (int)(PHASES * (at - floor(at + 0.5) + 0.5));
-    return (size_t)(k < PHASES ? k : PHASES - 1);
-}
 
 double spx_pf_psf_error(double misfit, const double of[2])
 {
@@ -595,53 +672,17 @@ double spx_pf_psf_error(double misfit, const double of[2])
     return of[1] > 0 ? sqrt(fmax(misfit, sqrt(2 * of[0])) / of[1]) : 0;
 }
 
-/* Adds the residuals of a spot to the cells of its phase, cell[PHASES][PHASES][npix][3]: sums of f r / V, f^2 / V and
- * f^2 S / V, of the pixels of its core in which it has most of the light. */
-static void stack_spot(const spx_pf_bundle *b, size_t x, size_t s, double *cell)
+/* Of the stacked residuals of all bright spots: a pattern that repeats from spot to spot is the PSF's, noise is not. */
+static void put_psf_error(const spx_pf_bundle *b, const double *cell, spx_psffit_bundle *to)
 {
-    const spx_pf_plan *p = b->p;
-    const size_t npix = (size_t)(p->nx * p->ny);
-    const spx_pf_pixels *px = &b->px[x];
-    const spx_pf_at *at = &b->now.at[s];
-    const double *spot = b->now.spot + s * npix, f = b->now.flux[s];
-    double peak = 0;
-    for (size_t k = 0; k < npix; k++)
-        peak = fmax(peak, spot[k]);
-    cell += (phase_of(at->y) * PHASES + phase_of(at->x)) * npix * 3;
-    for (int r = at->y0; r < at->y1; r++)
-        for (int c = at->x0; c < at->x1; c++) {
-            const size_t k = (size_t)(r * p->nx + c), q = (size_t)((at->yc + r) * (long)b->width + at->xc + c);
-            const double m = px->ground[q] + b->now.light[x * p->height * b->width + q];
-            if (!(px->root[q] > 0) || spot[k] < CORE * peak || 2 * f * spot[k] < m)
-                continue;
-            const double w = f / spx_pf_variance(b, x, q, 0);
-            cell[3 * k] += w * (px->data[q] - m);
-            cell[3 * k + 1] += w * f;
-            cell[3 * k + 2] += w * f * spot[k];
-        }
-}
-
-/* Stacks the residuals of all spots with S/N above BRIGHT. A pattern that repeats from spot to spot is the PSF's, noise
- * is not. */
-static spx_status put_psf_error(const spx_pf_bundle *b, const double *variance, spx_psffit_bundle *to, spx_err *e)
-{
-    const size_t npix = (size_t)(b->p->nx * b->p->ny), ncell = PHASES * PHASES * npix;
-    double *cell = spx_alloc2(ncell, 3, sizeof *cell, e);
-    if (cell == NULL)
-        return SPX_EIO;
-    for (size_t s = 0; s < b->nspot; s++)
-        if (variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]))
-            stack_spot(b, s / (b->nl * b->nf), s, cell);
     to->misfit = to->of[0] = to->of[1] = 0;
-    for (size_t k = 0; k < ncell; k++)
+    for (size_t k = 0; k < cells_of(b); k++)
         if (cell[3 * k + 1] > 0) {
             to->misfit += cell[3 * k] * cell[3 * k] / cell[3 * k + 1] - 1;
             to->of[0]++;
             to->of[1] += cell[3 * k + 2] * cell[3 * k + 2] / cell[3 * k + 1];
         }
     to->psf_error = spx_pf_psf_error(to->misfit, to->of);
-    spx_free(cell);
-    return SPX_OK;
 }
 
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
@@ -651,23 +692,25 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     const double *cov = b->covariance;
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
-    double *room = spx_alloc_unset(room_for_places(b, fit->nplace) + 2 * fit->nplace, 1, sizeof *room, e);
-    spx_status st = variance != NULL && a != NULL && lever != NULL && room != NULL ? SPX_OK : SPX_EIO;
+    places of = {0};
+    spx_status st = variance != NULL && a != NULL && lever != NULL ? places_new(b, fit->nplace, &of, e) : SPX_EIO;
+    spx_pf_look seen = {0};
     int ok = 1;
     if (st == SPX_OK)
         ok = spx_pf_flux_variance(b, variance);
+    if (st == SPX_OK && ok)
+        st = look(b, variance, &seen, &ok, e);
     if (st == SPX_OK && ok) {
         put_psf(b, b->now.theta, psf);
         put_covariance(b, cov, number, fit);
         for (size_t i = 0; i < b->nf; i++)
-            st = put_fibre(b, i, variance, number, a, fit);
+            put_fibre(b, i, variance, &seen, number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, lever, a, room, fit);
-        if (st == SPX_OK)
-            st = put_motion(b, psf, a, fit, e);
-        if (fit->model != NULL)
-            put_model(b, fit);
+        put_errors(b, cov, lever, a, &of, fit);
+        st = put_motion(b, psf, a, fit, e);
+        if (st == SPX_OK && fit->model != NULL)
+            st = put_model(b, fit, &ok, e);
         spx_psffit_bundle *to = &fit->bundle[number];
         *to = (spx_psffit_bundle){.fibre0 = (int32_t)b->fibre0,
                                   .nfibre = (int32_t)b->nf,
@@ -683,21 +726,19 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
             to->npix += f->npix;
         }
         to->chi2 = to->npix > 0 ? to->chi2 / (double)to->npix : 0;
-        for (size_t x = 0; x < p->nexp; x++)
-            for (size_t k = 0; k < p->height * b->width; k++)
-                to->nreject += b->px[x].rejected[k];
+        to->nreject = (int64_t)seen.nreject;
         to->alive = (int32_t)alive;
-        if (st == SPX_OK)
-            st = put_psf_error(b, variance, to, e);
+        put_psf_error(b, seen.cell, to);
     }
     for (size_t k = 0; k < p->nshift && ok && st == SPX_OK; k++) {
         shift[2 * k] = b->now.theta[b->shift0 + k];
         shift[2 * k + 1] = cov[(b->shift0 + k) * (b->ntheta + 1)];
     }
     fit->bundle[number].fitted = ok;
+    spx_free(seen.near);
     spx_free(variance);
     spx_free(a);
     spx_free(lever);
-    spx_free(room);
+    spx_free(of.trace);
     return st;
 }

@@ -68,7 +68,7 @@ typedef struct {
 
 /* Pixels of a bundle in one exposure: [height][width]. */
 typedef struct {
-    float *data;
+    float *data;       /* NULL, as noise: the device has them already */
     float *noise;      /* variance without light; 0: masked */
     float *median;     /* of 3 x 3 pixels of the image */
     float *root;       /* square root of the weight */
@@ -85,7 +85,8 @@ typedef struct {
     int32_t *at;       /* first column of the profile: [height][nf] */
 } spx_pf_pixels;
 
-/* Parameters, and what follows from them. Spots are [nexp][nline][nf]. */
+/* Parameters, and what follows from them. Spots are [nexp][nline][nf]. Of a bundle that is on a device the arrays of
+ * spots and pixels, here and in spx_pf_pixels, are there: the host has parameters, places, fluxes and their factors. */
 typedef struct {
     double *theta;
     spx_pf_at *at;
@@ -185,12 +186,25 @@ typedef struct {
 
 struct spx_pf_border;
 
-/* Steps of a bundle's passes that go over its pixels, spots or groups, by a device: between begin and end they are what
- * the functions with their names do, and the arrays of spots and pixels are on the device. After end those of b->now
- * are the host's. Parameters, coefficients of the background and tables of lines and groups are the host's always. One
- * that fails tells it by its result, as if there were no solution, and end says why. */
+/* Pixels of a bundle as its result sees them. */
+typedef struct {
+    double *near;   /* [nf][4] of pixels near a fibre's spots: chi squared, their number, masked ones, all */
+    double *part;   /* [nexp][spx_pf_nparts()][nf][2] of pixels near a fibre in SPX_PF_PART rows: chi squared, number */
+    double *cell;   /* [SPX_PF_PHASES^2][npix][3] residuals of bright spots (spx_pf_add_to_cell()) */
+    size_t nreject; /* by the hard clip, of all exposures */
+} spx_pf_look;
+
+/* Steps of a bundle that go over its pixels, spots or groups, by a device: between begin and end they are what the
+ * functions with their names do, and the arrays of spots and pixels are on the device, where they stay. Parameters,
+ * coefficients of the background and tables of lines and groups are the host's always; places, fluxes and factors of
+ * b->now after places() and take_fluxes(). One that fails tells it by its result, as if there were no solution, and end
+ * says why. */
 typedef struct spx_pf_device {
     void *state;
+    /* a camera, whose bundles' pixels stay from stage to stage; whether those of the bundle from a fibre on are there:
+     * they are kept for it until it begins */
+    void (*begin_fit)(const struct spx_pf_device *d);
+    int (*has_pixels)(const struct spx_pf_device *d, size_t fibre0);
     spx_status (*begin)(spx_pf_bundle *b, spx_err *e);
     spx_status (*end)(spx_pf_bundle *b, spx_err *e);
     int (*spots)(spx_pf_bundle *b, spx_pf_state *s);
@@ -226,8 +240,23 @@ typedef struct spx_pf_device {
     int (*add_to_matrix)(spx_pf_bundle *b, size_t first, size_t n, const double *add);
     /* step[m] of its columns at[m], with the diagonal times 1 + damping, for the gradient g */
     int (*solve)(spx_pf_bundle *b, size_t m, const size_t *at, double damping, const double *g, double *step);
+    /* Precisions of the shape's priors by the evidence of the matrix and gradient g (learn.c), of m columns at[m], the
+     * last ns of which are the shape's: z[ns] parameters from the centres of their priors, was[ns] precisions of these,
+     * of[ns] classes, of nclass, and norms. 0: not positive definite. */
+    int (*learn)(spx_pf_bundle *b, size_t m, const size_t *at, size_t ns, const double *g, const double *z,
+                 const double *was, const int *of, const double *norm, int nclass, double *precision);
     /* its inverse, of all columns, upper triangle, after which there is no matrix */
     int (*covariance)(spx_pf_bundle *b, double *c);
+    /* residuals along traces, sums over exposures: num[nf][height], den[nf][height] (lines.c) */
+    int (*residuals)(spx_pf_bundle *b, double *num, double *den);
+    /* Of the wavelength of each line in exposure x, for dY/dlambda of its spots, slope[nl][nf]: of each spot what it
+     * adds to the information, fluxes being known, and to the gradient, spot[nl][nf][2], and products with the spots of
+     * its group, rhs[..], line by line. */
+    int (*wavelengths)(spx_pf_bundle *b, size_t x, const double *slope, double *spot, double *rhs);
+    /* bright[nspot]: spots whose residuals are wanted */
+    int (*look)(spx_pf_bundle *b, const int *bright, spx_pf_look *to);
+    /* those arrays of pixels and of spots of b->now that the host has, too: not NULL */
+    int (*take_arrays)(spx_pf_bundle *b);
 } spx_pf_device;
 
 /* ---- bundle.c ---- */
@@ -247,12 +276,10 @@ static inline size_t spx_pf_nground(const spx_pf_bundle *b)
 /* Begins a bundle with the parameters that continue the start, theta0. */
 spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nfree, spx_pf_bundle *b, spx_err *e);
 /* Opens a bundle: its pixels, lines, and memory. theta: parameters to begin with,
- * those of a bundle without free lines, or NULL for those of the start. */
+ * those of a bundle without free lines, or NULL for those of the start, in a stage that no other comes before. */
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e);
 void spx_pf_close(spx_pf_bundle *b);
-/* Moves the arrays of spots and pixels from a state to one that has none. */
-void spx_pf_give_spots(spx_pf_state *from, spx_pf_state *to);
 /* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. early: a
  * pass that others follow, and faint lines may wait. */
 spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e);

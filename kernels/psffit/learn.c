@@ -6,12 +6,7 @@
 
 #include "base/mem.h"
 #include "num/blas.h"
-#include "psffit/fit.h"
-
-/* Rounds of the fixed point: variances that are not noise are then settled to 1 %. */
-enum { ROUNDS = 10 };
-/* Least sigma, of Hermite functions of norm 1: the matrix stays well conditioned. */
-#define LEAST 1e-5
+#include "psffit/step_math.h"
 
 /* Norm of He_i He_j: sqrt(i! j!). */
 static double norm_of(int i, int j)
@@ -49,15 +44,15 @@ static void classify(const spx_pf_bundle *b, size_t ns, int *class, double *norm
 }
 
 typedef struct {
-    size_t n, ns;       /* free columns, and those of the shape, which are the last of them */
-    size_t *at;         /* [n] */
-    double *m, *r;      /* [n][n] matrix, lower triangle by columns, and right-hand side, without the shape's prior */
-    double *c, *z;      /* [ns][ns] a factor, and [ns] parameters of a round */
-    double *variance;   /* [ns] theirs */
-    double *precision;  /* [ns] of the prior */
-    double *was;        /* [ns] the same, as it was */
-    double *norm, *sum; /* [ns]; [nclass][2] */
-    int *class;         /* [ns] */
+    size_t n, ns;      /* free columns, and those of the shape, which are the last of them */
+    size_t *at;        /* [n] */
+    double *m, *r;     /* [n][n] matrix, lower triangle by columns, and right-hand side, without the shape's prior */
+    double *c, *z;     /* [ns][ns] a factor, and [ns] parameters of a round */
+    double *variance;  /* [ns] theirs */
+    double *precision; /* [ns] of the prior */
+    double *was;       /* [ns] the same, as it was */
+    double *norm, *square; /* [ns]; [nclass] */
+    int *class;            /* [ns] */
 } room;
 
 /* Schur complement of all other columns in the last ns of the matrix, in place: m_ss - m_st m_tt^-1 m_ts, and r_s. 0:
@@ -106,21 +101,14 @@ static int posterior(const room *w)
     return ok;
 }
 
-/* One round: sigma^2 of a class is sum z^2 over the number of its parameters that the arc tells, sum (1 - variance /
- * sigma^2). */
+/* Precisions of a round, from parameters and their variances. */
 static void maximise(const room *w, int nclass)
 {
-    memset(w->sum, 0, 2 * (size_t)nclass * sizeof *w->sum);
+    for (int c = 0; c < nclass; c++)
+        w->square[c] = spx_pf_square_of_class(w->ns, w->class, c, w->z, w->norm, w->precision, w->variance);
     for (size_t k = 0; k < w->ns; k++)
-        if (w->class[k] >= 0) {
-            w->sum[2 * w->class[k]] += w->z[k] * w->z[k] * w->norm[k] * w->norm[k];
-            w->sum[2 * w->class[k] + 1] += fmax(0, 1 - w->precision[k] * w->variance[k]);
-        }
-    for (size_t k = 0; k < w->ns; k++)
-        if (w->class[k] >= 0) {
-            const double *of = w->sum + 2 * w->class[k], square = of[0] / fmax(of[1], 1e-3);
-            w->precision[k] = w->norm[k] * w->norm[k] / fmax(square, LEAST * LEAST);
-        }
+        if (w->class[k] >= 0)
+            w->precision[k] = w->norm[k] * w->norm[k] / w->square[w->class[k]];
 }
 
 static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w, spx_err *e)
@@ -128,7 +116,7 @@ static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w,
     const size_t nclass = (size_t)(b->p->na * b->p->nb * classes_of_term(b->p));
     *w = (room){.ns = ns,
                 .at = spx_alloc(n, sizeof *w->at, e),
-                .m = spx_alloc_unset(n * n + n + ns * ns + 5 * ns + 2 * nclass, 1, sizeof *w->m, e),
+                .m = spx_alloc_unset(n * n + n + ns * ns + 5 * ns + nclass, 1, sizeof *w->m, e),
                 .class = spx_alloc(ns + 1, sizeof *w->class, e)};
     if (w->at == NULL || w->m == NULL || w->class == NULL)
         return SPX_EIO;
@@ -139,61 +127,74 @@ static spx_status room_new(const spx_pf_bundle *b, size_t n, size_t ns, room *w,
     w->was = w->precision + ns;
     w->norm = w->was + ns;
     w->variance = w->norm + ns;
-    w->sum = w->variance + ns;
+    w->square = w->variance + ns;
     return SPX_OK;
+}
+
+/* Rounds by the CPU, of a matrix h and gradient g of n columns. 0: not positive definite. */
+static int learn_here(const room *w, size_t n, const double *h, const double *g, int nclass)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        for (size_t k = i; k < w->n; k++)
+            w->m[i * w->n + k] = h[w->at[i] * n + w->at[k]];
+        w->r[i] = g[w->at[i]];
+    }
+    int ok = eliminate(w);
+    /* from the step to be made to the parameters: r + S z, and the prior taken off both */
+    const size_t nt = w->n - w->ns;
+    for (size_t k = 0; k < w->ns && ok; k++) {
+        double sum = 0;
+        for (size_t l = 0; l < w->ns; l++)
+            sum += w->m[(nt + (l < k ? l : k)) * w->n + nt + (l < k ? k : l)] * w->z[l];
+        w->r[nt + k] += sum;
+    }
+    for (size_t k = 0; k < w->ns && ok; k++)
+        w->m[(nt + k) * w->n + nt + k] -= w->was[k];
+    for (int round = 0; round < SPX_PF_ROUNDS && ok; round++) {
+        ok = posterior(w);
+        if (ok)
+            maximise(w, nclass);
+    }
+    return ok;
 }
 
 spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e)
 {
     const size_t n = spx_pf_columns(b), ns = n - b->shape0;
+    const int nclass = b->p->na * b->p->nb * classes_of_term(b->p), there = b->there != NULL;
     room w;
     spx_status st = room_new(b, n, ns, &w, e);
-    int ok = st == SPX_OK && (b->there == NULL || b->p->device->take_matrix(b, h));
-    for (size_t k = 0; k < n && ok; k++) {
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
         int is_free;
         (void)spx_pf_parameter(b, k, &is_free);
         if (is_free)
             w.at[w.n++] = k;
     }
-    for (size_t i = 0; i < w.n && ok; i++) {
-        for (size_t k = i; k < w.n; k++)
-            w.m[i * w.n + k] = h[w.at[i] * n + w.at[k]];
-        w.r[i] = g[w.at[i]];
-    }
-    const int nclass = b->p->na * b->p->nb * classes_of_term(b->p);
-    if (ok)
+    if (st == SPX_OK)
         classify(b, ns, w.class, w.norm);
-    ok = ok && eliminate(&w);
-    for (size_t k = 0; k < ns && ok; k++) {
+    for (size_t k = 0; k < ns && st == SPX_OK; k++) {
         double centre;
         w.was[k] = w.precision[k] = spx_pf_shape_prior(b, k, &centre);
         w.z[k] = b->now.theta[b->shape0 + k] - centre;
     }
-    /* from the step to be made to the parameters: r + S z, and the prior taken off both */
-    const size_t nt = w.n - ns;
-    for (size_t k = 0; k < ns && ok; k++) {
-        double sum = 0;
-        for (size_t l = 0; l < ns; l++)
-            sum += w.m[(nt + (l < k ? l : k)) * w.n + nt + (l < k ? k : l)] * w.z[l];
-        w.r[nt + k] += sum;
-    }
+    int ok = st == SPX_OK;
+    if (ok && there)
+        ok = b->p->device->learn(b, w.n, w.at, ns, g, w.z, w.was, w.class, w.norm, nclass, w.precision);
+    else if (ok)
+        ok = learn_here(&w, n, h, g, nclass);
     for (size_t k = 0; k < ns && ok; k++)
-        w.m[(nt + k) * w.n + nt + k] -= w.was[k];
-    for (int round = 0; round <= ROUNDS && ok; round++) {
-        ok = posterior(&w);
-        if (ok && round < ROUNDS)
-            maximise(&w, nclass);
-    }
+        ok = isfinite(w.precision[k]);
     if (ok) { /* matrix and gradient at hand are those of the new prior */
         for (size_t k = 0; k < ns; k++) {
             double centre;
             (void)spx_pf_shape_prior(b, k, &centre);
-            h[(b->shape0 + k) * (n + 1)] += w.precision[k] - w.was[k];
+            if (!there)
+                h[(b->shape0 + k) * (n + 1)] += w.precision[k] - w.was[k];
             g[b->shape0 + k] -= (w.precision[k] - w.was[k]) * (b->now.theta[b->shape0 + k] - centre);
             b->precision[k] = w.class[k] >= 0 ? w.precision[k] : 0;
             w.was[k] = w.precision[k] - w.was[k];
         }
-        if (b->there != NULL)
+        if (there)
             (void)b->p->device->add_to_matrix(b, b->shape0, ns, w.was); /* what fails is told in the end */
         spx_pf_prior(b, &b->now);
     }

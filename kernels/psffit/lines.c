@@ -45,16 +45,23 @@ static void derive(const spx_pf_bundle *b, size_t x, size_t line, size_t i, doub
         two[k] *= by;
 }
 
-/* Adds what line `line` says of its wavelength in an exposure: dm/dlambda of all its spots as an image of the bundle,
- * with the fluxes of its group eliminated. work: image of the bundle; rhs: fluxes of the group. */
-static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work, double *rhs, double *one, double *two,
-                    spx_pf_line_news *to)
+/* Fluxes of a line's group. */
+static size_t fluxes_of(const spx_pf_bundle *b, size_t line)
+{
+    const spx_pf_group *g = &b->group[b->line[line].group];
+    return (g->last - g->first) * b->nf;
+}
+
+/* Derivative of all spots of a line in an exposure by its wavelength, as an image of the bundle: its square, its
+ * gradient, and its products with the spots of the group, rhs. work: image of the bundle; one, two: room. */
+static void by_wavelength(const spx_pf_bundle *b, size_t x, size_t line, double *work, double *rhs, double *one,
+                          double *two, double *info, double *gradient)
 {
     const spx_pf_plan *p = b->p;
     const spx_pf_group *g = &b->group[b->line[line].group];
-    const size_t n = (g->last - g->first) * b->nf, base = x * b->nl * b->nf;
+    const size_t n = fluxes_of(b, line), base = x * b->nl * b->nf;
     const double *light = b->now.light + x * p->height * b->width;
-    double info = 0, gradient = 0;
+    *info = *gradient = 0;
     for (int put = 1; put >= 0; put--) /* into the image; then out of it again */
         for (size_t i = 0; i < b->nf; i++) {
             const spx_pf_at *at = &b->now.at[base + line * b->nf + i];
@@ -65,9 +72,9 @@ static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work,
                     const size_t k = (size_t)((at->yc + r) * (long)b->width + at->xc + c);
                     if (put) {
                         work[k] += two[r * p->nx + c];
-                        gradient += two[r * p->nx + c] * (b->px[x].goal[k] - b->px[x].root[k] * light[k]);
+                        *gradient += two[r * p->nx + c] * (b->px[x].goal[k] - b->px[x].root[k] * light[k]);
                     } else {
-                        info += work[k] * work[k];
+                        *info += work[k] * work[k];
                         work[k] = 0;
                     }
                 }
@@ -84,6 +91,15 @@ static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work,
                 }
             }
         }
+}
+
+/* Adds what a line says of its wavelength in an exposure, with the fluxes of its group eliminated: info, gradient and
+ * rhs of by_wavelength(). 0: no solution. */
+static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double info, double gradient, double *rhs,
+                    spx_pf_line_news *to)
+{
+    const spx_pf_group *g = &b->group[b->line[line].group];
+    const size_t n = fluxes_of(b, line);
     if (LAPACKE_dtrtrs(LAPACK_COL_MAJOR, 'L', 'N', 'N', (lapack_int)n, 1, b->now.factor + x * b->nfactor + g->factor,
                        (lapack_int)n, rhs, (lapack_int)n) != 0)
         return 0;
@@ -96,15 +112,34 @@ static int add_line(const spx_pf_bundle *b, size_t x, size_t line, double *work,
     return 1;
 }
 
+/* Products of by_wavelength() of all lines and exposures by a device: info and gradient of each spot,
+ * [nexp][nl][nf][2], and right-hand sides, [nexp][each]. 0: there are none. */
+static int wavelengths_there(spx_pf_bundle *b, size_t each, double *spot, double *rhs)
+{
+    const size_t n = b->nl * b->nf;
+    double *by = spot + 2 * b->p->nexp * n;
+    int ok = 1;
+    for (size_t k = 0; k < n; k++)
+        by[k] = slope(b, k % b->nf, spx_pf_wave(b, &b->now, &b->line[k / b->nf]));
+    for (size_t x = 0; x < b->p->nexp && ok; x++)
+        ok = b->p->device->wavelengths(b, x, by, spot + 2 * x * n, rhs + x * each);
+    return ok;
+}
+
 spx_status spx_pf_line_steps(spx_pf_bundle *b, size_t nline, spx_pf_line_news *news, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    const size_t npix = (size_t)p->nx * (size_t)p->ny;
-    double *work = spx_alloc2(p->height, b->width, sizeof *work, e);
-    double *rhs = spx_alloc(b->nl * b->nf + 2 * npix, sizeof *rhs, e);
+    const size_t npix = (size_t)p->nx * (size_t)p->ny, n = b->nl * b->nf;
+    const int there = b->there != NULL;
+    size_t each = 0, before = 0;
+    for (size_t l = 0; l < b->nl; l++)
+        each += fluxes_of(b, l);
+    double *work = there ? spx_alloc_unset((2 * p->nexp + 1) * n + 1, 1, sizeof *work, e)
+                         : spx_alloc2(p->height, b->width, sizeof *work, e);
+    double *rhs = spx_alloc((there ? p->nexp * each : n) + 2 * npix, sizeof *rhs, e);
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     spx_status st = work != NULL && rhs != NULL && variance != NULL ? SPX_OK : SPX_EIO;
-    if (st == SPX_OK && spx_pf_flux_variance(b, variance))
+    if (st == SPX_OK && spx_pf_flux_variance(b, variance) && (!there || wavelengths_there(b, each, work, rhs)))
         for (size_t l = 0; l < b->nl; l++) {
             spx_pf_line_news *to = &news[b->line[l].row];
             const double offset = spx_pf_wave(b, &b->now, &b->line[l]) - b->line[l].wave;
@@ -131,12 +166,20 @@ spx_status spx_pf_line_steps(spx_pf_bundle *b, size_t nline, spx_pf_line_news *n
             }
             for (size_t x = 0; x < p->nexp && 2 * to->nbright >= to->nseen && to->nseen > 0; x++) {
                 spx_pf_line_news *one = &to[(1 + x) * nline];
-                if (!add_line(b, x, l, work, rhs, rhs + b->nl * b->nf, rhs + b->nl * b->nf + npix, one))
+                double info = 0, gradient = 0, *of = there ? rhs + x * each + before : rhs;
+                for (size_t i = 0; i < b->nf && there; i++) {
+                    info += work[2 * (x * n + l * b->nf + i)];
+                    gradient += work[2 * (x * n + l * b->nf + i) + 1];
+                }
+                if (!there)
+                    by_wavelength(b, x, l, work, rhs, rhs + n, rhs + n + npix, &info, &gradient);
+                if (!add_line(b, x, l, info, gradient, of, one))
                     break;
                 to->info += one->info;
                 to->gradient += one->gradient;
                 to->power += one->power;
             }
+            before += fluxes_of(b, l);
         }
     spx_free(work);
     spx_free(rhs);
@@ -256,8 +299,10 @@ spx_status spx_pf_unlisted(spx_pf_bundle *b, spx_pf_light **light, size_t *n, sp
     spx_status st = num != NULL && some != NULL ? SPX_OK : SPX_EIO;
     *light = NULL;
     *n = 0;
-    if (st == SPX_OK)
+    if (st == SPX_OK && b->there == NULL)
         residuals(b, num, num + all, num + 2 * all);
+    else if (st == SPX_OK && !p->device->residuals(b, num, num + all))
+        memset(num, 0, 2 * all * sizeof *num); /* what fails is told in the end */
     for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
         double sigx, sigy, c[SPX_PF_MOST_LOCAL];
         spx_pf_shape(b, b->now.theta, i, 0.5 * (p->wmin + p->wmax), &sigx, &sigy, c);

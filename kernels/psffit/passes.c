@@ -403,11 +403,8 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
         st = inform(b, &s, &ok, e);
         run->failed = !ok;
     }
-    if (b->there != NULL) {
-        spx_err device = {0};
-        const spx_status ended = b->p->device->end(b, st == SPX_OK ? e : &device);
-        st = st == SPX_OK ? ended : st;
-    }
+    if (st == SPX_OK && !run->failed && b->there != NULL)
+        run->failed = !b->p->device->places(b, NULL) || !b->p->device->take_fluxes(b);
     spx_free(s.h);
     spx_free(s.g);
     spx_free(s.a);

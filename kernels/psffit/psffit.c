@@ -300,6 +300,11 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     }
     if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
+    if (b.there != NULL) {
+        spx_err device = {0};
+        const spx_status ended = c->plan.device->end(&b, st == SPX_OK ? e : &device);
+        st = st == SPX_OK ? ended : st;
+    }
     spx_pf_close(&b);
     return st;
 }
@@ -894,6 +899,8 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         st = spx_fail(e, SPX_EUSAGE, "no bundle in that range: there are %zu, counted from 0", c.nbundle);
     if (st == SPX_OK && has_one_stage(&c))
         st = new_results(&c, e);
+    if (st == SPX_OK && o->device != NULL)
+        o->device->begin_fit(o->device);
     if (st == SPX_OK)
         st = do_stage(&c, 0, e);
     if (st == SPX_OK)

@@ -3,6 +3,8 @@
 #ifndef SPX_PSFFIT_STEP_MATH_H
 #define SPX_PSFFIT_STEP_MATH_H
 
+#include <math.h>
+
 #include "hostdevice.h"
 #include "psffit/fit.h"
 
@@ -14,6 +16,14 @@
 #define SPX_PF_FLOOR 1e-10
 /* Pixels in which the model is brighter than this many of its errors tell what it is uncertain by. */
 #define SPX_PF_TELLING 50.0
+
+/* Columns on either side of a trace that a fibre's chi squared is of: about half the distance of fibres. Rows of a part
+ * of a fibre. Sub-pixel phases of a spot in x and in y; pixels of a spot above CORE of its peak are its core. */
+#define SPX_PF_NEAR 3.5
+#define SPX_PF_CORE 0.1
+enum { SPX_PF_PART = 64, SPX_PF_PHASES = 4 };
+/* Rounds of the fixed point of the shape's priors: variances that are not noise are then settled to 1 %. */
+enum { SPX_PF_ROUNDS = 10 };
 
 /* Overlap of two spots. */
 typedef struct {
@@ -68,6 +78,47 @@ SPX_HD void spx_pf_bright_sample(double data, double noise, double m, double *ou
     out[0] = (data - m) * (data - m);
     out[1] = spx_pf_noise(noise, m, 0);
     out[2] = m * m;
+}
+
+/* Whole parts of the rows. */
+SPX_HD size_t spx_pf_nparts(size_t height)
+{
+    return height / SPX_PF_PART;
+}
+
+/* Sub-pixel phase of a place. */
+SPX_HD int spx_pf_phase_of(double at)
+{
+    const int k = (int)(SPX_PF_PHASES * (at - floor(at + 0.5) + 0.5));
+    return k < SPX_PF_PHASES ? k : SPX_PF_PHASES - 1;
+}
+
+/* Adds a pixel of a spot, flux f times S of `peak` at most, to a cell: f r / V, f^2 / V and f^2 S / V, where it is of
+ * the spot's core and most of its light, m electrons in all, is the spot's. */
+SPX_HD void spx_pf_add_to_cell(double f, double spot, double peak, double data, double noise, double m, double *cell)
+{
+    if (spot < SPX_PF_CORE * peak || 2 * f * spot < m)
+        return;
+    const double w = f / spx_pf_noise(noise, m, 0);
+    cell[0] += w * (data - m);
+    cell[1] += w * f;
+    cell[2] += w * f * spot;
+}
+
+/* sigma^2 of a class of the shape's parameters (psffit/learn.c), of[n] their classes: sum z^2, scaled by their norms,
+ * over the number of them that the arc tells, sum (1 - variance / sigma^2). Its least is that at which the matrix stays
+ * well conditioned. */
+SPX_HD double spx_pf_square_of_class(size_t n, const int *of, int c, const double *z, const double *norm,
+                                     const double *precision, const double *variance)
+{
+    const double least = 1e-5;
+    double sum = 0, told = 0;
+    for (size_t k = 0; k < n; k++)
+        if (of[k] == c) {
+            sum += z[k] * z[k] * norm[k] * norm[k];
+            told += fmax(0.0, 1 - precision[k] * variance[k]);
+        }
+    return fmax(sum / fmax(told, 1e-3), least * least);
 }
 
 /* Place of a row on [-1, 1]. */

@@ -30,6 +30,25 @@ typedef struct {
     size_t n;
 } stepped;
 
+/* Arrays of a device's bundle, for the host. */
+static void take_arrays(spx_pf_bundle *b)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t n = p->height * b->width, spots = b->nspot + 1;
+    spx_err e = {0};
+    for (size_t x = 0; x < p->nexp; x++) {
+        b->px[x].root = spx_alloc(n, sizeof *b->px[x].root, &e);
+        b->px[x].ground = spx_alloc(n, sizeof *b->px[x].ground, &e);
+        b->px[x].goal = spx_alloc(n, sizeof *b->px[x].goal, &e);
+        b->px[x].rejected = spx_alloc(n, 1, &e);
+    }
+    b->now.c = spx_alloc2(spots, (size_t)p->nc, sizeof *b->now.c, &e);
+    b->now.spot = spx_alloc2(spots, (size_t)(p->nx * p->ny), sizeof *b->now.spot, &e);
+    b->now.light = spx_alloc2(p->nexp, n, sizeof *b->now.light, &e);
+    CHECK(p->device->take_arrays(b) && p->device->places(b, NULL) && (b->ngroup == 0 || p->device->take_fluxes(b)),
+          "arrays of the device");
+}
+
 /* The steps up to `last` of a bundle, on the CPU or the device. */
 static void run_steps(const spx_pf_plan *p, const spx_pf_line *line, size_t nline, int last, stepped *to)
 {
@@ -72,8 +91,10 @@ static void run_steps(const spx_pf_plan *p, const spx_pf_line *line, size_t nlin
             CHECK(p->device->take_matrix(b, to->h), "no matrix from the device");
         CHECK(spx_pf_gradient(b, to->g2, &e) == SPX_OK, "%s", spx_err_text(&e));
     }
-    if (b->there != NULL)
+    if (b->there != NULL) {
+        take_arrays(b);
         CHECK(p->device->end(b, &e) == SPX_OK, "%s", spx_err_text(&e));
+    }
 }
 
 static void close_steps(stepped *s)
@@ -256,6 +277,35 @@ static void compare_fits(const char *name, const fitted *a, const fitted *b, dou
           "%s: places differ by %g pixel, spots by %g of the peak, errors by %g", name, far, off, error);
 }
 
+/* What the pixels tell of fibres, lines and the PSF. */
+static void compare_results(const char *name, const spx_psffit *a, const spx_psffit *b)
+{
+    for (size_t i = 0; i < a->nspec; i++) {
+        const spx_psffit_fibre *x = &a->fibre[i], *y = &b->fibre[i];
+        CHECK(x->npix == y->npix && x->status == y->status && x->nline == y->nline &&
+                  fabs(x->chi2 - y->chi2) <= 1e-6 * x->chi2,
+              "%s: fibre %zu: chi squared %.9g of %ld pixels, status %d, not %.9g of %ld, %d", name, i, y->chi2,
+              (long)y->npix, (int)y->status, x->chi2, (long)x->npix, (int)x->status);
+    }
+    CHECK(a->nline == b->nline && a->nunlisted == b->nunlisted, "%s: %zu lines, not %zu", name, b->nline, a->nline);
+    for (size_t l = 0; l < a->nline && l < b->nline; l++) {
+        const spx_psffit_row *x = &a->line[l], *y = &b->line[l];
+        CHECK(fabs(x->delta - y->delta) <= 1e-4 * x->delta_error &&
+                  fabs(x->delta_error - y->delta_error) <= 1e-6 * x->delta_error,
+              "%s: line %zu: %.9g +- %.9g Angstrom, not %.9g +- %.9g", name, l, y->delta, y->delta_error, x->delta,
+              x->delta_error);
+    }
+    for (size_t k = 0; k < a->nbundle; k++)
+        CHECK(fabs(a->bundle[k].psf_error - b->bundle[k].psf_error) <= 1e-6 * a->bundle[k].psf_error &&
+                  a->bundle[k].nreject == b->bundle[k].nreject,
+              "%s: bundle %zu: error of the PSF %.9g, not %.9g; %ld pixels rejected, not %ld", name, k,
+              b->bundle[k].psf_error, a->bundle[k].psf_error, (long)b->bundle[k].nreject, (long)a->bundle[k].nreject);
+    for (size_t k = 0; a->model != NULL && k < a->nexp * a->ny * a->nx; k++)
+        CHECK(fabs(a->model[k] - b->model[k]) <= 1e-5 * (1 + fabs(a->model[k])) && fabs(a->chi[k] - b->chi[k]) <= 1e-4,
+              "%s: pixel %zu: model %.7g, chi %.5g, not %.7g, %.5g", name, k, b->model[k], b->chi[k], a->model[k],
+              a->chi[k]);
+}
+
 static int same_bits(const fitted *a, const fitted *b)
 {
     const spx_psf *p = &a->psf, *q = &b->psf;
@@ -310,11 +360,13 @@ static void test_fits(void)
         o.hermite_degree = c->deg;
         o.trace_degree = 3;
         o.bundle_size = 5;
+        o.want_model = 1;
         run_fit(&s, &o, 0, &cpu);
         run_fit(&s, &o, 1, &gpu);
         o.nthreads = 2;
         run_fit(&s, &o, 1, &again);
         compare_fits(c->name, &cpu, &gpu, 1e-6, 1e-6);
+        compare_results(c->name, &cpu.fit, &gpu.fit);
         CHECK(same_bits(&gpu, &again), "%s: not the same bits when repeated", c->name);
         close_fit(&cpu);
         close_fit(&gpu);

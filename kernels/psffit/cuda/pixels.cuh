@@ -405,19 +405,30 @@ __global__ void __launch_bounds__(THREADS)
         r0++;
     while (r1 > r0 && spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)(r1 - 1), &t) != (size_t)q)
         r1--;
-    for (int e = (int)threadIdx.x; e < SPX_PF_PAIR * band + 2 * SPX_PF_SPLINE; e += THREADS) {
+    __shared__ double part[WARPS][WARP];
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
+              all = SPX_PF_PAIR * band + 2 * SPX_PF_SPLINE;
+    for (int e0 = 0; e0 < all; e0 += WARP) { /* a lane a moment, a warp every fourth row */
+        const int e = e0 + lane < all ? e0 + lane : all - 1;
         const int pair = e < SPX_PF_PAIR * band, m = e - SPX_PF_PAIR * band;
         const int power = pair ? e / band : m / 2, column = pair ? 2 + e % band : m % 2;
         double sum = 0;
-        for (long r = r0; r < r1; r++) {
+        for (long r = r0 + warp; r < r1; r += WARPS) {
             (void)spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r, &t);
             double by = 1;
             for (int k = 0; k < power; k++)
                 by *= t;
             sum += by * row[((size_t)r * (size_t)nf + (size_t)i) * (size_t)(2 + band) + (size_t)column];
         }
-        out[(size_t)q * each + (pair ? (size_t)((power * nf + i) * band + e % band)
-                                     : npair + (size_t)((power * nf + i) * 2 + m % 2))] = sum;
+        part[warp][lane] = sum;
+        __syncthreads();
+        sum = 0;
+        for (int k = 0; k < WARPS; k++)
+            sum += part[k][lane];
+        __syncthreads();
+        if (warp == 0 && e0 + lane < all)
+            out[(size_t)q * each + (pair ? (size_t)((power * nf + i) * band + e % band)
+                                         : npair + (size_t)((power * nf + i) * 2 + m % 2))] = sum;
     }
 }
 
@@ -482,29 +493,54 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* The border's constant by itself and by L^-1 b, summed over all fluxes, out[2]: a block. */
+__device__ inline void schur_corner(const problem &p, const state &s, const int *group, int ngroup, int x,
+                                    const double *w, double *out)
+{
+    double one = 0, flux = 0;
+    for (int k = 0; k < ngroup; k++) {
+        const line &of = p.lines[group[k]];
+        const size_t m = (size_t)(of.nband * p.nf);
+        const double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf), *a = w + of.border + m;
+        for (int j = (int)threadIdx.x; j < (of.last - of.first) * p.nf; j += THREADS) {
+            const double v = a[(size_t)j * (m + 1)];
+            one = fma(v, v, one);
+            flux = fma(v, f[j], flux);
+        }
+    }
+    one = sum_block(one);
+    flux = sum_block(flux);
+    if (threadIdx.x == 0) {
+        out[0] = one;
+        out[1] = flux;
+    }
+}
+
 /* Products of two columns of the border, summed over all fluxes: out[n][band + 3], a row the column i by those from i
- * to i + band, by L^-1 b (s.flux), and by the constant; then the constant by itself and by L^-1 b. n: nf nknot. */
+ * to i + band, by L^-1 b (s.flux), and by the constant; then, the last block, schur_corner(). n: nf nknot. */
 __global__ void __launch_bounds__(THREADS)
     schur_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, int ngroup,
                  int x, int band, const double *w, double *out)
 {
     const size_t n = (size_t)(p.nf * p.nknot), e = (size_t)blockIdx.x * THREADS + threadIdx.x,
                  each = (size_t)(band + 3);
-    if (e >= n * each + 2)
+    if (blockIdx.x + 1 == gridDim.x) {
+        schur_corner(p, s, group, ngroup, x, w, out + n * each);
         return;
-    const bool corner = e >= n * each;
-    const size_t i = corner ? 0 : e / each, d = corner ? 0 : e % each;
+    }
+    if (e >= n * each)
+        return;
+    const size_t i = e / each, d = e % each;
     double sum = 0;
     for (int k = 0; k < ngroup; k++) {
         const line &of = p.lines[group[k]];
         const size_t m = (size_t)(of.nband * p.nf), first = (size_t)(of.band * p.nf),
                      rows = (size_t)((of.last - of.first) * p.nf);
         const double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf);
-        const bool by_flux = corner ? e == n * each + 1 : d == (size_t)band + 1;
-        const bool by_one = corner ? !by_flux : d == (size_t)band + 2;
-        if (!corner && (i < first || i >= first + m || (!by_flux && !by_one && i + d >= first + m)))
+        const bool by_flux = d == (size_t)band + 1, by_one = d == (size_t)band + 2;
+        if (i < first || i >= first + m || (!by_flux && !by_one && i + d >= first + m))
             continue;
-        const double *a = w + of.border + (corner ? m : i - first);
+        const double *a = w + of.border + (i - first);
         const double *b = w + of.border + (by_one ? m : i + d - first);
         for (size_t j = 0; j < rows; j++)
             sum += a[j * (m + 1)] * (by_flux ? f[j] : b[j * (m + 1)]);

@@ -4,6 +4,7 @@
  * what the arc tells of the priors, and what is found of lines and errors after the passes. */
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "psffit/cuda/normal.cuh"
 #include "psffit/cuda/pixels.cuh"
+#include "psffit/cuda/result.cuh"
 #include "psffit/cuda/solve.cuh"
 #include "psffit/cuda/spots.cuh"
 
@@ -54,11 +56,13 @@ struct event {
 
 /* A bundle on a device. Memory stays from bundle to bundle. */
 struct context {
-    explicit context(int d) : device(d)
+    explicit context(int d) : device(d), fibre0(SIZE_MAX)
     {
     }
     const int device;
     spx::stream stream;
+    size_t fibre0;                    /* of the bundle whose pixels are there, SIZE_MAX: of none */
+    spx::device_buffer<float> pixels; /* data, then noise */
     spx::device_buffer<char> fixed, factors, tables, border, scratch;
     spx::device_buffer<char> matrix, square; /* of the parameters; one that is factored */
     event done;
@@ -84,6 +88,7 @@ struct fit {
     std::vector<int> device;
     std::mutex lock;
     std::vector<std::unique_ptr<context>> idle;
+    std::vector<std::unique_ptr<context>> promised; /* to bundles, whose pixels they have */
     size_t made = 0;
 };
 
@@ -222,8 +227,6 @@ void hand_out(spx::arena &m, context *c)
     const size_t nprofile = (size_t)p.nexp * (size_t)(p.height * p.nf);
     hand_out(m, p, &c->now);
     hand_out(m, p, &c->trial);
-    p.data = m.take<float>(npix);
-    p.noise = m.take<float>(npix);
     p.median = m.take<float>(npix);
     p.root = m.take<float>(npix);
     p.ground = m.take<double>(npix);
@@ -305,12 +308,42 @@ void set_sizes(problem &p, const spx_pf_bundle *b)
     set_pass(p, b);
 }
 
-std::unique_ptr<context> acquire(fit *f)
+/* The context of a list that has a bundle's pixels, or its end. */
+std::vector<std::unique_ptr<context>>::iterator of_fibre(std::vector<std::unique_ptr<context>> &list, size_t fibre0)
+{
+    return std::find_if(list.begin(), list.end(), [&](const auto &c) { return c->fibre0 == fibre0; });
+}
+
+void begin_fit(const spx_pf_device *d)
+{
+    fit *f = static_cast<fit *>(d->state);
+    std::lock_guard<std::mutex> hold(f->lock);
+    std::move(f->promised.begin(), f->promised.end(), std::back_inserter(f->idle));
+    f->promised.clear();
+    for (const auto &c : f->idle)
+        c->fibre0 = SIZE_MAX;
+}
+
+int has_pixels(const spx_pf_device *d, size_t fibre0)
+{
+    fit *f = static_cast<fit *>(d->state);
+    std::lock_guard<std::mutex> hold(f->lock);
+    const auto at = of_fibre(f->idle, fibre0);
+    if (at == f->idle.end())
+        return 0;
+    f->promised.push_back(std::move(*at));
+    f->idle.erase(at);
+    return 1;
+}
+
+std::unique_ptr<context> acquire(fit *f, size_t fibre0)
 {
     std::lock_guard<std::mutex> hold(f->lock);
-    if (!f->idle.empty()) {
-        std::unique_ptr<context> c = std::move(f->idle.back());
-        f->idle.pop_back();
+    auto &list = of_fibre(f->promised, fibre0) != f->promised.end() ? f->promised : f->idle;
+    if (!list.empty()) {
+        const auto at = &list == &f->promised ? of_fibre(list, fibre0) : list.end() - 1;
+        std::unique_ptr<context> c = std::move(*at);
+        list.erase(at);
         check(cudaSetDevice(c->device), "device");
         return c;
     }
@@ -343,12 +376,15 @@ std::vector<double> series_of_start(const spx_pf_bundle *b)
 void upload(context &c, const spx_pf_bundle *b)
 {
     const problem &p = c.p;
-    const size_t npix = (size_t)(p.height * p.width);
-    for (size_t x = 0; x < b->p->nexp; x++) {
-        const spx_pf_pixels &px = b->px[x];
-        put(c, const_cast<float *>(p.data) + x * npix, px.data, npix * sizeof(float));
-        put(c, const_cast<float *>(p.noise) + x * npix, px.noise, npix * sizeof(float));
+    const size_t npix = (size_t)(p.height * p.width), all = (size_t)p.nexp * npix;
+    float *data = c.pixels.need(2 * all);
+    c.p.data = data;
+    c.p.noise = data + all;
+    for (size_t x = 0; x < b->p->nexp && b->px[x].data != nullptr; x++) {
+        put(c, data + x * npix, b->px[x].data, npix * sizeof(float));
+        put(c, data + all + x * npix, b->px[x].noise, npix * sizeof(float));
     }
+    c.fibre0 = b->fibre0;
     clear(c, p.median, (size_t)p.nexp * npix * sizeof(float));
     clear(c, p.root, (size_t)p.nexp * npix * sizeof(float));
     clear(c, p.ground, (size_t)p.nexp * npix * sizeof(double));
@@ -426,7 +462,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
 {
     return spx::guarded("psffit", e, [&] {
         fit *f = static_cast<fit *>(b->p->device->state);
-        std::unique_ptr<context> taken = acquire(f);
+        std::unique_ptr<context> taken = acquire(f, b->fibre0);
         context &c = *taken;
         set_sizes(c.p, b);
         const problem &p = c.p;
@@ -464,44 +500,43 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
     });
 }
 
-/* All that the host needs of the state that was accepted. */
-void download(context &c, spx_pf_bundle *b)
+/* n elements of an array that the host has, too. */
+template <typename T> void get_kept(context &c, T *to, const T *from, size_t n)
 {
-    const problem &p = c.p;
-    const state &s = of(&b->now);
-    const size_t npix = (size_t)(p.height * p.width), n = b->nspot;
-    if (b->now.spot == nullptr)
-        spx_pf_give_spots(&b->trial, &b->now);
-    for (size_t x = 0; x < b->p->nexp; x++) {
-        const spx_pf_pixels &px = b->px[x];
-        const size_t nprofile = b->nf * b->p->height;
-        get(c, px.root, p.root + x * npix, npix * sizeof(float));
-        get(c, px.ground, p.ground + x * npix, npix * sizeof(double));
-        get(c, px.goal, p.goal + x * npix, npix * sizeof(double));
-        get(c, px.rejected, p.rejected + x * npix, npix);
-        get(c, px.profile, p.profile + x * nprofile * (size_t)p.wide, nprofile * (size_t)p.wide * sizeof(float));
-    }
-    get(c, b->now.at, s.at, n * sizeof *s.at);
-    get(c, b->now.gx, s.gx, n * (size_t)(p.norder * p.nx) * sizeof(double));
-    get(c, b->now.gy, s.gy, n * (size_t)(p.norder * p.ny) * sizeof(double));
-    get(c, b->now.c, s.c, n * (size_t)p.nc * sizeof(double));
-    get(c, b->now.spot, s.spot, n * (size_t)p.npix * sizeof(double));
-    get(c, b->now.flux, s.flux, n * sizeof(double));
-    get(c, b->now.light, s.light, (size_t)p.nexp * npix * sizeof(double));
-    if (b->now.factor != nullptr)
-        get(c, b->now.factor, s.factor, (size_t)p.nexp * b->nfactor * sizeof(double));
-    memset(b->now.lit, 1, b->p->nexp * b->p->height);
-    wait(c);
+    if (to != nullptr)
+        get(c, to, from, n * sizeof(T));
+}
+
+int take_arrays(spx_pf_bundle *b)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t npix = (size_t)(p.height * p.width), n = b->nspot, nprofile = b->nf * b->p->height;
+        for (size_t x = 0; x < b->p->nexp; x++) {
+            const spx_pf_pixels &px = b->px[x];
+            get_kept(c, px.data, p.data + x * npix, npix);
+            get_kept(c, px.noise, p.noise + x * npix, npix);
+            get_kept(c, px.root, p.root + x * npix, npix);
+            get_kept(c, px.ground, p.ground + x * npix, npix);
+            get_kept(c, px.goal, p.goal + x * npix, npix);
+            get_kept(c, px.rejected, p.rejected + x * npix, npix);
+            get_kept(c, px.profile, p.profile + x * nprofile * (size_t)p.wide, nprofile * (size_t)p.wide);
+        }
+        get_kept(c, b->now.gx, s.gx, n * (size_t)(p.norder * p.nx));
+        get_kept(c, b->now.gy, s.gy, n * (size_t)(p.norder * p.ny));
+        get_kept(c, b->now.c, s.c, n * (size_t)p.nc);
+        get_kept(c, b->now.spot, s.spot, n * (size_t)p.npix);
+        get_kept(c, b->now.light, s.light, (size_t)p.nexp * npix);
+        wait(c);
+        return 1;
+    });
 }
 
 spx_status end(spx_pf_bundle *b, spx_err *e)
 {
     std::unique_ptr<context> c(static_cast<context *>(b->there));
     fit *f = static_cast<fit *>(b->p->device->state);
-    (void)step(b, [&](context &all) {
-        download(all, b);
-        return 1;
-    });
     b->there = b->now.there = b->trial.there = nullptr;
     if (c->failed != SPX_OK)
         return spx_err_pass(e, &c->e);
@@ -807,8 +842,8 @@ int eliminate(spx_pf_bundle *b, size_t x, spx_pf_border *to)
         LAUNCH(border_kernel, (unsigned)(b->nl * b->nf), WARP, 0, p, s, (int)x, w);
         LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(columns, THREADS)), THREADS, 0, p, s,
                c.first_of_group, (int)x, 0, w);
-        LAUNCH(schur_kernel, spx::blocks(n, THREADS), THREADS, 0, p, s, c.first_of_group, (int)b->ngroup, (int)x,
-               (int)to->band, w, out);
+        LAUNCH(schur_kernel, spx::blocks(n - 2, THREADS) + 1, THREADS, 0, p, s, c.first_of_group, (int)b->ngroup,
+               (int)x, (int)to->band, w, out);
         std::vector<double> sum(n);
         int bad = 0;
         get(c, sum.data(), out, n * sizeof(double));
@@ -992,20 +1027,26 @@ int add_to_matrix(spx_pf_bundle *b, size_t first, size_t n, const double *add)
     });
 }
 
-/* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and `below` rows below it: a right-hand side
- * g, or, NULL, of the unit matrix. */
-factored factor(context &c, size_t m, size_t below, const int *at, double damping, const double *g)
+/* Doubles of a matrix of m columns. */
+size_t room_of(size_t m, size_t rows)
 {
-    const problem &p = c.p;
+    return m * rows + (m + PANEL - 1) / PANEL * PANEL * PANEL;
+}
+
+factored new_factor(const context &c, size_t m, size_t rows, double *room)
+{
     factored f = {};
     f.m = (int)m;
-    f.rows = (int)(m + below);
-    const size_t values = m * (m + below), blocks = (m + PANEL - 1) / PANEL * PANEL * PANEL;
-    f.a = reinterpret_cast<double *>(c.square.need((values + blocks) * sizeof(double)));
-    f.diagonal = f.a + values;
-    f.bad = p.bad;
-    clear(c, p.bad, sizeof(int));
-    LAUNCH(damped_kernel, dim3((unsigned)m, 2), THREADS, 0, f, (size_t)p.n, c.h, at, damping, g);
+    f.rows = (int)rows;
+    f.a = room;
+    f.diagonal = room + m * rows;
+    f.bad = c.p.bad;
+    return f;
+}
+
+/* Factors a matrix by many blocks. */
+void factor_there(context &c, const factored &f)
+{
     for (int j0 = 0; j0 < f.m; j0 += PANEL) {
         const int left = f.m - j0 - PANEL, rows = f.rows - j0 - (left < 0 ? f.m - j0 : PANEL);
         LAUNCH(panel_kernel, std::max(1u, spx::blocks((size_t)std::max(rows, 0), THREADS)), THREADS, 0, f, j0);
@@ -1013,6 +1054,18 @@ factored factor(context &c, size_t m, size_t below, const int *at, double dampin
             LAUNCH(update_kernel, dim3(spx::blocks((size_t)left, TILE), spx::blocks((size_t)rows, TILE)), TILE_THREADS,
                    0, f, j0);
     }
+}
+
+/* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and `below` rows below it: a right-hand side
+ * g, or, NULL, of the unit matrix. */
+factored factor(context &c, size_t m, size_t below, const int *at, double damping, const double *g)
+{
+    const problem &p = c.p;
+    const factored f =
+        new_factor(c, m, m + below, reinterpret_cast<double *>(c.square.need(room_of(m, m + below) * sizeof(double))));
+    clear(c, p.bad, sizeof(int));
+    LAUNCH(damped_kernel, dim3((unsigned)m, 2), THREADS, 0, f, (size_t)p.n, c.h, at, damping, g);
+    factor_there(c, f);
     return f;
 }
 
@@ -1027,11 +1080,60 @@ int solve(spx_pf_bundle *b, size_t m, const size_t *columns, double damping, con
         int *at = reinterpret_cast<int *>(x + m), bad = 0;
         put(c, there, g, n * sizeof *g);
         put(c, at, which.data(), m * sizeof(int));
-        const factored f = factor(c, m, 1, at, damping, there);
         const size_t bytes = (m + PANEL) * sizeof(double);
+        const factored f = factor(c, m, 1, at, damping, there);
         allow(back_kernel, bytes);
         LAUNCH(back_kernel, 1, FACTOR_THREADS, bytes, f, x);
         get(c, out, x, m * sizeof *out);
+        get(c, &bad, p.bad, sizeof bad);
+        wait(c);
+        return bad == 0;
+    });
+}
+
+int learn(spx_pf_bundle *b, size_t m, const size_t *columns, size_t ns, const double *g, const double *z,
+          const double *was, const int *of, const double *norm, int nclass, double *precision)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const size_t n = (size_t)p.n, nt = m - ns;
+        std::vector<int> which(columns, columns + m);
+        spx::arena count{};
+        double *part, *rounds, *rest, *gradient, *values, *square, *room;
+        int *at, *classes, bad = 0;
+        const auto all = [&](spx::arena &a) {
+            part = a.take<double>(room_of(nt, m + 1));
+            rounds = a.take<double>(room_of(ns, 2 * ns + 1));
+            rest = a.take<double>((ns + 1) * (ns + 1));
+            gradient = a.take<double>(n);
+            values = a.take<double>(4 * ns); /* z, was, norm, precision */
+            square = a.take<double>((size_t)nclass);
+            room = a.take<double>(2 * ns);
+            at = a.take<int>(m);
+            classes = a.take<int>(ns);
+        };
+        all(count);
+        spx::arena given{c.square.need(count.used), 0, count.used};
+        all(given);
+        put(c, at, which.data(), m * sizeof(int));
+        put(c, gradient, g, n * sizeof *g);
+        put(c, values, z, ns * sizeof *z);
+        put(c, values + ns, was, ns * sizeof *was);
+        put(c, values + 2 * ns, norm, ns * sizeof *norm);
+        put(c, classes, of, ns * sizeof *of);
+        clear(c, p.bad, sizeof(int));
+        LAUNCH(rest_kernel, (unsigned)(ns + 1), THREADS, 0, n, (int)ns, c.h, at + nt, gradient, rest);
+        if (nt > 0) {
+            const factored f = new_factor(c, nt, m + 1, part);
+            LAUNCH(part_kernel, dim3((unsigned)nt, 2), THREADS, 0, f, n, c.h, at, gradient);
+            factor_there(c, f);
+            const unsigned tiles = spx::blocks(ns + 1, TILE);
+            LAUNCH(add_rows_kernel, dim3(tiles, tiles), TILE_THREADS, 0, (int)ns + 1, (int)nt, (size_t)f.rows, f.a + nt,
+                   -1.0, rest);
+        }
+        LAUNCH(learn_kernel, 1, WHOLE_THREADS, 0, new_factor(c, ns, 2 * ns + 1, rounds), rest, values + ns, classes,
+               values + 2 * ns, nclass, (int)SPX_PF_ROUNDS, values, room, room + ns, square, values + 3 * ns);
+        get(c, precision, values + 3 * ns, ns * sizeof *precision);
         get(c, &bad, p.bad, sizeof bad);
         wait(c);
         return bad == 0;
@@ -1059,6 +1161,108 @@ int covariance(spx_pf_bundle *b, double *out)
     });
 }
 
+/* ---- results ---- */
+
+int residuals(spx_pf_bundle *b, double *num, double *den)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const size_t n = (size_t)(p.height * p.nf);
+        double *out = reinterpret_cast<double *>(c.scratch.need(2 * n * sizeof(double)));
+        LAUNCH(residuals_kernel, spx::blocks(n, WARPS), THREADS, 0, p, of(&b->now), out, out + n);
+        get(c, num, out, n * sizeof *num);
+        get(c, den, out + n, n * sizeof *den);
+        wait(c);
+        return 1;
+    });
+}
+
+int wavelengths(spx_pf_bundle *b, size_t x, const double *slope, double *spot, double *rhs)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t n = b->nl * b->nf;
+        std::vector<size_t> before(b->nl);
+        size_t rows = 0;
+        for (size_t l = 0; l < b->nl; l++) {
+            before[l] = rows;
+            rows += (size_t)(c.lines[l].last - c.lines[l].first) * b->nf;
+        }
+        spx::arena count{};
+        double *stamp, *by, *out, *products;
+        size_t *at;
+        const auto all = [&](spx::arena &m) {
+            stamp = m.take<double>(2 * n * (size_t)p.npix);
+            by = m.take<double>(n);
+            out = m.take<double>(2 * n);
+            products = m.take<double>(rows);
+            at = m.take<size_t>(b->nl);
+        };
+        all(count);
+        spx::arena room{c.scratch.need(count.used), 0, count.used};
+        all(room);
+        problem place = p; /* derivatives by the place alone */
+        place.ns = 0;
+        put(c, by, slope, n * sizeof *slope);
+        put(c, at, before.data(), b->nl * sizeof(size_t));
+        LAUNCH(derive_kernel, (unsigned)n, SPOT_THREADS, (size_t)(3 * p.side * p.nx) * sizeof(double), place, s, (int)x,
+               stamp);
+        LAUNCH(weigh_kernel, (unsigned)n, SPOT_THREADS, 0, p, s, x * n);
+        const double *by_y = stamp + n * (size_t)p.npix;
+        LAUNCH(wavelength_kernel, spx::blocks(n, WARPS), THREADS, 0, p, s, (int)x, by, by_y, out);
+        LAUNCH(wavelength_rows_kernel, dim3((unsigned)b->nl, spx::blocks((size_t)c.deepest * b->nf, WARPS)), THREADS, 0,
+               p, s, (int)x, by, by_y, at, products);
+        get(c, spot, out, 2 * n * sizeof *spot);
+        get(c, rhs, products, rows * sizeof *rhs);
+        wait(c);
+        return 1;
+    });
+}
+
+int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t nparts = b->p->nexp * spx_pf_nparts(b->p->height) * b->nf, rows = b->p->nexp * b->p->height;
+        const size_t phases = SPX_PF_PHASES * SPX_PF_PHASES, ncell = 3 * phases * (size_t)p.npix;
+        spx::arena count{};
+        double *near, *part, *cell, *peak;
+        int *number, *wanted, *cell_of;
+        const auto all = [&](spx::arena &m) {
+            near = m.take<double>(4 * b->nf);
+            part = m.take<double>(2 * nparts);
+            cell = m.take<double>(ncell);
+            peak = m.take<double>(b->nspot);
+            number = m.take<int>(rows);
+            wanted = m.take<int>(b->nspot);
+            cell_of = m.take<int>(b->nspot);
+        };
+        all(count);
+        spx::arena room{c.scratch.need(count.used), 0, count.used};
+        all(room);
+        std::vector<int> of_row(rows);
+        put(c, wanted, bright, b->nspot * sizeof *bright);
+        LAUNCH(near_kernel, (unsigned)b->nf, THREADS, 0, p, s, near);
+        if (nparts > 0)
+            LAUNCH(parts_kernel, spx::blocks(nparts, WARPS), THREADS, 0, p, s, part);
+        LAUNCH(count_rejected_kernel, spx::blocks(rows, WARPS), THREADS, 0, p, number);
+        LAUNCH(peaks_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, cell_of);
+        LAUNCH(stack_kernel, dim3((unsigned)phases, spx::blocks((size_t)p.npix, SPOT_THREADS)), SPOT_THREADS, 0, p, s,
+               peak, cell_of, cell);
+        get(c, to->near, near, 4 * b->nf * sizeof(double));
+        if (nparts > 0)
+            get(c, to->part, part, 2 * nparts * sizeof(double));
+        get(c, to->cell, cell, ncell * sizeof(double));
+        get(c, of_row.data(), number, rows * sizeof(int));
+        wait(c);
+        for (const int n : of_row)
+            to->nreject += (size_t)n;
+        return 1;
+    });
+}
+
 } // namespace
 
 extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_pf_device *out, spx_err *e)
@@ -1068,6 +1272,8 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         fit *f = new fit{};
         f->device.assign(device, device + ndevice);
         out->state = f;
+        out->begin_fit = begin_fit;
+        out->has_pixels = has_pixels;
         out->begin = begin;
         out->end = end;
         out->spots = spots;
@@ -1091,7 +1297,12 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->take_matrix = take_matrix;
         out->add_to_matrix = add_to_matrix;
         out->solve = solve;
+        out->learn = learn;
         out->covariance = covariance;
+        out->residuals = residuals;
+        out->wavelengths = wavelengths;
+        out->look = look;
+        out->take_arrays = take_arrays;
         return SPX_OK;
     });
 }

@@ -84,19 +84,10 @@ __device__ inline void factor_block(const factored &f, int j0, double (*l)[PANEL
     }
 }
 
-/* A panel from column j0 on: its rows below the diagonal's block, a thread a row. */
-__global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
+/* Row i of a panel from column j0 on, below the diagonal's block l. */
+__device__ inline void panel_row(const factored &f, int j0, const double (*l)[PANEL + 1], int i)
 {
-    __shared__ double l[PANEL][PANEL + 1];
     const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
-    if (threadIdx.x < WARP)
-        factor_block(f, j0, l);
-    __syncthreads();
-    for (int e = (int)threadIdx.x; e < PANEL * PANEL && blockIdx.x == 0; e += THREADS)
-        f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
-    const int i = j0 + w + (int)(blockIdx.x * THREADS + threadIdx.x);
-    if (i >= f.rows)
-        return;
     double *row = f.a + (size_t)j0 * (size_t)f.rows + (size_t)i, v[PANEL];
 #pragma unroll
     for (int k = 0; k < PANEL; k++)
@@ -112,6 +103,21 @@ __global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
     for (int k = 0; k < PANEL; k++)
         if (k < w)
             row[(size_t)k * (size_t)f.rows] = v[k];
+}
+
+/* A panel from column j0 on: its rows below the diagonal's block, a thread a row. */
+__global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
+{
+    __shared__ double l[PANEL][PANEL + 1];
+    const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
+    if (threadIdx.x < WARP)
+        factor_block(f, j0, l);
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < PANEL * PANEL && blockIdx.x == 0; e += THREADS)
+        f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
+    const int i = j0 + w + (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (i < f.rows)
+        panel_row(f, j0, l, i);
 }
 
 /* Takes the panel from column j0 on off the columns behind it: a block a tile of a. */
@@ -175,6 +181,128 @@ __global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double
     __syncthreads();
     for (int j = me; j < f.m; j += FACTOR_THREADS)
         out[j] = x[j];
+}
+
+/* Threads of a block that factors a matrix by itself: with all registers that they may have, half of those of a
+ * multiprocessor, where others run beside it. */
+constexpr int WHOLE_THREADS = 256;
+
+/* Factors a matrix by the block that calls it: each panel takes off those before it, 16 rows a warp. A large matrix
+ * is factored sooner by many blocks, but these rounds of small ones would be hundreds of launches. */
+__device__ inline void factor_by_block(const factored &f)
+{
+    __shared__ double l[PANEL][PANEL + 1];
+    constexpr int HALF = 8, ROWS = 2 * HALF, PARTS = PANEL / HALF;
+    const int me = (int)threadIdx.x, lane = me % WARP, last = f.rows - 1;
+    const size_t rows = (size_t)f.rows;
+    for (int j0 = 0; j0 < f.m; j0 += PANEL) {
+        const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
+        for (int r0 = j0 + me / WARP * ROWS; r0 < f.rows && j0 > 0; r0 += WHOLE_THREADS / WARP * ROWS) {
+            /* those beyond the matrix are of no use, and read another's */
+            const int r = min(r0 + lane / 4, last), below = min(r0 + HALF + lane / 4, last);
+            int c[PARTS];
+            double d[PARTS][4];
+            for (int q = 0; q < PARTS; q++) {
+                c[q] = min(j0 + q * HALF + lane / 4, last);
+                for (double &v : d[q])
+                    v = 0;
+            }
+#pragma unroll 4
+            for (int k = lane % 4; k < j0; k += 4) {
+                const double *column = f.a + (size_t)k * rows, a0 = column[r], a1 = column[below];
+#pragma unroll
+                for (int q = 0; q < PARTS; q++)
+                    spx::multiply_add(d[q], a0, a1, column[c[q]]);
+            }
+#pragma unroll
+            for (int q = 0; q < PARTS; q++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int i = r0 + lane / 4 + e / 2 * HALF, j = q * HALF + lane % 4 * 2 + e % 2;
+                    if (i < f.rows && j < w && i >= j0 + j)
+                        f.a[(size_t)(j0 + j) * rows + (size_t)i] -= d[q][e];
+                }
+        }
+        __syncthreads();
+        if (me < WARP)
+            factor_block(f, j0, l);
+        __syncthreads();
+        for (int e = me; e < PANEL * PANEL; e += WHOLE_THREADS)
+            f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
+        for (int i = j0 + w + me; i < f.rows; i += WHOLE_THREADS)
+            panel_row(f, j0, l, i);
+        __syncthreads();
+    }
+}
+
+/* ---- priors of the shape by their evidence (psffit/learn.c) ---- */
+
+/* Columns at[m] of h[n][n] as those of a matrix of f.m columns and m rows, and below them the row g[at]. */
+__global__ void __launch_bounds__(THREADS)
+    part_kernel(factored f, size_t n, const double *h, const int *at, const double *g)
+{
+    const int j = (int)blockIdx.x, m = f.rows - 1;
+    for (int i = j + (int)(blockIdx.y * THREADS + threadIdx.x); i < f.rows; i += (int)gridDim.y * THREADS)
+        f.a[(size_t)j * (size_t)f.rows + (size_t)i] = i == m ? g[at[j]] : h[(size_t)at[j] * n + (size_t)at[i]];
+}
+
+/* The rest of it: s[ns + 1][ns + 1], upper triangle, the last column g. A block a row. */
+__global__ void __launch_bounds__(THREADS)
+    rest_kernel(size_t n, int ns, const double *h, const int *at, const double *g, double *s)
+{
+    const int k = (int)blockIdx.x;
+    for (int l = k + (int)threadIdx.x; l <= ns; l += THREADS)
+        s[(size_t)k * (size_t)(ns + 1) + (size_t)l] = k == ns   ? 0
+                                                      : l == ns ? g[at[k]]
+                                                                : h[(size_t)at[k] * n + (size_t)at[l]];
+}
+
+/* Rounds of spx_pf_learn() by a block: s[ns + 1][ns + 1] of rest_kernel(), its traces eliminated; z[ns] parameters from
+ * their priors' centres, was[ns] and precision[ns] of the priors before and after; f has 2 ns + 1 rows, of ns columns.
+ * Below the matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'. r[ns], variance[ns],
+ * square[nclass]: room. */
+__global__ void __launch_bounds__(WHOLE_THREADS)
+    learn_kernel(factored f, const double *s, const double *was, const int *of, const double *norm, int nclass,
+                 int rounds, double *z, double *r, double *variance, double *square, double *precision)
+{
+    const int me = (int)threadIdx.x, ns = f.m;
+    const size_t rows = (size_t)f.rows, stride = (size_t)(ns + 1);
+    for (int k = me; k < ns; k += WHOLE_THREADS) {
+        double sum = s[(size_t)k * stride + (size_t)ns];
+        for (int l = 0; l < ns; l++)
+            sum += s[(size_t)min(k, l) * stride + (size_t)max(k, l)] * z[l];
+        r[k] = sum;
+        precision[k] = was[k];
+    }
+    __syncthreads();
+    for (int round = 0; round < rounds; round++) {
+        for (int j = me / WARP; j < ns; j += WHOLE_THREADS / WARP)
+            for (int i = j + me % WARP; i < f.rows; i += WARP)
+                f.a[(size_t)j * rows + (size_t)i] =
+                    i < ns       ? s[(size_t)j * stride + (size_t)i] + (i == j ? precision[j] - was[j] : 0)
+                    : i < 2 * ns ? i - ns == j
+                                 : r[j];
+        __syncthreads();
+        factor_by_block(f);
+        for (int k = me; k < ns; k += WHOLE_THREADS) {
+            double sum = 0, v = 0;
+            for (int j = k; j < ns; j++) {
+                const double *column = f.a + (size_t)j * rows, by = column[ns + k];
+                sum = fma(by, by, sum);
+                v = fma(by, column[2 * ns], v);
+            }
+            variance[k] = sum;
+            z[k] = v;
+        }
+        __syncthreads();
+        for (int c = me; c < nclass; c += WHOLE_THREADS)
+            square[c] = spx_pf_square_of_class((size_t)ns, of, c, z, norm, precision, variance);
+        __syncthreads();
+        for (int k = me; k < ns; k += WHOLE_THREADS)
+            if (of[k] >= 0)
+                precision[k] = norm[k] * norm[k] / square[of[k]];
+        __syncthreads();
+    }
 }
 
 } // namespace spx_pf
