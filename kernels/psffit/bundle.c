@@ -204,6 +204,7 @@ static spx_status allocate_pixels(const spx_pf_bundle *b, int known, spx_pf_pixe
          (px->goal = spx_alloc(n + SPX_PF_LANES, sizeof *px->goal, e)) == NULL ||
          (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
          (px->rejected = spx_alloc(n, 1, e)) == NULL ||
+         (px->rows = spx_alloc(p->height, sizeof *px->rows, e)) == NULL ||
          (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL))
         return SPX_EIO;
     px->drift = px->coef + b->nf * b->nknot + 1;
@@ -398,6 +399,7 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_free(px->goal);
         spx_free(px->quiet);
         spx_free(px->rejected);
+        spx_free(px->rows);
         spx_free(px->coef);
         spx_free(px->own);
         spx_free(px->drifts);

@@ -76,6 +76,9 @@ typedef struct {
     double *goal;      /* root (data - ground) */
     double *quiet;     /* sum of goal^2 of each row */
     uint8_t *rejected; /* by the hard clip */
+    uint8_t *rows;     /* [height] SPX_PF_ROW_...: of the weights as they are */
+    int weighed, clip; /* weights are those of the background, with the hard clip or not, and */
+    double epsilon;    /* this uncertainty of the model */
     double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
     double *drift;     /* the drift's part of coef */
     double *own;       /* [nf][2][3] drift that the profiles have already */
@@ -84,6 +87,10 @@ typedef struct {
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */
 } spx_pf_pixels;
+
+/* A row had light of spots when it was weighed; has a pixel that the hard clip takes. In spx_pf_weights(): has new
+ * weights; has misfits in the place of the roots. */
+enum { SPX_PF_ROW_LIT = 1, SPX_PF_ROW_FAR = 2, SPX_PF_ROW_NEW = 4, SPX_PF_ROW_MISFITS = 8 };
 
 /* Parameters, and what follows from them. Spots are [nexp][nline][nf]. Of a bundle that is on a device the arrays of
  * spots and pixels, here and in spx_pf_pixels, are there: the host has parameters, places, fluxes and their factors. */
@@ -517,10 +524,13 @@ typedef struct {
                      const double *c, const double *spot, double flux, const float *root, const double *rest,
                      long at_pixel, size_t width, double *out);
     /* n pixels of an exposure from pixel `at`, light: theirs. misfit: |data - m| / sqrt V in the place of the root, 0
-     * where masked; returns the largest. weigh: root of min(1, (robust / t)^2) / V, V of the model or of the median
-     * image, where that is brighter; robust 0: of 1 / V, V of the model; goal; returns the sum of goal^2. */
-    float (*misfit)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon);
+     * where masked. weigh: root of min(1, (robust / t)^2) / V, V of the model or of the median image, where that is
+     * brighter; goal; returns the sum of goal^2. weigh_clipped: the same of 1 / V, V of the model; *far: a pixel may be
+     * above SPX_PF_CLIP. */
+    void (*misfit)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon);
     double (*weigh)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon, double robust);
+    double (*weigh_clipped)(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
+                            int *far);
     /* sum (goal - root light)^2 */
     double (*squares)(size_t n, const double *goal, const float *root, const double *light);
     /* Of pixels 1 ... n-2 of a row, rows having n pixels: medians of 3 x 3, and whether all nine are good */

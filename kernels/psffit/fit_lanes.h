@@ -150,7 +150,8 @@ static void lanes_derive(const spx_pf_plan *p, int widths, const spx_pf_at *at, 
                 const vec f = every(c[i + side * j]), g = load(gx + i * nx + k);
                 a += f * g;
                 b += f * load(gx + (i + 1) * nx + k);
-                w += f * (load(gx + (i + 2) * nx + k) + every(i) * g);
+                if (widths)
+                    w += f * (load(gx + (i + 2) * nx + k) + every(i) * g);
             }
             store(across + j * SIDE + k, a);
             store(right + j * SIDE + k, b * over_x);
@@ -172,10 +173,12 @@ static void lanes_derive(const spx_pf_plan *p, int widths, const spx_pf_at *at, 
                 const vec a = load(across + j * SIDE + k);
                 sum[0] += every(g) * load(right + j * SIDE + k);
                 sum[1] += every(g1) * a;
-                sum[2] += every(g) * load(wide + j * SIDE + k);
-                sum[3] += every(g2) * a;
+                if (widths) {
+                    sum[2] += every(g) * load(wide + j * SIDE + k);
+                    sum[3] += every(g2) * a;
+                }
             }
-            for (int q = 0; q < 4; q++)
+            for (int q = 0; q < n; q++)
                 store(row[q] + k, sum[q]);
         }
         const float *w = root + at_root + y * (long)width;
@@ -193,11 +196,50 @@ static void lanes_derive(const spx_pf_plan *p, int widths, const spx_pf_at *at, 
             by_column[x * pad + i] = i < side ? gx[i * nx + x] : 0;
 }
 
+/* As lanes_gradient(), by the place alone: of f root rest, t_j(x) = sum_y g_j(y) r(x, y), sum_j t_j(x) sum_i c_ij
+ * g_i+1(x), and sum_j t_j+1(x) sum_i c_ij g_i(x). */
+static void gradient_of_place(const spx_pf_plan *p, const spx_pf_at *at, const double *gx, const double *gy,
+                              const double *c, const double *spot, double flux, const float *root, const double *rest,
+                              long at_pixel, size_t width, double *out)
+{
+    const int nx = p->nx, ny = p->ny, side = p->deg + 1;
+    double across[(SPX_PF_MOST_HERMITE + 1) * SIDE], right[(SPX_PF_MOST_HERMITE + 1) * SIDE], r[SIDE] = {0};
+    double t[(SPX_PF_MOST_HERMITE + 2) * SIDE] = {0};
+    sum_across(p, gx, c, across);
+    sum_across(p, gx + nx, c, right);
+    for (int y = at->y0; y < at->y1; y++) {
+        const float *w = root + at_pixel + y * (long)width;
+        const double *v = rest + at_pixel + y * (long)width;
+        for (int x = at->x0; x < at->x1; x++) /* clipped: derivative 0 */
+            r[x] = spot[y * nx + x] > 0 ? flux * w[x] * v[x] : 0;
+        for (int j = 0; j <= side; j++) {
+            const double g = gy[j * ny + y];
+            double *to = t + j * SIDE;
+#pragma omp simd
+            for (int x = 0; x < nx; x++)
+                to[x] += g * r[x];
+        }
+    }
+    double by_x = 0, by_y = 0;
+    for (int j = 0; j < side; j++)
+#pragma omp simd reduction(+ : by_x, by_y)
+        for (int x = 0; x < nx; x++) {
+            by_x += t[j * SIDE + x] * right[j * SIDE + x];
+            by_y += t[(j + 1) * SIDE + x] * across[j * SIDE + x];
+        }
+    out[0] = by_x / at->sigx;
+    out[1] = by_y / at->sigy;
+}
+
 static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,
                            const double *c, const double *spot, double flux, const float *root, const double *rest,
                            long at_pixel, size_t width, double *out)
 {
     const int nx = p->nx, ny = p->ny, side = p->deg + 1, orders = p->norder;
+    if (active == 0) {
+        gradient_of_place(p, at, gx, gy, c, spot, flux, root, rest, at_pixel, width, out);
+        return;
+    }
     double t[ORDERS * SIDE] = {0}, r[SIDE] = {0}, m[ORDERS][ORDERS];
     /* sum over rows first: t_j(x) = sum_y g_j(y) r(x, y), then m_ji = sum_x g_i(x) t_j(x) */
     for (int y = at->y0; y < at->y1; y++) {
@@ -242,6 +284,7 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
 }
 
 static const spx_pf_kernels SPX_KERNELS = {
-    lanes_hermite, lanes_spot,     lanes_profile,  lanes_between,  lanes_dot,        lanes_weigh_spot, lanes_draw_spot,
-    lanes_derive,  lanes_shapes,   lanes_project,  lanes_add,      lanes_add_square, lanes_gradient,   pixels_misfit,
-    pixels_weigh,  pixels_squares, pixels_medians, pixels_moments, pixels_drift,     pixels_ground};
+    lanes_hermite,   lanes_spot,    lanes_profile, lanes_between,        lanes_dot,      lanes_weigh_spot,
+    lanes_draw_spot, lanes_derive,  lanes_shapes,  lanes_project,        lanes_add,      lanes_add_square,
+    lanes_gradient,  pixels_misfit, pixels_weigh,  pixels_weigh_clipped, pixels_squares, pixels_medians,
+    pixels_moments,  pixels_drift,  pixels_ground};

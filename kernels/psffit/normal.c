@@ -707,6 +707,71 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
             }
 }
 
+/* Adds v a_k b_l to the first ntr rows and columns of h, from the diagonal on where it is one of the matrix'. */
+static void add_block(double *h, size_t n, size_t ntr, int diagonal, double v, const double *a, const double *b)
+{
+    for (size_t k = 0; k < ntr; k++)
+        for (size_t l = diagonal ? k : 0; l < ntr; l++)
+            h[k * n + l] += v * a[k] * b[l];
+}
+
+/* Traces alone: of a group products of the derivatives of its spots by their places, d[m][m] with m two a spot, and
+ * their fluxes taken off, d - B' N_ff^-1 B with B those of root S with them, [fluxes][m]: few numbers, as all terms of
+ * a trace have the same derivatives but for a factor. Then that goes to H. */
+static void traces_alone(job *j, const spx_pf_group *g)
+{
+    const spx_pf_bundle *b = j->b;
+    const spx_pf_plan *p = b->p;
+    const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n, ntr = (size_t)p->ntr;
+    const size_t first = g->first * nf;
+    const spx_pf_at *at = b->now.at + j->x * b->nl * nf + first;
+    double *w = j->w, *d = w + n * m;
+    memset(w, 0, (n * m + m * m) * sizeof *w);
+    for (size_t k = 0; k < n; k++)
+        for (size_t l = k / nf; l < n / nf; l++)
+            for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
+                const size_t o = l * nf + i;
+                const spx_pf_overlap both = o < k ? (spx_pf_overlap){0} : spx_pf_overlap_of(p->nx, &at[k], &at[o]);
+                const int weak_k = b->line[g->first + k / nf].weak, weak_o = b->line[g->first + l].weak;
+                for (int y = 0; y < 2 && both.h > 0; y++) {
+                    if (!weak_o)
+                        w[k * m + 2 * o + (size_t)y] =
+                            dot(j->k, p, &both, stamp_of(j, 0, first + k), stamp_of(j, 1 + y, first + o));
+                    if (!weak_k && o != k)
+                        w[o * m + 2 * k + (size_t)y] =
+                            dot(j->k, p, &both, stamp_of(j, 1 + y, first + k), stamp_of(j, 0, first + o));
+                    for (int z = 0; z < 2 && !weak_k && !weak_o; z++)
+                        d[(2 * k + (size_t)y) * m + 2 * o + (size_t)z] =
+                            dot(j->k, p, &both, stamp_of(j, 1 + y, first + k), stamp_of(j, 1 + z, first + o));
+                }
+            }
+    cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m, (blasint)n, 1,
+                b->now.factor + j->x * b->nfactor + g->factor, (blasint)n, w, (blasint)m);
+    cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, -1, w, (blasint)m, 1, d, (blasint)m);
+    for (size_t r = 0; r < m; r++) {
+        chain one, two;
+        const size_t lr = g->first + r / 2 / nf, ir = r / 2 % nf;
+        chain_of(j, lr, ir, (int)(r % 2), &one);
+        for (size_t c = r; c < m && !b->line[lr].weak; c++) {
+            const size_t lc = g->first + c / 2 / nf, ic = c / 2 % nf;
+            const double v = d[r * m + c], *tr = b->line[lr].term, *tc = b->line[lc].term;
+            if (b->line[lc].weak)
+                continue;
+            /* row and column of h, the other way round of two lines where the second's fibre comes first */
+            const size_t row = (2 * ir + r % 2) * ntr, column = (2 * ic + c % 2) * ntr;
+            if (j->x > 0 || b->line[lr].free > 0 || b->line[lc].free > 0) {
+                chain_of(j, lc, ic, (int)(c % 2), &two);
+                add_pair(j->h, j->n, &one, &two, v, c != r);
+                continue;
+            }
+            if (row <= column)
+                add_block(j->h + row * j->n + column, j->n, ntr, row == column, v, tr, tc);
+            if (column < row || (row == column && c != r))
+                add_block(j->h + column * j->n + row, j->n, ntr, row == column, v, tc, tr);
+        }
+    }
+}
+
 /* Adds the gradient by the spots of a line to g. */
 static void line_gradient(job *j, size_t line)
 {
@@ -778,12 +843,18 @@ static void add_group(job *j, const spx_pf_group *g)
         weak &= b->line[l].weak;
     if (weak)
         return;
+    if (j->ns == 0) {
+        for (size_t l = g->first; l < g->last; l++)
+            derive_line(j, l);
+        traces_alone(j, g);
+        return;
+    }
     memset(j->w, 0, nflux * j->n * sizeof *j->w);
     for (size_t l = g->first; l < g->last; l++) {
         long lo, hi, lo2, hi2;
         derive_line(j, l);
         rows_of(j, l, &lo, &hi);
-        for (size_t k = g->first; k <= l && j->ns > 0; k++) {
+        for (size_t k = g->first; k <= l; k++) {
             rows_of(j, k, &lo2, &hi2);
             if (lo2 < hi && lo < hi2)
                 pair_of_lines(j, k, l, g);
@@ -939,9 +1010,9 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    spx_status st =
-        reserve(b, (most * b->nf + ROWS) * j.n, p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
-                j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
+    spx_status st = reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : 6 * most * b->nf * most * b->nf,
+                            p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
+                            j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
         j.w = b->work->w;
         j.rest = b->work->rest;

@@ -40,6 +40,8 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
  * above which it is found again, and the part of the step's fall that it has to be at least. */
 #define STILL 1e-3
 #define SHARE 0.003
+/* A background is also good enough where its last solution was worth less than this part of what ends the pass. */
+#define QUIET 0.2
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -263,6 +265,12 @@ static spx_status free_terms(spx_pf_bundle *b, int most, spx_err *e)
     return st;
 }
 
+/* Whether the background may stay as it is after a step. */
+static int is_settled(const spx_pf_bundle *b, double fall, double stop)
+{
+    return b->calm <= STILL && b->calm <= fmax(SHARE * fall, QUIET * stop);
+}
+
 /* last: no other pass follows, which would begin with background and weights of its own. */
 static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
@@ -313,7 +321,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
         if (st == SPX_OK && pass == FINAL && !chord && fall > passes[pass].chord)
             st = spx_pf_uncertain(b, &epsilon, e);
         if (st == SPX_OK)
-            st = settle(b, epsilon, clip, 1, b->calm > STILL || b->calm > SHARE * fall ? FIND : KEEP, &ok, e);
+            st = settle(b, epsilon, clip, 1, is_settled(b, fall, stop) ? KEEP : FIND, &ok, e);
         if (ends)
             break;
     }

@@ -4,22 +4,20 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "psffit/fit.h"
+#include "psffit/step_math.h"
 #include "simd/simd.h"
 
-static float pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon)
+static void pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon)
 {
     const float *data = px->data + at, *noise = px->noise + at;
     const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
-    float *out = px->root + at, most = 0;
-#pragma omp simd reduction(max : most)
+    float *out = px->root + at;
+#pragma omp simd
     for (size_t k = 0; k < n; k++) {
         const double m = ground[k] + light[k];
         const float t = (float)(fabs(data[k] - m) / sqrt(spx_pf_noise(noise[k], m, epsilon2)));
         out[k] = noise[k] > 0 ? t : 0;
-        most = out[k] > most ? out[k] : most;
     }
-    return most;
 }
 
 /* Where the model is still too faint, as in wings that it has not, its variance alone would give them a weight that
@@ -27,23 +25,43 @@ static float pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const d
 static double pixels_weigh(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
                            double robust)
 {
-    const float *data = px->data + at, *noise = px->noise + at;
-    const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
-    const double by = robust > 0 ? 1 / (robust * robust) : 0;
-    const uint8_t *rejected = px->rejected + at;
-    const float *median = px->median + at;
+    const float *data = px->data + at, *noise = px->noise + at, *median = px->median + at;
+    const double *ground = px->ground + at, epsilon2 = epsilon * epsilon, by = 1 / (robust * robust);
     float *root = px->root + at;
     double *goal = px->goal + at, sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (size_t k = 0; k < n; k++) {
         const double m = ground[k] + light[k], off = data[k] - m;
-        const double seen = robust > 0 && median[k] > m ? median[k] : m;
-        const double v = spx_pf_noise(noise[k], seen, epsilon2), far = by * off * off;
+        const double v = spx_pf_noise(noise[k], median[k] > m ? median[k] : m, epsilon2), far = by * off * off;
         const float w = (float)(1 / sqrt(v > far ? v : far)); /* weight min(1, (robust / t)^2) / V */
+        root[k] = noise[k] > 0 ? w : 0;
+        goal[k] = root[k] * (data[k] - ground[k]);
+        sum += goal[k] * goal[k];
+    }
+    return sum;
+}
+
+static double pixels_weigh_clipped(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
+                                   int *far)
+{
+    const float *data = px->data + at, *noise = px->noise + at;
+    /* pixels that may be rejected: their misfit is looked at as what it is, of single precision */
+    const double clip2 = (1 - 1e-6) * SPX_PF_CLIP * SPX_PF_CLIP;
+    const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
+    const uint8_t *rejected = px->rejected + at;
+    float *root = px->root + at;
+    double *goal = px->goal + at, sum = 0, most = -1;
+#pragma omp simd reduction(+ : sum) reduction(max : most)
+    for (size_t k = 0; k < n; k++) {
+        const double m = ground[k] + light[k], off = data[k] - m, v = spx_pf_noise(noise[k], m, epsilon2);
+        const double beyond = noise[k] > 0 ? off * off - clip2 * v : -1;
+        const float w = (float)(1 / sqrt(v));
+        most = beyond > most ? beyond : most;
         root[k] = noise[k] > 0 && !rejected[k] ? w : 0;
         goal[k] = root[k] * (data[k] - ground[k]);
         sum += goal[k] * goal[k];
     }
+    *far = most > 0;
     return sum;
 }
 

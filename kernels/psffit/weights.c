@@ -49,8 +49,9 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e)
     if (ok && b->there != NULL)
         b->p->device->first_weights(b, epsilon);
     for (size_t x = 0; x < b->p->nexp && ok && b->there == NULL; x++) {
-        const spx_pf_pixels *px = &b->px[x];
+        spx_pf_pixels *px = &b->px[x];
         memset(px->rejected, 0, b->p->height * width);
+        px->weighed = 0;
         for (size_t r = 0; r < b->p->height; r++) {
             const size_t at = r * width;
             float *median = px->median + at;
@@ -86,6 +87,48 @@ static void reject(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r)
     }
 }
 
+/* Whether a row, or one beside it, has one of these bits. */
+static int has_near(const uint8_t *rows, size_t height, size_t r, int bits)
+{
+    const int near = rows[r] | (r > 0 ? rows[r - 1] : 0) | (r + 1 < height ? rows[r + 1] : 0);
+    return (near & bits) != 0;
+}
+
+/* Rows whose weights are to be made again: all, or, where nothing but the light of spots has changed, those that have
+ * it now or had it then, and those beside them, for the clip. */
+static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, double epsilon, int clip)
+{
+    const int same = px->weighed && px->clip == clip && px->epsilon == epsilon;
+    for (size_t r = 0; r < height; r++)
+        if (!same || has_near(lit, height, r, 0xff) || has_near(px->rows, height, r, SPX_PF_ROW_LIT))
+            px->rows[r] |= SPX_PF_ROW_NEW;
+    px->weighed = 1;
+    px->clip = clip;
+    px->epsilon = epsilon;
+}
+
+/* Rejects pixels of an exposure, and weighs their rows again: those that may be far, beside rows with new weights. */
+static void clip_rows(const spx_pf_bundle *b, const spx_pf_pixels *px, const double *light, double epsilon)
+{
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    const size_t height = b->p->height, width = b->width;
+    for (size_t r = 0; r < height; r++)
+        if ((px->rows[r] & SPX_PF_ROW_FAR) && has_near(px->rows, height, r, SPX_PF_ROW_NEW))
+            for (size_t y = r > 0 ? r - 1 : 0; y <= r + 1 && y < height; y++) {
+                if (!(px->rows[y] & SPX_PF_ROW_MISFITS))
+                    kernels->misfit(width, px, y * width, light + y * width, epsilon);
+                px->rows[y] |= SPX_PF_ROW_MISFITS;
+            }
+    for (size_t r = 0; r < height; r++)
+        if ((px->rows[r] & SPX_PF_ROW_FAR) && has_near(px->rows, height, r, SPX_PF_ROW_NEW))
+            reject(b, px, r);
+    for (size_t r = 0; r < height; r++)
+        if (px->rows[r] & SPX_PF_ROW_MISFITS) {
+            int far;
+            px->quiet[r] = kernels->weigh_clipped(width, px, r * width, light + r * width, epsilon, &far);
+        }
+}
+
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
@@ -95,16 +138,23 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         return;
     }
     for (size_t x = 0; x < b->p->nexp; x++) {
-        const spx_pf_pixels *px = &b->px[x];
+        spx_pf_pixels *px = &b->px[x];
         const double *light = b->now.light + x * height * width;
-        memset(px->rejected, 0, height * width);
-        for (size_t r = 0; clip && r < height; r++) /* the largest misfit of a row in the place of its sum */
-            px->quiet[r] = kernels->misfit(width, px, r * width, light + r * width, epsilon);
-        for (size_t r = 0; clip && r < height; r++)
-            if (px->quiet[r] > SPX_PF_CLIP)
-                reject(b, px, r);
+        const uint8_t *lit = b->now.lit + x * height;
+        find_new_rows(px, height, lit, epsilon, clip);
+        for (size_t r = 0; r < height; r++) {
+            int far = 0;
+            if (!(px->rows[r] & SPX_PF_ROW_NEW))
+                continue;
+            memset(px->rejected + r * width, 0, width);
+            px->quiet[r] = clip ? kernels->weigh_clipped(width, px, r * width, light + r * width, epsilon, &far)
+                                : kernels->weigh(width, px, r * width, light + r * width, epsilon, SPX_PF_ROBUST);
+            px->rows[r] = (uint8_t)(SPX_PF_ROW_NEW | (far ? SPX_PF_ROW_FAR : 0) | (lit[r] ? SPX_PF_ROW_LIT : 0));
+        }
+        if (clip)
+            clip_rows(b, px, light, epsilon);
         for (size_t r = 0; r < height; r++)
-            px->quiet[r] = kernels->weigh(width, px, r * width, light + r * width, epsilon, clip ? 0 : SPX_PF_ROBUST);
+            px->rows[r] &= SPX_PF_ROW_LIT | SPX_PF_ROW_FAR;
     }
 }
 
@@ -186,8 +236,8 @@ void spx_pf_splines(const spx_pf_bundle *b, size_t r, size_t *first, double *val
     spx_pf_spline_values(t, value);
 }
 
-/* Levels of each fibre's profile and its changes in a row, level[nf][3]. */
-static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, double *level)
+/* Levels of each fibre's profile and its changes in a row, level[nf][3]. drifts: there are any. */
+static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, int drifts, double *level)
 {
     size_t first;
     double value[SPX_PF_SPLINE];
@@ -199,6 +249,8 @@ static void levels(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, do
         for (size_t k = 0; k < SPX_PF_SPLINE; k++)
             c += coef[k] * value[k];
         level[3 * i] = c;
+        if (!drifts)
+            continue;
         level[3 * i + 1] = c * (drift[0] + t * (drift[1] + t * drift[2]));
         level[3 * i + 2] = c * (drift[3] + t * (drift[4] + t * drift[5]));
     }
@@ -218,17 +270,18 @@ static void fill_ground(spx_pf_bundle *b, spx_pf_pixels *px, int parts, double *
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     px->whole = parts == (CONTINUUM | CHANGES);
+    px->weighed = 0;
     if (b->there != NULL) {
         b->p->device->ground(b, (size_t)(px - b->px), (parts & CONTINUUM) != 0, (parts & CHANGES) != 0);
         return;
     }
     double *level = work, *rows = work + 4 * b->nf;
-    const int none = (parts & CONTINUUM) == 0 && !has_drift(b, px);
+    const int drifts = has_drift(b, px), none = (parts & CONTINUUM) == 0 && !drifts;
     memset(level, 0, 3 * b->nf * sizeof *level);
     for (size_t r = 0; r < b->p->height; r++) {
         if (!none)
-            levels(b, px, r, level);
-        for (size_t i = 0; i < b->nf; i++) {
+            levels(b, px, r, drifts, level);
+        for (size_t i = 0; i < b->nf && (drifts || (parts & CONTINUUM) == 0); i++) {
             level[3 * i] *= (parts & CONTINUUM) != 0;
             level[3 * i + 1] *= (parts & CHANGES) != 0;
             level[3 * i + 2] *= (parts & CHANGES) != 0;

@@ -139,7 +139,13 @@ static void check_pixels(spx_pf_bundle *b)
                     CHECK(fabs(drift[4 * i + c] - sums[c]) <= 1e-9 * (1 + fabs(sums[c]) + 100 * sums[1]),
                           "set %d: drift %zu: %g, not %g", set, c, drift[4 * i + c], sums[c]);
             }
-            sum += k->weigh(n, px, r * n, light + r * n, 0.01, 0);
+            int far = -1, beyond = 0;
+            sum += k->weigh_clipped(n, px, r * n, light + r * n, 0.01, &far);
+            for (size_t q = r * n; q < (r + 1) * n; q++) {
+                const double model = px->ground[q] + light[q], off = fabs(px->data[q] - model);
+                beyond |= px->noise[q] > 0 && off > 6 * sqrt(spx_pf_noise(px->noise[q], model, 1e-4));
+            }
+            CHECK(far == beyond, "set %d, row %zu: pixels beyond the clip: %d, not %d", set, r, far, beyond);
             chi2 += k->squares(n, px->goal + r * n, px->root + r * n, light + r * n);
             if (r == 0 || r + 1 == height)
                 continue;
@@ -313,6 +319,39 @@ static double prior_at(spx_pf_bundle *b, size_t i, double hi, size_t j, double h
 
 /* Two exposures, blended lines, a line whose wavelength is free and one that is in the model only, masked pixels, spots
  * that leave the CCD. */
+/* Where spots alone have changed, rows without them keep their weights: the same as if all were weighed again. */
+static void check_rows(spx_pf_bundle *b)
+{
+    const size_t n = b->p->height * b->width;
+    float *root = spx_alloc(n, sizeof *root, NULL);
+    uint8_t *rejected = spx_alloc(n, 1, NULL);
+    if (root == NULL || rejected == NULL) {
+        CHECK(0, "no memory");
+        return;
+    }
+    for (int again = 0; again < 4; again++) {
+        const spx_pf_pixels *px = &b->px[again % 2];
+        const int clip = again != 2;
+        size_t kept = 0;
+        for (size_t i = 0; i < b->nf; i++) /* along the rows */
+            b->now.theta[(2 * i + 1) * (size_t)b->p->ntr] += again == 1 ? 3 : -1;
+        CHECK(spx_pf_spots(b, &b->now) && spx_pf_fluxes(b, &b->now), "no fluxes");
+        spx_pf_weights(b, 0.01, clip);
+        memcpy(root, px->root, n * sizeof *root);
+        memcpy(rejected, px->rejected, n);
+        for (size_t x = 0; x < b->p->nexp; x++)
+            b->px[x].weighed = 0;
+        for (size_t r = 0; r < b->p->height; r++)
+            kept += !(px->rows[r] & SPX_PF_ROW_LIT);
+        spx_pf_weights(b, 0.01, clip);
+        CHECK(memcmp(root, px->root, n * sizeof *root) == 0 && memcmp(rejected, px->rejected, n) == 0,
+              "step %d: weights of rows are not those of all", again);
+        CHECK(kept > 10, "spots are in all rows but %zu", kept);
+    }
+    spx_free(root);
+    spx_free(rejected);
+}
+
 static void test_normal(void)
 {
     psffit_scene s;
@@ -426,6 +465,23 @@ static void test_normal(void)
     /* the change of the shape with the wavelength of a free line is left out */
     CHECK(worst_free < 5e-3, "the column of a wavelength differs by %g", worst_free);
     CHECK(worst_g < 2e-5 * most_g, "gradient differs by %g of %g", worst_g, most_g);
+    /* traces alone have the same rows and columns, from loops of their own */
+    b.active = 0;
+    CHECK(spx_pf_normal(&b, h, g, &ok, &e) == SPX_OK && ok && spx_pf_columns(&b) == b.shape0, "%s", spx_err_text(&e));
+    worst = worst_free = worst_g = 0;
+    for (size_t i = 0; i < b.shape0; i++)
+        for (size_t j = i; j < b.shape0; j++) {
+            const double *v = h + i * b.shape0 + j;
+            const double off = fabs(*v - dense[i * m + j]) / sqrt(dense[i * m + i] * dense[j * m + j]);
+            double *to = i == b.free0 || j == b.free0 ? &worst_free : &worst;
+            *to = fmax(*to, off);
+        }
+    for (size_t i = 0; i < b.free0; i++)
+        worst_g = fmax(worst_g, fabs(g[i] - dg[i]) / sqrt(dense[i * m + i]));
+    CHECK(worst < 5e-6 && worst_free < 5e-3, "traces alone: matrix differs by %g, %g of its diagonal", worst,
+          worst_free);
+    CHECK(worst_g < 2e-5 * most_g, "traces alone: gradient differs by %g of %g", worst_g, most_g);
+    check_rows(&b);
     spx_free(h);
     spx_free(g);
     spx_free(dense);
