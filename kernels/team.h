@@ -50,6 +50,28 @@ SPX_HD double spx_team_sum(const spx_team *t, double v)
     return sum;
 }
 
+/* Parts of a team: threads side by side that share a task, SPX_TEAM_PART of a device, one of the host. */
+enum { SPX_TEAM_PART = 8 };
+
+SPX_HD int spx_team_lanes(void)
+{
+#ifdef __CUDA_ARCH__
+    return SPX_TEAM_PART;
+#else
+    return 1;
+#endif
+}
+
+/* Sum over a part, in all its threads. All threads of the team call it; it does not wait for other parts. */
+SPX_HD double spx_team_part_sum(double v)
+{
+#ifdef __CUDA_ARCH__
+    for (int s = SPX_TEAM_PART / 2; s > 0; s /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, s);
+#endif
+    return v;
+}
+
 /* Largest value of a team, in all its threads. Waits. */
 SPX_HD double spx_team_max(const spx_team *t, double v)
 {

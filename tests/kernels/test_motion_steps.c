@@ -167,6 +167,8 @@ int main(void)
 {
     static const a_case cases[] = {
         {"fibres that overlap", 6, 4, 4.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 0, 6, 0},
+        {"systems of a few fibres in a wide bundle", 12, 12, 5.0, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 0, 3, 0},
+        {"the same of fibres that overlap little", 12, 12, 5.5, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 0, 3, 0},
         {"one fibre", 1, 4, 7, 0.9, 1.2, 5003, 26, 22, 0, 0, 0, 1, 0, 3, 0},
         {"masked, a bundle without light", 6, 4, 6, 0.9, 1.2, 5003, 26, 22, 1, 1, 0, 1, 0, 6, 0},
         {"many bins to a spot: longer recurrences than registers hold", 3, 4, 6, 0.55, 0.65, 5003, 26, 21, 0, 0, 0, 1,

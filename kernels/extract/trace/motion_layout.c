@@ -49,9 +49,10 @@ static void add_size(const spx_motion_window *w, const spx_trace_bundle *b, spx_
 static int has_room(const spx_motion_view *g)
 {
     const double n = g->n, nl = g->nl, most = MOST_ELEMENTS;
-    return g->reach <= SPX_TRACE_MAX_REACH && g->m <= SPX_TRACE_MAX_BAND && g->nl <= 256 && n * nl * g->nelem < most &&
-           (double)g->height * g->width < most && (double)g->height * g->tile < most &&
-           sizeof(double) * spx_motion_spot_shared(g) <= SPX_MOTION_SHARED &&
+    const int beyond = g->reach < g->nl - 3 ? g->reach : g->nl - 3; /* spx_motion_beyond_systems() */
+    return 4 * beyond <= 3 * g->nl && g->reach <= SPX_TRACE_MAX_REACH && g->m <= SPX_TRACE_MAX_BAND && g->nl <= 256 &&
+           n * nl * g->nelem < most && (double)g->height * g->width < most && (double)g->height * g->tile < most &&
+           sizeof(double) * spx_motion_spot_work(g) <= SPX_MOTION_SHARED &&
            sizeof(double) * (size_t)g->npix <= SPX_MOTION_SHARED &&
            sizeof(double) * spx_motion_light_shared(g) <= SPX_MOTION_SHARED;
 }
@@ -107,7 +108,7 @@ spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, si
     }
     g->njob = (int)njob;
     g->group = (int)(SPX_MOTION_SHARED / sizeof(double)) / g->npix;
-    g->group = g->group < g->nl ? g->group : g->nl;
+    g->group = g->group < SPX_MOTION_TOGETHER ? g->group : SPX_MOTION_TOGETHER;
     return SPX_OK;
 }
 

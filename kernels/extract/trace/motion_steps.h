@@ -4,7 +4,7 @@
  *     step        item              threads       results
  *     pixel       pixel             one           weights
  *     spot        bin of a fibre    a warp        spot, its derivatives
- *     equations   bin of some       STEP          M, A^T W p, A^T W 1
+ *     equations   fibre             STEP          M, A^T W p, A^T W 1
  *     regularise  bundle            STEP          M, whether there is light
  *     factor      fibre             a warp        L D L^T of its block, variances
  *     fluxes      bundle            FLUX          flux, range of coupling
@@ -13,7 +13,7 @@
  *     rest        bundle            FLUX          residual, chi^2
  *     weigh       fibre             HALF          W J; g and J^T W J
  *     couple      fibre             HALF          v = A^T W J
- *     columns     fibre             HALF          z = M^-1 v
+ *     columns     bundle            WIDE          z = M^-1 v
  *     project     fibre             a warp        F
  *
  * A job is a bundle in a window. A row of values has one a fibre, nl of them. The CPU's arithmetic is in motion.h, up
@@ -34,6 +34,7 @@ enum {
     SPX_MOTION_STEP_TEAM = 256, /* threads */
     SPX_MOTION_FLUX_TEAM = 512,
     SPX_MOTION_HALF_TEAM = 128,
+    SPX_MOTION_WIDE_TEAM = 1024,
     SPX_MOTION_VECTORS = 8,     /* of a system: x, r, z or M d, d, of both columns of a fibre; of the fluxes fewer */
     SPX_MOTION_CHUNK = 64,      /* bins whose places a strip keeps at a time */
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
@@ -70,7 +71,7 @@ typedef struct {
 typedef struct {
     int njob, n, nl, nx, ny, npix, degx, degy, npar, ndeg, ccd_nx;
     int reach, z, m, nelem, half; /* overlaps as of spx_trace_bundle; z = reach + 1, m = hi[0] */
-    int group;                    /* fibres of an item of the equations */
+    int group;                    /* bins whose weighted spots are kept together */
     int height, width, tile;      /* of a strip; columns of a job */
     int rough;                    /* F stays J^T W J: no couple, columns, project */
     double tolerance;             /* of the flux */
@@ -138,11 +139,17 @@ SPX_HD void spx_motion_pixel(const spx_motion_view *g, size_t i)
 /* ---- spot ---- */
 
 /* Doubles of shared memory: coefficients, edges, functions at the edges, their differences and derivatives along x,
- * sums along y. */
-SPX_HD size_t spx_motion_spot_shared(const spx_motion_view *g)
+ * sums along y; then the spot and its derivatives before they are scaled, unless they are too large. */
+SPX_HD size_t spx_motion_spot_work(const spx_motion_view *g)
 {
     const size_t edges = (size_t)(g->nx + g->ny + 2), deg = (size_t)(g->degx > g->degy ? g->degx : g->degy);
     return (size_t)g->npar + edges * (deg + 3) + (size_t)(g->degx + 1) * (size_t)(3 * g->nx + g->ny);
+}
+
+SPX_HD size_t spx_motion_spot_shared(const spx_motion_view *g)
+{
+    const size_t work = spx_motion_spot_work(g), all = work + 3 * (size_t)g->npix;
+    return all * sizeof(double) <= SPX_MOTION_SHARED ? all : work;
 }
 
 /* make_spot_of() with derivatives (spots.h, which has the equations). */
@@ -158,6 +165,9 @@ SPX_HD void spx_motion_spot(const spx_motion_view *g, const spx_team *t, size_t 
     double *wider = moved + (degx + 1) * nx, *across = wider + (degx + 1) * nx;
     const size_t to = spx_motion_spot_at(g, job, f, k);
     double *spot = g->spot + to, *dx = g->dx + to, *dwidth = g->dwidth + to;
+    const int kept = spx_motion_spot_shared(g) > spx_motion_spot_work(g);
+    double *own = t->shared + spx_motion_spot_work(g), *s0 = kept ? own : spot, *a0 = kept ? own + g->npix : dx,
+           *b0 = kept ? own + 2 * g->npix : dwidth;
     const size_t fibre = (size_t)g->job[job].fibre0 + f;
     const double *coeff = g->coeff + fibre * (size_t)g->ndeg * (size_t)npar;
     const double *basis = g->basis + ((size_t)g->job[job].window * (size_t)g->n + k) * (size_t)g->ndeg;
@@ -208,12 +218,12 @@ SPX_HD void spx_motion_spot(const spx_motion_view *g, const spx_team *t, size_t 
         }
         raw += s;
         const int lit = s > 0;
-        spot[p] = lit ? s : 0;
-        dx[p] = lit ? a : 0;
-        dwidth[p] = lit ? b : 0;
-        sum += spot[p];
-        more += dx[p];
-        more_wide += dwidth[p];
+        s0[p] = lit ? s : 0;
+        a0[p] = lit ? a : 0;
+        b0[p] = lit ? b : 0;
+        sum += s0[p];
+        more += a0[p];
+        more_wide += b0[p];
     }
     raw = spx_team_sum(t, raw);
     sum = spx_team_sum(t, sum);
@@ -224,93 +234,93 @@ SPX_HD void spx_motion_spot(const spx_motion_view *g, const spx_team *t, size_t 
     if (!good && t->thread == 0)
         g->state[bin] = SPX_TRACE_NOSPOT;
     for (int p = t->thread; good && p < g->npix; p += t->threads) { /* those of before: this thread's own */
-        const double s = spot[p] * scale;
+        const double s = s0[p] * scale;
         spot[p] = s;
-        dx[p] = dx[p] * scale - s * (more * scale);
-        dwidth[p] = dwidth[p] * scale - s * (more_wide * scale);
+        dx[p] = a0[p] * scale - s * (more * scale);
+        dwidth[p] = b0[p] * scale - s * (more_wide * scale);
     }
 }
 
 /* ---- equations ---- */
 
-/* Groups of fibres, and doubles of shared memory. */
-SPX_HD int spx_motion_groups(const spx_motion_view *g)
-{
-    return (g->nl + g->group - 1) / g->group;
-}
+/* Bins that shared memory has weighted spots of at a time, at most. */
+enum { SPX_MOTION_TOGETHER = 8 };
 
+/* Doubles of shared memory. */
 SPX_HD size_t spx_motion_equations_shared(const spx_motion_view *g)
 {
     return (size_t)g->group * (size_t)g->npix;
 }
 
-/* Element of M: sum over the pixels that both spots cover; `weighted` is the first times the weights. */
-SPX_HD double spx_motion_overlap(int nx, int ny, const double *weighted, const spx_bin_geometry *i, const double *spot,
-                                 const spx_bin_geometry *j)
+/* Element of M: sum over the pixels that both spots cover, of this thread's columns; `weighted` is the first times the
+ * weights. */
+SPX_HD double spx_motion_overlap(int nx, int ny, int lane, int lanes, const double *weighted, const spx_bin_geometry *i,
+                                 const double *spot, const spx_bin_geometry *j)
 {
     const int dx = j->xc - i->xc, dy = j->yc - i->yc;
     const int columns = nx - (dx < 0 ? -dx : dx), rows = ny - (dy < 0 ? -dy : dy);
-    if (columns <= 0 || rows <= 0)
-        return 0;
     const double *a = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * nx;
     const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
-    double even = 0, odd = 0;
-    for (int y = 0; y < rows; y++, a += nx, b += nx) {
-        int x = 0;
-        for (; x + 1 < columns; x += 2) {
-            even += a[x] * b[x];
-            odd += a[x + 1] * b[x + 1];
-        }
-        if (x < columns)
-            even += a[x] * b[x];
-    }
-    return even + odd;
+    double sum = 0;
+    for (int x = lane; x < columns; x += lanes)
+        for (int y = 0; y < rows; y++)
+            sum += a[y * nx + x] * b[y * nx + x];
+    return sum;
 }
 
-SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
+/* Weighted spots of bins k0 ... k0 + some - 1 of fibre f. Waits. */
+SPX_HD void spx_motion_weigh_spots(const spx_motion_view *g, const spx_team *t, size_t job, size_t f, int k0, int some)
 {
-    const size_t groups = (size_t)spx_motion_groups(g), k = item / groups % (size_t)g->n;
-    const size_t job = item / groups / (size_t)g->n;
     const spx_motion_job *here = &g->job[job];
-    const int f0 = (int)(item % groups) * g->group, npix = g->npix;
-    double *weighted = t->shared;
-    for (int i = t->thread; i < g->group * npix; i += t->threads) {
-        const int f = f0 + i / npix, p = i % npix;
-        if (f >= here->nf || (int)k >= here->n)
-            continue;
-        const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
+    const int npix = g->npix;
+    spx_team_wait(t);
+    for (int i = t->thread; i < some * npix; i += t->threads) {
+        const size_t k = (size_t)(k0 + i / npix), bin = spx_motion_bin(g, job, k, f);
+        const int p = i % npix;
         if (g->state[bin] != SPX_TRACE_SPOT)
             continue;
         const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
-        const double spot = g->spot[spx_motion_spot_at(g, job, (size_t)f, k) + (size_t)p];
-        weighted[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
+        const double spot = g->spot[spx_motion_spot_at(g, job, f, k) + (size_t)p];
+        t->shared[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
     }
     spx_team_wait(t);
-    for (int task = t->thread; task < g->group * (g->nelem + 2); task += t->threads) {
-        const int f = f0 + task % g->group, e = task / g->group;
-        if (f >= g->nl)
-            continue;
-        const size_t bin = spx_motion_bin(g, job, k, (size_t)f);
-        const int there = f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
-        const double *mine = weighted + (size_t)(f - f0) * (size_t)npix;
-        double sum = 0;
-        if (e >= g->nelem) { /* A^T W 1, A^T W p */
-            for (int p = 0; there && p < npix; p++) {
-                const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
-                sum += e == g->nelem ? mine[p] : pixel < 0 ? 0 : mine[p] * (double)g->data[pixel];
+}
+
+/* Equations of a fibre's bins: a part of the team an element. */
+SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
+{
+    const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl;
+    const spx_motion_job *here = &g->job[job];
+    const int npix = g->npix, lanes = spx_team_lanes(), lane = t->thread % lanes, parts = t->threads / lanes;
+    for (int k0 = 0; k0 < g->n; k0 += g->group) {
+        const int some = g->n - k0 < g->group ? g->n - k0 : g->group, tasks = some * (g->nelem + 2);
+        spx_motion_weigh_spots(g, t, job, f, k0, some);
+        for (int first = 0; first < tasks; first += parts) {
+            const int task = first + t->thread / lanes, e = task / some;
+            const size_t k = (size_t)(k0 + task % some), bin = spx_motion_bin(g, job, k, f);
+            const int there = task < tasks && (int)f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
+            const double *mine = t->shared + task % some * npix;
+            double sum = 0;
+            if (there && e >= g->nelem) { /* A^T W 1, A^T W p */
+                for (int p = lane; p < npix; p += lanes) {
+                    const long pixel =
+                        spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
+                    sum += e == g->nelem ? mine[p] : pixel < 0 ? 0 : mine[p] * (double)g->data[pixel];
+                }
+            } else if (there) {
+                const int its = (int)f + g->element[e].df, other = (int)k + g->element[e].dk;
+                const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
+                if (its < here->nf && other >= 0 && other < here->n && g->state[partner] == SPX_TRACE_SPOT)
+                    sum = spx_motion_overlap(g->nx, g->ny, lane, lanes, mine, &g->at[bin],
+                                             g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
+                                             &g->at[partner]);
             }
-            (e == g->nelem ? g->w : g->y)[bin] = sum;
-            continue;
+            sum = spx_team_part_sum(sum);
+            if (lane == 0 && task < tasks)
+                *(e < g->nelem ? &g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + f]
+                  : e == g->nelem ? &g->w[bin]
+                                  : &g->y[bin]) = sum;
         }
-        const int its = f + g->element[e].df, other = (int)k + g->element[e].dk;
-        if (there && its < here->nf && other >= 0 && other < here->n) {
-            const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
-            if (g->state[partner] == SPX_TRACE_SPOT)
-                sum = spx_motion_overlap(g->nx, g->ny, mine, &g->at[bin],
-                                         g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
-                                         &g->at[partner]);
-        }
-        g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + (size_t)f] = sum;
     }
 }
 
@@ -378,31 +388,35 @@ SPX_HD void spx_motion_variance(const spx_team *t, int n, int m, size_t nl, cons
     }
 }
 
-/* Columns of some fibres: element (f, q, k) at f of_fibre + q + k of_bin, q < nq. */
+/* Columns of some fibres: element (f, h, k) at f + h of_side + k of_bin, h < nside. */
 typedef struct {
-    int first, count, nq; /* fibre of the bundle that f = 0 is; fibres */
-    size_t of_fibre, of_bin;
+    int first, count, nside; /* fibre of the bundle that f = 0 is; fibres; columns of each */
+    size_t of_side, of_bin;
 } spx_motion_sides;
 
 /* Rows of the factor and of the sides that shared memory has room for: `room` doubles. */
 SPX_HD int spx_motion_staged_rows(const spx_motion_view *g, const spx_motion_sides *s, size_t room)
 {
-    return (int)(room / ((size_t)s->count * (size_t)(g->m + 1 + s->nq)));
+    return (int)(room / ((size_t)s->count * (size_t)(g->m + 1 + s->nside)));
 }
 
-/* Brings rows k0 ... k1 - 1 to shared memory: factor [rows][m + 1][count], then sides [rows][count nq]. Waits. */
+/* Brings rows k0 ... k1 - 1 to shared memory: factor [rows][m + 1][count], then sides [rows][nside][count]. Waits. */
 SPX_HD void spx_motion_stage(const spx_motion_view *g, const spx_team *t, size_t job, const spx_motion_sides *s, int k0,
                              int k1, const double *v, double *stage)
 {
-    const int count = s->count, width = (g->m + 1) * count, sides = count * s->nq, rows = k1 - k0;
-    const double *l = g->ldl + job * (size_t)g->n * (size_t)(g->m + 1) * (size_t)g->nl + s->first;
+    const int count = s->count, width = (g->m + 1) * count, sides = count * s->nside, rows = k1 - k0;
+    const size_t lrow = (size_t)(g->m + 1) * (size_t)g->nl;
     spx_team_wait(t);
-    for (int i = t->thread; i < rows * width; i += t->threads)
-        stage[i] = l[((size_t)(k0 + i / width) * (size_t)(g->m + 1) + (size_t)(i % width / count)) * (size_t)g->nl +
-                     (size_t)(i % count)];
-    for (int i = t->thread; i < rows * sides; i += t->threads)
-        stage[rows * width + i] = v[(size_t)(i % sides / s->nq) * s->of_fibre + (size_t)(i % sides % s->nq) +
-                                    (size_t)(k0 + i / sides) * s->of_bin];
+    for (int c = t->thread; c < width + sides; c += t->threads) {
+        const int own = c < width ? c : c - width;
+        const size_t step = c < width ? lrow : s->of_bin, f = (size_t)(own % count), h = (size_t)(own / count);
+        const double *from = c < width ? g->ldl + job * (size_t)g->n * lrow + (size_t)s->first + f + h * (size_t)g->nl
+                                       : v + f + h * s->of_side;
+        double *to = stage + (c < width ? own : rows * width + own);
+        const int row = c < width ? width : sides;
+        for (int k = k0; k < k1; k++)
+            to[(k - k0) * row] = from[(size_t)k * step];
+    }
     spx_team_wait(t);
 }
 
@@ -412,9 +426,9 @@ SPX_HD void spx_motion_precondition_narrow(const spx_motion_view *g, const spx_t
                                            const spx_motion_sides *s, int rows, const double *r, double *z,
                                            double *stage)
 {
-    const int n = g->job[job].n, m = g->m, count = s->count, sides = count * s->nq, width = (m + 1) * count;
-    const int c = t->thread, f = c / s->nq;
-    double *to = z + (size_t)f * s->of_fibre + (size_t)(c % s->nq);
+    const int n = g->job[job].n, m = g->m, count = s->count, sides = count * s->nside, width = (m + 1) * count;
+    const int c = t->thread, f = c % count;
+    double *to = z + (size_t)f + (size_t)(c / count) * s->of_side;
     double ahead[SPX_MOTION_NARROW + 1]; /* what bins so far take off those ahead; then values of those behind */
     for (int i = 0; i <= SPX_MOTION_NARROW; i++)
         ahead[i] = 0;
@@ -455,9 +469,9 @@ SPX_HD void spx_motion_precondition_wide(const spx_motion_view *g, const spx_tea
     const int n = g->job[job].n, m = g->m;
     const size_t nl = (size_t)g->nl, lrow = (size_t)(m + 1) * nl, step = s->of_bin;
     spx_team_wait(t);
-    for (int c = t->thread; c < s->count * s->nq; c += t->threads) {
-        const int f = c / s->nq;
-        const size_t at = (size_t)f * s->of_fibre + (size_t)(c % s->nq);
+    for (int c = t->thread; c < s->count * s->nside; c += t->threads) {
+        const int f = c % s->count;
+        const size_t at = (size_t)f + (size_t)(c / s->count) * s->of_side;
         const double *l = g->ldl + job * (size_t)g->n * lrow + s->first + f, *from = r + at;
         double *to = z + at;
         for (int k = 0; k < n; k++) {
@@ -481,7 +495,7 @@ SPX_HD void spx_motion_precondition(const spx_motion_view *g, const spx_team *t,
                                     const double *r, double *z, double *stage, size_t room)
 {
     const int rows = spx_motion_staged_rows(g, s, room);
-    if (g->m <= SPX_MOTION_NARROW && rows > 0 && s->count * s->nq <= t->threads)
+    if (g->m <= SPX_MOTION_NARROW && rows > 0 && s->count * s->nside <= t->threads)
         spx_motion_precondition_narrow(g, t, job, s, rows, r, z, stage);
     else
         spx_motion_precondition_wide(g, t, job, s, r, z);
@@ -522,7 +536,7 @@ SPX_HD double spx_motion_multiply(const spx_motion_view *g, size_t job, int reac
 SPX_HD int spx_motion_gradients(const spx_motion_view *g, const spx_team *t, size_t job, int reach, double absolute,
                                 double relative, double *v)
 {
-    const spx_motion_sides sides = {0, g->job[job].nf, 1, 1, (size_t)g->nl};
+    const spx_motion_sides sides = {0, g->job[job].nf, 1, 0, (size_t)g->nl};
     const size_t size = (size_t)g->n * (size_t)g->nl;
     const int nl = g->nl, nf = g->job[job].nf, all = g->job[job].n * nl;
     double *right = v, *x = v + size, *r = x + size, *z = r + size, *q = z + size, *d = q + size, sum = 0;
@@ -919,173 +933,284 @@ SPX_HD void spx_motion_couple(const spx_motion_view *g, const spx_team *t, size_
 
 /* ---- columns ---- */
 
-/* System of a fibre, as in motion_columns.h: fibres first ... last of the bundle. Vectors have both q, element
- * (f, k, q) at 2 ((f - first) n + k) + q. */
+/* Systems of all fibres of a bundle, as in motion_columns.h: that of fibre f has fibres f - width ... f + width. A
+ * fibre is in `slots` systems or fewer, as those of one slot are so far apart; element (slot, q, k, fibre) of a vector
+ * at
+ * ((2 slot + q) n + k) nl + fibre, 0 where the slot has no system there. */
 typedef struct {
     size_t job;
-    int n, first, last, reach; /* reach: fibres apart that have elements of M */
-    double *stage;             /* shared: `room` doubles */
+    int n, nf, width, slots, reach; /* reach: fibres apart that have elements of M */
+    double *rz, *enough, *factor;   /* shared, [nf][2] of systems */
+    double *stage;                  /* shared: `room` doubles */
     size_t room;
-} spx_motion_system;
+} spx_motion_systems;
 
-/* Doubles of shared memory, all that there is: vectors of the fibres that a solution is wanted of, where there is room
- * for them, and the stage. */
-enum { SPX_MOTION_COLUMNS_SHARED = 4800 };
+/* Systems' slots that are multiplied together. */
+enum { SPX_MOTION_SLOTS = 5 };
 
-/* Element (f, k) of M d, of both q, for a fibre f within `reach` of the system. */
-SPX_HD void spx_motion_multiply_system(const spx_motion_view *g, const spx_motion_system *s, int f, int k,
-                                       const double *d, double out[2])
+/* First of the slots of a fibre: that of system fibre - width. */
+SPX_HD int spx_motion_first_slot(const spx_motion_systems *s, int fibre)
 {
-    const int n = s->n, nl = g->nl;
-    const size_t mrow = (size_t)g->nelem * (size_t)nl;
-    const double *mat = g->mat + (s->job * (size_t)g->n + (size_t)k) * mrow + f;
-    double sum[4] = {0, 0, 0, 0};
-    for (int df = 0; df <= s->reach; df++) {
-        const int lo = df == 0 ? 0 : g->lo[df], hi = g->hi[df];
-        const int forth = f + df >= s->first && f + df <= s->last, back = f - df >= s->first && f - df <= s->last;
-        const double *e = mat + (long)(g->first[df] - g->lo[df]) * nl;
-        const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
-        if (forth) {
-            for (int dk = first; dk <= end; dk++) {
-                const double element = e[(long)dk * nl], *x = d + 2 * ((f + df - s->first) * n + k + dk);
-                sum[0] += element * x[0];
-                sum[1] += element * x[1];
+    return s->slots == s->nf ? 0 : (fibre + s->slots - s->width % s->slots) % s->slots;
+}
+
+/* System that a slot is of, for a fibre whose first slot is given; -1: of none. */
+SPX_HD int spx_motion_system_of(const spx_motion_systems *s, int fibre, int first, int slot)
+{
+    const int after = slot < first ? slot - first + s->slots : slot - first;
+    const int f = s->slots == s->nf ? slot : fibre - s->width + after, far = f < fibre ? fibre - f : f - fibre;
+    return f >= 0 && f < s->nf && far <= s->width ? f : -1;
+}
+
+/* Whether fibre `fibre` is in the system of f, and in the bundle. */
+SPX_HD int spx_motion_in_system(const spx_motion_systems *s, int f, int fibre)
+{
+    const int far = f < fibre ? fibre - f : f - fibre;
+    return fibre >= 0 && fibre < s->nf && far <= s->width;
+}
+
+/* Adds an element of M times d, of both q of those slots that `mask` has; part: elements of a slot's q. */
+SPX_HD void spx_motion_add_element(double element, const double *d, size_t part, unsigned mask,
+                                   double sum[2 * SPX_MOTION_SLOTS])
+{
+    for (int j = 0; j < SPX_MOTION_SLOTS; j++)
+        if (mask >> j & 1) {
+            sum[2 * j] += element * d[(size_t)(2 * j) * part];
+            sum[2 * j + 1] += element * d[(size_t)(2 * j + 1) * part];
+        }
+}
+
+/* Elements of row (k, fibre) of M with fibres df away, times d of the slots of two masks: of the fibre df further on,
+ * and of that df before, as the other of the pair. */
+SPX_HD void spx_motion_add_fibres(const spx_motion_view *g, const spx_motion_systems *s, int k, int fibre, int df,
+                                  const unsigned mask[2], const double *d, double sum[2 * SPX_MOTION_SLOTS])
+{
+    const int n = s->n, nl = g->nl, lo = df == 0 ? 0 : g->lo[df], hi = g->hi[df], own = df == 0 ? 1 : lo;
+    const size_t mrow = (size_t)g->nelem * (size_t)nl, part = (size_t)n * (size_t)nl;
+    const double *e =
+        g->mat + (s->job * (size_t)g->n + (size_t)k) * mrow + fibre + (long)(g->first[df] - g->lo[df]) * nl;
+    const int first = lo > -k ? lo : -k, end = hi < n - 1 - k ? hi : n - 1 - k;
+    for (int dk = first; dk <= end && mask[0] != 0; dk++)
+        spx_motion_add_element(e[(long)dk * nl], d + (k + dk) * nl + fibre + df, part, mask[0], sum);
+    const int from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
+    for (int dk = from; dk <= to && mask[1] != 0; dk++)
+        spx_motion_add_element(e[(long)dk * (nl - (long)mrow) - df], d + (k - dk) * nl + fibre - df, part, mask[1],
+                               sum);
+}
+
+/* out = M d of all systems. */
+SPX_HD void spx_motion_multiply_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s,
+                                        const double *d, double *out)
+{
+    const size_t part = (size_t)s->n * (size_t)g->nl;
+    for (int i = t->thread; i < s->n * g->nl; i += t->threads) {
+        const int fibre = i % g->nl, k = i / g->nl, first = spx_motion_first_slot(s, fibre);
+        for (int slot = 0; slot < s->slots && fibre < s->nf; slot += SPX_MOTION_SLOTS) {
+            double sum[2 * SPX_MOTION_SLOTS];
+            for (int j = 0; j < 2 * SPX_MOTION_SLOTS; j++)
+                sum[j] = 0;
+            for (int df = 0; df <= s->reach; df++) {
+                unsigned mask[2] = {0, 0};
+                for (int j = 0; j < SPX_MOTION_SLOTS && slot + j < s->slots; j++) {
+                    const int f = spx_motion_system_of(s, fibre, first, slot + j);
+                    mask[0] |= (unsigned)(f >= 0 && spx_motion_in_system(s, f, fibre + df)) << j;
+                    mask[1] |= (unsigned)(f >= 0 && spx_motion_in_system(s, f, fibre - df)) << j;
+                }
+                spx_motion_add_fibres(g, s, k, fibre, df, mask, d + (size_t)(2 * slot) * part, sum);
             }
-        }
-        /* as the other of the pair: element dk of row k - dk */
-        const int own = df == 0 ? 1 : lo, from = own > k - n + 1 ? own : k - n + 1, to = hi < k ? hi : k;
-        if (back) {
-            for (int dk = from; dk <= to; dk++) {
-                const double element = e[(long)dk * (nl - (long)mrow) - df],
-                             *x = d + 2 * ((f - df - s->first) * n + k - dk);
-                sum[2] += element * x[0];
-                sum[3] += element * x[1];
-            }
+            for (int j = 0; j < 2 * SPX_MOTION_SLOTS && slot + j / 2 < s->slots; j++)
+                out[(size_t)(2 * slot + j) * part + (size_t)i] = sum[j];
         }
     }
-    out[0] = sum[0] + sum[2];
-    out[1] = sum[1] + sum[3];
+    spx_team_wait(t);
 }
 
-/* sum[q] = a . b of `size` elements. Waits. */
-SPX_HD void spx_motion_inner_system(const spx_team *t, int size, const double *a, const double *b, double sum[2])
+/* a . b of system f's q, of the bins of this thread of a part. */
+SPX_HD double spx_motion_inner_system(const spx_motion_view *g, const spx_motion_systems *s, int f, int q, int lane,
+                                      const double *a, const double *b)
 {
-    double own[2] = {0, 0};
-    for (int i = t->thread; i < size / 2; i += t->threads) {
-        own[0] += a[2 * i] * b[2 * i];
-        own[1] += a[2 * i + 1] * b[2 * i + 1];
-    }
-    sum[0] = spx_team_sum(t, own[0]);
-    sum[1] = spx_team_sum(t, own[1]);
+    const int from = f > s->width ? f - s->width : 0, to = f + s->width < s->nf ? f + s->width : s->nf - 1;
+    const size_t at = (size_t)(2 * (f % s->slots) + q) * (size_t)s->n * (size_t)g->nl;
+    double sum = 0;
+    for (int k = lane; k < s->n; k += spx_team_lanes())
+        for (int fibre = from; fibre <= to; fibre++) {
+            const size_t i = at + (size_t)(k * g->nl + fibre);
+            sum += a[i] * b[i];
+        }
+    return sum;
 }
 
-/* r^T P^-1 r of the residual r = M x that the fibres beyond one side of a system have; work: twice v of a vector. */
-SPX_HD void spx_motion_beyond_system(const spx_motion_view *g, const spx_team *t, const spx_motion_system *s, int first,
-                                     int count, const double *x, double *r, double *z, double left[2])
-{
-    for (int i = t->thread; i < count * s->n; i += t->threads) {
-        const int f = i % count, k = i / count;
-        spx_motion_multiply_system(g, s, first + f, k, x, r + 2 * (f * s->n + k));
-    }
-    const spx_motion_sides sides = {first, count, 2, 2 * (size_t)s->n, 2};
-    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
-    spx_motion_inner_system(t, 2 * count * s->n, r, z, left);
-}
+/* What comes of a . b of all systems: r^T P^-1 r at first; the step, r^T P^-1 r over d^T M d; the next direction. */
+enum { SPX_MOTION_BEGIN, SPX_MOTION_STEP, SPX_MOTION_TURN };
 
-/* x = M^-1 r by conjugate gradients, for each q its own; r is used up. Returns whether the fibres left out do not
- * matter. */
-SPX_HD int spx_motion_solve_system(const spx_motion_view *g, const spx_team *t, const spx_motion_system *s, double *x,
-                                   double *r, double *z, double *d)
+/* Returns whether any system goes on. Waits. */
+SPX_HD int spx_motion_inner_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s, int what,
+                                    const double *a, const double *b)
 {
-    const int n = s->n, count = s->last - s->first + 1, size = 2 * n * count, nf = g->job[s->job].nf;
-    const spx_motion_sides sides = {s->first, count, 2, 2 * (size_t)n, 2};
-    double rz[2], next[2], enough[2], dq[2], alpha[2], beta[2];
-    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
-    for (int i = t->thread; i < size; i += t->threads) {
-        x[i] = 0;
-        d[i] = z[i];
-    }
-    spx_motion_inner_system(t, size, r, z, rz);
-    for (int q = 0; q < 2; q++)
-        enough[q] = SPX_MOTION_RELATIVE * rz[q];
-    for (int step = 0; step < SPX_MOTION_MOST_STEPS && (rz[0] > enough[0] || rz[1] > enough[1]); step++) {
-        for (int i = t->thread; i < count * n; i += t->threads) { /* M d in place of z */
-            const int f = i % count, k = i / count;
-            spx_motion_multiply_system(g, s, s->first + f, k, d, z + 2 * (f * n + k));
-        }
-        spx_team_wait(t);
-        spx_motion_inner_system(t, size, d, z, dq);
-        for (int q = 0; q < 2; q++)
-            alpha[q] = rz[q] > enough[q] && dq[q] > 0 && isfinite(dq[q]) ? rz[q] / dq[q] : 0;
-        if (alpha[0] == 0 && alpha[1] == 0)
-            break;
-        for (int i = t->thread; i < size; i += t->threads) {
-            x[i] += alpha[i % 2] * d[i];
-            r[i] -= alpha[i % 2] * z[i];
-        }
-        spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
-        spx_motion_inner_system(t, size, r, z, next);
-        for (int q = 0; q < 2; q++) {
-            beta[q] = alpha[q] != 0 ? next[q] / rz[q] : 0;
-            rz[q] = next[q];
-        }
-        for (int i = t->thread; i < size; i += t->threads)
-            d[i] = z[i] + beta[i % 2] * d[i];
-        spx_team_wait(t);
-    }
-    int good = 1;
-    for (int side = 0; side < 2; side++) {
-        const int from = side == 0 ? s->first - s->reach : s->last + 1,
-                  to = side == 0 ? s->first - 1 : s->last + s->reach;
-        const int begin = from > 0 ? from : 0, end = to < nf ? to : nf - 1;
-        if (end < begin)
+    const int lanes = spx_team_lanes(), parts = t->threads / lanes, tasks = 2 * s->nf;
+    int on = 0;
+    for (int first = 0; first < tasks; first += parts) {
+        const int i = first + t->thread / lanes;
+        const double own = i < tasks ? spx_motion_inner_system(g, s, i / 2, i % 2, t->thread % lanes, a, b) : 0;
+        const double sum = spx_team_part_sum(own);
+        if (t->thread % lanes != 0 || i >= tasks)
             continue;
-        spx_motion_beyond_system(g, t, s, begin, end - begin + 1, x, z, d, next);
-        for (int q = 0; q < 2; q++)
-            good &= !(next[q] > SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * enough[q]);
+        if (what == SPX_MOTION_STEP) {
+            s->factor[i] = s->rz[i] > s->enough[i] && sum > 0 && isfinite(sum) ? s->rz[i] / sum : 0;
+            continue;
+        }
+        s->factor[i] = what == SPX_MOTION_TURN && s->factor[i] != 0 ? sum / s->rz[i] : 0;
+        s->rz[i] = sum;
+        if (what == SPX_MOTION_BEGIN)
+            s->enough[i] = SPX_MOTION_RELATIVE * sum;
     }
-    return good;
+    spx_team_wait(t);
+    for (int i = 0; i < tasks; i++)
+        on |= what == SPX_MOTION_STEP ? s->factor[i] != 0 : s->rz[i] > s->enough[i];
+    return on;
 }
 
-/* z = M^-1 v of a fibre: of those around it, as many as matter. */
-SPX_HD void spx_motion_columns(const spx_motion_view *g, const spx_team *t, size_t item)
+/* Of each system by its own factor: x += factor d, r -= factor z; or d = z + factor d, where x is NULL. Waits. */
+SPX_HD void spx_motion_go(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s, double *x,
+                          double *r, const double *z, double *d)
 {
-    const size_t job = item / (size_t)g->nl, around = 2 * (size_t)g->z + 1;
-    const int f = (int)(item % (size_t)g->nl), n = g->job[job].n, nf = g->job[job].nf;
-    if (g->rough || !spx_motion_goes_on(g, job, (size_t)f))
+    const size_t part = (size_t)s->n * (size_t)g->nl;
+    for (int i = t->thread; i < s->n * g->nl; i += t->threads) {
+        const int fibre = i % g->nl, first = spx_motion_first_slot(s, fibre);
+        for (int slot = 0; slot < s->slots && fibre < s->nf; slot++) {
+            const int f = spx_motion_system_of(s, fibre, first, slot);
+            for (int q = 0; q < 2 && f >= 0; q++) {
+                const size_t at = (size_t)(2 * slot + q) * part + (size_t)i;
+                const double factor = s->factor[2 * f + q];
+                if (x == NULL) {
+                    d[at] = z[at] + factor * d[at];
+                    continue;
+                }
+                x[at] += factor * d[at];
+                r[at] -= factor * z[at];
+            }
+        }
+    }
+    spx_team_wait(t);
+}
+
+/* Whether the residuals M x that systems have in the fibres beyond them do not matter: r^T P^-1 r. Element (side, away,
+ * q, k, fibre) of r and z at (((side reach + away) 2 + q) n + k) nl + fibre, of the system whose last fibre is away + 1
+ * fibres from this one. They take the place of three vectors: 8 reach of 6 nl rows, by spx_motion_layout_make(). Waits.
+ */
+SPX_HD int spx_motion_beyond_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s,
+                                     const double *x, double *r)
+{
+    const int n = s->n, nl = g->nl, nside = 4 * s->reach, lanes = spx_team_lanes(), parts = t->threads / lanes;
+    const size_t part = (size_t)n * (size_t)nl;
+    const spx_motion_sides sides = {0, s->nf, nside, part, (size_t)nl};
+    double *z = r + (size_t)nside * part, bad = 0;
+    for (int i = t->thread; i < n * nl; i += t->threads)
+        for (int h = 0; h < nside / 2; h++) {
+            const int fibre = i % nl, below = h < s->reach, away = s->width + 1 + h % s->reach;
+            const int f = below ? fibre + away : fibre - away;
+            double sum[2 * SPX_MOTION_SLOTS] = {0};
+            for (int df = 1; df <= s->reach && fibre < s->nf && f >= 0 && f < s->nf; df++) {
+                const unsigned mask[2] = {(unsigned)spx_motion_in_system(s, f, fibre + df),
+                                          (unsigned)spx_motion_in_system(s, f, fibre - df)};
+                spx_motion_add_fibres(g, s, i / nl, fibre, df, mask, x + (size_t)(2 * (f % s->slots)) * part, sum);
+            }
+            for (int q = 0; q < 2; q++)
+                r[(size_t)(2 * h + q) * part + (size_t)i] = sum[q];
+        }
+    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+    for (int first = 0; first < 4 * s->nf; first += parts) { /* system, q, side */
+        const int i = first + t->thread / lanes, f = i / 4, q = i % 2, below = i % 4 < 2;
+        double sum = 0;
+        for (int h = 0; h < s->reach && i < 4 * s->nf; h++) {
+            const int away = s->width + 1 + h, fibre = below ? f - away : f + away;
+            const size_t at = (size_t)(2 * ((below ? 0 : s->reach) + h) + q) * part + (size_t)(fibre < 0 ? 0 : fibre);
+            for (int k = t->thread % lanes; k < n && fibre >= 0 && fibre < s->nf; k += lanes)
+                sum += r[at + (size_t)(k * nl)] * z[at + (size_t)(k * nl)];
+        }
+        sum = spx_team_part_sum(sum);
+        if (i < 4 * s->nf)
+            bad += sum > SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * s->enough[2 * f + q];
+    }
+    return !(spx_team_sum(t, bad) > 0);
+}
+
+/* x = M^-1 r by conjugate gradients, of each system and q by steps of its own; r is used up. Returns whether the fibres
+ * left out do not matter. */
+SPX_HD int spx_motion_solve_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s, double *x,
+                                    double *r, double *z, double *d)
+{
+    const size_t part = (size_t)s->n * (size_t)g->nl;
+    const spx_motion_sides sides = {0, s->nf, 2 * s->slots, part, (size_t)g->nl};
+    spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+    for (size_t i = (size_t)t->thread; i < 2 * (size_t)s->slots * part; i += (size_t)t->threads)
+        x[i] = d[i] = 0;
+    spx_team_wait(t);
+    int on = spx_motion_inner_systems(g, t, s, SPX_MOTION_BEGIN, r, z);
+    for (int step = 0; step < SPX_MOTION_MOST_STEPS && on; step++) {
+        spx_team_wait(t); /* for factors that were looked at */
+        spx_motion_go(g, t, s, NULL, NULL, z, d);
+        spx_motion_multiply_systems(g, t, s, d, z);
+        if (!spx_motion_inner_systems(g, t, s, SPX_MOTION_STEP, d, z))
+            break;
+        spx_motion_go(g, t, s, x, r, z, d);
+        spx_motion_precondition(g, t, s->job, &sides, r, z, s->stage, s->room);
+        on = spx_motion_inner_systems(g, t, s, SPX_MOTION_TURN, r, z);
+    }
+    spx_team_wait(t);
+    return s->reach == 0 || s->width + 1 >= s->nf || spx_motion_beyond_systems(g, t, s, x, r);
+}
+
+/* Right-hand sides, or solutions, of all systems: between v or the solution, which have fibres up to z away, and
+ * vectors. to: 1 into x. far: fibres away that are looked at. */
+SPX_HD void spx_motion_exchange(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s, double *v,
+                                double *x, int far, int to)
+{
+    const size_t part = (size_t)s->n * (size_t)g->nl, around = 2 * (size_t)g->z + 1;
+    for (int i = t->thread; i < s->n * g->nl; i += t->threads) {
+        const int fibre = i % g->nl, k = i / g->nl, first = spx_motion_first_slot(s, fibre);
+        for (int slot = 0; slot < s->slots; slot++) {
+            const int f = fibre < s->nf ? spx_motion_system_of(s, fibre, first, slot) : -1;
+            const int near = f >= 0 && fibre - f <= far && f - fibre <= far;
+            for (int q = 0; q < 2; q++) {
+                double *own = x + (size_t)(2 * slot + q) * part + (size_t)i;
+                double *its = v +
+                              (((s->job * 2 + (size_t)q) * (size_t)g->nl + (size_t)(near ? f : 0)) * around +
+                               (size_t)(near ? fibre - f + g->z : 0)) *
+                                  (size_t)g->n +
+                              (size_t)k;
+                if (to)
+                    *own = near ? *its : 0;
+                else if (near)
+                    *its = *own;
+            }
+        }
+    }
+    spx_team_wait(t);
+}
+
+/* z = M^-1 v of all fibres of a bundle: of those around each, as many as matter. */
+SPX_HD void spx_motion_columns(const spx_motion_view *g, const spx_team *t, size_t job)
+{
+    const int n = g->job[job].n, nf = g->job[job].nf;
+    if (g->rough || !spx_motion_goes_on(g, job, 0))
         return;
     const spx_motion_range range = g->result[job].range;
-    double *x = NULL;
-    spx_motion_system s = {job, n, 0, 0, range.v, t->shared, SPX_MOTION_COLUMNS_SHARED};
+    spx_motion_systems s = {job, n, nf, 0, 0, range.v, t->shared, NULL, NULL, NULL, 0};
+    s.enough = s.rz + 2 * g->nl;
+    s.factor = s.enough + 2 * g->nl;
+    s.stage = s.factor + 2 * g->nl;
+    s.room = SPX_MOTION_SHARED / sizeof(double) - 6 * (size_t)g->nl;
+    const size_t size = 2 * (size_t)g->nl * (size_t)n * (size_t)g->nl;
+    double *x = spx_motion_vectors(g, job, 0);
     for (int width = range.z, done = 0; !done; width *= 2) {
-        s.first = f > width ? f - width : 0;
-        s.last = f + width < nf ? f + width : nf - 1;
-        const int count = s.last - s.first + 1, size = 2 * n * count;
-        const size_t vectors = 4 * (size_t)size;
-        const int fits = vectors + (size_t)(2 * count * (g->m + 3)) <= SPX_MOTION_COLUMNS_SHARED; /* two rows staged */
-        x = fits ? t->shared : spx_motion_vectors(g, job, (size_t)f);
-        s.stage = fits ? t->shared + vectors : t->shared;
-        s.room = SPX_MOTION_COLUMNS_SHARED - (fits ? vectors : 0);
-        double *r = x + size;
+        s.width = width;
+        s.slots = 2 * width + 1 < nf ? 2 * width + 1 : nf;
         spx_team_wait(t);
-        for (int i = t->thread; i < size; i += t->threads) {
-            const int its = s.first + i / (2 * n), k = i / 2 % n, q = i % 2, far = its < f ? f - its : its - f;
-            r[i] =
-                far > range.v
-                    ? 0
-                    : g->v[(((job * 2 + (size_t)q) * (size_t)g->nl + (size_t)f) * around + (size_t)(its - f + g->z)) *
-                               (size_t)g->n +
-                           (size_t)k];
-        }
-        done = spx_motion_solve_system(g, t, &s, x, r, r + size, r + 2 * size) || count == nf;
+        spx_motion_exchange(g, t, &s, g->v, x + size, range.v, 1);
+        done = spx_motion_solve_systems(g, t, &s, x, x + size, x + 2 * size, x + 3 * size);
     }
-    for (int i = t->thread; i < 2 * n * (s.last - s.first + 1); i += t->threads) {
-        const int its = s.first + i / (2 * n), k = i / 2 % n, q = i % 2, far = its < f ? f - its : its - f;
-        if (far <= range.z)
-            g->solution[(((job * 2 + (size_t)q) * (size_t)g->nl + (size_t)f) * around + (size_t)(its - f + g->z)) *
-                            (size_t)g->n +
-                        (size_t)k] = x[i];
-    }
+    spx_motion_exchange(g, t, &s, g->solution, x, range.z, 0);
 }
 
 /* ---- project ---- */
@@ -1128,7 +1253,7 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
 #define SPX_MOTION_STEPS(STEP)                                                                                         \
     STEP(spot, (size_t)g->njob *(size_t)g->nl *(size_t)g->n, SPX_TEAM_WARP,                                            \
          spx_motion_spot_shared(g) * sizeof(double), 1)                                                                \
-    STEP(equations, (size_t)g->njob *(size_t)g->n *(size_t)spx_motion_groups(g), SPX_MOTION_STEP_TEAM,                 \
+    STEP(equations, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_STEP_TEAM,                                              \
          spx_motion_equations_shared(g) * sizeof(double), 3)                                                           \
     STEP(regularise, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                      \
     STEP(factor, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, (size_t)(g->m + 1) * sizeof(double), 1)                \
@@ -1138,7 +1263,7 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
     STEP(rest, (size_t)g->njob, SPX_MOTION_FLUX_TEAM, 0, 1)                                                            \
     STEP(weigh, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                            \
     STEP(couple, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, 0, 1)                                           \
-    STEP(columns, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_COLUMNS_SHARED * sizeof(double), 5) \
+    STEP(columns, (size_t)g->njob, SPX_MOTION_WIDE_TEAM, SPX_MOTION_SHARED, 1)                                         \
     STEP(project, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, 0, 1)
 
 #endif
