@@ -94,7 +94,7 @@ int main(void)
     /* its bundles are those of a frame alone */
     spx_trace_plan plan;
     spx_trace_bundle *list = spx_alloc(l.nbundle, sizeof *list, &e);
-    CHECK(list && spx_trace_plan_make(&job, &plan, &e) == SPX_OK &&
+    CHECK(list && spx_trace_plan_make(&job, NULL, &plan, &e) == SPX_OK &&
               spx_trace_bundles_make(&plan, l.nbundle, list, 1, &e) == SPX_OK,
           "%s", spx_err_text(&e));
     for (size_t b = 0; b < l.nbundle; b++) {

@@ -496,7 +496,7 @@ static spx_status extract_all(spx_extract_job *job, spx_frame *out, spx_extract_
     spx_trace_plan plan;
     spx_trace_bundle *bundles = spx_alloc(nbundle, sizeof *bundles, e);
     int *chosen = spx_extract_screens(o) ? spx_alloc(nbundle, sizeof *chosen, e) : NULL;
-    spx_status st = spx_trace_plan_make(job, &plan, e);
+    spx_status st = spx_trace_plan_make(job, NULL, &plan, e);
     if (!bundles || (spx_extract_screens(o) && !chosen))
         st = SPX_EIO;
     if (st == SPX_OK)

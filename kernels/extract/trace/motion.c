@@ -114,7 +114,7 @@ static spx_status check(const spx_psf *psf, const spx_motion_options *o, spx_err
 }
 
 static spx_status window_make(const spx_image *image, const spx_psf *psf, const spx_motion_options *o, size_t i,
-                              spx_motion_window *w, spx_err *e)
+                              const spx_trace_plan *like, spx_motion_window *w, spx_err *e)
 {
     const size_t nbundle = spx_motion_bundles(psf, o);
     w->o = of_bundles(psf, o);
@@ -129,7 +129,7 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     spx_status st = spx_extract_check(psf, &w->o, e);
     if (st == SPX_OK) {
         w->job.nwave = spx_extract_nwave(&w->o);
-        st = spx_trace_plan_make(&w->job, &w->plan, e);
+        st = spx_trace_plan_make(&w->job, like, &w->plan, e);
     }
     if (st == SPX_OK && (w->list = spx_alloc(nbundle, sizeof *w->list, e)) == NULL)
         st = SPX_EIO;
@@ -217,7 +217,7 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
     for (size_t i = 0; i < o->nwindow && st == SPX_OK; i++) {
         for (size_t f = 0; f < ns; f++)
             row[i * ns + f].wavelength = 0.5 * (o->first[i] + o->last[i]);
-        st = window_make(image, psf, o, i, &w[i], e);
+        st = window_make(image, psf, o, i, i > 0 ? &w[0].plan : NULL, &w[i], e);
     }
     if (st == SPX_OK)
         st = make_bundles(o, nbundle, w, e);

@@ -10,33 +10,42 @@
 /* Elements of an array of a job at most: indices within a job are int. */
 #define MOST_ELEMENTS 1e9
 
-/* Columns that the spots of fibre f touch: first, and one past the last; 0 where there are none. */
-static int columns_of(const spx_motion_window *w, const spx_trace_bundle *b, size_t f, int *first, int *end)
+/* Columns that the spots of each fibre touch: out[nf][2]. */
+static void find_columns(const spx_motion_window *w, const spx_trace_bundle *b, int *out)
 {
-    *first = INT_MAX;
-    *end = INT_MIN;
+    for (size_t f = 0; f < b->nf; f++) {
+        out[2 * f] = INT_MAX;
+        out[2 * f + 1] = INT_MIN;
+    }
     for (size_t k = 0; k < w->plan.nbin; k++)
-        if (b->state[k * b->nf + f] == SPX_TRACE_SPOT) {
+        for (size_t f = 0; f < b->nf; f++) {
             const int xc = b->at[k * b->nf + f].xc;
-            *first = xc < *first ? xc : *first;
-            *end = xc + w->plan.nx > *end ? xc + w->plan.nx : *end;
+            if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
+                continue;
+            out[2 * f] = xc < out[2 * f] ? xc : out[2 * f];
+            out[2 * f + 1] = xc + w->plan.nx > out[2 * f + 1] ? xc + w->plan.nx : out[2 * f + 1];
         }
-    return *first < *end;
+    for (size_t f = 0; f < b->nf; f++)
+        if (out[2 * f] >= out[2 * f + 1])
+            out[2 * f] = out[2 * f + 1] = 0;
 }
 
-/* Adds a bundle to the sizes. lo, hi: [reach + 1] of all. */
-static void add_size(const spx_motion_window *w, const spx_trace_bundle *b, spx_motion_view *g, int *lo, int *hi)
+/* Adds a bundle to the sizes. columns: of its fibres. lo, hi: [reach + 1] of all. */
+static void add_size(const spx_motion_window *w, const spx_trace_bundle *b, const int *columns, spx_motion_view *g,
+                     int *lo, int *hi)
 {
-    int left = INT_MAX, right = INT_MIN, first, end;
+    int left = INT_MAX, right = INT_MIN;
     g->n = (int)w->plan.nbin > g->n ? (int)w->plan.nbin : g->n;
     g->nl = (int)b->nf > g->nl ? (int)b->nf : g->nl;
     g->height = (int)(b->y1 - b->y0) > g->height ? (int)(b->y1 - b->y0) : g->height;
-    for (size_t f = 0; f < b->nf; f++)
-        if (columns_of(w, b, f, &first, &end)) {
+    for (size_t f = 0; f < b->nf; f++) {
+        const int first = columns[2 * f], end = columns[2 * f + 1];
+        if (first < end) {
             g->width = end - first > g->width ? end - first : g->width;
             left = first < left ? first : left;
             right = end > right ? end : right;
         }
+    }
     g->tile = right - left > g->tile && left < right ? right - left : g->tile;
     for (int df = 0; df <= b->reach && df <= SPX_TRACE_MAX_REACH; df++) {
         lo[df] = b->lo[df] < lo[df] ? b->lo[df] : lo[df];
@@ -82,14 +91,23 @@ spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, si
     g->half = (int)(p->job->o->wave_step + 2 * p->pad);
     g->tolerance = p->tolerance;
     g->rough = w[0].rough;
-    for (size_t i = 0; i < nwindow; i++) {
+    for (size_t i = 0; i < nwindow * nbundle; i++) {
+        const spx_trace_bundle *b = &w[i / nbundle].list[i % nbundle];
+        l->most = b->nf > l->most ? b->nf : l->most;
+        if (b->y1 > b->y0) /* others have no row, and stay 0 */
+            l->job[njob++] = i;
+    }
+    if ((l->columns = spx_alloc2(njob + 1, 2 * l->most, sizeof *l->columns, e)) == NULL)
+        return SPX_EIO;
+#pragma omp parallel for num_threads(spx_extract_threads(&w[0].o))
+    for (size_t j = 0; j < njob; j++)
+        find_columns(&w[l->job[j] / nbundle], &w[l->job[j] / nbundle].list[l->job[j] % nbundle],
+                     l->columns + 2 * l->most * j);
+    for (size_t i = 0, j = 0; i < nwindow; i++) {
         long first = LONG_MAX, end = LONG_MIN;
-        for (size_t k = 0; k < nbundle; k++) {
-            const spx_trace_bundle *b = &w[i].list[k];
-            if (b->y1 <= b->y0) /* it has no row, and stays 0 */
-                continue;
-            l->job[njob++] = i * nbundle + k;
-            add_size(&w[i], b, g, lo, hi);
+        for (; j < njob && l->job[j] / nbundle == i; j++) {
+            const spx_trace_bundle *b = &w[i].list[l->job[j] % nbundle];
+            add_size(&w[i], b, l->columns + 2 * l->most * j, g, lo, hi);
             first = b->y0 < first ? b->y0 : first;
             end = b->y1 > end ? b->y1 : end;
         }
@@ -115,6 +133,7 @@ spx_status spx_motion_layout_make(size_t nwindow, const spx_motion_window *w, si
 void spx_motion_layout_free(spx_motion_layout *l)
 {
     spx_free(l->job);
+    spx_free(l->columns);
     spx_free(l->row0);
     spx_free(l->nrow);
 }
@@ -184,10 +203,12 @@ static void fill_job(const spx_motion_layout *l, size_t from, size_t to, const s
     const size_t i = l->job[from] / l->nbundle;
     const spx_motion_window *w = &l->w[i];
     const spx_trace_bundle *b = &w->list[l->job[from] % l->nbundle];
-    int left = INT_MAX, right = INT_MIN, first, end;
+    int left = INT_MAX, right = INT_MIN;
     for (size_t f = 0; f < (size_t)g->nl; f++) {
+        const int *columns = l->columns + 2 * (l->most * from + (f < b->nf ? f : 0)), first = columns[0],
+                  end = columns[1];
         g->left[to * (size_t)g->nl + f] = 0;
-        if (f >= b->nf || !columns_of(w, b, f, &first, &end))
+        if (f >= b->nf || first >= end)
             continue;
         g->left[to * (size_t)g->nl + f] = first;
         left = first < left ? first : left;

@@ -12,8 +12,10 @@ typedef struct spx_motion_layout {
     spx_motion_view size; /* sizes alone; njob: of the call */
     size_t nbundle;
     const spx_motion_window *w;
-    size_t *job;          /* [njob] window nbundle + bundle */
-    long *row0;           /* [nwindow] first row of the CCD that is used, */
+    size_t *job;  /* [njob] window nbundle + bundle */
+    int *columns; /* [njob][most][2] columns that a fibre's spots touch: first, and one past the last, or 0, 0 */
+    size_t most;  /* fibres of a bundle */
+    long *row0;   /* [nwindow] first row of the CCD that is used, */
     size_t *nrow, *pixel; /* [nwindow] their number, and the first pixel among those of all windows */
 } spx_motion_layout;
 

@@ -23,14 +23,14 @@ static size_t round_up(size_t n)
 
 void spx_trace_plan_free(spx_trace_plan *p)
 {
-    spx_free(p->coeff);
+    spx_free(p->shares_coeff ? NULL : p->coeff);
     spx_free(p->bx);
     spx_free(p->by);
     spx_free(p->bp);
     spx_free(p->column_mask);
 }
 
-spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, spx_err *e)
+spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan *like, spx_trace_plan *p, spx_err *e)
 {
     const spx_psf *psf = job->psf;
     const spx_extract_options *o = job->o;
@@ -70,8 +70,9 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
     size_t nrow;
     if (spx_mul(nbasis, p->nbin, &nrow, e) != SPX_OK)
         return SPX_EINPUT;
-    if (!(p->coeff = spx_alloc2(psf->nspec * psf->ndeg, p->npar, sizeof(double), e)) ||
-        !(p->bx = spx_alloc2(nrow, psf->x.ncoef, sizeof(double), e)) ||
+    p->shares_coeff = like != NULL;
+    p->coeff = like != NULL ? like->coeff : spx_alloc2(psf->nspec * psf->ndeg, p->npar, sizeof(double), e);
+    if (!p->coeff || !(p->bx = spx_alloc2(nrow, psf->x.ncoef, sizeof(double), e)) ||
         !(p->by = spx_alloc2(nrow, psf->y.ncoef, sizeof(double), e)) ||
         !(p->bp = spx_alloc2(nrow, psf->ndeg, sizeof(double), e)) ||
         !(p->column_mask = spx_alloc(p->nxp, sizeof(double), e)))
@@ -85,6 +86,8 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, sp
         spx_legendre_basis(psf->y.ncoef, spx_psf_series_u(&psf->y, f, lambda), p->by + row * psf->y.ncoef);
         spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, f, lambda), p->bp + row * psf->ndeg);
     }
+    if (like != NULL)
+        return SPX_OK;
 #pragma omp parallel for num_threads(spx_extract_threads(o))
     for (size_t f = 0; f < psf->nspec; f++)
         for (size_t d = 0; d < psf->ndeg; d++) {
@@ -458,7 +461,7 @@ spx_status spx_trace_layout_make(const spx_extract_job *job, spx_trace_layout *l
     l->psf.gh = copy_of(psf->gh, size_of_gh(psf), e);
     if (!l->psf.x.coef || !l->psf.y.coef || !l->psf.coeff || !l->psf.gh)
         return SPX_EIO;
-    spx_status st = spx_trace_plan_make(job, &l->plan, e);
+    spx_status st = spx_trace_plan_make(job, NULL, &l->plan, e);
     if (st == SPX_OK && !(l->list = spx_alloc(nbundle, sizeof *l->list, e)))
         st = SPX_EIO;
     if (st == SPX_OK) {

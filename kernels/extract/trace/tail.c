@@ -268,7 +268,7 @@ static spx_status extract_all(scene *s, spx_extract_job *job, spx_frame *out, sp
     spx_trace_plan wanted = {0};
     spx_trace_bundle *list = spx_alloc(nbundle, sizeof *list, e);
     const double begin = spx_thread_seconds();
-    spx_status st = list ? spx_trace_plan_make(job, &wanted, e) : SPX_EIO;
+    spx_status st = list ? spx_trace_plan_make(job, NULL, &wanted, e) : SPX_EIO;
     if (st == SPX_OK)
         st = spx_trace_bundles_make(&wanted, nbundle, list, s->nthreads, e);
     counts->seconds[SPX_EXTRACT_PLAN] += spx_thread_seconds() - begin;

@@ -133,6 +133,7 @@ typedef struct {
     int degx, degy;   /* Gauss-Hermite degrees */
     size_t npar;      /* Gauss-Hermite coefficients, then sigma x and y, padded to the lanes */
     double *coeff;    /* [nspec][ndeg][npar] */
+    int shares_coeff; /* which are another plan's */
     /* Legendre polynomials of the series for x, y and the parameters at every bin: [nbin][ncoef], of each fibre where
      * traces have ranges of their own; see spx_trace_basis(). */
     double *bx, *by, *bp;
@@ -234,7 +235,8 @@ void spx_trace_workspace_free(spx_trace_workspace *r);
 /* n1 x n2 doubles, with anything in them. NULL and SPX_EIO when memory is out. */
 double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, size_t n1, size_t n2, spx_err *e);
 
-spx_status spx_trace_plan_make(const spx_extract_job *job, spx_trace_plan *p, spx_err *e);
+/* like: a plan of the same PSF, which outlives this one, or NULL. */
+spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan *like, spx_trace_plan *p, spx_err *e);
 void spx_trace_plan_free(spx_trace_plan *p);
 /* Fill list[nbundle] (zeroed), the bundles from that of the first wanted fibre on, with their geometry; or their fibres
  * alone, and the geometry of one, *left_out: traces whose bins overlap with too many of their own are added. Where all
