@@ -22,8 +22,10 @@ typedef struct {
 SPX_HD void spx_team_wait(const spx_team *t)
 {
 #ifdef __CUDA_ARCH__
-    (void)t;
-    __syncthreads();
+    if (t->threads == SPX_TEAM_WARP)
+        __syncwarp();
+    else
+        __syncthreads();
 #else
     t->wait(t->barrier);
 #endif
@@ -36,6 +38,10 @@ SPX_HD double spx_team_sum(const spx_team *t, double v)
 #ifdef __CUDA_ARCH__
     for (int s = SPX_TEAM_WARP / 2; s > 0; s /= 2)
         v += __shfl_xor_sync(0xffffffffu, v, s);
+    if (t->threads == SPX_TEAM_WARP) { /* all have it */
+        __syncwarp();
+        return v;
+    }
     if (t->thread % SPX_TEAM_WARP == 0)
         t->sums[t->thread / SPX_TEAM_WARP] = v;
     const int n = t->threads / SPX_TEAM_WARP;
@@ -50,24 +56,27 @@ SPX_HD double spx_team_sum(const spx_team *t, double v)
     return sum;
 }
 
-/* Parts of a team: threads side by side that share a task, SPX_TEAM_PART of a device, one of the host. */
+/* Threads side by side that share a task: `lanes` of a device, a power of two up to a warp, one of the host. */
 enum { SPX_TEAM_PART = 8 };
 
-SPX_HD int spx_team_lanes(void)
+SPX_HD int spx_team_lanes(int lanes)
 {
 #ifdef __CUDA_ARCH__
-    return SPX_TEAM_PART;
+    return lanes;
 #else
+    (void)lanes;
     return 1;
 #endif
 }
 
-/* Sum over a part, in all its threads. All threads of the team call it; it does not wait for other parts. */
-SPX_HD double spx_team_part_sum(double v)
+/* Sum over these, in all of them. All threads of the team call it; it does not wait for others. */
+SPX_HD double spx_team_part_sum(double v, int lanes)
 {
 #ifdef __CUDA_ARCH__
-    for (int s = SPX_TEAM_PART / 2; s > 0; s /= 2)
+    for (int s = lanes / 2; s > 0; s /= 2)
         v += __shfl_xor_sync(0xffffffffu, v, s);
+#else
+    (void)lanes;
 #endif
     return v;
 }
@@ -79,6 +88,10 @@ SPX_HD double spx_team_max(const spx_team *t, double v)
 #ifdef __CUDA_ARCH__
     for (int s = SPX_TEAM_WARP / 2; s > 0; s /= 2)
         v = fmax(v, __shfl_xor_sync(0xffffffffu, v, s));
+    if (t->threads == SPX_TEAM_WARP) {
+        __syncwarp();
+        return v;
+    }
     if (t->thread % SPX_TEAM_WARP == 0)
         t->sums[t->thread / SPX_TEAM_WARP] = v;
     const int n = t->threads / SPX_TEAM_WARP;

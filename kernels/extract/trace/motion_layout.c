@@ -60,8 +60,9 @@ static int has_room(const spx_motion_view *g)
     const double n = g->n, nl = g->nl, most = MOST_ELEMENTS;
     const int beyond = g->reach < g->nl - 3 ? g->reach : g->nl - 3; /* spx_motion_beyond_systems() */
     return 4 * beyond <= 3 * g->nl && g->reach <= SPX_TRACE_MAX_REACH && g->m <= SPX_TRACE_MAX_BAND && g->nl <= 256 &&
-           n * nl * g->nelem < most && (double)g->height * g->width < most && (double)g->height * g->tile < most &&
-           sizeof(double) * spx_motion_spot_work(g) <= SPX_MOTION_SHARED &&
+           n * nl * g->nelem < most && n * nl * g->npix < most && (double)g->height * g->width < most &&
+           (double)g->height * g->tile < most && sizeof(double) * spx_motion_spot_work(g) <= SPX_MOTION_SHARED &&
+           sizeof(double) * spx_motion_factor_shared(g) <= SPX_MOTION_SHARED &&
            sizeof(double) * (size_t)g->npix <= SPX_MOTION_SHARED &&
            sizeof(double) * spx_motion_light_shared(g) <= SPX_MOTION_SHARED;
 }

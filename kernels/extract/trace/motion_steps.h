@@ -40,8 +40,8 @@ enum {
     SPX_MOTION_MOST_STEPS = 100 /* of conjugate gradients */
 };
 
-/* Shared memory of a block that every device has, bytes. */
-enum { SPX_MOTION_SHARED = 48 << 10 };
+/* Shared memory of a block that every device has, bytes, but for that of sums over a team. */
+enum { SPX_MOTION_SHARED = (48 << 10) - 512 };
 
 /* Where rounding ends, of conjugate gradients. */
 #define SPX_MOTION_ROUNDING 1e-26
@@ -259,29 +259,46 @@ SPX_HD double spx_motion_overlap(int nx, int ny, int lane, int lanes, const doub
 {
     const int dx = j->xc - i->xc, dy = j->yc - i->yc;
     const int columns = nx - (dx < 0 ? -dx : dx), rows = ny - (dy < 0 ? -dy : dy);
-    const double *a = weighted + (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * nx;
-    const double *b = spot + (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
-    double sum = 0;
-    for (int x = lane; x < columns; x += lanes)
-        for (int y = 0; y < rows; y++)
-            sum += a[y * nx + x] * b[y * nx + x];
-    return sum;
+    weighted += (dx > 0 ? dx : 0) + (dy > 0 ? dy : 0) * nx;
+    spot += (dx < 0 ? -dx : 0) + (dy < 0 ? -dy : 0) * nx;
+    double even = 0, odd = 0;
+    for (int x = lane; x < columns; x += lanes) {
+        const double *a = weighted + x, *b = spot + x;
+        int y = 0;
+        for (; y + 1 < rows; y += 2, a += 2 * nx, b += 2 * nx) {
+            even += a[0] * b[0];
+            odd += a[nx] * b[nx];
+        }
+        if (y < rows)
+            even += a[0] * b[0];
+    }
+    return even + odd;
 }
 
-/* Weighted spots of bins k0 ... k0 + some - 1 of fibre f. Waits. */
+/* Weighted spots of bins k0 ... k0 + some - 1 of fibre f, and their sums A^T W 1, A^T W p: a warp a bin. Waits. */
 SPX_HD void spx_motion_weigh_spots(const spx_motion_view *g, const spx_team *t, size_t job, size_t f, int k0, int some)
 {
     const spx_motion_job *here = &g->job[job];
-    const int npix = g->npix;
+    const int npix = g->npix, lanes = spx_team_lanes(SPX_TEAM_WARP), lane = t->thread % lanes, nx = g->nx;
     spx_team_wait(t);
-    for (int i = t->thread; i < some * npix; i += t->threads) {
-        const size_t k = (size_t)(k0 + i / npix), bin = spx_motion_bin(g, job, k, f);
-        const int p = i % npix;
-        if (g->state[bin] != SPX_TRACE_SPOT)
-            continue;
-        const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
-        const double spot = g->spot[spx_motion_spot_at(g, job, f, k) + (size_t)p];
-        t->shared[i] = pixel < 0 ? 0 : spot * (double)g->weight[pixel];
+    for (int first = 0; first < some; first += t->threads / lanes) {
+        const int i = first + t->thread / lanes, k = k0 + i;
+        const size_t bin = spx_motion_bin(g, job, (size_t)k, f);
+        const int there = i < some && (int)f < here->nf && k < here->n && g->state[bin] == SPX_TRACE_SPOT;
+        const double *spot = g->spot + spx_motion_spot_at(g, job, f, (size_t)k);
+        double *weighted = t->shared + i * npix, light = 0, data = 0;
+        for (int p = lane; there && p < npix; p += lanes) {
+            const long pixel = spx_motion_pixel_at(g, here, g->at[bin].xc + p % nx, g->at[bin].yc + p / nx);
+            weighted[p] = pixel < 0 ? 0 : spot[p] * (double)g->weight[pixel];
+            light += weighted[p];
+            data += pixel < 0 ? 0 : weighted[p] * (double)g->data[pixel];
+        }
+        light = spx_team_part_sum(light, SPX_TEAM_WARP);
+        data = spx_team_part_sum(data, SPX_TEAM_WARP);
+        if (lane == 0 && i < some) {
+            g->w[bin] = light;
+            g->y[bin] = data;
+        }
     }
     spx_team_wait(t);
 }
@@ -289,56 +306,91 @@ SPX_HD void spx_motion_weigh_spots(const spx_motion_view *g, const spx_team *t, 
 /* Equations of a fibre's bins: a part of the team an element. */
 SPX_HD void spx_motion_equations(const spx_motion_view *g, const spx_team *t, size_t item)
 {
-    const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl;
-    const spx_motion_job *here = &g->job[job];
-    const int npix = g->npix, lanes = spx_team_lanes(), lane = t->thread % lanes, parts = t->threads / lanes;
+    const size_t job = item / (size_t)g->nl, f = item % (size_t)g->nl, bin0 = spx_motion_bin(g, job, 0, f);
+    const int n = g->job[job].n, nf = g->job[job].nf, nl = g->nl, npix = g->npix, nelem = g->nelem;
+    const int lanes = spx_team_lanes(SPX_TEAM_PART), lane = t->thread % lanes, parts = t->threads / lanes;
+    const unsigned char *state = g->state + bin0;
+    const spx_bin_geometry *at = g->at + bin0;
+    const double *spots = g->spot + spx_motion_spot_at(g, job, f, 0); /* of bin (f + df, k) at (df n + k) npix */
+    double *mat = g->mat + job * (size_t)g->n * (size_t)nelem * (size_t)nl + f;
     for (int k0 = 0; k0 < g->n; k0 += g->group) {
-        const int some = g->n - k0 < g->group ? g->n - k0 : g->group, tasks = some * (g->nelem + 2);
+        const int some = g->n - k0 < g->group ? g->n - k0 : g->group;
         spx_motion_weigh_spots(g, t, job, f, k0, some);
-        for (int first = 0; first < tasks; first += parts) {
-            const int task = first + t->thread / lanes, e = task / some;
-            const size_t k = (size_t)(k0 + task % some), bin = spx_motion_bin(g, job, k, f);
-            const int there = task < tasks && (int)f < here->nf && (int)k < here->n && g->state[bin] == SPX_TRACE_SPOT;
-            const double *mine = t->shared + task % some * npix;
+        for (int first = 0; first < nelem * SPX_MOTION_TOGETHER; first += parts) {
+            const int task = first + t->thread / lanes, e = task / SPX_MOTION_TOGETHER, i = task % SPX_MOTION_TOGETHER,
+                      k = k0 + i;
             double sum = 0;
-            if (there && e >= g->nelem) { /* A^T W 1, A^T W p */
-                for (int p = lane; p < npix; p += lanes) {
-                    const long pixel =
-                        spx_motion_pixel_at(g, here, g->at[bin].xc + p % g->nx, g->at[bin].yc + p / g->nx);
-                    sum += e == g->nelem ? mine[p] : pixel < 0 ? 0 : mine[p] * (double)g->data[pixel];
-                }
-            } else if (there) {
-                const int its = (int)f + g->element[e].df, other = (int)k + g->element[e].dk;
-                const size_t partner = spx_motion_bin(g, job, (size_t)other, (size_t)its);
-                if (its < here->nf && other >= 0 && other < here->n && g->state[partner] == SPX_TRACE_SPOT)
-                    sum = spx_motion_overlap(g->nx, g->ny, lane, lanes, mine, &g->at[bin],
-                                             g->spot + spx_motion_spot_at(g, job, (size_t)its, (size_t)other),
-                                             &g->at[partner]);
+            if (e < nelem && i < some && (int)f < nf && k < n && state[k * nl] == SPX_TRACE_SPOT) {
+                const int df = g->element[e].df, other = k + g->element[e].dk, its = other * nl + df;
+                if ((int)f + df < nf && other >= 0 && other < n && state[its] == SPX_TRACE_SPOT)
+                    sum = spx_motion_overlap(g->nx, g->ny, lane, lanes, t->shared + i * npix, &at[k * nl],
+                                             spots + (df * g->n + other) * npix, &at[its]);
             }
-            sum = spx_team_part_sum(sum);
-            if (lane == 0 && task < tasks)
-                *(e < g->nelem ? &g->mat[((job * (size_t)g->n + k) * (size_t)g->nelem + (size_t)e) * (size_t)g->nl + f]
-                  : e == g->nelem ? &g->w[bin]
-                                  : &g->y[bin]) = sum;
+            sum = spx_team_part_sum(sum, SPX_TEAM_PART);
+            if (lane == 0 && e < nelem && i < some)
+                mat[(k * nelem + e) * nl] = sum;
         }
     }
 }
 
 /* ---- banded algebra of a fibre ---- */
 
-/* L D L^T of a fibre's own block by a team, its elements `nl` apart; d[n]: D; u[m + 1]: shared. 0: there is none. As
- * factor() (calib/band_lanes.h). Waits. */
-SPX_HD int spx_motion_factor_block(const spx_team *t, int n, int m, size_t nl, const double *a, size_t arow, double *l,
-                                   double *d, double *u)
+/* Rows of a band that a team works on: all of them, element (j, d) at j row + d nl, and the last m + 1 in shared
+ * memory, [slots][slots]. */
+typedef struct {
+    double *last, *all;
+    int slots;
+    size_t row, nl;
+} spx_motion_rows;
+
+/* Doubles of shared memory: two vectors, and rows. */
+SPX_HD size_t spx_motion_factor_shared(const spx_motion_view *g)
 {
-    const size_t lrow = (size_t)(m + 1) * nl;
+    const size_t slots = (size_t)g->m + 1;
+    return slots * (slots + 2);
+}
+
+SPX_HD spx_motion_rows spx_motion_rows_of(const spx_motion_view *g, double *shared, double *all)
+{
+    const size_t slots = (size_t)g->m + 1, nl = (size_t)g->nl;
+    const spx_motion_rows r = {shared + 2 * slots, all, (int)slots, slots * nl, nl};
+    return r;
+}
+
+/* Slot of the row k after, or before (k < 0), that of a slot; -slots <= k <= slots. */
+SPX_HD int spx_motion_slot(const spx_motion_rows *r, int slot, int k)
+{
+    const int to = slot + k;
+    return to < 0 ? to + r->slots : to < r->slots ? to : to - r->slots;
+}
+
+/* Element d of a row that is among the last m + 1; slot: of the row. */
+SPX_HD double *spx_motion_row_at(const spx_motion_rows *r, int slot, int d)
+{
+    return r->last + slot * r->slots + d;
+}
+
+/* Sets an element of row j, for good. */
+SPX_HD void spx_motion_set_row(const spx_motion_rows *r, int j, int slot, int d, double value)
+{
+    *spx_motion_row_at(r, slot, d) = value;
+    r->all[(size_t)j * r->row + (size_t)d * r->nl] = value;
+}
+
+/* L D L^T of a fibre's own block by a team, its elements `nl` apart, rows of L into *l, with 1/D; u[2 (m + 1)]: shared.
+ * 0: there is none. As factor() (calib/band_lanes.h). Waits. */
+SPX_HD int spx_motion_factor_block(const spx_team *t, int n, int m, const double *a, size_t arow,
+                                   const spx_motion_rows *l, double *u)
+{
+    double *d = u + l->slots; /* D of the last rows */
     int good = 1;
-    for (int j = 0; j < n; j++) {
+    for (int j = 0, slot = 0; j < n; j++, slot = spx_motion_slot(l, slot, 1)) {
         const int back = j < m ? j : m;
-        double *lj = l + (size_t)j * lrow, sum = 0;
+        double sum = 0;
         for (int i = 1 + t->thread; i <= back; i += t->threads) {
-            const double li = l[(size_t)(j - i) * lrow + (size_t)i * nl];
-            u[i] = li * d[(size_t)(j - i) * nl];
+            const int of = spx_motion_slot(l, slot, -i);
+            const double li = *spx_motion_row_at(l, of, i);
+            u[i] = li * d[of];
             sum += li * u[i];
         }
         double pivot = a[(size_t)j * arow] - spx_team_sum(t, sum);
@@ -348,42 +400,43 @@ SPX_HD int spx_motion_factor_block(const spx_team *t, int n, int m, size_t nl, c
         }
         const double inverse = 1 / pivot;
         for (int i = t->thread; i <= m; i += t->threads) {
-            if (i == 0) {
-                d[(size_t)j * nl] = pivot;
-                lj[0] = inverse;
-                continue;
-            }
-            double rest = a[(size_t)j * arow + (size_t)i * nl];
-            for (int k = 1; k <= m - i && k <= back; k++)
-                rest -= l[(size_t)(j - k) * lrow + (size_t)(k + i) * nl] * u[k];
-            lj[(size_t)i * nl] = rest * inverse;
+            double rest = a[(size_t)j * arow + (size_t)i * l->nl];
+            for (int k = 1; i > 0 && k <= m - i && k <= back; k++)
+                rest -= *spx_motion_row_at(l, spx_motion_slot(l, slot, -k), k + i) * u[k];
+            spx_motion_set_row(l, j, slot, i, i == 0 ? inverse : rest * inverse);
+            if (i == 0)
+                d[slot] = pivot;
         }
         spx_team_wait(t);
     }
     return good;
 }
 
-/* Diagonal of the inverse from the factor by a team, into variance; z: its band, as l. Waits. */
-SPX_HD void spx_motion_variance(const spx_team *t, int n, int m, size_t nl, const double *l, double *z,
+/* Diagonal of the inverse from the factor by a team, into variance; rows of its band into *z; lj[m + 1]: shared.
+ * Waits. */
+SPX_HD void spx_motion_variance(const spx_team *t, int n, int m, const double *l, const spx_motion_rows *z, double *lj,
                                 double *variance)
 {
-    const size_t row = (size_t)(m + 1) * nl;
-    for (int j = n - 1; j >= 0; j--) {
-        const double *lj = l + (size_t)j * row;
-        double *zj = z + (size_t)j * row, sum = 0;
+    for (int j = n - 1, slot = 0; j >= 0; j--, slot = spx_motion_slot(z, slot, -1)) {
         const int ahead = n - 1 - j < m ? n - 1 - j : m;
+        double sum = 0;
+        for (int i = t->thread; i <= ahead; i += t->threads)
+            lj[i] = l[(size_t)j * z->row + (size_t)i * z->nl];
+        spx_team_wait(t);
         for (int i = 1 + t->thread; i <= ahead; i += t->threads) {
             double v = 0;
             for (int s = 1; s <= ahead; s++) {
                 const int low = i < s ? i : s, far = i < s ? s - i : i - s;
-                v -= lj[(size_t)s * nl] * z[(size_t)(j + low) * row + (size_t)far * nl];
+                v -= lj[s] * *spx_motion_row_at(z, spx_motion_slot(z, slot, low), far);
             }
-            zj[(size_t)i * nl] = v;
-            sum -= lj[(size_t)i * nl] * v;
+            spx_motion_set_row(z, j, slot, i, v);
+            sum -= lj[i] * v;
         }
         sum = lj[0] + spx_team_sum(t, sum);
-        if (t->thread == 0)
-            zj[0] = variance[(size_t)j * nl] = sum;
+        if (t->thread == 0) {
+            spx_motion_set_row(z, j, slot, 0, sum);
+            variance[(size_t)j * z->nl] = sum;
+        }
         spx_team_wait(t);
     }
 }
@@ -651,10 +704,12 @@ SPX_HD void spx_motion_factor(const spx_motion_view *g, const spx_team *t, size_
         return;
     const int n = g->job[job].n;
     const size_t bin0 = spx_motion_bin(g, job, 0, f), at = job * (size_t)g->n * (size_t)(g->m + 1) * nl + f;
-    const int good = spx_motion_factor_block(t, n, g->m, nl, g->mat + job * (size_t)g->n * (size_t)g->nelem * nl + f,
-                                             (size_t)g->nelem * nl, g->ldl + at, g->variance + bin0, t->shared);
+    const spx_motion_rows l = spx_motion_rows_of(g, t->shared, g->ldl + at),
+                          z = spx_motion_rows_of(g, t->shared, g->inverse + at);
+    const int good = spx_motion_factor_block(t, n, g->m, g->mat + job * (size_t)g->n * (size_t)g->nelem * nl + f,
+                                             (size_t)g->nelem * nl, &l, t->shared);
     if (good)
-        spx_motion_variance(t, n, g->m, nl, g->ldl + at, g->inverse + at, g->variance + bin0);
+        spx_motion_variance(t, n, g->m, g->ldl + at, &z, t->shared, g->variance + bin0);
     if (t->thread == 0)
         g->row[item].wavelength = good ? 0 : SPX_MOTION_NO_FACTOR;
 }
@@ -1032,7 +1087,7 @@ SPX_HD double spx_motion_inner_system(const spx_motion_view *g, const spx_motion
     const int from = f > s->width ? f - s->width : 0, to = f + s->width < s->nf ? f + s->width : s->nf - 1;
     const size_t at = (size_t)(2 * (f % s->slots) + q) * (size_t)s->n * (size_t)g->nl;
     double sum = 0;
-    for (int k = lane; k < s->n; k += spx_team_lanes())
+    for (int k = lane; k < s->n; k += spx_team_lanes(SPX_TEAM_PART))
         for (int fibre = from; fibre <= to; fibre++) {
             const size_t i = at + (size_t)(k * g->nl + fibre);
             sum += a[i] * b[i];
@@ -1047,12 +1102,12 @@ enum { SPX_MOTION_BEGIN, SPX_MOTION_STEP, SPX_MOTION_TURN };
 SPX_HD int spx_motion_inner_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s, int what,
                                     const double *a, const double *b)
 {
-    const int lanes = spx_team_lanes(), parts = t->threads / lanes, tasks = 2 * s->nf;
+    const int lanes = spx_team_lanes(SPX_TEAM_PART), parts = t->threads / lanes, tasks = 2 * s->nf;
     int on = 0;
     for (int first = 0; first < tasks; first += parts) {
         const int i = first + t->thread / lanes;
         const double own = i < tasks ? spx_motion_inner_system(g, s, i / 2, i % 2, t->thread % lanes, a, b) : 0;
-        const double sum = spx_team_part_sum(own);
+        const double sum = spx_team_part_sum(own, SPX_TEAM_PART);
         if (t->thread % lanes != 0 || i >= tasks)
             continue;
         if (what == SPX_MOTION_STEP) {
@@ -1101,7 +1156,8 @@ SPX_HD void spx_motion_go(const spx_motion_view *g, const spx_team *t, const spx
 SPX_HD int spx_motion_beyond_systems(const spx_motion_view *g, const spx_team *t, const spx_motion_systems *s,
                                      const double *x, double *r)
 {
-    const int n = s->n, nl = g->nl, nside = 4 * s->reach, lanes = spx_team_lanes(), parts = t->threads / lanes;
+    const int n = s->n, nl = g->nl, nside = 4 * s->reach, lanes = spx_team_lanes(SPX_TEAM_PART),
+              parts = t->threads / lanes;
     const size_t part = (size_t)n * (size_t)nl;
     const spx_motion_sides sides = {0, s->nf, nside, part, (size_t)nl};
     double *z = r + (size_t)nside * part, bad = 0;
@@ -1128,7 +1184,7 @@ SPX_HD int spx_motion_beyond_systems(const spx_motion_view *g, const spx_team *t
             for (int k = t->thread % lanes; k < n && fibre >= 0 && fibre < s->nf; k += lanes)
                 sum += r[at + (size_t)(k * nl)] * z[at + (size_t)(k * nl)];
         }
-        sum = spx_team_part_sum(sum);
+        sum = spx_team_part_sum(sum, SPX_TEAM_PART);
         if (i < 4 * s->nf)
             bad += sum > SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * s->enough[2 * f + q];
     }
@@ -1256,7 +1312,7 @@ SPX_HD void spx_motion_project(const spx_motion_view *g, const spx_team *t, size
     STEP(equations, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_STEP_TEAM,                                              \
          spx_motion_equations_shared(g) * sizeof(double), 3)                                                           \
     STEP(regularise, (size_t)g->njob, SPX_MOTION_STEP_TEAM, 0, 1)                                                      \
-    STEP(factor, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, (size_t)(g->m + 1) * sizeof(double), 1)                \
+    STEP(factor, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, spx_motion_factor_shared(g) * sizeof(double), 1)       \
     STEP(fluxes, (size_t)g->njob, SPX_MOTION_FLUX_TEAM, SPX_MOTION_STAGE * sizeof(double), 1)                          \
     STEP(light_of, (size_t)g->njob *(size_t)g->nl, SPX_TEAM_WARP, spx_motion_light_shared(g) * sizeof(double), 1)      \
     STEP(strip, (size_t)g->njob *(size_t)g->nl, SPX_MOTION_HALF_TEAM, SPX_MOTION_CHUNK * sizeof(spx_motion_place), 1)  \
