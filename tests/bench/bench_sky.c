@@ -2,8 +2,9 @@
  * of a DESI arm, against two floors: reading the resolution matrices three times (once for the views of the sky, once
  * for their variances, and those of the sky fibres in each pass), and the products that have to be made, 11 + 66 a bin
  * and fibre for these, 66 a bin and sky fibre for each pass, and 4 x 45 for the fits of each fibre, as fast as the
- * first-level cache gives their operands. Made by `make bench-sky`. Without arguments: the CPU, with 1 and 2 threads.
- */
+ * first-level cache gives their operands. Made by `make bench-sky`. Without arguments: the CPU, with 1 and 2 threads;
+ * devices with 1 thread of the host, and all. */
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +58,8 @@ static void bench(size_t nwave, int ndevice, char **device)
             (void)fprintf(stderr, "bench_sky: %s\n", spx_err_text(&e));
             exit(1);
         }
-        const int most = strcmp(device[d], "cpu") == 0 ? 2 : 1;
-        for (int nthreads = 1; nthreads <= most; nthreads++) {
+        const int all = omp_get_max_threads(), most = strcmp(device[d], "cpu") == 0 || all < 2 ? 2 : all;
+        for (int nthreads = 1; nthreads <= most; nthreads += most - 1) {
             char name[64];
             const double t = seconds(&b, &s, nthreads, &passes, &own);
             (void)snprintf(name, sizeof name, "%.12s, %d thread%s", device[d], nthreads, nthreads > 1 ? "s" : "");
