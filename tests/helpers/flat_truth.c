@@ -1,8 +1,9 @@
 /* flat_truth [--rms MOST] [--scatter MOST] [--median MOST] FLAT TRUTH: compares a fibre flat field with the throughputs
- * that specx-sim put in, divided by their mean over fibres at each wavelength. Says the error in per cent with what the
- * flat expects, and median and scatter (1.4826 times the median magnitude) of (flat - truth)/error with their
- * statistical errors, those of as many independent numbers as there are coefficients of splines. Exit status 1: one is
- * above its limit; that of the median is 4 of its errors unless it is given. */
+ * that specx-sim put in, divided by their mean over fibres at each wavelength; or, where TRUTH is a flat field, of the
+ * same exposures without noise, with that: it has the light that spots lose where the PSF is wrong. Says the error in
+ * per cent with what the flat expects, and median and scatter (1.4826 times the median magnitude) of (flat -
+ * truth)/error with their statistical errors, those of as many independent numbers as there are coefficients of
+ * splines. Exit status 1: one is above its limit; that of the median is 4 of its errors unless it is given. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "../must.h"
 #include "base/mem.h"
 #include "h5/file.h"
+#include "h5/object.h"
 #include "h5/read.h"
 #include "num/stat.h"
 #include "products/flat_h5.h"
@@ -43,17 +45,21 @@ int main(int argc, char **argv)
         return 2;
     }
     spx_input f, t;
-    spx_flat flat;
+    spx_flat flat, exact = {0};
     spx_err e = {0};
     size_t nw = 0, dims[2] = {0, 0};
     double *wavelength = NULL, *throughput = NULL;
     must(spx_input_open(&f, argv[i], &e) == SPX_OK && spx_flat_read(f.file, &flat, &e) == SPX_OK, &e);
-    must(spx_input_open(&t, argv[i + 1], &e) == SPX_OK &&
-             spx_h5_read_f64(t.file, "/truth/wavelength", 1, &nw, &wavelength, &e) == SPX_OK,
-         &e);
-    dims[0] = flat.nspec;
-    dims[1] = nw;
-    must(spx_h5_read_f64(t.file, "/truth/throughput", 2, dims, &throughput, &e) == SPX_OK, &e);
+    must(spx_input_open(&t, argv[i + 1], &e) == SPX_OK, &e);
+    if (spx_h5_exists(t.file, "/flat")) {
+        must(spx_flat_read(t.file, &exact, &e) == SPX_OK, &e);
+    } else {
+        must(spx_h5_read_f64(t.file, "/truth/wavelength", 1, &nw, &wavelength, &e) == SPX_OK, &e);
+        dims[0] = flat.nspec;
+        dims[1] = nw;
+        must(spx_h5_read_f64(t.file, "/truth/throughput", 2, dims, &throughput, &e) == SPX_OK, &e);
+    }
+    must(exact.flat == NULL || (exact.nspec == flat.nspec && exact.nwave == flat.nwave), &e);
     double *pull = must_have(spx_alloc2(flat.nspec, flat.nwave, sizeof *pull, &e));
     double *work = must_have(spx_alloc2(flat.nspec, flat.nwave, sizeof *work, &e)); /* spx_median() destroys it */
     double *truth = must_have(spx_alloc(flat.nspec, sizeof *truth, &e)), sum = 0, expected = 0;
@@ -61,7 +67,8 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < flat.nwave; k++) {
         double mean = 0;
         for (size_t s = 0; s < flat.nspec; s++) {
-            truth[s] = at(nw, wavelength, throughput + s * nw, flat.wavelength[k]);
+            truth[s] = exact.flat != NULL ? exact.flat[s * flat.nwave + k]
+                                          : at(nw, wavelength, throughput + s * nw, flat.wavelength[k]);
             mean += truth[s] / (double)flat.nspec;
         }
         for (size_t s = 0; s < flat.nspec; s++) {
@@ -87,6 +94,7 @@ int main(int argc, char **argv)
     spx_free(wavelength);
     spx_free(throughput);
     spx_flat_free(&flat);
+    spx_flat_free(&exact);
     spx_input_close(&f);
     spx_input_close(&t);
     bias = bias > 0 ? bias : 4 * 1.253 / sqrt(independent);
