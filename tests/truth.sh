@@ -3,7 +3,7 @@
 # methods (plain NumPy) and of desispec, which were measured on exposures of the same kind, not on the same ones.
 # Usage: truth.sh FOLDER [CASE...]: report.txt and, with gnuplot, pictures. Cases, in the order of the report:
 #     grid b r z artefacts real    extraction (`real` needs SPX_SHARED); faint: variance; reject: cosmic rays
-#     model-z model-r sky          sky, and how far traces have moved; barycentric: grids; velocities
+#     model-z model-r sky spoilt   sky, and how far traces have moved; barycentric: grids; velocities
 #     shift flat flux coadd        others of these programs
 #     night                        all of them together, one effect at a time
 # TRUTH_SEEDS=FIRST:LAST: exposures of sky, velocities, coadd and night; 1:2 without it.
@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-all=(grid b r z artefacts real faint reject model-z model-r sky barycentric velocities shift flat flux coadd night)
+all=(grid b r z artefacts real faint reject model-z model-r sky spoilt barycentric velocities shift flat flux coadd night)
 cases=" ${*:-${all[*]}} "
 seeds=${TRUTH_SEEDS:-1:2}
 SPX_SHARED=${SPX_SHARED:-}
@@ -62,7 +62,7 @@ night_case() {
     if [ -e "$psf" ]; then
         extract_case real "the same through the PSF of a real camera" "--psf $psf --fibers 0:50" "--spectra 0:50" "${limits[@]}"
     fi
-    for name in faint reject model-z model-r sky barycentric velocities shift flat flux coadd night; do
+    for name in faint reject model-z model-r sky spoilt barycentric velocities shift flat flux coadd night; do
         ! wanted $name || "${name//-/_}_case"
     done
     rm -f ./*.h5

@@ -46,6 +46,17 @@ sky_limits() {
     bad "$off < 1 - $1 || $off > 1 + $1 || $on > $2 || $top > $3"
 }
 
+# quantity_row FILE ROLE NAME PROTOTYPE: median errors of t, delta and the slope of delta (Angstrom) of fibres of a role
+quantity_row() {
+    row "$3" "$(paste -d' ' <(column ROLE "$1" /sky/table) <(values "$1" /sky/parameter_covariance | awk '
+            { q = (NR - 1) % 16; if (q == 0 || q == 5 || q == 10) e = e sqrt($1) " "; if (q == 15) { print e; e = "" } }') |
+        awk -v role="$2" '$1 == role { print $2, $3, $4 }' | awk '
+            { for (q = 1; q <= 3; q++) v[q, NR] = $q }
+            END { for (q = 1; q <= 3; q++) { # the median: as many are below as above
+                for (i = 1; i <= NR; i++) { n = 0; for (j = 1; j <= NR; j++) n += v[q, j] < v[q, i] || (v[q, j] == v[q, i] && j < i)
+                    if (n == int(NR / 2)) printf "%.4f ", v[q, i] } } }')" "$4" -
+}
+
 # A held-out fibre before and after, in the frame and what specx-sky left of it.
 sky_picture() {
     local fibre
@@ -80,6 +91,8 @@ model_z_case() {
     sky_row '  + t, delta' wrong '--flat flat.h5 --terms 1,2,0' '0.992 0.999 0.930' '1.031 0.969 1.119 (own errors)'
     sky_row '  + t, delta, kappa' wrong '--flat flat.h5' '0.992 0.994 0.932' '1.031 0.862 0.914 (own errors)'
     sky_limits 0.03 1.1 1.15
+    quantity_row sky.h5 TARGET '     errors of t, delta, slope: targets' '0.0041 0.0031 0.0017'
+    quantity_row sky.h5 SKY '     sky fibres (prototype: without prior)' '0.0016 0.0032 0.0064'
     row '     of the fit, as fitted' "$(chi2 sky.h5 '')" '0.984 1.003 1.052' -
     row '     of the fit, each left out' "$(chi2 sky.h5 loo_)" '1.004 1.023 1.073' -
     sky_picture sky-wrong.h5 sky.h5 model-z
@@ -128,6 +141,53 @@ traces moved, throughputs not known|--shift wave --fiber-scatter 0.02|0.992 0.99
 spots of a Moffat profile|--spots moffat|-
 2 % of the light in wings|--tails 0.02|-
 END
+}
+
+# moved_scale BEFORE AFTER: rms and largest change of T of targets, and the median of its error
+moved_scale() {
+    paste -d' ' <(column ROLE,T,T_ERR "$1" /sky/table) <(column T "$2" /sky/table) | awk '
+        $1 == "TARGET" { d = $4 - $2; n++; s += d * d; if (d < 0) d = -d; if (d > most) most = d; e += $3 }
+        END { printf "%.4f %.4f %.4f", sqrt(s / n), most, e / n }'
+}
+
+# What is not in the model: a line of the stars on a line of the sky, and outliers of sky fibres.
+spoilt_case() {
+    local held=15 n
+    printf '\n== spoilt: arm z, 75 fibres, 600 Angstrom, traces moved, throughputs not known\n'
+    specx-sim -q -f --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --wavelength 8250,8850 \
+        --shift wave --fiber-scatter 0.02 -o image.h5
+    specx-extract -q -f --precision double -o sky-clean.h5 image.h5
+    specx-sky -q -f --hold-out $held -o clean.h5 sky-clean.h5
+    column ROLE clean.h5 /sky/table >roles.txt
+    values sky-clean.h5 /frame/flux >flux.txt
+    n=$(($(wc -l <flux.txt) / 75))
+    row '' specpipe prototype ''
+    # three times the brightest line of the sky, 1.1 bins wide (sigma)
+    values clean.h5 /sky/model | awk -v bins="$n" '
+        FILENAME == ARGV[1] { target[nrole++] = $1 == "TARGET"; next }
+        FILENAME == ARGV[2] { flux[nflux++] = $1; next }
+        FNR <= bins && $1 > most { most = $1; at = FNR - 1 }
+        END { for (i = 0; i < nrole; i++) for (k = at - 4; k <= at + 4; k++) if (target[i])
+            printf "set /frame/flux %d %.9g\n", i * bins + k, flux[i * bins + k] + 3 * most * exp(-0.5 * ((k - at) / 1.1)^2) }' \
+        roles.txt flux.txt - >edits.txt
+    cp sky-clean.h5 sky-line.h5
+    xargs h5edit sky-line.h5 <edits.txt
+    specx-sky -q -f --hold-out $held -o line.h5 sky-line.h5
+    row 'a line of the stars: change of t, rms, most' "$(moved_scale clean.h5 line.h5) (error)" '0.0011 0.006 0.0041' ''
+    bad "$(moved_scale clean.h5 line.h5 | awk '{ print $1 " > " $3 " || " $2 " > 3 * " $3 }')"
+    row 'held-out fibres' "$(chi2 clean.h5)" '0.992 0.994 0.932' ''
+    # 0.4 % of the bins of fitted fibres, 8 to 100 errors
+    values sky-clean.h5 /frame/ivar | awk '
+        FILENAME == ARGV[1] { sky[nrole++] = $1 == "SKY"; next }
+        FILENAME == ARGV[2] { flux[nflux++] = $1; next }
+        { i = int((FNR - 1) * nrole / nflux); if (sky[i] && $1 > 0 && rand() < 0.004)
+            printf "set /frame/flux %d %.9g\n", FNR - 1, flux[FNR - 1] + (8 + 92 * rand()) / sqrt($1) }' \
+        roles.txt flux.txt - >edits.txt
+    cp sky-clean.h5 sky-line.h5
+    xargs h5edit sky-line.h5 <edits.txt
+    sky_row "$(wc -l <edits.txt) outliers of 8 to 100 errors" line '' '0.9925 0.997 0.931' ''
+    sky_limits 0.03 1.1 1.2
+    row '  bins left out' "$(column NREJECTED sky.h5 /sky/table | awk '{ n += $1 } END { print n }')" '628 of 626' ''
 }
 
 # misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %
