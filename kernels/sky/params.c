@@ -304,8 +304,9 @@ static void residuals(const layout *l, size_t nq, const double *p, const double 
     }
 }
 
-/* w = w0 / loc min(1, 3/|r|). The mean is over bins with a weight; `sum` and `count` of it move along with the bin. */
-static void reweight(const spx_sky_fit *f, const layout *l, workspace *s)
+/* w = w0 / loc spx_sky_robust_weight(). The mean is over bins with a weight; `sum` and `count` of it move along with
+ * the bin. */
+static void reweight(const spx_sky_fit *f, const layout *l, int last, workspace *s)
 {
     double sum = 0;
     size_t count = 0;
@@ -327,7 +328,7 @@ static void reweight(const spx_sky_fit *f, const layout *l, workspace *s)
             continue;
         const size_t at = l->slot[k - AROUND];
         const double mean = count > 0 ? sum / (double)count : 0, r = fabs(s->r[at]);
-        s->w[at] = s->w0[at] / (mean > 1 ? mean : 1) * (r > 3 ? 3 / r : 1);
+        s->w[at] = s->w0[at] / (mean > 1 ? mean : 1) * spx_sky_robust_weight(r, last);
     }
 }
 
@@ -363,7 +364,7 @@ static void measure_star(const spx_sky_fit *f, const layout *l, size_t nq, works
             p[q] = spx_sky_told(spx_sky_expected(&f->terms, q), s->z[q], noise, info[0]);
         spx_bordered_return(n, nq, s->fill, s->z, s->x);
         residuals(l, nq, s->z, s->x, s);
-        reweight(f, l, s);
+        reweight(f, l, round + 1 == f->rounds, s);
     }
     /* a column that the spline holds already has no information of its own, but rounding */
     for (size_t q = 0; q < nq; q++) {

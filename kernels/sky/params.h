@@ -57,8 +57,9 @@ typedef struct {
  * spx_sky_noise() sum w noise t P_l. A fibre without a star is part of what c was made of: its own noise makes up for
  * it.
  *
- * Reweighting: w <- w / loc min(1, 3/|r|), r the residual in units of its error, loc the mean over 51 bins around of
- * min(r^2, 25), at least 1. Fibres are independent of each other. SPX_EIO: memory. */
+ * Reweighting: w <- w / loc min(1, 3/|r|), 18/r^2 beyond |r| = 6 in the last round, r the residual in units of its
+ * error, loc the mean over 51 bins around of min(r^2, 25), at least 1. Fibres are independent of each other. SPX_EIO:
+ * memory. */
 spx_status spx_sky_measure(const spx_sky_fit *f, size_t nspec, const double *c, const double *scaled, const double *d,
                            const double *w, const uint8_t *kind, double *info, double *right, spx_err *e);
 

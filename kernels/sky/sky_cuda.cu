@@ -445,7 +445,7 @@ __device__ void eliminate(const view &g, const fibre_system &s)
 }
 
 /* Weights of the next round: spx_sky_measure(). */
-__device__ void reweight(const view &g, size_t i, const double *column_of, const fibre_system &s)
+__device__ void reweight(const view &g, size_t i, int last, const double *column_of, const fibre_system &s)
 {
     const size_t nq = g.nq;
     if (threadIdx.x == 0) {
@@ -490,7 +490,8 @@ __device__ void reweight(const view &g, size_t i, const double *column_of, const
             count += x >= 0;
         }
         const double mean = count > 0 ? sum / count : 0, r = fabs(r_of[k]);
-        g.fit[i * g.n + k] = square[k] >= 0 ? g.w[i * g.n + k] / (mean > 1 ? mean : 1) * (r > 3 ? 3 / r : 1) : 0;
+        g.fit[i * g.n + k] =
+            square[k] >= 0 ? g.w[i * g.n + k] / (mean > 1 ? mean : 1) * spx_sky_robust_weight(r, last) : 0;
     }
     __syncthreads();
 }
@@ -528,7 +529,7 @@ __global__ void __launch_bounds__(MEASURE) measure_kernel(view g, int is_shared)
             break;
         const double information = s.schur[0];
         __syncthreads();
-        reweight(g, i, column_of, s);
+        reweight(g, i, round + 1 == g.rounds, column_of, s);
         if (threadIdx.x == 0)
             for (size_t q = 0; q < g.nt; q++)
                 noise.p[q] = spx_sky_told(g.expected[q], s.z[q], noise.information, information);

@@ -29,6 +29,14 @@ SPX_HD double spx_sky_told(double expected, double value, double noise, double i
                                : expected;
 }
 
+/* Weight of a bin of a star whose residual is r >= 0 errors: Huber's, 3/r beyond 3, whose solution is unique; in the
+ * last round, near that, bins beyond 6 lose what pull they have left, as 1/r, so that a line of the star does not move
+ * t. */
+SPX_HD double spx_sky_robust_weight(double r, int last)
+{
+    return r <= 3 ? 1 : last && r > 6 ? 18 / (r * r) : 3 / r;
+}
+
 /* Scale of a fibre's light for its shift and width: the first term of t, p[nt ...]. */
 SPX_HD double spx_sky_scale_of(size_t nt, const double *p)
 {
