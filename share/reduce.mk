@@ -56,8 +56,9 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU.
-ON_DEVICE  ?= psf frame sframe standards rv
+# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU; so do
+# fluxes, but for many of one process. It does not depend on BATCH, nor do the commands in the products.
+ON_DEVICE  ?= psf frame sframe standards $(if $(filter cuda%,$(DEVICES)),cframe) rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and ten are the petals of an arm; processors have nothing from it.
 BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),10,1)
@@ -290,9 +291,9 @@ behind-turn := $(shell echo $$(($(ahead) + 1)))
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
 # Petals of which nothing is there yet, PETAL-EXPID, are made as a whole: each goes on while others of its batch are at work
-# (night/job.sh), which has three programs of each arm on devices, one of standard stars, and one of velocities where a petal is
-# a group of its own. As many batches are at work as have places for these, and one more; the next one waits for the first.
-programs    := $(shell echo $$((3 * $(words $(ARMS)) + 1 + $(if $(filter petal,$(GROUP)),1,0))))
+# (night/job.sh), which has three programs of each arm on devices, one of standard stars, one of fluxes, and one of velocities where a
+# petal is a group of its own. As many batches are at work as have places for these, and one more; the next one waits for the first.
+programs    := $(shell echo $$((3 * $(words $(ARMS)) + $(words $(filter standards cframe,$(ON_DEVICE)) $(filter petal,$(GROUP))))))
 at-work     := $(shell echo $$((w = $(words $(DEVICES)) / $(programs) + 1, w < 2 ? 2 : w)))
 cams         = $(foreach a,$(ARMS),$(if $(filter $a$(petal-of),$(CAMERAS)),$a$(unit)))
 petal-of     = $(firstword $(subst -, ,$(unit)))

@@ -227,13 +227,15 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     true >calls
     quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' >log
     [ "$(threads_of sframe)" = 16 ]
-    grep -q '^begin cpu out/cframe-b3-0008.h5' calls
+    grep -q '^begin cpu out/coadd-50.h5' calls
+    grep -q '^begin cuda:[01] out/cframe-b3-0008.h5' calls
     grep -q '^begin cuda:[01] out/frame-b3-0008.h5' calls
     rm -r out threads
     quick -j16 BATCH=1 DEVICES='cuda:0 cuda:1' ON_DEVICE='frame sframe' SKY='--device cpu' >log
     [ "$(threads_of sframe)" = 16 ] # two devices
     rm -r out threads
-    # without devices none is waited for
+    # without devices none is waited for, and fluxes are made on processors
+    quick -j2 BATCH=2 -n | grep -q 'specx-flux --reproducible --device cpu'
     quick -j2 BATCH=1 ON_DEVICE=sframe SKY='--device cpu' >log
     [ "$(threads_of sframe)" = 16 ]
 }

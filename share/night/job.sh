@@ -609,7 +609,7 @@ end_all() {
 # their own commands, when their inputs are there, some at a time.
 make_all() {
     local i k n part parts program list order=() pipes=() last=() places=() idle guest='' waiting=() running=() queued=() finished=()
-    local most=6
+    local most at_once=6
     local -A queue=() number=()
     for i; do
         number[${products[i]}]=$i
@@ -626,9 +626,10 @@ make_all() {
             ! whole "$i" || list+=("$i")
         done
         [ ${#list[@]} -ge 2 ] || continue
-        # each fit waits for the host most of its time: two queues of many
-        parts=1
-        [[ ! $program =~ ^[[:space:]]*rvs-fit ]] || [ ${#list[@]} -lt 6 ] || parts=2
+        # Of programs that wait for the host most of their time there are two for many products: others wait for these.
+        most=20
+        [[ ! $program =~ ^[[:space:]]*rvs-fit ]] || most=5
+        parts=$((${#list[@]} > most ? 2 : 1))
         for ((part = 0; part < parts; part++)); do
             k=${#programs[@]}
             programs+=("$program")
@@ -660,7 +661,7 @@ make_all() {
             fi
         done
         for i in ${waiting[@]+"${waiting[@]}"}; do
-            if [ ${#running[@]} -lt $most ] && ready "$i" && place_for "$i"; then
+            if [ ${#running[@]} -lt "$at_once" ] && ready "$i" && place_for "$i"; then
                 (
                     shut
                     make_one "$i" placed
