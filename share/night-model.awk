@@ -6,6 +6,8 @@
 #     nodes=1 cores=2 gpus=0    machines, with the processors and GPUs of each
 #     disk=1                    GB/s that each node reads and writes; shared=0: of all nodes together, 0: no other limit
 #     latency=0                 seconds from the end of a wave to the begin of the next: a scheduler's
+#     busy=0.8                  part of the time that the processors beside a GPU are at work, for petals: else they wait for it, for
+#                               each other's memory, and for the first and the last petal
 #
 # A night is made in three waves, of cameras, petals of exposures, and groups (reduce.mk), and a wave in its stages, one after
 # another, for all parts wait for the same thing. A stage lasts as long as the slowest of these, a wave at least as its disks:
@@ -18,14 +20,14 @@
 #     disks        bytes / bytes a second
 #
 # Petals beside a GPU do not wait for each other: each goes on to its next stage while others are in theirs. Their wave lasts as
-# long as the first one takes through all stages, the latencies, and then as the processor seconds, or those of the device, of
-# all stages together.
+# long as the first one takes through all stages, the latencies, and then as the processor seconds, of processors that are busy,
+# or those of the device, of all stages together.
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
 BEGIN {
     FS = "\t"
     exposures = set(exposures, 40); cameras = set(cameras, 30); petals = set(petals, 10); groups = set(groups, 20)
-    stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1)
+    stars = set(stars, 4500); nodes = set(nodes, 1); cores = set(cores, 2); disk = set(disk, 1); busy = set(busy, 0.8)
     if (lone > 0 && gpus > 0)
         groups = exposures * petals
 }
@@ -56,7 +58,7 @@ function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, 
     n = split(stages[wave], stage, " ")
     through = gpus > 0 && wave == "petal"
     for (k = 1; k <= n && through; k++) {
-        sum["processors"] += cpu[wave, stage[k]] / nodes / cores
+        sum["processors"] += cpu[wave, stage[k]] / nodes / cores / busy
         sum["devices"] += gpu[wave, stage[k]] / min(nodes * gpus, parts)
         sum["latency"] += alone[wave, stage[k]]
         work += cpu[wave, stage[k]]

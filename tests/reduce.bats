@@ -468,9 +468,11 @@ model() {
     [ "$(by_hand -v cores=600 -v disk=0.1)" = '0.7 processors 1800.0 disks 7.5 processors' ]
     [ "$(by_hand -v cores=600 -v gpus=1)" = '0.7 processors 600.0 devices 7.5 processors' ]
     [ "$(by_hand -v cores=600 -v gpus=1 -v nodes=4)" = '0.7 processors 150.0 devices 7.5 processors' ]
-    [ "$(by_hand -v cores=1 -v gpus=1)" = '240.0 processors 1600.0 processors 1800.0 processors' ]
+    [ "$(by_hand -v cores=1 -v gpus=1 -v busy=1)" = '240.0 processors 1600.0 processors 1800.0 processors' ]
     # with the groups: 1600 and 40 x 4500 x 0.01 s
-    [ "$(by_hand -v cores=1 -v gpus=1 -v lone=1)" = '240.0 processors 3400.0 processors' ]
+    [ "$(by_hand -v cores=1 -v gpus=1 -v lone=1 -v busy=1)" = '240.0 processors 3400.0 processors' ]
+    # processors that wait for a fifth of the time
+    [ "$(by_hand -v cores=1 -v gpus=1 -v lone=1 -v busy=0.8)" = '240.0 processors 4250.0 processors' ]
     [ "$(by_hand -v cores=1 -v lone=1)" = '240.0 processors 2800.0 processors 1800.0 processors' ]
     # beside a GPU the stages of a part, one after another, and then what all take; the coadd is beside the fit
     printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t9\nb\tpetal\tframe\t2\t1\t0.5\t0\t0\t400\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t250\ncoadd\tgroup\tstar\t0.01\t0.01\t-\t0\t0\t99\n' >table
@@ -483,12 +485,13 @@ model() {
         awk -v measured="$measured" '/^night/ { print $4 * 3600, measured; exit !($4 * 3600 > 0.8 * measured && $4 * 3600 < 1.2 * measured) }'
     # and the clock beside a GPU: ten petals and two exposures of them after arcs and flats, a petal with all
     local clock=() gpu=(cores=16 gpus=1 disk=100 groups=1)
-    read -ra clock < <(sed -n 's/^# measured beside a GPU: \([0-9.]*\) s with GROUP=petal, \([0-9.]*\) s with tile, a petal alone \([0-9.]*\) s, two exposures \([0-9.]*\) s$/\1 \2 \3 \4/p' "$SPX_ROOT/share/night/times")
+    read -ra clock < <(sed -n 's/^# measured beside a GPU: \([0-9.]*\) s with GROUP=petal, \([0-9.]*\) s with tile, a petal alone \([0-9.]*\) s, two exposures \([0-9.]*\) s, four \([0-9.]*\) s$/\1 \2 \3 \4 \5/p' "$SPX_ROOT/share/night/times")
     near() { awk -v want="$1" '/^(camera|petal|group)/ { t += $8 } END { print t, want; exit !(t > 0.8 * want && t < 1.2 * want) }'; }
     model exposures=1 stars=4000 lone=1 "${gpu[@]}" | grep -v ^camera | near "${clock[0]}"
     model exposures=1 stars=4000 "${gpu[@]}" | grep -v ^camera | near "${clock[1]}"
     model exposures=1 cameras=3 petals=1 stars=400 "${gpu[@]}" | near "${clock[2]}"
     model exposures=2 stars=4000 lone=1 "${gpu[@]}" | grep -v ^camera | near "${clock[3]}"
+    model exposures=4 stars=4000 lone=1 "${gpu[@]}" | grep -v ^camera | near "${clock[4]}"
 }
 
 @test "the benchmark of a night: its stages, bytes, and times for the model" {
