@@ -289,8 +289,8 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
 
 int spx_pf_flux_variance(spx_pf_bundle *b, double *out)
 {
-    if (b->there != NULL && !b->p->device->take_fluxes(b))
-        return 0;
+    if (b->there != NULL)
+        return b->p->device->flux_variance(b, out);
     for (size_t x = 0; x < b->p->nexp; x++)
         for (size_t k = 0; k < b->ngroup; k++) {
             const spx_pf_group *g = &b->group[k];
@@ -731,7 +731,9 @@ static void traces_alone(job *j, const spx_pf_group *g)
         for (size_t l = k / nf; l < n / nf; l++)
             for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
                 const size_t o = l * nf + i;
-                const spx_pf_overlap both = o < k ? (spx_pf_overlap){0} : spx_pf_overlap_of(p->nx, &at[k], &at[o]);
+                if (o < k)
+                    continue;
+                const spx_pf_overlap both = spx_pf_overlap_of(p->nx, &at[k], &at[o]);
                 const int weak_k = b->line[g->first + k / nf].weak, weak_o = b->line[g->first + l].weak;
                 for (int y = 0; y < 2 && both.h > 0; y++) {
                     if (!weak_o)
