@@ -437,20 +437,6 @@ static int touch(const spx_pf_bundle *b, size_t l, size_t m)
     return 0;
 }
 
-/* Where fibre i crosses row `row`, at wavelength `wave`. */
-static spx_pf_node node_at(const spx_pf_bundle *b, size_t x, size_t i, double row, double wave)
-{
-    const spx_pf_plan *p = b->p;
-    const double *own = b->px[x].own + 6 * i;
-    const double t = 2 * row / (double)(p->height > 1 ? p->height - 1 : 1) - 1;
-    double X, Y;
-    spx_pf_place(b, b->base, i, wave, &X, &Y);
-    X += own[0] + t * (own[1] + t * own[2]);
-    if (x > 0 && p->nshift > 0)
-        X += b->base[b->shift0 + 2 * (x - 1)];
-    return (spx_pf_node){wave, X, 2 * (own[3] + t * (own[4] + t * own[5]))};
-}
-
 /* Cross profile of fibre i where it crosses a row, into g[nx], and its first column: sums along
  * columns of its spot there, which is what a smooth continuum makes of spots. Not sum_i GH-i-0 g_i(x): pixels below 0
  * are clipped. */
@@ -474,34 +460,46 @@ static long profile_at(const spx_pf_bundle *b, size_t i, const spx_pf_node *node
     return (long)mx - p->hx - (long)b->x0;
 }
 
-/* Wavelengths of fibre i in rows 0, PROFILE_STEP, ...: by the slope at the row before, with one step back to the row
- * where that is enough, as traces are close to lines. */
+/* Where fibre i crosses rows 0, PROFILE_STEP, ...: by the slope at the row before, with one step back to the row where
+ * that is enough, as traces are close to lines. */
 typedef struct {
-    double wave, y, slope; /* 0: not known */
+    double wave, x, y, slope; /* 0: not known */
 } along;
 
-static double follow_trace(const spx_pf_bundle *b, size_t i, double row, along *at)
+static void follow_trace(const spx_pf_bundle *b, size_t i, double row, along *at)
 {
     const spx_pf_plan *p = b->p;
-    double x, y, wave = at->slope != 0 ? at->wave + (row - at->y) / at->slope : NAN;
+    double y, wave = at->slope != 0 ? at->wave + (row - at->y) / at->slope : NAN;
     for (int k = 0; k < 2 && wave > p->wmin && wave < p->wmax; k++) {
-        spx_pf_place(b, b->base, i, wave, &x, &y);
+        spx_pf_place(b, b->base, i, wave, &at->x, &y);
         if (wave != at->wave)
             at->slope = (y - at->y) / (wave - at->wave);
         at->wave = wave;
         at->y = y;
         if (fabs(y - row) < 1e-3)
-            return wave;
+            return;
         wave += (row - y) / at->slope;
     }
     /* the first row, one beyond the range, or a trace that bends */
     const double step = 1e-4 * (p->wmax - p->wmin);
-    double ahead;
+    double ahead, x;
     at->wave = spx_pf_wave_at(b, b->base, i, row);
-    spx_pf_place(b, b->base, i, at->wave, &x, &at->y);
+    spx_pf_place(b, b->base, i, at->wave, &at->x, &at->y);
     spx_pf_place(b, b->base, i, at->wave + step, &x, &ahead);
     at->slope = (ahead - at->y) / step;
-    return at->wave;
+}
+
+/* Where fibre i crosses a row of exposure x, for its profile. */
+static spx_pf_node node_at(const spx_pf_bundle *b, size_t x, size_t i, double row, along *at)
+{
+    const spx_pf_plan *p = b->p;
+    const double *own = b->px[x].own + 6 * i;
+    const double t = 2 * row / (double)(p->height > 1 ? p->height - 1 : 1) - 1;
+    follow_trace(b, i, row, at);
+    double X = at->x + (own[0] + t * (own[1] + t * own[2]));
+    if (x > 0 && p->nshift > 0)
+        X += b->base[b->shift0 + 2 * (x - 1)];
+    return (spx_pf_node){at->wave, X, 2 * (own[3] + t * (own[4] + t * own[5]))};
 }
 
 /* Profile in a row between two of which one begins at column `first`, the other, g, at `at`: its pixels from `first`
@@ -526,7 +524,7 @@ static spx_status profiles_there(spx_pf_bundle *b, size_t x, spx_err *e)
         along place = {0};
         for (size_t k = 0; k < n; k++) {
             const double row = (double)(k * PROFILE_STEP);
-            node[i * n + k] = node_at(b, x, i, row, follow_trace(b, i, row, &place));
+            node[i * n + k] = node_at(b, x, i, row, &place);
         }
     }
     if (st == SPX_OK)
@@ -555,11 +553,11 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
     for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
         for (size_t i = 0; i < b->nf; i++) {
             along place = {0};
-            spx_pf_node node = node_at(b, x, i, 0, follow_trace(b, i, 0, &place));
+            spx_pf_node node = node_at(b, x, i, 0, &place);
             long at = profile_at(b, i, &node, below);
             for (size_t r = 0; r < p->height; r += PROFILE_STEP) {
                 const double row = (double)(r + PROFILE_STEP);
-                node = node_at(b, x, i, row, follow_trace(b, i, row, &place));
+                node = node_at(b, x, i, row, &place);
                 const long next = profile_at(b, i, &node, above);
                 const long first = at < next ? at : next;
                 const double *lo = shift_profile(wide, p->nx, below, first, at, padded[0]);

@@ -227,6 +227,8 @@ typedef struct spx_pf_device {
     int (*regroup)(spx_pf_bundle *b);
     /* the host's are now those of b->now: fluxes and factors; and back: fluxes */
     int (*take_fluxes)(spx_pf_bundle *b);
+    /* the host's fluxes are those of b->now, and their variances out[nspot] */
+    int (*flux_variance)(spx_pf_bundle *b, double *out);
     int (*put_fluxes)(spx_pf_bundle *b);
     /* profiles of an exposure from those of every step-th row, node[nf][nstep + 1], whose first columns go into at */
     int (*profiles)(spx_pf_bundle *b, size_t x, size_t step, size_t nstep, const spx_pf_node *node, int32_t *at);

@@ -200,6 +200,7 @@ CALL(WAIT, cudaDeviceSynchronize, (void), (), )
 CALL(WAIT, cudaStreamSynchronize, (cudaStream_t s), (s), (void)s)
 CALL(WAIT, cudaEventSynchronize, (cudaEvent_t v), (v), (void)v)
 CALL(WAIT, cudaEventQuery, (cudaEvent_t v), (v), (void)v)
+CALL(WAIT, cudaStreamQuery, (cudaStream_t s), (s), (void)s)
 CALL(STREAM, cudaStreamCreateWithFlags, (cudaStream_t *s, unsigned flags), (s, flags),
      (void)flags; return made(reinterpret_cast<char **>(s)))
 CALL(STREAM, cudaStreamCreateWithPriority, (cudaStream_t *s, unsigned flags, int priority), (s, flags, priority),

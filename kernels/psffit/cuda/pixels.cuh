@@ -366,15 +366,18 @@ __global__ void __launch_bounds__(THREADS)
         p.work[2 * r] = weight;
         p.work[2 * r + 1] = total;
     }
-    for (int i = (int)threadIdx.x / WARP; i < p.nf; i += WARPS) {
-        const profile_of f(p, x, r, i);
+    /* a fibre's profile has few pixels: eight lanes each */
+    constexpr int SHARE = 8, FIBRES = THREADS / SHARE;
+    for (int i0 = 0; i0 < p.nf; i0 += FIBRES) {
+        const int i = i0 + (int)threadIdx.x / SHARE;
+        const profile_of f(p, x, r, i < p.nf ? i : 0);
         double *out = row + ((size_t)r * (size_t)p.nf + (size_t)i) * (size_t)(2 + band);
         for (int e = 0; e < 2 + band; e++) {
             const int j = i + e - 2;
             double sum = 0;
-            if (f.there && (e < 2 || j < p.nf)) {
+            if (f.there && i < p.nf && (e < 2 || j < p.nf)) {
                 const profile_of g(p, x, r, e < 2 ? i : j);
-                for (long c = lane; c < p.wide && g.there; c += WARP) {
+                for (long c = lane % SHARE; c < p.wide && g.there; c += SHARE) {
                     const long column = f.first + c;
                     if (column < 0 || column >= p.width)
                         continue;
@@ -384,8 +387,9 @@ __global__ void __launch_bounds__(THREADS)
                     sum += w * f.at(c) * by;
                 }
             }
-            sum = spx::warp_sum(sum);
-            if (lane == 0)
+            for (int way = SHARE / 2; way > 0; way /= 2)
+                sum += __shfl_xor_sync(FULL, sum, way);
+            if (lane % SHARE == 0 && i < p.nf)
                 out[e] = sum;
         }
     }

@@ -3,6 +3,7 @@
  * bundles are worked on side by side by the threads of the host, which have what is small: the band of the background,
  * what the arc tells of the priors, and what is found of lines and errors after the passes. */
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -39,19 +40,13 @@ struct table {
     size_t bytes;
 };
 
-/* An event without time. */
-struct event {
-    cudaEvent_t e = nullptr;
-    event()
-    {
-        check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "event");
-    }
-    event(const event &) = delete;
-    event &operator=(const event &) = delete;
-    ~event()
-    {
-        (void)cudaEventDestroy(e);
-    }
+/* Copies of tables by a kernel. */
+constexpr int MOST_COPIES = 8;
+struct copies {
+    int n;
+    uint32_t *to[MOST_COPIES];
+    const uint32_t *from[MOST_COPIES];
+    size_t words[MOST_COPIES];
 };
 
 /* A bundle on a device. Memory stays from bundle to bundle. */
@@ -65,9 +60,11 @@ struct context {
     spx::device_buffer<float> pixels; /* data, then noise */
     spx::device_buffer<char> fixed, factors, tables, border, scratch;
     spx::device_buffer<char> matrix, square; /* of the parameters; one that is factored */
-    event done;
-    spx::pinned_buffer<char> pages; /* [STAGED] tables on their way, until wait() */
-    size_t staged = 0;              /* bytes of it that are used */
+    spx::pinned_buffer<char> pages;          /* [STAGED] tables on their way, until wait() */
+    spx::pinned_buffer<unsigned> flag;
+    unsigned number = 0; /* of waits, which the device writes into the flag */
+    copies puts = {}, gets = {};
+    size_t staged = 0; /* bytes of it that are used */
     std::vector<table> waited_for;
     std::vector<line> lines;
     std::vector<int> groups; /* first line of each */
@@ -94,20 +91,38 @@ struct fit {
 
 #define LAUNCH(kernel, grid, threads, bytes, ...)                                                                      \
     do {                                                                                                               \
+        flush(c);                                                                                                      \
         kernel<<<grid, threads, bytes, c.stream.s>>>(__VA_ARGS__);                                                     \
         check(cudaGetLastError(), "launch");                                                                           \
     } while (0)
 
-/* Tables of up to SMALL bytes go through page-locked memory, from which and to which a kernel copies them: copies of
- * all streams stand in few queues of the device, and wait there for those of other bundles, whose kernels are still at
- * work. */
+/* Tables of up to SMALL bytes go through page-locked memory, from which and to which kernels copy them: copies of all
+ * streams stand in few queues of the device, and wait there for those of other bundles, whose kernels are still at
+ * work. Launches, and questions whether all is done, take their turn in the driver, which many threads wait for: so a
+ * kernel copies all tables that the next one needs, or that are waited for, and tells the end by a number in
+ * page-locked memory. */
 constexpr size_t SMALL = (size_t)1536 << 10, STAGED = (size_t)2 << 20, WORD = sizeof(uint32_t);
+constexpr size_t ONE_BLOCK = 4096; /* words that a block copies by itself */
 
-__global__ void __launch_bounds__(THREADS) table_kernel(uint32_t *to, const uint32_t *from, size_t n)
+__global__ void __launch_bounds__(THREADS) tables_kernel(const __grid_constant__ copies t)
 {
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n)
-        to[i] = from[i];
+    const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x, step = (size_t)gridDim.x * THREADS;
+    for (int k = 0; k < t.n; k++)
+        for (size_t i = first; i < t.words[k]; i += step)
+            t.to[k][i] = t.from[k][i];
+}
+
+/* The same by one block, and `value` to *flag after all that was asked for before. */
+__global__ void __launch_bounds__(THREADS)
+    last_kernel(const __grid_constant__ copies t, volatile unsigned *flag, unsigned value)
+{
+    for (int k = 0; k < t.n; k++)
+        for (size_t i = threadIdx.x; i < t.words[k]; i += THREADS)
+            t.to[k][i] = t.from[k][i];
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *flag = value;
 }
 
 /* Page-locked memory for a table, until the next wait(); NULL: it goes by a copy. */
@@ -120,10 +135,37 @@ char *stage(context &c, size_t bytes)
     return c.pages.need(STAGED) + at;
 }
 
-void copy_table(context &c, void *to, const void *from, size_t bytes)
+size_t words_of(const copies &t)
 {
-    LAUNCH(table_kernel, spx::blocks(bytes / WORD, THREADS), THREADS, 0, static_cast<uint32_t *>(to),
-           static_cast<const uint32_t *>(from), bytes / WORD);
+    size_t n = 0;
+    for (int k = 0; k < t.n; k++)
+        n += t.words[k];
+    return n;
+}
+
+/* Makes the copies that are pending. */
+void make_copies(const context &c, copies *t)
+{
+    if (t->n > 0) {
+        tables_kernel<<<spx::blocks(words_of(*t), THREADS), THREADS, 0, c.stream.s>>>(*t);
+        check(cudaGetLastError(), "launch");
+    }
+    t->n = 0;
+}
+
+/* Before a kernel: the tables that it needs. */
+void flush(context &c)
+{
+    make_copies(c, &c.puts);
+}
+
+void add_copy(const context &c, copies *t, void *to, const void *from, size_t bytes)
+{
+    if (t->n == MOST_COPIES)
+        make_copies(c, t);
+    t->to[t->n] = static_cast<uint32_t *>(to);
+    t->from[t->n] = static_cast<const uint32_t *>(from);
+    t->words[t->n++] = bytes / WORD;
 }
 
 void put(context &c, void *to, const void *from, size_t bytes)
@@ -131,42 +173,63 @@ void put(context &c, void *to, const void *from, size_t bytes)
     char *pages = stage(c, bytes);
     spx::to_device += bytes;
     if (pages == nullptr) {
+        flush(c);
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c.stream.s), "copy to the device");
         return;
     }
     memcpy(pages, from, bytes);
-    copy_table(c, to, pages, bytes);
+    add_copy(c, &c.puts, to, pages, bytes);
 }
 
-/* Complete after wait(). */
+/* Complete after wait(), before which no kernel may change what is copied. */
 void get(context &c, void *to, const void *from, size_t bytes)
 {
     char *pages = stage(c, bytes);
     spx::to_host += bytes;
     if (pages == nullptr) {
+        flush(c);
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
         return;
     }
-    copy_table(c, pages, from, bytes);
+    flush(c);
+    add_copy(c, &c.gets, pages, from, bytes);
     c.waited_for.push_back({to, pages, bytes});
 }
 
-void clear(const context &c, void *at, size_t bytes)
+void clear(context &c, void *at, size_t bytes)
 {
+    flush(c);
     check(cudaMemsetAsync(at, 0, bytes, c.stream.s), "device memory");
 }
 
-/* Until all is done that was asked for. Others need the processor meanwhile, and waiting in CUDA takes longer to end.
- */
+/* Until all is done that was asked for. Others need the processor meanwhile; a device that has failed tells nothing by
+ * itself. */
 void wait(context &c)
 {
-    check(cudaEventRecord(c.done.e, c.stream.s), "event");
-    cudaError_t code;
-    while ((code = cudaEventQuery(c.done.e)) == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* which is no error */
+    constexpr double LONG = 1e-3; /* seconds between questions to the driver */
+    volatile unsigned *flag = c.flag.need(1);
+    flush(c);
+    if (words_of(c.gets) > ONE_BLOCK)
+        make_copies(c, &c.gets);
+    *flag = c.number;
+    c.number++;
+    last_kernel<<<1, THREADS, 0, c.stream.s>>>(c.gets, flag, c.number);
+    check(cudaGetLastError(), "launch");
+    c.gets.n = 0;
+    double asked = spx_seconds();
+    while (*flag != c.number) {
         std::this_thread::yield();
+        if (spx_seconds() - asked < LONG)
+            continue;
+        const cudaError_t code = cudaStreamQuery(c.stream.s);
+        if (code != cudaErrorNotReady) {
+            check(code, "kernel");
+            break;
+        }
+        (void)cudaGetLastError(); /* which is no error */
+        asked = spx_seconds();
     }
-    check(code, "kernel");
+    std::atomic_thread_fence(std::memory_order_acquire);
     for (const table &t : c.waited_for)
         memcpy(t.to, t.pages, t.bytes);
     c.waited_for.clear();
@@ -486,6 +549,8 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.packed = most_packed(shared);
         c.failed = SPX_OK;
         c.e = spx_err{};
+        c.puts.n = c.gets.n = 0; /* of a bundle that ended before they were asked for */
+        c.waited_for.clear();
         allow(spots_kernel, spot_room(p) * sizeof(double));
         allow(nodes_kernel, spot_room(p) * sizeof(double));
         allow(spot_gradient_kernel, gradient_room(p) * sizeof(double));
@@ -665,6 +730,22 @@ int take_fluxes(spx_pf_bundle *b)
         const state &s = of(&b->now);
         get(c, b->now.flux, s.flux, b->nspot * sizeof(double));
         get(c, b->now.factor, s.factor, b->p->nexp * b->nfactor * sizeof(double));
+        wait(c);
+        return 1;
+    });
+}
+
+int flux_variance(spx_pf_bundle *b, double *out)
+{
+    return step(b, [&](context &c) {
+        const problem &p = c.p;
+        const state &s = of(&b->now);
+        const size_t values = b->p->nexp * b->nfactor;
+        double *work = reinterpret_cast<double *>(c.scratch.need((values + b->nspot) * sizeof(double)));
+        LAUNCH(variance_kernel, dim3((unsigned)c.groups.size(), (unsigned)p.nexp), THREADS, 0, p, s, c.first_of_group,
+               work, work + values);
+        get(c, b->now.flux, s.flux, b->nspot * sizeof(double));
+        get(c, out, work + values, b->nspot * sizeof *out);
         wait(c);
         return 1;
     });
@@ -1285,6 +1366,7 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->places = places;
         out->regroup = regroup;
         out->take_fluxes = take_fluxes;
+        out->flux_variance = flux_variance;
         out->put_fluxes = put_fluxes;
         out->profiles = profiles;
         out->ground = ground;

@@ -321,6 +321,31 @@ __global__ void __launch_bounds__(FACTOR_THREADS)
             a[j * n + i] = i == j ? diagonal[j] : m(i, j);
 }
 
+/* Variances of the fluxes of a group from its factor, the diagonal of L'^-1 L^-1, out[nexp nl nf]: a block, a thread a
+ * column of L^-1, which it leaves in work, [nexp][factors] as they are ordered. */
+__global__ void __launch_bounds__(THREADS)
+    variance_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, double *work,
+                    double *out)
+{
+    const int x = (int)blockIdx.y;
+    const line &of = p.lines[group[blockIdx.x]];
+    const size_t n = (size_t)((of.last - of.first) * p.nf), at = (size_t)x * p.nfactor + of.factor;
+    const double *l = s.factor + at;
+    double *y = work + at;
+    for (size_t i = threadIdx.x; i < n; i += THREADS) {
+        double square = 0;
+        for (size_t j = i; j < n; j++) {
+            double sum = i == j;
+            for (size_t k = i; k < j; k++)
+                sum = fma(-l[k * n + j], y[k * n + i], sum);
+            sum /= l[j * n + j];
+            y[j * n + i] = sum;
+            square = fma(sum, sum, square);
+        }
+        out[(size_t)x * spots_of(p) + (size_t)(of.first * p.nf) + i] = square;
+    }
+}
+
 /* Light of a row with the fluxes of its spots, and sum (goal - root light)^2 into p.work: a block. Columns are a
  * warp's, 32 of them at a time, which adds the spots that are there one after another. */
 __global__ void __launch_bounds__(THREADS)

@@ -148,6 +148,10 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t)
 {
     return cudaSuccess;
 }
+inline cudaError_t cudaStreamQuery(cudaStream_t)
+{
+    return cudaSuccess;
+}
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     return cudaSuccess;
@@ -393,6 +397,9 @@ template <typename T> T atomicMin(T *at, T v)
     const T was = *at;
     *at = v < was ? v : was;
     return was;
+}
+inline void __threadfence_system()
+{
 }
 inline void __threadfence()
 {
