@@ -7,6 +7,7 @@
 #include "common/rvfit_air.h"
 #include "common/rvfit_arms.h"
 #include "common/rvfit_grids.h"
+#include "common/rvfit_kept.h"
 #include "common/rvfit_options.h"
 #include "common/rvfit_report.h"
 #include "common/rvfit_stars.h"
@@ -146,26 +147,12 @@ static const spx_opt options[] = {
                .min = 16 << 20, .absent = "what is free"),
     {0}};
 
-/* Kept from one product of a list to the next, where that has the same arms: templates, options and the plan for them,
- * which takes longer to make than the fit of a petal. */
-typedef struct {
-    uint64_t dev, ino; /* identity of the templates' file; ino is 0 where there are none */
-    int64_t mtime;
-    size_t size;
-    spx_templates templates;
-    spx_rvfit_options options;
-    const spx_setup *setup[SPX_MAX_ARM];
-    spx_arm bins[SPX_MAX_ARM]; /* wavelengths of the arms that the plan is for, and their ndiag */
-    spx_rvfit_plan *plan;      /* of all parts: */
-    int planned;               /* by the backend, with the first of them */
-} kept_fit;
-
 typedef struct {
     spx_run *run;
     spx_backend *backend;
     size_t ninput;
     char **input;
-    kept_fit *kept;
+    spx_rvfit_kept *kept;
     spx_spectra_parts spectra;
     spx_bands bands;     /* that are left out of them */
     spx_rvfit_airs airs; /* with --tellurics */
@@ -189,89 +176,6 @@ static spx_rvfit_input input_of(const fit_run *r, const spx_spectra *s)
     return in;
 }
 
-static void drop_plan(spx_backend *b, kept_fit *k)
-{
-    if (k->planned)
-        b->rvfit_close(b, k->plan);
-    else
-        spx_rvfit_close_cpu(k->plan);
-    k->plan = NULL;
-    k->planned = 0;
-    for (size_t a = 0; a < SPX_MAX_ARM; a++)
-        spx_arm_free(&k->bins[a]);
-}
-
-static void drop_kept(spx_backend *b, kept_fit *k)
-{
-    drop_plan(b, k);
-    spx_templates_free(&k->templates);
-    k->ino = 0;
-}
-
-/* Reads the templates, unless they are those of the product before. */
-static spx_status take_templates(const fit_run *r, spx_err *e)
-{
-    kept_fit *k = r->kept;
-    spx_input *in;
-    spx_status st = spx_run_extra_input(r->run, o.templates, &in, e);
-    if (st != SPX_OK ||
-        (k->ino != 0 && k->ino == in->ino && k->dev == in->dev && k->mtime == in->mtime && k->size == in->size))
-        return st;
-    drop_kept(r->backend, k);
-    st = spx_rvfit_read_templates(&o, in, &k->templates, e);
-    if (st == SPX_OK) {
-        k->dev = in->dev;
-        k->ino = in->ino;
-        k->mtime = in->mtime;
-        k->size = in->size;
-    }
-    return st;
-}
-
-/* Is the plan of the product before for these arms and options? */
-static int plan_suits(const fit_run *r, const spx_rvfit_options *fit)
-{
-    const kept_fit *k = r->kept;
-    int ok = k->planned && memcmp(fit, &k->options, sizeof *fit) == 0;
-    for (size_t a = 0; a < SPX_MAX_ARM && ok; a++) {
-        const spx_arm *now = a < r->spectra.all.narm && r->setup[a] != NULL ? &r->spectra.all.arm[a] : NULL;
-        const spx_arm *then = &k->bins[a];
-        ok = r->setup[a] == k->setup[a];
-        if (ok && now != NULL)
-            ok = now->nwave == then->nwave && now->ndiag == then->ndiag && now->medium == then->medium &&
-                 memcmp(now->wavelength, then->wavelength, now->nwave * sizeof *now->wavelength) == 0;
-    }
-    return ok;
-}
-
-/* Takes options and arms for the plan that is to be made, or keeps the one that is there. */
-static spx_status take_plan(const fit_run *r, const spx_rvfit_options *fit, spx_err *e)
-{
-    kept_fit *k = r->kept;
-    if (plan_suits(r, fit))
-        return SPX_OK;
-    drop_plan(r->backend, k);
-    k->options = *fit;
-    memcpy(k->setup, r->setup, sizeof k->setup);
-    spx_status st = SPX_OK;
-    for (size_t a = 0; a < r->spectra.all.narm && st == SPX_OK; a++)
-        if (r->setup[a] != NULL && !r->spectra.all.arm[a].per_row) {
-            st = spx_arm_copy_bins(&r->spectra.all.arm[a], &k->bins[a], e);
-            k->bins[a].ndiag = r->spectra.all.arm[a].ndiag;
-        }
-    return st;
-}
-
-/* May the next product use the plan? Not where it refers to this one: to parts of setups, the atmosphere, or a hook. */
-static int may_keep(const fit_run *r)
-{
-    int may = r->kept->planned && !r->grids && r->airs.n == 0 && r->kept->options.transmission == NULL &&
-              r->kept->options.hook == NULL;
-    for (size_t a = 0; a < SPX_MAX_ARM && may; a++)
-        may = r->cut[a].nwave == 0;
-    return may;
-}
-
 /* Everything before the fit. */
 static spx_status prepare(fit_run *r, spx_err *e)
 {
@@ -282,7 +186,7 @@ static spx_status prepare(fit_run *r, spx_err *e)
     memset(&now, 0, sizeof now);
     spx_status st = spx_rvfit_read_inputs(&o, s, r->ninput, r->input, &r->spectra, e);
     if (st == SPX_OK)
-        st = take_templates(r, e);
+        st = spx_rvfit_take_templates(&o, s, r->backend, r->kept, e);
     if (st == SPX_OK && o.zero_points != NULL && (st = spx_run_extra_input(s, o.zero_points, &in, e)) == SPX_OK)
         st = spx_zeropoints_read(in->file, &r->zero, e);
     if (st == SPX_OK)
@@ -314,21 +218,10 @@ static spx_status prepare(fit_run *r, spx_err *e)
         st = spx_rvfit_read_air(o.tellurics, s, &r->spectra, r->setup, &r->airs, e);
     fit->transmission = r->airs.table.nwave > 0 ? &r->airs.table : NULL;
     if (st == SPX_OK)
-        st = take_plan(r, fit, e);
+        st = spx_rvfit_take_plan(r->backend, fit, &r->spectra, r->setup, r->kept, e);
     return st == SPX_OK && o.start != NULL && !r->kept->options.brute
                ? spx_rvfit_read_starts(&o, s, &r->spectra, r->setup, &r->stars, r->nq, &r->start, e)
                : st;
-}
-
-/* What the plan needs no device for, while that is being opened. Of spectra with resolution matrices their parts alone
- * have these. */
-static spx_status begin_plan(fit_run *r, spx_err *e)
-{
-    spx_rvfit_input in = input_of(r, &r->spectra.all);
-    if (o.resolution || r->grids || r->kept->planned)
-        return SPX_OK;
-    spx_status st = spx_rvfit_open_cpu(&in, &r->kept->options, &r->kept->plan, e);
-    return st == SPX_EINPUT ? spx_err_context(e, "%s", o.templates) : st;
 }
 
 static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t nstar, const size_t *first,
@@ -372,7 +265,7 @@ static spx_status fit_all(fit_run *r, spx_err *e)
 
 typedef struct {
     spx_device_opening device;
-    kept_fit kept;
+    spx_rvfit_kept kept;
 } fit_list;
 
 /* Fits the stars of some inputs, up to what goes into the output. */
@@ -386,8 +279,9 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
     spx_run_step(s, "read");
     spx_status st = prepare(&r, e);
     spx_run_step(s, "fit");
-    if (st == SPX_OK)
-        st = begin_plan(&r, e);
+    const spx_rvfit_input all = input_of(&r, &r.spectra.all);
+    if (st == SPX_OK && !o.resolution && !r.grids) /* their parts alone have resolution matrices and grids */
+        st = spx_rvfit_begin_plan(&o, &all, r.kept, e);
     spx_run_pause(s);
     if (spx_open_device_end(device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &no_device);
@@ -407,8 +301,8 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
         st = spx_rvfit_write_stars(r.out, &r.all, &r.spectra, &r.stars, e);
     if (st == SPX_OK && r.airs.n > 0)
         st = spx_tellurics_write(r.out, &r.airs.table, r.airs.n, r.airs.exposure, e);
-    if (st != SPX_OK || !may_keep(&r))
-        drop_plan(r.backend, r.kept);
+    if (st != SPX_OK || r.grids || r.airs.n > 0 || !spx_rvfit_may_keep(r.kept, r.cut))
+        spx_rvfit_drop_plan(r.backend, r.kept);
     spx_rvfit_free(&r.all);
     spx_rvfit_stars_free(&r.stars);
     spx_zeropoints_free(&r.zero);
@@ -433,7 +327,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_open_device_begin(&list.device);
     const spx_status st = spx_list_run(s, fit_inputs, &list, e);
     (void)spx_open_device_end(&list.device, &(spx_err){0});
-    drop_kept(&backend, &list.kept);
+    spx_rvfit_drop_kept(&backend, &list.kept);
     spx_backend_close(&backend);
     return st;
 }
