@@ -10,6 +10,20 @@ setup_file() {
         fits2h5 -q spots.fits -o spots.h5)
 }
 
+# stars: a list of spectra with lines, every third of them 100 times brighter than its neighbours
+stars() {
+    local i
+    for ((i = 0; i < 12; i++)); do
+        awk -v f=$((i % 3 == 1 ? 20000 : 200)) -v at=$((i * 7)) 'BEGIN {
+            for (k = 0; k <= 3200; k++) {
+                v = 1
+                for (l = 0; l < 20; l++) { u = (0.1 * k - 16 * l - at % 16) / 0.8; v *= 1 - 0.4 * exp(-u * u / 2) }
+                print 6190 + 0.1 * k, f * v
+            }
+        }' >star$i
+        echo star$i >>list
+    done
+}
 
 @test "SPOTGRID: a valid block, and the file again" {
     cp "$BATS_FILE_TMPDIR"/{spots.fits,spots.h5} .
@@ -73,7 +87,7 @@ setup_file() {
 }
 
 @test "SPOTGRID: Gauss-Hermite series fitted to arcs of spots with coma extract stars beside brighter ones" {
-    local d=$BATS_FILE_TMPDIR i n
+    local d=$BATS_FILE_TMPDIR n
     for n in 1 2 3 4 5; do
         specx-sim -q --psf "$d/spots.h5" --arc all --step 0.02 --seed $n --format hdf5 -o arc$n.h5
     done
@@ -83,17 +97,7 @@ setup_file() {
     # more terms fit optics that turn better; noise of two arcs is larger than what they gain in the worst spot, of five it is not
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 8 --shape-degree 2,3 -o more.h5 arc?.h5
     psf_shapes "$d/spots.h5" more.h5 6210:6490 | awk '{ exit !($1 < 0.11 && $2 < 0.22 && $3 < 0.22 && $4 < 0.5) }'
-    # every third fibre is 100 times brighter than its neighbours, all with lines
-    for ((i = 0; i < 12; i++)); do
-        awk -v f=$((i % 3 == 1 ? 20000 : 200)) -v at=$((i * 7)) 'BEGIN {
-            for (k = 0; k <= 3200; k++) {
-                v = 1
-                for (l = 0; l < 20; l++) { u = (0.1 * k - 16 * l - at % 16) / 0.8; v *= 1 - 0.4 * exp(-u * u / 2) }
-                print 6190 + 0.1 * k, f * v
-            }
-        }' >star$i
-        echo star$i >>list
-    done
+    stars
     specx-sim -q --psf "$d/spots.h5" --no-sky --cosmics 0 --truth truth.h5 --format hdf5 -o image.h5 list
     specx-extract -q --variance model -w 6230,6480,0.8 image.h5 -o right.h5
     frame_truth --mean 0.06 --sd 0.05 --corr 0.06 right.h5 truth.h5
@@ -103,6 +107,27 @@ setup_file() {
     # Gaussians of the same widths do not
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 0 -o gauss.h5 arc1.h5 arc2.h5
     specx-extract -q --variance model -w 6230,6480,0.8 image.h5 gauss.h5 -o wrong.h5
+    run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
+}
+
+@test "SPOTGRID: Gauss-Hermite series fitted to spots of charge from all depths of a detector" {
+    local d=$BATS_FILE_TMPDIR n
+    spot_make "$d/plain.h5" deep.fits over=7 size=15 coma=0 turn=0 disc=1.6 sigma=1 depth=0.4
+    fits2h5 -q deep.fits -o deep.h5
+    for n in 1 2; do
+        specx-sim -q --psf deep.h5 --arc all --step 0.02 --seed $n --format hdf5 -o arc$n.h5
+    done
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 -o fit.h5 arc1.h5 arc2.h5
+    psf_shapes deep.h5 fit.h5 6210:6490 | awk '{ exit !($1 < 0.18 && $2 < 0.36 && $3 < 0.36 && $4 < 1.1) }'
+    stars
+    specx-sim -q --psf deep.h5 --no-sky --cosmics 0 --truth truth.h5 --format hdf5 -o image.h5 list
+    h5edit image.h5 delete /psf
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 fit.h5 -o frame.h5
+    frame_truth --mean 0.08 --sd 0.05 --corr 0.06 frame.h5 truth.h5
+    # with the spots of the start it is not so
+    cp "$d/plain.h5" start.h5
+    h5edit start.h5 delete /image
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 start.h5 -o wrong.h5
     run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
 }
 

@@ -292,7 +292,10 @@ static spx_status run(spx_run *s, spx_err *e)
         st = backend.psffit(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         spx_progress_end(ko.progress);
         if (st == SPX_OK && !o.shape_given && !o.degrees_given && o.fix != FIX_SHAPE && o.tail == TAIL_NONE)
-            st = spx_psf_try_degrees(&backend, &in, &ko, &fit, e);
+            st = spx_psf_choose_degrees(&backend, &in, &ko, &psf, &fit, e);
+        if (st == SPX_OK)
+            st = spx_run_record(s, "degrees", e, "%d; %d,%d", ko.hermite_degree, ko.shape_degree_fibre,
+                                ko.shape_degree_wave);
     }
     if (st == SPX_OK && o.cold.flat != NULL && o.bundle_range == NULL)
         st = spx_psf_check_fitted(&fit, o.cold.flat, s->input[0], e);

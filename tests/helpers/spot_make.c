@@ -4,9 +4,11 @@
  *     coma=1     pixel, at the ends of the slit; half of that in its middle
  *     turn=1     radians that the coma's direction turns by along the slit, and half along the wavelengths
  *     disc=1.0   radius of the fibre's image, pixel, 10 % larger at the last wavelength
- *     sigma=0.5  diffusion, pixel           npos=4 nwave=5
- *     break=0    1: a spot without light, 2: NaN, 3: wavelengths that fall, 4: other FIBERPOS, 5: PIXSIZE, 6: no SPOTS
- * Exit status 0, or 1 with a message. */
+ *     sigma=0.5  diffusion of charge from the back of the detector, pixel
+ *     depth=0    at the last wavelength, mean depth at which light is absorbed, in thicknesses of the detector, and
+ * less in proportion at the first: charge from within spreads by sigma times the root of the way left to it npos=4
+ * nwave=5 break=0    1: a spot without light, 2: NaN, 3: wavelengths that fall, 4: other FIBERPOS, 5: PIXSIZE, 6: no
+ * SPOTS Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@
 #include "spot_rays.h"
 
 typedef struct {
-    double over, size, coma, turn, disc, sigma, npos, nwave, broken;
+    double over, size, coma, turn, disc, sigma, depth, npos, nwave, broken;
 } wanted;
 
 static int read_words(int n, char **word, wanted *w)
@@ -27,9 +29,9 @@ static int read_words(int n, char **word, wanted *w)
     const struct {
         const char *name;
         double *to;
-    } known[] = {{"over", &w->over}, {"size", &w->size},   {"coma", &w->coma},
-                 {"turn", &w->turn}, {"disc", &w->disc},   {"sigma", &w->sigma},
-                 {"npos", &w->npos}, {"nwave", &w->nwave}, {"break", &w->broken}};
+    } known[] = {{"over", &w->over},    {"size", &w->size},   {"coma", &w->coma}, {"turn", &w->turn},
+                 {"disc", &w->disc},    {"sigma", &w->sigma}, {"npos", &w->npos}, {"nwave", &w->nwave},
+                 {"break", &w->broken}, {"depth", &w->depth}};
     for (int i = 0; i < n; i++) {
         size_t k = 0;
         const size_t m = strcspn(word[i], "=");
@@ -62,13 +64,29 @@ static void traces(fitsfile *f, const char *name, const spx_psf_series *s, size_
     fits_write_key(f, TDOUBLE, "WAVEMAX", &hi, NULL, status);
 }
 
+/* Spot of charge that is set free at all depths: exp(-z/depth), z in thicknesses within 1. sum: [side][side] */
+static void diffuse(const ray_spot *ray, double depth, int side, const wanted *w, double *one, double *sum)
+{
+    enum { LAYERS = 12 };
+    memset(sum, 0, (size_t)(side * side) * sizeof *sum);
+    for (int i = 0; i < LAYERS; i++) {
+        ray_spot layer = *ray;
+        const double z = (i + 0.5) / LAYERS, within = 1 - exp(-1 / depth);
+        layer.sigma = ray->sigma * sqrt(1 - z);
+        ray_image(&layer, side, side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, one);
+        const double share = (exp(-(double)i / LAYERS / depth) - exp(-(i + 1.0) / LAYERS / depth)) / within;
+        for (int k = 0; k < side * side; k++)
+            sum[k] += share * one[k];
+    }
+}
+
 static int write_file(const spx_psf *p, const wanted *w, const char *path)
 {
     const size_t npos = (size_t)w->npos, nwave = (size_t)w->nwave, side = (size_t)(w->over * w->size);
     float *spots = calloc(npos * nwave * side * side, sizeof *spots);
-    double *one = calloc(side * side, sizeof *one), *pos = calloc(npos, sizeof *pos),
-           *wave = calloc(nwave, sizeof *wave), *fibre = calloc(p->nspec, sizeof *fibre), ccd = 0.015,
-           sub = 0.015 / w->over;
+    double *one = calloc(side * side, sizeof *one), *sum = calloc(side * side, sizeof *sum),
+           *pos = calloc(npos, sizeof *pos), *wave = calloc(nwave, sizeof *wave),
+           *fibre = calloc(p->nspec, sizeof *fibre), ccd = 0.015, sub = 0.015 / w->over;
     for (size_t i = 0; i < npos; i++)
         pos[i] = npos > 1 ? -60 + 120 * (double)i / (double)(npos - 1) : 0;
     for (size_t j = 0; j < nwave; j++)
@@ -81,9 +99,12 @@ static int write_file(const spx_psf *p, const wanted *w, const char *path)
                               .angle = w->turn * (s + 0.5 * u) + 0.3,
                               .disc = w->disc * (1 + 0.1 * u),
                               .sigma = w->sigma};
-        ray_image(&ray, (int)side, (int)side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, one);
+        if (w->depth > 0)
+            diffuse(&ray, w->depth * (0.1 + 0.9 * u), (int)side, w, one, sum);
+        else
+            ray_image(&ray, (int)side, (int)side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, sum);
         for (size_t k = 0; k < side * side; k++)
-            spots[n * side * side + k] = (float)(1000 * one[k]);
+            spots[n * side * side + k] = (float)(1000 * sum[k]);
     }
     if (w->broken == 1)
         memset(spots + side * side, 0, side * side * sizeof *spots);
@@ -115,6 +136,7 @@ static int write_file(const spx_psf *p, const wanted *w, const char *path)
     fits_close_file(f, &status);
     free(spots);
     free(one);
+    free(sum);
     free(pos);
     free(wave);
     free(fibre);

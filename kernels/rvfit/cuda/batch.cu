@@ -15,11 +15,12 @@ namespace
 {
 
 enum {
-    WORKERS = 16,      /* groups that a device works on at a time, */
-    PER_WORKER = 256,  /* with so many stars for each, and */
-    FEW_WORKERS = 8,   /* with fewer */
-    GROUP = 512,       /* stars of one, at most, */
-    LEAST_GROUP = 32,  /* and at least, where there are as many */
+    WORKERS = 16, /* groups that a device works on at a time */
+    PER_WORKER =
+        2048,         /* with so many stars for each, which repay the time that memory for its first group takes, and */
+    FEW_WORKERS = 8,  /* with fewer */
+    GROUP = 512,      /* stars of one, at most, */
+    LEAST_GROUP = 32, /* and at least, where there are as many */
     ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
 };
 
