@@ -10,40 +10,51 @@ namespace
 /* What an inner product is for: r z of the start, d M d for the length of a step, r z for the next direction. */
 enum { START, STEP, NEXT };
 
+/* Whether an iteration has not reached what is enough. */
+__device__ __host__ inline bool is_above_limit(const double *scalar)
+{
+    return scalar[RZ] > scalar[ENOUGH];
+}
+
 /* The iteration for a bundle, or for a run of its bins. */
 struct iteration {
     double *parts;  /* of an inner product */
     int *ready;     /* how many of these are there */
-    double *scalar; /* [4] rz, alpha, beta, what is enough; one that is done has alpha = beta = 0 */
+    double *scalar; /* [SCALARS]; one that is done has alpha = beta = 0 */
     int *bad;       /* gets BAD_SOLVE */
     double tolerance;
+    bool coupled; /* what is enough is smaller where fibres are coupled: see iterate() of the CPU */
 };
 
 __device__ iteration of_bundle(const params &k, int b)
 {
-    return {k.part + (size_t)b * dot_parts(k), &k.ready[b], k.scalar + 4 * b, &k.bad[b], k.tolerance};
+    return {k.part + (size_t)b * dot_parts(k), &k.ready[b], k.scalar + SCALARS * b, &k.bad[b], k.tolerance, true};
 }
 
 /* Scalars from an inner product. */
 __device__ void advance(const iteration &of, int what, double sum)
 {
     double *s = of.scalar;
+    const double square = of.tolerance * of.tolerance;
     if (what == START) {
-        s[0] = sum;
-        s[3] = fmax(of.tolerance * of.tolerance, 1e-26 * sum);
-        s[1] = s[2] = 0.0;
+        s[RZ] = sum;
+        s[ROUNDING] = 1e-26 * sum;
+        s[ENOUGH] = fmax(square, s[ROUNDING]);
+        s[ALPHA] = s[BETA] = 0.0;
     } else if (what == STEP) {
-        s[1] = 0.0;
-        if (s[0] > s[3]) {
+        s[ALPHA] = 0.0;
+        if (s[RZ] > s[ENOUGH]) {
             if (sum > 0.0 && isfinite(sum))
-                s[1] = s[0] / sum;
+                s[ALPHA] = s[RZ] / sum;
             else
                 atomicOr(of.bad, BAD_SOLVE);
+            if (of.coupled && s[ALPHA] > 1.0)
+                s[ENOUGH] = fmin(s[ENOUGH], fmax(square / s[ALPHA], s[ROUNDING]));
         }
     } else {
-        s[2] = s[0] > s[3] && s[1] != 0.0 ? sum / s[0] : 0.0;
-        if (s[1] != 0.0)
-            s[0] = sum;
+        s[BETA] = s[RZ] > s[ENOUGH] && s[ALPHA] != 0.0 ? sum / s[RZ] : 0.0;
+        if (s[ALPHA] != 0.0)
+            s[RZ] = sum;
     }
 }
 
@@ -197,7 +208,7 @@ __global__ void remainder_kernel(params k)
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const double alpha = k.scalar[4 * (i % k.lanes / k.nl) + 1];
+    const double alpha = k.scalar[SCALARS * (i % k.lanes / k.nl) + ALPHA];
     if (alpha != 0.0)
         k.r[i] -= alpha * k.q[i];
 }
@@ -208,10 +219,10 @@ __global__ void direction_kernel(params k)
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= k.n * k.lanes)
         return;
-    const double *scalar = k.scalar + 4 * (i % k.lanes / k.nl), alpha = scalar[1], d = k.d[i];
+    const double *scalar = k.scalar + SCALARS * (i % k.lanes / k.nl), alpha = scalar[ALPHA], d = k.d[i];
     if (alpha != 0.0)
         k.x[i] += alpha * d;
-    k.d[i] = k.z[i] + scalar[2] * d;
+    k.d[i] = k.z[i] + scalar[BETA] * d;
 }
 
 /* Steps that nearly all frames take, and that nobody waits for. */
@@ -243,7 +254,7 @@ template <class MEANWHILE> void solve(params &k, slot *s, double *scalar, int *b
         spx::check(cudaGetLastError(), "launch");
         if (step > 0 && step < LEAST_STEPS) /* a bundle that is done does not change any more */
             continue;
-        get(s, scalar, k.scalar, 4 * (size_t)k.nbundle);
+        get(s, scalar, k.scalar, SCALARS * (size_t)k.nbundle);
         get(s, bad, k.bad, (size_t)k.nbundle + 1);
         spx::check(cudaEventRecord(s->stepped, s->stream), "event");
         for (bool there = false; !there;) {
@@ -259,7 +270,7 @@ template <class MEANWHILE> void solve(params &k, slot *s, double *scalar, int *b
         meanwhile();
         int busy = 0;
         for (int b = 0; b < k.nbundle; b++)
-            busy |= scalar[4 * b] > scalar[4 * b + 3] && (step == 0 || scalar[4 * b + 1] != 0.0);
+            busy |= is_above_limit(scalar + SCALARS * b) && (step == 0 || scalar[SCALARS * b + ALPHA] != 0.0);
         if (!busy)
             break;
     }

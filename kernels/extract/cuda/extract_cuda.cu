@@ -277,7 +277,7 @@ void fetch_results(piece &w)
 /* Reasons to leave a bundle of a piece to the CPU. The last word: did the iteration converge? */
 int why_host(const tables &t, int b)
 {
-    return t.bad[b] | (t.scalar[4 * b] > t.scalar[4 * b + 3] ? BAD_SOLVE : 0);
+    return t.bad[b] | (is_above_limit(t.scalar + SCALARS * b) ? BAD_SOLVE : 0);
 }
 
 /* Bound of rounding in the fluxes of a bundle: see spx_extract_counts. */

@@ -178,7 +178,7 @@ struct workspace {
     double *x, *r, *z, *q, *d;   /* [n][lanes] flux, rest of y, P^-1 r, M d, direction of a step */
     double *part;                /* [nbundle][dot_parts()] of inner products */
     int *ready;                  /* [nbundle] how many of them are there */
-    double *scalar;              /* [nbundle][4] rz, alpha, beta, enough */
+    double *scalar;              /* [nbundle][SCALARS] of the iteration */
     double *v;                   /* [n][rows][lanes] columns of V, where they do not fit into a ring, */
     int *length;                 /* [n][lanes] and their rows */
     double *t[2];                /* [n][band + 1][lanes] Schur terms of the neighbour before, and after */
@@ -222,6 +222,10 @@ __device__ __host__ inline int round_to(int n, int unit)
 {
     return (n + unit - 1) / unit * unit;
 }
+
+/* Scalars of an iteration of conjugate gradients: r^T P^-1 r, length of the step, part of the last direction in the
+ * next, the first of these that is small enough, and where rounding ends. */
+enum { RZ, ALPHA, BETA, ENOUGH, ROUNDING, SCALARS };
 
 /* ---- memory ---- */
 
@@ -322,7 +326,7 @@ void lay_out_solution(arena &m, params &k)
     k.q = m.take<double>(row);
     k.d = m.take<double>(row);
     k.ready = m.take<int>(nb);
-    k.scalar = m.take<double>(nb * 4);
+    k.scalar = m.take<double>(nb * SCALARS);
     k.window = m.take<double>(has_loop(k.m) ? 1 : (size_t)(k.m + 1) * (k.m + 1) * lanes);
     cut_lanes(k);
     k.seam = m.take<double>((size_t)k.nseg * k.m * (k.m + 1) * lanes);
@@ -398,7 +402,7 @@ struct tables {
         most = m.take<int>(lanes);
         items = m.take<item>(segments);
         draft = m.take<item>(segments);
-        scalar = m.take<double>(4 * nb);
+        scalar = m.take<double>(SCALARS * nb);
         narrow = m.take<double>(3 * lanes);
     }
 };

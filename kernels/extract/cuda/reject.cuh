@@ -79,7 +79,7 @@ struct search {
     run_part *part;                   /* [nbundle][most_parts] */
     int *nrun, *npart;                /* [nbundle] */
     int *parts_of;                    /* [nbundle][most_runs] */
-    double *sums, *scalar;            /* [nbundle][most_runs][sums_of()], [4] */
+    double *sums, *scalar;            /* [nbundle][most_runs][sums_of()], [SCALARS] */
     int *ready, *stuck;               /* [nbundle][most_runs] */
     int *active, *state;              /* [nbundle] takes part; RUNS_... */
     int *count;                       /* [nbundle + 1] pixels that were found, and, in the end, of all bundles */
@@ -152,7 +152,7 @@ void lay_out_search(arena &m, params &k, search &v)
     v.npart = m.take<int>(nb);
     v.parts_of = m.take<int>(nb * v.most_runs);
     v.sums = m.take<double>(nb * v.most_runs * sums_of(k, v));
-    v.scalar = m.take<double>(nb * v.most_runs * 4);
+    v.scalar = m.take<double>(nb * v.most_runs * SCALARS);
     v.ready = m.take<int>(nb * v.most_runs);
     v.stuck = m.take<int>(nb * v.most_runs);
     v.active = m.take<int>(nb);
@@ -891,7 +891,7 @@ __global__ void run_seams_kernel(params k, search v)
 __device__ iteration of_run(const params &k, const search &v, int b, int run)
 {
     const size_t i = (size_t)b * v.most_runs + run;
-    return {v.sums + i * sums_of(k, v), &v.ready[i], v.scalar + 4 * i, &v.stuck[i], SPX_REJECT_TOLERANCE};
+    return {v.sums + i * sums_of(k, v), &v.ready[i], v.scalar + SCALARS * i, &v.stuck[i], SPX_REJECT_TOLERANCE, false};
 }
 
 /* The part of a block (part, bundle) of threads; NULL: none. */
@@ -933,9 +933,9 @@ __global__ void __launch_bounds__(MULTIPLY_THREADS, 2) run_multiply_kernel(param
     if (p == NULL)
         return;
     const iteration of = of_run(k, v, b, p->run);
-    if (of.scalar[0] <= of.scalar[3]) {
+    if (!is_above_limit(of.scalar)) {
         if (p->number == 0 && threadIdx.x == 0 && blockIdx.z == 0)
-            of.scalar[1] = 0.0;
+            of.scalar[ALPHA] = 0.0;
         return;
     }
     double product = 0.0;
@@ -957,7 +957,7 @@ __global__ void run_remainder_kernel(params k, search v)
     const run_part *p = part_of(v, blockIdx.x, b);
     if (p == NULL)
         return;
-    const double alpha = of_run(k, v, b, p->run).scalar[1];
+    const double alpha = of_run(k, v, b, p->run).scalar[ALPHA];
     if (alpha != 0.0)
         for_bins(k, p, b, [&](int bin, int, int column) {
             const size_t at = (size_t)bin * k.lanes + column;
@@ -974,7 +974,7 @@ template <int M> __global__ void run_precondition_kernel(params k, search v, int
     if (p == NULL)
         return;
     const iteration of = of_run(k, v, b, p->run);
-    if (what == NEXT && of.scalar[1] == 0.0)
+    if (what == NEXT && of.scalar[ALPHA] == 0.0)
         return;
     const int column = b * k.nl + f;
     double product = 0.0;
@@ -993,7 +993,7 @@ __global__ void run_direction_kernel(params k, search v, int what)
     const run_part *p = part_of(v, blockIdx.x, b);
     if (p == NULL)
         return;
-    const double *scalar = of_run(k, v, b, p->run).scalar, alpha = scalar[1], beta = scalar[2];
+    const double *scalar = of_run(k, v, b, p->run).scalar, alpha = scalar[ALPHA], beta = scalar[BETA];
     if (what == NEXT && alpha == 0.0)
         return;
     for_bins(k, p, b, [&](int bin, int, int column) {
@@ -1014,9 +1014,9 @@ __global__ void state_kernel(params k, search v)
     int state = RUNS_DONE;
     for (int run = 0; run < v.nrun[b]; run++) {
         const iteration of = of_run(k, v, b, run);
-        if (of.scalar[0] <= of.scalar[3])
+        if (!is_above_limit(of.scalar))
             continue;
-        state = max(state, *of.bad || !isfinite(of.scalar[0]) ? (int)RUNS_FAILED : (int)RUNS_BUSY);
+        state = max(state, *of.bad || !isfinite(of.scalar[RZ]) ? (int)RUNS_FAILED : (int)RUNS_BUSY);
     }
     v.state[b] = k.bad[b] ? (int)RUNS_FAILED : state;
 }
