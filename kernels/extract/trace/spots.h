@@ -220,18 +220,20 @@ ALWAYS_INLINE int spot_vectors(const spx_trace_plan *p)
     return (p->nx + SPX_VL - 1) / SPX_VL;
 }
 
-/* make_spot_of() with loops of constant length for spots of the usual size and degree: DESI's have 6, those of
- * specx-sim 4; spots of at most 8 columns are narrow ones (extract/trace/tail.c). */
+/* make_spot_of() with loops of constant length for spots of the usual size and degree: DESI's have 17 columns and 6,
+ * those of specx-sim up to 16 and 4; spots of at most 8 columns are narrow ones (extract/trace/tail.c). */
 ALWAYS_INLINE int make_usual_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
                                   double *work, double *spot, const spot_motion *d)
 {
-    enum { VECTORS = 16 / SPX_VL, ROW = 24, FEW = 8 / SPX_VL, SHORT = 16 };
+    enum { VECTORS = 16 / SPX_VL, MORE = (17 + SPX_VL - 1) / SPX_VL, ROW = 24, FEW = 8 / SPX_VL, SHORT = 16 };
     const int degree = p->degx == p->degy ? p->degx : 0, usual = p->nxp == ROW && spot_vectors(p) == VECTORS,
               narrow = p->nxp == SHORT && spot_vectors(p) == FEW;
     if (usual && degree == 6)
         return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 6, 6);
     if (usual && degree == 4)
         return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 4, 4);
+    if (degree == 6 && p->nxp == ROW && spot_vectors(p) == MORE)
+        return make_spot_of(p, fibre, k, at, work, spot, d, MORE, ROW, 6, 6);
     if (narrow && degree == 6)
         return make_spot_of(p, fibre, k, at, work, spot, d, FEW, SHORT, 6, 6);
     if (narrow && degree == 4)
