@@ -9,8 +9,8 @@
 
 #include "simd/simd.h"
 
-/* Largest half-bandwidth. */
-enum { SPX_LANES_MOST_BAND = 112 };
+/* Largest half-bandwidth; and that up to which sums are made one by one. */
+enum { SPX_LANES_MOST_BAND = 112, SPX_LANES_FEW = 16 };
 
 /* L D L^T of the band matrix a(j, j+d) at a[j*arow + d*aelem], plus `shift` on the diagonal: l[j*lrow] = 1/D_j,
  * l[j*lrow + d*lelem] = L(j+d, j); diag[j*SPX_VL] = D_j. l and diag have m rows before the first, which hold zeros.
@@ -34,7 +34,23 @@ ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t 
         vec inverse = every(1.0) / pivot;
         store(diag + j * SPX_VL, pivot);
         store(lj, inverse);
-        for (int i = 1; i <= m; i++) {
+        int i = 1;
+        for (; m > SPX_LANES_FEW && i + 3 <= m; i += 4) { /* sums side by side: one alone waits for itself */
+            vec sum[4];
+            for (int s = 0; s < 4; s++)
+                sum[s] = load(aj + (size_t)(i + s) * aelem);
+            for (int t = 1; t <= m - i - 3; t++) {
+                const double *lt = lj - (size_t)t * lrow + (size_t)(t + i) * lelem;
+                for (int s = 0; s < 4; s++)
+                    sum[s] -= load(lt + (size_t)s * lelem) * u[t];
+            }
+            for (int s = 0; s < 4; s++) {
+                for (int t = m - i - 2; t <= m - i - s; t++)
+                    sum[s] -= load(lj - (size_t)t * lrow + (size_t)(t + i + s) * lelem) * u[t];
+                store(lj + (size_t)(i + s) * lelem, sum[s] * inverse);
+            }
+        }
+        for (; i <= m; i++) {
             vec sum = load(aj + (size_t)i * aelem);
             for (int t = 1; t <= m - i; t++)
                 sum -= load(lj - (size_t)t * lrow + (size_t)(t + i) * lelem) * u[t];
@@ -55,9 +71,31 @@ ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, double *rin
         row[i] = ring + (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
         z[i] = every(0.0);
     }
+    int done = 0;
+    for (; m > SPX_LANES_FEW && done + 4 <= m; done += 4) {
+        const int i = done + 1;
+        vec sum[4] = {every(0.0), every(0.0), every(0.0), every(0.0)};
+        for (int t = 1; t <= i; t++) {
+            const vec l = load(lj + (size_t)t * lelem);
+            for (int s = 0; s < 4; s++)
+                sum[s] -= l * load(row[t] + (i + s - t) * SPX_VL);
+        }
+        for (int t = i + 1; t < i + 4; t++) {
+            const vec l = load(lj + (size_t)t * lelem);
+            for (int s = 0; s < 4; s++)
+                sum[s] -= l * load(i + s < t ? row[i + s] + (t - i - s) * SPX_VL : row[t] + (i + s - t) * SPX_VL);
+        }
+        for (int t = i + 4; t <= m; t++) {
+            const vec l = load(lj + (size_t)t * lelem);
+            for (int s = 0; s < 4; s++)
+                sum[s] -= l * load(row[i + s] + (t - i - s) * SPX_VL);
+        }
+        for (int s = 0; s < 4; s++)
+            z[i + s] = sum[s];
+    }
     for (int t = 1; t <= m; t++) {
         vec l = load(lj + (size_t)t * lelem);
-        for (int i = 1; i <= m; i++)
+        for (int i = done + 1; i <= m; i++)
             z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
     }
     vec sum = load(lj);

@@ -79,7 +79,17 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
             if (bin <= depth && k >= 0 && k < (long)p->nbin)
                 sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
             const double *l = o->l + (k * q + c) * (long)o->row;
-            if (rows >= m) {
+            if (rows >= m && m > SPX_LANES_FEW) { /* parts side by side: one alone waits for itself */
+                vec part[4] = {sum, every(0.0), every(0.0), every(0.0)};
+                int s = 1;
+                for (; s + 3 <= m; s += 4)
+                    for (int i = 0; i < 4; i++)
+                        part[i] -= load(l - (size_t)(s + i) * o->row + (size_t)(s + i) * o->elem) *
+                                   load(v + (rows - s - i) * SPX_VL);
+                for (; s <= m; s++)
+                    part[0] -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+                sum = (part[0] + part[1]) + (part[2] + part[3]);
+            } else if (rows >= m) {
                 for (int s = 1; s <= m; s++)
                     sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
             } else {
@@ -282,7 +292,8 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
-    memset(block, 0, nl_factor * sizeof *block);
+    memset(block, 0, margin * row * sizeof *block);
+    memset(block + nl_factor - margin * row, 0, margin * row * sizeof *block);
     double *l = block + margin * row, *a = block + nl_factor, *diag = a + rows * row + margin * SPX_VL;
     memset(diag - margin * SPX_VL, 0, margin * SPX_VL * sizeof *diag);
     for (size_t i = 0; i < rows; i++) {
