@@ -115,6 +115,39 @@ template <int M> struct forth_window {
     }
 };
 
+/* Elements of the inverse within the band by Takahashi's recurrence, from the last bin back: those of the M bins after
+ * bin j. */
+template <int M> struct inverse_window {
+    double z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
+
+    __device__ inverse_window()
+    {
+#pragma unroll
+        for (int i = 0; i <= M; i++)
+#pragma unroll
+            for (int d = 0; d <= M; d++)
+                z[i][d] = 0.0;
+    }
+    /* Z(j+i, j+t), i and t from 1 to M. */
+    __device__ double at(int i, int t) const
+    {
+        return i < t ? z[i - 1][t - i] : z[t - 1][i - t];
+    }
+    /* From bin j to the one before: row[d] is Z(j, j+d). */
+    __device__ void next(double diagonal, const double (&row)[M + 1])
+    {
+#pragma unroll
+        for (int i = M - 1; i >= 1; i--)
+#pragma unroll
+            for (int d = 0; d + i < M; d++)
+                z[i][d] = z[i - 1][d];
+        z[0][0] = diagonal;
+#pragma unroll
+        for (int d = 1; d < M; d++)
+            z[0][d] = row[d];
+    }
+};
+
 } // namespace
 
 #endif

@@ -681,12 +681,8 @@ template <int M> __global__ void root_kernel(view v, const unsigned *list, doubl
             }
             good &= window.good || !active;
         }
-        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
-#pragma unroll
-        for (int i = 0; i <= M; i++)
-#pragma unroll
-            for (int d = 0; d <= M; d++)
-                z[i][d] = 0.0;
+        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0};
+        inverse_window<M> z;
         double next[M + 3];
 #pragma unroll
         for (int e = 0; e < M + 3; e++)
@@ -708,7 +704,7 @@ template <int M> __global__ void root_kernel(view v, const unsigned *list, doubl
                 sx -= now[e] * backx[e];
 #pragma unroll
                 for (int i = 1; i <= M; i++)
-                    row[i] -= now[e] * (i < e ? z[i - 1][e - i] : z[e - 1][i - e]);
+                    row[i] -= now[e] * z.at(i, e);
             }
 #pragma unroll
             for (int e = 1; e <= M; e++)
@@ -720,15 +716,7 @@ template <int M> __global__ void root_kernel(view v, const unsigned *list, doubl
             }
             back1[1] = s1;
             backx[1] = sx;
-#pragma unroll
-            for (int i = M - 1; i >= 1; i--)
-#pragma unroll
-                for (int d = 0; d + i < M; d++)
-                    z[i][d] = z[i - 1][d];
-            z[0][0] = diagonal;
-#pragma unroll
-            for (int d = 1; d < M; d++)
-                z[0][d] = row[d];
+            z.next(diagonal, row);
             row[0] = diagonal;
             double mine = 0;
 #pragma unroll

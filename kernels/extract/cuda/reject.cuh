@@ -578,12 +578,7 @@ template <int M> __global__ void inverse_kernel(params k, search v)
     const double *l = k.ldl + column;
     double *to = v.inverse + column;
     if constexpr (M > 0) {
-        double z[M][M]; /* z[i][d] = Z(j + 1 + i, j + 1 + i + d), d < M - i */
-#pragma unroll
-        for (int i = 0; i < M; i++)
-#pragma unroll
-            for (int d = 0; d < M; d++)
-                z[i][d] = 0.0;
+        inverse_window<M> z;
         stream<M + 1>(
             s.end - s.first, shared + threadIdx.x,
             [&](int step, int i) { return l + (size_t)(s.end - 1 - step) * lrow + (size_t)i * lanes; },
@@ -596,18 +591,11 @@ template <int M> __global__ void inverse_kernel(params k, search v)
                     double sum = 0.0;
 #pragma unroll
                     for (int t = 1; t <= M; t++)
-                        sum = fma(-in[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], sum);
+                        sum = fma(-in[t], z.at(i, t), sum);
                     now[i] = sum;
                     now[0] = fma(-in[i], sum, now[0]);
                 }
-#pragma unroll
-                for (int i = M - 1; i >= 1; i--)
-#pragma unroll
-                    for (int d = 0; d < M - i; d++)
-                        z[i][d] = z[i - 1][d];
-#pragma unroll
-                for (int d = 0; d < M; d++)
-                    z[0][d] = now[d];
+                z.next(now[0], now);
                 if (j < s.last)
 #pragma unroll
                     for (int i = 0; i <= M; i++)

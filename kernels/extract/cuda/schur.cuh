@@ -24,12 +24,7 @@ template <int M> __global__ void own_variance_kernel(params k)
     const int last = min(first + OWN_SEGMENT, k.n), end = min(last + OWN_HALO, k.n);
     const size_t lanes = k.lanes, lrow = (size_t)(k.m + 1) * lanes;
     const double *l = k.ldl + column;
-    double z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
-#pragma unroll
-    for (int t = 0; t <= M; t++)
-#pragma unroll
-        for (int d = 0; d <= M; d++)
-            z[t][d] = 0.0;
+    inverse_window<M> z;
     stream<M + 1>(
         end - first, shared + threadIdx.x,
         [&](int step, int i) { return l + (size_t)(end - 1 - step) * lrow + i * lanes; },
@@ -43,19 +38,11 @@ template <int M> __global__ void own_variance_kernel(params k)
             for (int t = M; t >= 1; t--)
 #pragma unroll
                 for (int i = 1; i <= M; i++)
-                    row[i] = fma(-line[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], row[i]);
+                    row[i] = fma(-line[t], z.at(i, t), row[i]);
 #pragma unroll
             for (int t = M; t >= 1; t--)
                 diagonal = fma(-line[t], row[t], diagonal);
-#pragma unroll
-            for (int i = M - 1; i >= 1; i--)
-#pragma unroll
-                for (int d = 0; d + i < M; d++)
-                    z[i][d] = z[i - 1][d];
-            z[0][0] = diagonal;
-#pragma unroll
-            for (int d = 1; d < M; d++)
-                z[0][d] = row[d];
+            z.next(diagonal, row);
             if (j < last)
                 k.variance[(size_t)j * lanes + column] = diagonal;
         });

@@ -195,12 +195,8 @@ template <int M> __global__ void root_kernel(params k, batch o)
         };
         for (int i = 0; i < BACK - 1; i++)
             ahead();
-        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0}, z[M + 1][M + 1]; /* z[i][d] = Z(j+1+i, j+1+i+d) */
-#pragma unroll
-        for (int t = 0; t <= M; t++)
-#pragma unroll
-            for (int d = 0; d <= M; d++)
-                z[t][d] = 0.0;
+        double back1[M + 1] = {0.0}, backx[M + 1] = {0.0};
+        inverse_window<M> z;
         for (int top = most - 1; top >= least; top -= STRIDE) {
 #pragma unroll
             for (int part = 0; part < STRIDE; part++) {
@@ -225,7 +221,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
                     sx = fma(-line[t], backx[t], sx);
 #pragma unroll
                     for (int i = 1; i <= M; i++) /* Z(j+i, j+t) */
-                        column[i] = fma(-line[t], i < t ? z[i - 1][t - i] : z[t - 1][i - t], column[i]);
+                        column[i] = fma(-line[t], z.at(i, t), column[i]);
                 }
 #pragma unroll
                 for (int t = M; t >= 1; t--)
@@ -237,16 +233,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
                 }
                 back1[1] = s1;
                 backx[1] = sx;
-#pragma unroll
-                for (int i = M - 1; i >= 1; i--) {
-#pragma unroll
-                    for (int d = 0; d + i < M; d++)
-                        z[i][d] = z[i - 1][d];
-                }
-                z[0][0] = diagonal;
-#pragma unroll
-                for (int d = 1; d < M; d++)
-                    z[0][d] = column[d];
+                z.next(diagonal, column);
                 double *row = terms + part * (h + 3) * TERMS_PITCH + lane + side;
                 const int bin = own.bin0 + own.way * (top - part);
                 if (pole == 0 && bin >= (side ? own.middle + M : v.first) && bin < (side ? v.last : own.middle + M))
