@@ -216,6 +216,13 @@ static void say_differences(const spx_frame *a, const spx_frame *b)
     say_difference("resolution", a->arm.resolution, b->arm.resolution, n * a->arm.ndiag);
 }
 
+/* A comparison of one thread of several. */
+static void count_failure(int failed)
+{
+#pragma omp atomic
+    failures += failed;
+}
+
 /* The largest of all, NaN above any. */
 static void raise_to(double *most, double v)
 {
@@ -276,6 +283,15 @@ static double largest_in_row(const spx_frame *f, size_t fibre, long row)
     return most;
 }
 
+/* The same for elements of R. Of rows at the ends of the grid, and of those of the padding, a frame does not have all
+ * elements: in drawn scenes the largest may be another one, and is taken for 10 at least. */
+static double scale_of_row(const spx_frame *f, size_t fibre, long row, kind of)
+{
+    const long half = (long)(f->arm.ndiag / 2), nw = (long)f->arm.nwave;
+    const double most = largest_in_row(f, fibre, row);
+    return of == DRAWN && (row < half || row >= nw - half) ? fmax(most, 10.0) : most;
+}
+
 /* Largest difference of the light beyond the spots, electrons: of the background at the bins, and, with all of it, of
  * the model image where it has more than a thousand in proportion to that. */
 static double difference_beyond(const spx_frame *a, const spx_frame *b)
@@ -286,15 +302,6 @@ static double difference_beyond(const spx_frame *a, const spx_frame *b)
     for (size_t i = 0; i < a->model_ny * a->model_nx; i++)
         raise_to(&most, fabs((double)a->model[i] - (double)b->model[i]) / fmax(1.0, 1e-3 * (double)a->model[i]));
     return most;
-}
-
-/* The same for elements of R. Of rows at the ends of the grid, and of those of the padding, a frame does not have all
- * elements: in drawn scenes the largest may be another one, and is taken for 10 at least. */
-static double scale_of_row(const spx_frame *f, size_t fibre, long row, kind of)
-{
-    const long half = (long)(f->arm.ndiag / 2), nw = (long)f->arm.nwave;
-    const double most = largest_in_row(f, fibre, row);
-    return of == DRAWN && (row < half || row >= nw - half) ? fmax(most, 10.0) : most;
 }
 
 /* Returns the number of bundles that were left to the CPU, which have the CPU's bits. What the CPU refuses the device
@@ -313,7 +320,7 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
             printf("%-28s status %d and %d:  FAILED\n", what, (int)on_cpu, (int)on_device);
             show_errors(&ec, &eg);
         }
-        failures += !ok;
+        count_failure(!ok);
         free_frame(&c);
         free_frame(&g);
         return 0;
@@ -379,7 +386,7 @@ static size_t compare_on(const scene *s, const spx_extract_device *dev, size_t n
             ok ? "" : "  FAILED");
     if (!bits)
         say_differences(&g, &again);
-    failures += !ok;
+    count_failure(!ok);
     free_frame(&c);
     free_frame(&g);
     free_frame(&again);
@@ -391,12 +398,14 @@ static void compare(const scene *s, const spx_extract_device *dev, const char *w
     (void)compare_on(s, dev, 1, FRAME, what);
 }
 
-/* `count` scenes from number `first` on, small ones or on a CCD: see extract_random.h. */
+/* `count` scenes from number `first` on, small ones or on a CCD, by as many threads as OpenMP has: see
+ * extract_random.h. */
 static void compare_drawn(const spx_extract_device *dev, drawn draw(uint64_t), const char *what, uint64_t first,
                           uint64_t count)
 {
     size_t nbundle = 0, left = 0;
     const int before = failures;
+#pragma omp parallel for schedule(dynamic) reduction(+ : nbundle, left) if (!EMULATED)
     for (uint64_t i = first; i < first + count; i++) {
         drawn d = draw(i);
         if (d.s.image.data) {

@@ -4,8 +4,8 @@
 
 #include "extract_exposure.h"
 
-/* Where the sequence of random numbers is. */
-static uint64_t drawing;
+/* Where a thread's sequence of random numbers is. */
+static _Thread_local uint64_t drawing;
 
 /* Uniform in [0, 1): splitmix64. */
 static inline double uniform(void)
