@@ -289,10 +289,6 @@ double rounding_of(const params &k, const tables &t, int b)
     return most;
 }
 
-/* Rounding above it, of bundles with all diagonals: of bins so narrow only the CPU knows what is left out, for bit
- * BAD2DFIT. Of five bundles whose flags differed it was 8e-7 to 2e-4. */
-constexpr double ROUNDED = 1e-7;
-
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
 void settle(const piece &w, size_t *nospot, double *tolerance, double *rounding)
 {
@@ -303,8 +299,6 @@ void settle(const piece &w, size_t *nospot, double *tolerance, double *rounding)
     for (int b = 0; b < k.nbundle; b++) {
         why[b] = why_host(t, b);
         const double rounds = why[b] ? 0.0 : rounding_of(k, t, b);
-        if (k.coupled == 2 && rounds > ROUNDED)
-            why[b] = BAD_BAND;
         for (size_t j = 0; j < job.p->job->nwave && !why[b]; j++)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&

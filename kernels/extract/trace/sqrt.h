@@ -183,7 +183,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     const double limit = SPX_TRACE_EDGE * p->tolerance;
     if (most < SPX_TRACE_MOST_BAND && goes_on(p, b, a, v, s.r0, s.r1, least, limit, w.sum1))
         return most + 1;
-    if (most == SPX_TRACE_MOST_BAND)
+    if (most == SPX_TRACE_MOST_BAND && n > most + 1) /* else there are no more */
         *left = vmax(largest_beyond(p, b, a, v, s.r0, s.r1, least, w.sumx), *left);
     return outermost(p, b, a, v, s.r0, s.r1, m, limit, w.sum1);
 }
