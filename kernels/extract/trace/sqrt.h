@@ -261,14 +261,12 @@ static ivec seam_open(double tolerance, seam s, seam t)
     return open;
 }
 
-/* One segment of a vector with `extra` on the diagonal of A_s: w gets its sums. Lanes that fail are set in *bad.
- * Returns 0 where A_s is wider than b->band. */
-static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                        segment s, vec extra, double *memory, root_work *w, vec *total, ivec *bad, vec *left)
+/* One segment of a vector with half-bandwidth m, and `extra` on the diagonal of A_s: w gets its sums. Lanes that fail
+ * are set in *bad. */
+static void root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
+                         segment s, size_t m, vec extra, double *memory, root_work *w, vec *total, ivec *bad)
 {
-    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey, m = bandwidth(p, b, a, v, s, h, memory, left);
-    if (m > b->band)
-        return 0;
+    const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey;
     matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
     mat.extra = extra;
     const double error = spx_trace_root_error(p->tolerance);
@@ -285,7 +283,6 @@ static int root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     default:
         root_of(n, (int)m, (int)h, error, mat, w, total, bad);
     }
-    return 1;
 }
 
 typedef enum { DONE, OPEN, NARROW } outcome;
@@ -327,19 +324,27 @@ static void say_inexact(const spx_trace_plan *p, const spx_trace_bundle *b, size
         out->arm.mask[(b->fibre0 + f - p->job->o->first) * nw + k] |= SPX_BAD2DFIT;
 }
 
-/* All segments of a vector; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes without a solution are set
- * in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than b->band. */
+/* All segments of a vector, width[nbin]: scratch; the output of fibres f0 .. f1 - 1 whose lane is in `want`. Lanes
+ * without a solution are set in *bad. OPEN: segments do not fit together in a lane of `fit`; NARROW: A_s is wider than
+ * b->band. */
 static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                            size_t f0, size_t f1, ivec want, ivec fit, vec extra, const unsigned char *weak,
-                           double *memory, spx_frame *out, ivec *bad, vec *left)
+                           unsigned char *width, double *memory, spx_frame *out, ivec *bad, vec *left)
 {
+    for (size_t k = 0; k < p->nbin;) { /* before any work that would be done again */
+        const segment s = next_segment(p, weak, k);
+        const size_t m = bandwidth(p, b, a, v, s, (size_t)p->job->psf->hsizey, memory, left);
+        if (m > b->band)
+            return NARROW;
+        width[k] = (unsigned char)m;
+        k = s.k1;
+    }
     seam before;
     for (size_t k = 0; k < p->nbin;) {
         const segment s = next_segment(p, weak, k);
         root_work w;
         vec total;
-        if (!root_segment(p, b, a, v, s, extra, memory, &w, &total, bad, left))
-            return NARROW;
+        root_segment(p, b, a, v, s, width[k], extra, memory, &w, &total, bad);
         if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
             return OPEN;
         keep_variance(b, a, v, s, &w);
@@ -362,10 +367,10 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
     const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + (most + 1) * most;
-    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
+    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + 2 * n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
     if (!memory)
         return SPX_EIO;
-    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL);
+    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL), *width = weak + n; /* [n] each */
     for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
         const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
         if (!memchr(pending + g0, 1, g1 - g0))
@@ -381,11 +386,12 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
         outcome end = DONE;
         for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
             ivec bad = EVERY_INT(0);
-            end =
-                attempt > 0 ? OPEN : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, memory, out, &bad, &left);
+            end = attempt > 0
+                      ? OPEN
+                      : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, width, memory, out, &bad, &left);
             if (end == OPEN) {
                 bad = EVERY_INT(0);
-                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, memory, out, &bad, &left);
+                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, width, memory, out, &bad, &left);
             }
             if (end == NARROW)
                 break;
