@@ -67,12 +67,11 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
                 int tail = SPX_TRACE_TAIL, last = 0;
                 for (size_t j = j0; j < j1; j++)
                     last = needed[j] > last ? needed[j] : last;
-                const int begin =
-                    last > 3 ? last - 1 : 2; /* one less than before: what the last changes is known then */
-                for (int reach = begin;
-                     reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH && change > 0.1 * p->tolerance &&
-                     !(change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
-                       before[0] > SPX_TRACE_STALL * before[1]);
+                const int begin = last > 2 ? last : 2; /* with a wider band: as many neighbours as before */
+                for (int reach = begin; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH &&
+                                        (last <= 2 || reach == begin) && change > 0.1 * p->tolerance &&
+                                        !(change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
+                                          before[0] > SPX_TRACE_STALL * before[1]);
                      reach++) {
                     before[1] = before[0];
                     before[0] = reach > begin ? change : INFINITY;
