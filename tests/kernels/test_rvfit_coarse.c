@@ -173,7 +173,7 @@ static void ahead(const spx_templates *t)
         CHECK(memcmp(got[0].star + FAINT + 1 - N, got[i].star + FAINT + 1 - N, N * sizeof *got[i].star) == 0,
               "%zu points at a time: other results", engine.fill);
     }
-    CHECK(calls[1] <= calls[0] && calls[2] < 0.8 * (double)calls[0] && points[2] < 2 * points[0],
+    CHECK(calls[1] <= calls[0] && (double)calls[2] < 0.8 * (double)calls[0] && points[2] < 2 * points[0],
           "%zu, %zu, %zu calls for %zu, %zu, %zu points", calls[0], calls[1], calls[2], points[0], points[1],
           points[2]);
     for (size_t i = 0; i < 3; i++)
