@@ -235,7 +235,8 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(threads_of sframe)" = 16 ] # two devices
     rm -r out threads
     # without devices none is waited for, and fluxes are made on processors
-    quick -j2 BATCH=2 -n | grep -q 'specx-flux --reproducible --device cpu'
+    quick -j2 BATCH=2 -n >plan
+    grep -q 'specx-flux --reproducible --device cpu' plan
     quick -j2 BATCH=1 ON_DEVICE=sframe SKY='--device cpu' >log
     [ "$(threads_of sframe)" = 16 ]
 }
