@@ -56,8 +56,9 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
-# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU; so do
-# fluxes, but for many of one process. It does not depend on BATCH, nor do the commands in the products.
+# Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU. Fluxes
+# are among them where DEVICES names a GPU, since one process makes many. BATCH changes nothing here: else it would change the
+# commands that the products keep.
 ON_DEVICE  ?= psf frame sframe standards $(if $(filter cuda%,$(DEVICES)),cframe) rv
 # Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
 # longer than a frame, and ten are the petals of an arm; processors have nothing from it.

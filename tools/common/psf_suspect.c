@@ -113,12 +113,12 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
     size_t saturated = 0, used;
     if (fit->nbundle == 0)
         return SPX_OK;
-    for (size_t i = 0; i < in->nexp; i++)
-        saturated += count_saturated(&in->image[i], psf, fit, &used);
     const size_t worst = worst_of(fit);
     const double was = misfit_of(&fit->bundle[worst]), percent = 100 * fit->bundle[worst].psf_error;
     if (!(was > unlike))
         return SPX_OK;
+    for (size_t i = 0; i < in->nexp; i++)
+        saturated += count_saturated(&in->image[i], psf, fit, &used);
     spx_psffit_options best = *ko;
     double left = was, error = 0;
     spx_status st = SPX_OK;
