@@ -44,12 +44,14 @@ static int narrow(double *v, size_t *n, size_t *k)
     const size_t at = SAMPLE * *k / *n;
     const double lo = at >= MARGIN ? select_rank(sample, SAMPLE, at - MARGIN) : -INFINITY,
                  hi = at + MARGIN < SAMPLE ? select_rank(sample, SAMPLE, at + MARGIN) : INFINITY;
-    size_t below = 0, upto = 0, m = 0;
-#pragma omp simd reduction(+ : below, upto)
+    size_t m = 0;
+    double less = 0, not_more = 0; /* counted as what is compared, in vectors */
+#pragma omp simd reduction(+ : less, not_more)
     for (size_t i = 0; i < *n; i++) {
-        below += v[i] < lo;
-        upto += v[i] <= hi;
+        less += v[i] < lo ? 1.0 : 0.0;
+        not_more += v[i] <= hi ? 1.0 : 0.0;
     }
+    const size_t below = (size_t)less, upto = (size_t)not_more;
     if (below + 1 > *k || upto <= *k || upto - below == *n)
         return 0;
     for (size_t i = 0; i < *n; i++) {

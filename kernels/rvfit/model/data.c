@@ -1,8 +1,10 @@
 /* Reads a star into spx_rv_spectra: errors, bad pixels, resolution matrix; and memory of stars and workspaces. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/clones.h"
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 
@@ -178,14 +180,13 @@ void spx_rv_spectra_free(spx_rv_spectra *w)
 }
 
 /* Median of the values of x[n] that `take` marks (n values when NULL); 0 when there are none. Uses tmp[n]. */
-static double median_of(size_t n, const double *x, const uint8_t *take, double *tmp, size_t *count)
+static double median_of(size_t n, const double *x, const uint8_t *take, double *tmp)
 {
     size_t m = 0;
-    for (size_t i = 0; i < n; i++)
-        if ((!take || take[i]) && isfinite(x[i]))
-            tmp[m++] = x[i];
-    if (count)
-        *count = m;
+    for (size_t i = 0; i < n; i++) { /* without a branch: which are taken cannot be foreseen */
+        tmp[m] = x[i];
+        m += (take == NULL || take[i]) & (isfinite(x[i]) != 0);
+    }
     return spx_median(tmp, m);
 }
 
@@ -217,6 +218,48 @@ static void leave_out(spx_rv_spectra *w, spx_rvfit_bad why)
         w->bad = why;
 }
 
+/* Fluxes, 0 where they or their ivar cannot be measurements, and errors, 0 there. */
+SPX_CLONES
+static void sane_pixels(size_t n, const double *flux, const double *ivar, double *f, double *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double size = fabs(flux[i]), root = sqrt(ivar[i]);
+        const int sane = (size <= DBL_MAX) & (ivar[i] > 1e-100) & (ivar[i] < 1e100) & (size * root <= MAX_SN);
+        f[i] = sane ? flux[i] : 0;
+        err[i] = sane ? 1 / root : 0;
+    }
+}
+
+/* Marks pixels that are to be filled, those without an error or with a mask (NULL: there is none), and good ones, which
+ * are also not left out and have an error in the end, others 0. Returns how many are good. */
+static size_t good_pixels(size_t n, double *restrict err, const uint32_t *mask, const uint8_t *restrict leftout,
+                          uint8_t *restrict fill, uint8_t *restrict good)
+{
+    size_t ngood = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int bad = !(err[i] > 0) | (mask != NULL && mask[i] != 0), use = !bad & !leftout[i];
+        fill[i] = (uint8_t)bad;
+        good[i] = (uint8_t)use;
+        ngood += (size_t)use;
+        err[i] = use ? err[i] : 0;
+    }
+    return ngood;
+}
+
+SPX_CLONES
+static void divide(size_t n, const double *x, const double *y, double *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] / y[i];
+}
+
+SPX_CLONES
+static void at_least(size_t n, double least, double *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] > least ? x[i] : least;
+}
+
 static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
 {
     const spx_rv_ctx *c = w->ctx;
@@ -227,21 +270,15 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use yet */
     double *tmp = w->workspace->r, *err = w->workspace->q;
 
-    d->ngood = d->nreject = 0;
-    for (size_t i = 0; i < n; i++) {
-        int sane = isfinite(flux[i]) && ivar[i] > 1e-100 && ivar[i] < 1e100 && fabs(flux[i]) * sqrt(ivar[i]) <= MAX_SN;
-        fill[i] = !sane || (mask && mask[i]);
-        d->flux[i] = sane ? flux[i] : 0;
-        d->good[i] = !fill[i] && !a->leftout[i];
-        d->ngood += d->good[i];
-        err[i] = d->good[i] ? 1 / sqrt(ivar[i]) : 0;
-    }
+    sane_pixels(n, flux, ivar, d->flux, err);
+    d->nreject = 0;
+    d->ngood = good_pixels(n, err, mask, a->leftout, fill, d->good);
     if (d->ngood <= a->basis.n) {
         leave_out(w, d->ngood == 0 ? SPX_RVFIT_NO_PIXEL : SPX_RVFIT_FEW_PIXELS);
         return 0;
     }
     /* The median flux sets the error of bad pixels: of all finite values, or of what is not 0 when most are. */
-    double typical = median_of(n, flux, NULL, tmp, NULL);
+    double typical = median_of(n, flux, NULL, tmp);
     if (typical == 0) {
         size_t m = 0;
         for (size_t i = 0; i < n; i++)
@@ -260,13 +297,11 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     }
     fill_pixels(n, d->flux, fill);
 
-    for (size_t i = 0; i < n; i++)
-        w->workspace->w[i] = d->good[i] ? d->flux[i] / err[i] : 0;
-    d->sn = median_of(n, w->workspace->w, d->good, tmp, NULL);
-    double least = LEAST_ERROR * median_of(n, err, d->good, tmp, NULL);
+    divide(n, d->flux, err, w->workspace->w);
+    d->sn = median_of(n, w->workspace->w, d->good, tmp);
+    double least = LEAST_ERROR * median_of(n, err, d->good, tmp);
     d->large = typical * LARGE_ERROR;
-    for (size_t i = 0; i < n; i++)
-        err[i] = fmax(err[i], least);
+    at_least(n, least, err);
     if (c->opt->jitter) {
         memcpy(d->sigma, err, n * sizeof *err);
         spx_rv_level(n, d->flux, d->good, tmp, d->level);

@@ -2,27 +2,34 @@
  * templates cannot follow, and errors with it (rvfit.h). */
 #include <math.h>
 
+#include "calib/clones.h"
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 
 enum { LEVEL_BLOCKS = 8, LEVEL_PIXELS = 64, STEPS = 60 };
 static const double MATTERS = 0.1; /* change of a jitter, in units of its error, after which a star is fitted again */
 
+SPX_CLONES
+static void invert(size_t n, double *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = 1 / x[i];
+}
+
 void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma, const double *level, double jitter)
 {
-    double product = 1; /* of four errors, which are within 1e-50 and 1e50 */
-    d->sum_lne2 = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        double s = d->large;
-        if (d->good[i])
-            s = jitter > 0 ? hypot(sigma[i], jitter * level[i]) : sigma[i];
-        d->ie[i] = 1 / s;
-        product *= s;
-        if (i % 4 == 3 || i + 1 == a->n) {
-            d->sum_lne2 += 2 * log(product);
-            product = 1;
-        }
+    double *s = d->ie; /* errors, at first */
+    for (size_t i = 0; i < a->n; i++)
+        s[i] = !d->good[i] ? d->large : jitter > 0 ? hypot(sigma[i], jitter * level[i]) : sigma[i];
+    double sum = 0;
+    for (size_t i = 0; i < a->n; i += 4) { /* of four errors, which are within 1e-50 and 1e50 */
+        double product = s[i];
+        for (size_t k = i + 1; k < i + 4 && k < a->n; k++)
+            product *= s[k];
+        sum += 2 * log(product);
     }
+    d->sum_lne2 = sum;
+    invert(a->n, s);
 }
 
 void spx_rv_level(size_t n, const double *flux, const uint8_t *good, double *tmp, double *level)
