@@ -47,6 +47,8 @@ enum { MOST_STEPS = 12, EVERY = 2 };
 #define CLIP    9.0
 /* Rows of a window that are used, at least. */
 #define FREE_ROWS 10
+/* Least variance of a coefficient, over that of its prior. */
+#define LEAST_VARIANCE 1e-10
 /* Length of the range, over that of all windows, from which on a window is the best place in its part of it. */
 #define ROOM 1.5
 /* Fibres for each degree of the function of fibres, unless the degree is asked for. */
@@ -845,6 +847,43 @@ static double enlargement(const work *w, const spx_shift *out)
     return fmax(fmax(1, w->usual), out->dof > 0 ? out->chi2_after / out->dof : 1);
 }
 
+/* Kinds of functions of shifts (q = 0) and widths (1) of which as little is expected as they show: of wavelength alone,
+ * of fibres alone, of both. */
+enum { COMMON, SLIT, BOTH, KINDS };
+
+/* Empirical prior: coefficients of a kind have the variance that they show beyond their errors, if any, so that motion
+ * without them does not get their noise; another step from the same windows. covariance[n][n]: scratch. 0: no solution.
+ */
+static int shrink(work *w, double *covariance)
+{
+    double square[16 * MOST_TERMS], variance[16 * MOST_TERMS];
+    memset(covariance, 0, w->n * w->n * sizeof *covariance);
+    for (size_t i = 0; i < w->n; i++)
+        covariance[i * (w->n + 1)] = 1;
+    spx_dense_solve(w->n, w->factor, w->n, covariance);
+    for (size_t part = 0; part < 2 * KINDS; part++) {
+        const size_t q = part / KINDS, kind = part % KINDS, l0 = kind == SLIT ? 0 : 1, m0 = kind == COMMON ? 0 : 1;
+        const size_t l1 = kind == SLIT ? 1 : w->nl, m1 = kind == COMMON ? 1 : w->nm;
+        size_t n = 0;
+        for (size_t l = l0; l < l1; l++)
+            for (size_t m = m0; m < m1; m++, n++) {
+                const size_t i = q * w->smooth + l * w->nm + m;
+                const double c = w->total[i] + w->step[i];
+                square[n] = c * c;
+                variance[n] = covariance[i * (w->n + 1)];
+            }
+        const double found = spx_intrinsic_variance(n, square, variance, 1, 1, 0);
+        for (size_t l = l0; l < l1; l++)
+            for (size_t m = m0; m < m1; m++) {
+                const size_t i = q * w->smooth + l * w->nm + m;
+                const double more = fmax(1 / fmax(found, LEAST_VARIANCE * w->prior[i]) - 1 / w->prior[i], 0);
+                w->normal[i * (w->n + 1)] += more;
+                w->right[i] -= more * w->total[i];
+            }
+    }
+    return solve(w);
+}
+
 /* Covariance of all coefficients from the factor, enlarged where windows or pixels scatter more than they should. */
 static void fill_covariance(const work *w, spx_shift *out)
 {
@@ -1034,6 +1073,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
     best = st == SPX_OK ? last + w.n : NULL; /* coefficients of the lowest chi2 */
     for (int step = 0; st == SPX_OK && step < MOST_STEPS && largest > SMALL_STEP; step++) {
         st = one_step(&w, measure, ctx, image, psf, out, &largest, &chi2, e);
+        if (st == SPX_OK && largest <= SMALL_STEP && !w.motion.rough && !shrink(&w, out->covariance))
+            st = spx_fail(e, SPX_EBUG, "the smooth fit of the shifts has no solution with its prior");
         if (st != SPX_OK)
             break;
         if (step == 0)

@@ -166,8 +166,8 @@ static spx_status counted(void *ctx, const spx_image *image, const spx_psf *psf,
 }
 
 /* Windows that a step has not moved far are not measured again. The gradients of chi^2, measured in all of them with
- * the PSF that comes out, are 0 along smooth functions of the shift (q 0) and the width, to a quarter of their errors
- * (0.16; 0.96 if no window were measured again). */
+ * the PSF that comes out, are 0 along the shift (q 0) and the width of all, which have no prior that matters, to a
+ * tenth of their errors (0.025; 4.0 if no window were measured again). */
 static void check_far(const shift_scene *scene, size_t bundle_size)
 {
     shift_motion m = shift_wrong_psf();
@@ -186,14 +186,11 @@ static void check_far(const shift_scene *scene, size_t bundle_size)
     const spx_motion_options all = {
         .nwindow = s.nwindow, .first = c.first, .last = c.last, .dw = o.dw, .bundle_size = bundle_size};
     CHECK(shift_on_cpu(NULL, &scene->image, &psf, &all, row, fit, &e) == SPX_OK, "%s", spx_err_text(&e));
-    for (int i = 0; i < 8; i++) { /* function of fibres, of wavelengths, q */
+    for (int q = 0; q < 2; q++) {
         double g = 0, fisher = 0;
         for (size_t k = 0; k < s.nwindow * NSPEC; k++) {
-            const double place = 2 * (double)(k % NSPEC) / (NSPEC - 1) - 1,
-                         u = 2 * (row[k].wavelength - WMIN) / (WMAX - WMIN) - 1;
-            const double p = (i & 1 ? place : 1) * (i & 2 ? u : 1);
-            g += p * row[k].gradient[i / 4];
-            fisher += p * p * row[k].fisher[i / 4 * 2];
+            g += row[k].gradient[q];
+            fisher += row[k].fisher[2 * q];
         }
         most = fmax(most, fabs(g) / sqrt(fisher));
     }
@@ -685,7 +682,8 @@ int main(void)
     shift_scene scene = shift_expose('z', NSPEC, WMIN, WMAX, 11, 900, NULL);
     spx_shift_options o = options();
     shift_motion m = {0};
-    check_motion("no motion", &scene, &m, &o, 0, NSPEC, 0.003, 0.003);
+    /* no noise of functions that there is no need of: with them x 0.0018, width 0.0012 */
+    check_motion("no motion", &scene, &m, &o, 0, NSPEC, 0.001, 0.0008);
     m = shift_wrong_psf();
     check_motion("0.05 pixel", &scene, &m, &o, 0, NSPEC, 0.003, 0.003);
     o.width = 0;
