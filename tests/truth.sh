@@ -26,7 +26,7 @@ rm -f ./*.h5 ./*.txt ./*.png
 wanted() { [[ $cases == *" $1 "* ]]; }
 
 # row NAME SPECPIPE PROTOTYPE DESISPEC: a line of a table
-row() { printf '   %-44s %-31s %-27s %s\n' "$@"; }
+row() { printf '   %-48s %-36s %-27s %s\n' "$@"; }
 
 # attribute FILE OBJECT/NAME FORMAT: a number
 attribute() { h5dump -m "$3" -a "$2" "$1" | awk '/[(]0[)]/ { print $2 }'; }

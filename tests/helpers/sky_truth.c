@@ -1,8 +1,12 @@
-/* sky_truth SFRAME IMAGE TRUTH [EXACT]: what specx-sky made of a simulated exposure, against what was put in. Lines of
- * text:
+/* sky_truth SFRAME [IMAGE TRUTH [EXACT]]: what specx-sky made of a simulated exposure, against what was put in. Lines
+ * of text:
  *
  *     chi2 CLASS N SUM       bins of held-out fibres (class off, on, top of /sky/class) and the sum of flux^2 ivar: all
  *                            of them, none is left out
+ *     bare CLASS N SUM       the same with the variance of the spectra alone, without that of the sky
+ *     model CLASS ROLE N SUM with EXACT: bins of fibres of a role, and the sum of (model - R s)^2 / variance of the
+ *                            model; s: /sky/sky of EXACT, so that it means something where the PSF is right and all
+ *                            fibres have the same throughput
  *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA and the slope of DELTA, of each fibre; NAME t, d, d1
  *
  * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light
@@ -16,6 +20,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/resolution.h"
 #include "calib/series.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -46,9 +51,11 @@ static double between(size_t n, const double *x, const double *v, double at)
     return v[i] + (v[i + 1] - v[i]) * (at - x[i]) / (x[i + 1] - x[i]);
 }
 
-static void print_chi2(const spx_frame *f, const char *role, const uint8_t *class)
+static const char *const class_name[] = {"off", "on", "top"};
+
+/* bare: without the variance[nspec][nwave] of the sky. */
+static void print_chi2(const char *name, const spx_frame *f, const char *role, const uint8_t *class, const double *bare)
 {
-    static const char *const name[] = {"off", "on", "top"};
     for (int c = 0; c < 3; c++) {
         size_t n = 0;
         double sum = 0;
@@ -59,10 +66,49 @@ static void print_chi2(const spx_frame *f, const char *role, const uint8_t *clas
                     !(f->arm.ivar[at] > 0))
                     continue;
                 n++;
-                sum += f->arm.flux[at] * f->arm.flux[at] * f->arm.ivar[at];
+                sum += f->arm.flux[at] * f->arm.flux[at] / (1 / f->arm.ivar[at] - (bare != NULL ? bare[at] : 0));
             }
-        printf("chi2 %s %zu %.6f\n", name[c], n, sum);
+        printf("%s %s %zu %.6f\n", name, class_name[c], n, sum);
     }
+}
+
+/* Errors of the model in units of what the product says, against the sky s[nwave] through the resolution of each fibre,
+ * which a star in it makes another one than in a frame of nothing but sky. */
+static void print_model(const spx_frame *f, const char *role, const uint8_t *class, const double *model,
+                        const double *variance, const double *s)
+{
+    static const char *const of[] = {"SKY", "HELDOUT", "TARGET"};
+    const size_t nw = f->arm.nwave;
+    size_t n[3][3] = {{0}};
+    double sum[3][3] = {{0}}, *true_sky = spx_alloc(nw, sizeof *true_sky, &e);
+    must(true_sky != NULL ? SPX_OK : SPX_EIO);
+    for (size_t i = 0; i < f->nspec; i++) {
+        spx_resolution_apply(nw, f->arm.ndiag, f->arm.resolution + i * f->arm.ndiag * nw, s, true_sky);
+        for (int c = 0; c < 3; c++)
+            for (int r = 0; r < 3; r++)
+                for (size_t k = 0; k < nw; k++) {
+                    const size_t at = i * nw + k;
+                    const double off = model[at] - true_sky[k];
+                    if (strcmp(role + i * ROLE, of[r]) != 0 || !(class[k] >> c & 1) || f->arm.mask[at] != 0 ||
+                        !(variance[at] > 0))
+                        continue;
+                    n[c][r]++;
+                    sum[c][r] += off * off / variance[at];
+                }
+    }
+    for (int c = 0; c < 3; c++)
+        for (int r = 0; r < 3; r++)
+            printf("model %s %s %zu %.6f\n", class_name[c], of[r], n[c][r], sum[c][r]);
+    spx_free(true_sky);
+}
+
+/* /sky/NAME[nspec][nwave]. */
+static double *read_bins(const spx_input *in, const char *path, const spx_frame *f)
+{
+    size_t d[2] = {f->nspec, f->arm.nwave};
+    double *v = NULL;
+    must(spx_h5_read_f64(in->file, path, 2, d, &v, &e));
+    return v;
 }
 
 /* Pulls of column q of the parameters. */
@@ -92,13 +138,10 @@ int main(int argc, char **argv)
     spx_table *table = NULL;
     uint8_t *class = NULL;
     double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL, *exact = NULL;
-    if (argc != 4 && argc != 5)
+    if (argc != 2 && argc != 4 && argc != 5)
         return 1;
     must(spx_input_open(&s, argv[1], &e));
-    must(spx_input_open(&im, argv[2], &e));
-    must(spx_input_open(&t, argv[3], &e));
     must(spx_frame_read(s.file, &f, &e));
-    must(spx_psf_read(im.file, &psf, &e));
     must(spx_table_read(s.file, "/sky/table", &table, &e));
     size_t dims[3] = {f.arm.nwave, 0, 0};
     must(spx_h5_read_u8(s.file, "/sky/class", 1, dims, &class, &e));
@@ -111,7 +154,14 @@ int main(int argc, char **argv)
     must(spx_h5_read_f64(s.file, "/sky/parameters", 2, of_p, &p, &e));
     size_t of_cov[3] = {f.nspec, of_p[1], of_p[1]};
     must(spx_h5_read_f64(s.file, "/sky/parameter_covariance", 3, of_cov, &cov, &e));
-    print_chi2(&f, role, class);
+    double *variance = read_bins(&s, "/sky/variance", &f);
+    print_chi2("chi2", &f, role, class, NULL);
+    print_chi2("bare", &f, role, class, variance);
+    if (argc == 2)
+        return 0;
+    must(spx_input_open(&im, argv[2], &e));
+    must(spx_input_open(&t, argv[3], &e));
+    must(spx_psf_read(im.file, &psf, &e));
     const double first = f.arm.wavelength[0], last = f.arm.wavelength[f.arm.nwave - 1];
     for (size_t i = 0; i < f.nspec; i++)
         truth[i] = 1;
@@ -122,6 +172,11 @@ int main(int argc, char **argv)
         must(spx_h5_read_f64(x.file, "/sky/parameters", 2, d, &exact, &e));
         for (size_t i = 0; i < f.nspec; i++)
             truth[i] = exact[i * d[1]];
+        double *model = read_bins(&s, "/sky/model", &f), *sky = NULL;
+        must(spx_h5_read_f64(x.file, "/sky/sky", 1, &f.arm.nwave, &sky, &e));
+        print_model(&f, role, class, model, variance, sky);
+        spx_free(model);
+        spx_free(sky);
         spx_input_close(&x);
     } else if (spx_h5_exists(t.file, "/truth/throughput")) {
         size_t d[2] = {f.nspec, 0};
@@ -152,6 +207,7 @@ int main(int argc, char **argv)
         print_pulls("d1", f.nspec, 4, 2, p, cov, truth + 2 * f.nspec, role, 0);
     }
     spx_free(class);
+    spx_free(variance);
     spx_free(p);
     spx_free(cov);
     spx_free(throughput);

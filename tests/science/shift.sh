@@ -4,7 +4,8 @@
 #
 #     traces: x, y, wx, wy: rms and mean of what is left, pixels (widths: relative); median, 1.4826 MAD and rms of its pulls
 #     zero point: seed, what it is off, Angstrom, and its error
-#     SKY, PSF: velocities of the stars, measured with the PSF that is wrong, shifted or right: median of v - truth and
+#     SKY, PSF: velocities of the stars, measured with the PSF that is wrong, shifted or right, or with the wrong one and
+#         corrected by c delta/lambda of specx-sky, in the middle of the range, with its error: median of v - truth and
 #         mean of v - v(right), km/s, both with the statistical error of a mean; median and 1.4826 MAD of pulls with the
 #         errors 1.25/sqrt(n) and 1.17/sqrt(n) that they have for Gaussian pulls
 #
@@ -88,11 +89,18 @@ for ((seed = ${seeds%:*}; seed <= ${seeds#*:}; seed++)); do
         for psf in right shifted wrong; do
             file=$([ $psf = right ] && echo truth.h5 || echo $psf.h5)
             specx-extract -q -f --wavelength "$range,0.8" -o frame.h5 $light.h5 "$file"
-            [ $light = none ] || { specx-sky -q -f -o sframe.h5 frame.h5 && mv sframe.h5 frame.h5; }
+            if [ $light = sky ]; then
+                specx-sky -q -f -o sframe.h5 frame.h5
+                mv sframe.h5 frame.h5
+                column /sky/table ROLE,DELTA,DELTA_ERR frame.h5 | awk -F, '$1 == "TARGET" { print $2, $3 }' >delta
+            fi
             rvs-fit -q -f -t templates.h5 --resolution-matrix --no-model -o rv.h5 frame.h5
             column /rvfit/table OBJTYPE,VRAD,VRAD_ERR rv.h5 | awk -F, '$1 == "TGT" { print $2, $3 }' >$psf
             paste -d' ' $psf put right >>"$light-$psf"
         done
+        [ $light = none ] || paste -d' ' wrong put right delta | awk -v range="$range" '
+            BEGIN { split(range, w, ","); c = 2 * 299792.458 / (w[1] + w[2]) }
+            { print $1 + c * $6, sqrt($2 * $2 + c * c * $7 * $7), $3, $4, $5 }' >>sky-corrected
     done
 done
 for q in x y wx wy; do
@@ -103,7 +111,8 @@ done
 cat zero
 [ -z "${TRACES:-}" ] || exit 0
 for light in none sky; do
-    for psf in wrong shifted right; do
+    for psf in wrong corrected shifted right; do
+        [ -e $light-$psf ] || continue
         printf '%s, %s: ' $light $psf
         awk '{ print $1 - $3 }' $light-$psf | robust | awk '{ printf "%d stars, off %+.3f", $3, $1 }'
         awk '{ w += 1 / $5 ^ 2; s += $1 - $4; n++ } END { printf " km/s, from right %+.3f +- %.3f km/s", s / n, 1 / sqrt(w) }' $light-$psf

@@ -41,7 +41,7 @@ END
 
 # Cosmic rays that nobody has flagged: found, false, and what they leave of the spectra.
 reject_case() {
-    local camera=(-q -f --arm r --fibers 50 --wavelength 6300,6800 --bad-columns 0) f
+    local camera=(-q -f --arm r --fibers 50 --wavelength 6300,6800 --bad-columns 0) f motion
     local extract=(-q -f -w 6310,6790,0.8 --precision double)
     printf '\n== reject: cosmic rays, 150 a million pixels: arm r, 50 fibres, 500 Angstrom\n'
     specx-sim "${camera[@]}" --cosmics 150 --no-flag-cosmics --truth truth.h5 -o hit.h5
@@ -66,4 +66,14 @@ reject_case() {
     bad "$(awk '$1 == "found" && $4 > 50 && $5 < 95 { b = 1 } $1 == "false" && $4 > 0.0001 * $3 { b = 1 }
         $1 == "bins" && $4 > $5 + 0.03 * $2 { b = 1 } END { print b + 0 }' hits.txt)"
     bad "$(awk '$1 == "false" { print $2 }' none.txt) > 2"
+    for motion in '' '--shift wave'; do
+        # The options are words.
+        # shellcheck disable=SC2086
+        specx-sim -q -f --arm z --fibers 50 --wavelength 8750,9050 --bad-columns 0 --cosmics 0 $motion --truth truth.h5 -o clean.h5
+        specx-extract -q -f -w 8760,9040,0.8 --precision double clean.h5 -o frame-clean.h5
+        specx-extract -q -f -w 8760,9040,0.8 --precision double --reject 5 clean.h5 -o frame-reject-clean.h5
+        hits_truth clean.h5 clean.h5 truth.h5 frame-clean.h5 frame-clean.h5 frame-reject-clean.h5 >none.txt
+        row "arm z without hits, $([ -n "$motion" ] && echo wrong || echo right) PSF" "$(awk '$1 == "false" { print $2, "of", $3 }' none.txt)" '0 of 119000' ''
+        bad "$(awk '$1 == "false" { print $2 }' none.txt) > 2"
+    done
 }

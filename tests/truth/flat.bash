@@ -67,7 +67,7 @@ flux_row() {
         specx-extract -q -f -o frame.h5 image.h5
         rvs-fit -q -f -t templates.h5 --resolution-matrix -w "$range" --with-template -o rv.h5 frame.h5
         specx-flux -q -f --fit rv.h5 -o cframe.h5 frame.h5
-        flux_truth frame.h5 cframe.h5 truth.h5
+        flux_truth frame.h5 cframe.h5 truth.h5 | tee matrix.txt | grep -v matrix
     done | awk '{ n[$1]++; e[$1] += $2 * $2; m[$1] += $3; s[$1] += $4 * $4 }
         END { for (k in n) print k, sqrt(e[k] / n[k]), m[k] / n[k], sqrt(s[k] / n[k]) }' | sort -r >flux.txt
     row "arm $arm, $stars stars" "$(awk '{ printf "%s%.2f (%+.2f %.2f)", (NR > 1 ? "; " : ""), $2, $3, $4 }' flux.txt)" "$6" "$7"
@@ -86,4 +86,9 @@ flux_case() {
     flux_row r 6335,6855 20 0.35 1.2 '0.33; 1.1' '1.2; 1.2'
     flux_row r 6335,6855 40 0.45 1.0 '0.40; 0.90' -
     flux_row z 7750,8920 20 0.35 1.2 - -
+    row "matrix R' of these spectra, S/N 20: off; in bands" "$(awk '$1 == "matrix" { printf "%s%s", (n++ > 0 ? "; " : ""), $3 }' matrix.txt)" \
+        '0.0000' -
+    row '  R unchanged; worst' "$(awk '$1 == "matrix" { printf "%s%s", (n++ > 0 ? "; " : ""), $4; if ($5 > most) most = $5 }
+        END { print "; " most }' matrix.txt)" '0.001; 0.011; 0.24' -
+    bad "$(awk '$1 == "matrix" && $3 > 1e-4 { b = 1 } END { print b + 0 }' matrix.txt)"
 }

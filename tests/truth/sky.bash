@@ -7,9 +7,12 @@ sky_frames() {
     local arm=$1 n=$2 sky=$3 name
     local camera=(-q -f --arm "$arm" --fibers "$n" --cosmics 0 --bad-columns 0)
     local exposure=("${camera[@]}" --sky-fibers "$sky" --snr 3:30)
-    specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave --noise-seed 2 -o image.h5
-    specx-extract -q -f -o flat-frame.h5 image.h5
-    specx-flat -q -f -o flat.h5 flat-frame.h5
+    for name in true-flat flat; do
+        # shellcheck disable=SC2046
+        specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave $([ $name = flat ] && echo --noise-seed 2 || echo --no-noise) -o image.h5
+        specx-extract -q -f -o flat-frame.h5 image.h5
+        specx-flat -q -f -o "$name.h5" flat-frame.h5
+    done
     specx-sim "${exposure[@]}" -o image.h5
     specx-extract -q -f -o sky-ideal.h5 image.h5
     specx-sim "${exposure[@]}" --throughput 0.1 --fiber-scatter 0.02 --shift wave --truth sky-truth.h5 -o image.h5
@@ -96,6 +99,7 @@ model_z_case() {
     row '     of the fit, as fitted' "$(chi2 sky.h5 '')" '0.984 1.003 1.052' -
     row '     of the fit, each left out' "$(chi2 sky.h5 loo_)" '1.004 1.023 1.073' -
     sky_picture sky-wrong.h5 sky.h5 model-z
+    sky_row '  the same with a flat without noise' wrong '--flat true-flat.h5' 'within 0.002, top 0.007' -
     sky_row 'extracted again with the shifted PSF, + t' shifted '--flat flat.h5 --terms 1,0,0' '0.992 0.991 0.914' -
     sky_limits 0.03 1.1 1.15
     sky_row 'right PSF, + t (the best possible)' right '--flat flat.h5 --terms 1,0,0' '0.992 0.995 0.917' -
@@ -105,6 +109,8 @@ model_z_case() {
         held=$((75 - n))
         sky_row "$n sky fibres in the fit" shifted '--flat flat.h5' "$off $on" -
         sky_limits 0.05 1.15 1.25
+        [ "$n" != 5 ] || row '  without the variance of the sky' "$(sky_truth sky.h5 |
+            awk '$1 == "bare" { printf "%.3f ", $4 / $3 }')" '1.19 1.27' -
     done
     shift_table
 }
@@ -132,6 +138,8 @@ sky_case() {
         line=$("$here/science/sky.sh" z "$seeds" $options)
         row "$name" "$(sed -E 's/.*: off ([^ ]+) .* on ([^ ]+) .* top ([^ ]+) .*; t [^ ]+ ([^ ]+), [^ ]+ ([^ ]+); d [^ ]+ ([^ ]+), [^ ]+ ([^ ;]+).*/\1 \2 \3; \4 \5, \6 \7/
             s/.*: off ([^ ]+) .* on ([^ ]+) .* top ([^ ]+) .*/\1 \2 \3/' <<<"$line")" "$prototype" ''
+        [[ $options == *gradient* ]] || row '     medians of these pulls' "$(sed -nE \
+            's/.*; t ([^ ]+) [^ ]+, ([^ ]+) .*; d ([^ ]+) [^ ]+, ([^ ]+) .*/\1 \2, \3 \4/p' <<<"$line")" '-0.1 (t), -0.3: targets' ''
     done <<'END'
 right PSF||0.995 1.003 0.963
 traces moved, throughputs not known|--shift wave --fiber-scatter 0.02|0.992 0.994 0.932; 1.00, 1.02
@@ -141,6 +149,32 @@ traces moved, throughputs not known|--shift wave --fiber-scatter 0.02|0.992 0.99
 spots of a Moffat profile|--spots moffat|-
 2 % of the light in wings|--tails 0.02|-
 END
+    model_errors
+}
+
+# Errors of the model over twelve draws of noise, in units of what the product says.
+model_errors() {
+    local camera=(-q -f --arm z --seed "${seeds%:*}" --fibers 40 --cosmics 0 --bad-columns 0 --wavelength 8250,8650) n
+    specx-sim "${camera[@]}" --sky-fibers 40 --no-noise -o image.h5
+    specx-extract -q -f -o frame.h5 image.h5
+    h5edit frame.h5 scale /frame/ivar 400 # errors so small that no prior matters
+    specx-sky -q -f --reject 0 -o exact.h5 frame.h5
+    for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        specx-sim "${camera[@]}" --sky-fibers 24 --snr 3:30 --noise-seed $((100 * ${seeds%:*} + n)) --truth truth.h5 -o image.h5
+        specx-extract -q -f -o frame.h5 image.h5
+        specx-sky -q -f --hold-out 8 -o sky.h5 frame.h5
+        sky_truth sky.h5 image.h5 truth.h5 exact.h5
+    done | awk '$1 == "model" { n[$2] += $4; s[$2] += $5; n[$2, $3] += $4; s[$2, $3] += $5 }
+        END {
+            split("off on", class, " ")
+            split("SKY HELDOUT TARGET", role, " ")
+            for (c = 1; c <= 2; c++)
+                for (r = 1; r <= 3; r++)
+                    printf "%.3f%s", sqrt(s[class[c], role[r]] / n[class[c], role[r]]), r < 3 ? " " : c < 2 ? "; " : "\n"
+        }' >errors.txt
+    row 'errors of the model, 12 draws of noise: off; on' "$(cat errors.txt)" '1.000; 0.987' ''
+    row '  over what it says: fitted, held out, targets' '' '' ''
+    bad "$(tr -d ';' <errors.txt | awk '{ for (i = 1; i <= 6; i++) b = b || $i > (i < 4 ? 1.1 : 1.2) || $i < (i < 4 ? 0.9 : 0.8); print b + 0 }')"
 }
 
 # moved_scale BEFORE AFTER: rms and largest change of T of targets, and the median of its error
@@ -190,7 +224,8 @@ spoilt_case() {
     row '  bins left out' "$(column NREJECTED sky.h5 /sky/table | awk '{ n += $1 } END { print n }')" '628 of 626' ''
 }
 
-# misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %
+# misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %; the
+# largest
 misfit() {
     paste -d' ' <(values "$1" /frame/flux) <(values "$1" /frame/ivar) | awk '
         FILENAME == ARGV[1] { held[nrole++] = /HELDOUT/; next }
@@ -204,24 +239,25 @@ misfit() {
                     if (c == 0 || int(class[k] / 2 ^ c) % 2) {
                         sum[c] += $1 * $1 * $2
                         m[c]++
+                        if ($1 * $1 * $2 > most) most = $1 * $1 * $2
                     }
         }
-        END { for (c = 0; c < 3; c++) printf "%.3f ", sqrt(sum[c] / m[c]) }' \
+        END { for (c = 0; c < 3; c++) printf "%.3f ", sqrt(sum[c] / m[c]); printf "%.3f", sqrt(most) }' \
         <(h5table --csv -t /sky/table -c ROLE "$1") <(values "$1" /sky/class) -
 }
 
 # Misfit of frames without noise, of the sky model's grid alone.
 barycentric_case() {
     local way held=15
-    printf '\n== barycentric: misfit of frames without noise, in errors: rms, on lines, brightest 1 %%\n'
-    specx-sim -q --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
+    printf '\n== barycentric: misfit of frames without noise, in errors: rms, on lines, brightest 1 %%, worst\n'
+    specx-sim -q -f --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
         --wavelength 8250,8850 -o image.h5
     row '' specpipe prototype ''
     for way in topocentric barycentric; do
         # shellcheck disable=SC2046
         specx-extract -q -f --precision double $([ $way = topocentric ] || echo --barycentric) -o frame.h5 image.h5
         specx-sky -q -f --hold-out $held --precision double -o sky.h5 frame.h5
-        row $way "$(misfit sky.h5)" "$([ $way = topocentric ] && echo 0.006 0.016 0.019 || echo 0.016 0.049 0.074)" ''
+        row $way "$(misfit sky.h5)" "$([ $way = topocentric ] && echo 0.006 0.016 0.019 0.12 || echo 0.016 0.049 0.074)" ''
     done
 }
 
@@ -239,6 +275,7 @@ no sky, right PSF|none, right|+0.01, 0.98
 right PSF, sky subtracted|sky, right|+0.10, 1.08
 wrong PSF, no sky|none, wrong|+0.21, 1.26
 wrong PSF, sky subtracted|sky, wrong|+0.28 to 0.31, 1.22 to 1.24
+  the same, corrected by c delta/lambda|sky, corrected|+0.11, 1.04
 shifted PSF, sky subtracted|sky, shifted|+0.10, 1.04
 END
 }
