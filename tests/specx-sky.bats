@@ -244,6 +244,30 @@ contradict() {
     h5diff "$f" kept.h5 /frame/ivar /frame/ivar
 }
 
+@test "lines that are left are warned of: no flat field, traces that have moved" {
+    specx-sim -q --arm z --fibers 25 --sky-fibers 10 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8700 \
+        --throughput 0.1 -o image.h5
+    specx-extract -q -o frame.h5 image.h5
+    run --separate-stderr specx-sky -o s.h5 frame.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: chi2 on sky lines is "*"not divided by a flat field: give one (--flat)"* ]]
+    specx-sim -q --arm z --fibers 25 --cosmics 0 --bad-columns 0 --wavelength 8300,8700 --throughput 0.1 --flat -o lamp.h5
+    specx-extract -q -o lamp-frame.h5 lamp.h5
+    specx-flat -q -o flat.h5 lamp-frame.h5
+    run --separate-stderr specx-sky --flat flat.h5 -o flat-s.h5 frame.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr != *warning* ]]
+    run --separate-stderr specx-sky --flat flat.h5 --scale none --terms 1,0,0 -o none.h5 frame.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr != *warning* ]]
+    specx-sim -q -f --arm z --fibers 25 --sky-fibers 10 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8700 \
+        --throughput 0.1 --shift wave:3 -o image.h5
+    specx-extract -q -f -o frame.h5 image.h5
+    run --separate-stderr specx-sky -f --flat flat.h5 --scale none --terms 1,0,0 -o none.h5 frame.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: chi2 on sky lines is "*"specx-shift"* ]]
+}
+
 @test "barycentric frames" {
     specx-sim -q --arm z --fibers 30 --sky-fibers 10 --snr 5:30 --cosmics 0 --bad-columns 0 --wavelength 8300,8600 \
         --mjd 59000 -o image.h5

@@ -127,7 +127,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     spx_run_seconds(w->d.s, "sky", j->seconds);
     if (j->device_seconds > 0)
         spx_run_seconds(w->d.s, "sky.device", j->device_seconds);
-    spx_status st = spx_sky_report(w->d.s, j->x.label, &j->sky, e);
+    spx_status st = spx_sky_report(w->d.s, j->x.label, &j->sky, j->frame.flat_applied, e);
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)

@@ -5,6 +5,10 @@
 
 /* chi2 of sky fibres without each, over that of the fit, above which they are of different light. */
 #define CONTRADICT 3.0
+/* The same on lines, over that between them, above which the fibres do not see one sky as they should; and bins of
+ * lines that are enough to tell. */
+#define UNLIKE 1.5
+enum { FEW_LINES = 50 };
 
 static const char *const class_name[SPX_SKY_CLASSES] = {"off", "on", "top"};
 
@@ -29,7 +33,18 @@ static size_t count_bad(const spx_sky *sky)
     return n;
 }
 
-static void tell(const char *label, const spx_sky *sky)
+/* Lines that are left: throughputs that are not those of a scale a fibre, or traces that have moved. */
+static void tell_lines(const char *label, const spx_sky *sky, int flat)
+{
+    const double on = sky->loo[SPX_SKY_ON], off = sky->nfitted[SPX_SKY_OFF] > 0 ? sky->loo[SPX_SKY_OFF] : 1;
+    if (sky->nfitted[SPX_SKY_ON] >= FEW_LINES && on > UNLIKE * off)
+        spx_warn(
+            "%schi2 on sky lines is %.1f, between them %.1f: %s", label, on, off,
+            flat ? "is the flat field of this camera? Or have traces moved (specx-shift)?"
+                 : "the frame was not divided by a flat field: give one (--flat). Or have traces moved (specx-shift)?");
+}
+
+static void tell(const char *label, const spx_sky *sky, int flat)
 {
     const size_t nbad = count_bad(sky);
     size_t role[4] = {0}, nrejected = 0;
@@ -60,6 +75,8 @@ static void tell(const char *label, const spx_sky *sky)
         spx_warn("%sthe sky fibres contradict each other: other light in one of them? Name others, or more "
                  "(--sky-fibers)",
                  label);
+    else if (role[SPX_SKY_FIBRE] > 1)
+        tell_lines(label, sky, flat);
     if (sky->noise > 1.5)
         spx_warn("%schi2 of the sky fibres is %.2f: the variance of the frame is too small", label, sky->noise);
 }
@@ -71,7 +88,7 @@ static spx_status record_chi2(spx_run *s, const char *name, const double *value,
     return spx_run_record(s, name, e, "%s", text);
 }
 
-spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, spx_err *e)
+spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, int flat, spx_err *e)
 {
     size_t nrejected = 0, fibres = 0;
     char tau[SPX_SKY_MOST * 16] = "", gauge[SPX_SKY_MOST * 16] = "";
@@ -86,7 +103,7 @@ spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, spx
                            "no wavelength has a sky: its %zu fibres contradict each other in all bins; nothing is "
                            "written",
                            sky->nsky);
-    tell(label, sky);
+    tell(label, sky, flat);
     for (size_t i = 0; i < sky->nspec; i++) {
         nrejected += sky->nrejected[i];
         fibres += sky->role[i] == SPX_SKY_REJECTED;

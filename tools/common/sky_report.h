@@ -5,8 +5,8 @@
 #include "app/main.h"
 #include "products/sky.h"
 
-/* Notes, each behind `label` (may be ""), and figures into the record of the product in work. SPX_ENO when the
- * sky is none: it has not converged, by far. */
-spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, spx_err *e);
+/* Notes, each behind `label` (may be ""), and figures into the record of the product in work. flat: the frame has been
+ * divided by a flat field. SPX_ENO when the sky is none: it has not converged, by far. */
+spx_status spx_sky_report(spx_run *s, const char *label, const spx_sky *sky, int flat, spx_err *e);
 
 #endif
