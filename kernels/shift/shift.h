@@ -3,9 +3,9 @@
  *
  * Part X. Local normal equations (extract/motion.h) of each fibre in a few windows; the smooth function that they are
  * fitted with is a Legendre series in wavelength times one in the number of the fibre, and an offset a bundle with a
- * prior of 0.01 pixel (0.005 of the width); coefficients have a prior of 0.5 pixel (0.1), at last an empirical one: terms
- * of wavelength, of fibres, and of both, have the variance that they show beyond their errors. Gauss-Newton, until a
- * step is so small that the next would be nothing. */
+ * prior of 0.01 pixel (0.005 of the width); coefficients have a prior of 0.5 pixel (0.1), at last an empirical one:
+ * terms of wavelength, of fibres, and of both, have the variance that they show beyond their errors. Gauss-Newton,
+ * until a step is so small that the next would be nothing. */
 #ifndef SPX_SHIFT_KERNEL_H
 #define SPX_SHIFT_KERNEL_H
 
