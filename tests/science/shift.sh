@@ -92,13 +92,13 @@ for ((seed = ${seeds%:*}; seed <= ${seeds#*:}; seed++)); do
             if [ $light = sky ]; then
                 specx-sky -q -f -o sframe.h5 frame.h5
                 mv sframe.h5 frame.h5
-                column /sky/table ROLE,DELTA,DELTA_ERR frame.h5 | awk -F, '$1 == "TARGET" { print $2, $3 }' >delta
+                column /sky/table ROLE,DELTA,DELTA_ERR frame.h5 | awk -F, '$1 == "TARGET" { print $2, $3 }' >"delta"
             fi
             rvs-fit -q -f -t templates.h5 --resolution-matrix --no-model -o rv.h5 frame.h5
             column /rvfit/table OBJTYPE,VRAD,VRAD_ERR rv.h5 | awk -F, '$1 == "TGT" { print $2, $3 }' >$psf
             paste -d' ' $psf put right >>"$light-$psf"
         done
-        [ $light = none ] || paste -d' ' wrong put right delta | awk -v range="$range" '
+        [ $light = none ] || paste -d' ' wrong put right "delta" | awk -v range="$range" '
             BEGIN { split(range, w, ","); c = 2 * 299792.458 / (w[1] + w[2]) }
             { print $1 + c * $6, sqrt($2 * $2 + c * c * $7 * $7), $3, $4, $5 }' >>sky-corrected
     done
