@@ -1,6 +1,5 @@
-/* Provides the band of an inverse on the host (calib/band.h). Element (j, j + i) is a sum over rows j + 1 ... j + m,
- * which are kept with both their sides, Z(r, r - m ... r + m): the sums of a row go on side by side, each in its own
- * order. */
+/* Provides factors, solutions and the band of an inverse on the host (calib/band.h): sums of a row go on side by side,
+ * each in its own order. */
 #include "calib/band.h"
 
 #include <string.h>
@@ -44,6 +43,63 @@ static inline __attribute__((always_inline)) void subtract_rows(size_t n, const 
     }
 }
 
+/* Rows j ... j + m are kept as those before have left them: what a pivot takes off them, L(j+i, j) A(j, j+i+d), is
+ * taken off at once, so that a pivot waits for the one before alone. */
+SPX_CLONES
+size_t spx_band_factor_host(size_t n, int m, const double *a, double tiny, double *l)
+{
+    const size_t slots = (size_t)m + 1;
+    double row[SPX_BAND_MOST + 1][SIDES]; /* A(r, r + d) at row[r % slots][d], 0 beyond d = m */
+    size_t replaced = 0;
+    memset(row, 0, sizeof row);
+    for (size_t r = 0; r < slots && r < n; r++)
+        for (size_t d = 0; d < slots && r + d < n; d++)
+            row[r][d] = a[d * n + r];
+    for (size_t j = 0, here = 0; j < n; j++, here = here + 1 < slots ? here + 1 : 0) {
+        double *own = row[here], pivot = own[0];
+        const double diagonal = a[j];
+        const size_t ahead = n - 1 - j < (size_t)m ? n - 1 - j : (size_t)m;
+        if (!(pivot > tiny * fabs(diagonal)) || !(pivot < INFINITY)) {
+            pivot = diagonal > 0 && diagonal < INFINITY ? diagonal : 1;
+            replaced++;
+        }
+        const double inverse = 1 / pivot;
+        l[j] = inverse;
+        for (size_t i = 1, at = here; i <= ahead; i++) {
+            at = at + 1 < slots ? at + 1 : 0;
+            const double f = own[i] * inverse;
+            const four all = {f, f, f, f};
+            l[i * n + j] = f;
+            for (size_t d = 0; d < slots - i; d += FOUR)
+                *(four_any *)(void *)(row[at] + d) -= all * *(const four_any *)(const void *)(own + i + d);
+        }
+        for (size_t i = ahead + 1; i < slots; i++)
+            l[i * n + j] = 0;
+        for (size_t d = 0; d < slots; d++) /* the row that comes in */
+            own[d] = j + slots + d < n ? a[d * n + j + slots] : 0;
+    }
+    return replaced;
+}
+
+void spx_band_solve_host(size_t n, int m, const double *l, double *x)
+{
+    const size_t most = (size_t)m;
+    for (size_t j = 0; j < n; j++) {
+        const size_t ahead = n - 1 - j < most ? n - 1 - j : most;
+        const double here = x[j];
+        for (size_t t = 1; t <= ahead; t++)
+            x[j + t] -= l[t * n + j] * here;
+    }
+    for (size_t j = n; j-- > 0;) { /* the bin before last: it is what this one waits for */
+        double sum = x[j] * l[j];
+        for (size_t t = n - 1 - j < most ? n - 1 - j : most; t > 0; t--)
+            sum -= l[t * n + j] * x[j + t];
+        x[j] = sum;
+    }
+}
+
+/* Element (j, j + i) is a sum over rows j + 1 ... j + m, which are kept with both their sides, Z(r, r - m ... r + m).
+ */
 SPX_CLONES
 void spx_band_inverse_host(size_t n, int m, const double *l, double *z)
 {

@@ -66,7 +66,9 @@ SPX_HD void spx_band_solve(size_t n, int m, const double *l, double *x)
     }
 }
 
-/* The same bits on the host, faster (calib/band.c). */
+/* The same on the host, faster (calib/band.c): factors and solutions up to rounding, the inverse with the same bits. */
+size_t spx_band_factor_host(size_t n, int m, const double *a, double tiny, double *l);
+void spx_band_solve_host(size_t n, int m, const double *l, double *x);
 void spx_band_inverse_host(size_t n, int m, const double *l, double *z);
 
 /* Band of the inverse: z[d*n + j] = Z(j, j+d), d = 0 ... m; [m+1][n], not `l`. */

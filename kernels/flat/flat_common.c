@@ -245,7 +245,7 @@ static spx_status make_factor(work *w, spx_err *e)
             most = fmax(most, a[k]);
         for (size_t k = 0; k < n; k++)
             a[k] += 1e-10 * most;
-        (void)spx_band_factor(n, (int)ndiag - 1, a, 1e-13, a);
+        (void)spx_band_factor_host(n, (int)ndiag - 1, a, 1e-13, a);
     }
     return SPX_OK;
 }
@@ -263,7 +263,7 @@ static void improve_lamp(work *w)
                 sum += w->gain[x] * y[x * n + k];
             y[k] = sum;
         }
-        spx_band_solve(n, m, w->normal, y);
+        spx_band_solve_host(n, m, w->normal, y);
         for (size_t x = nexp; x-- > 0;)
             for (size_t k = 0; k < n; k++)
                 w->lamp[x * n + k] += w->gain[x] * y[k];
@@ -271,7 +271,7 @@ static void improve_lamp(work *w)
     }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads)
     for (size_t x = 0; x < nexp; x++) {
-        spx_band_solve(n, m, w->normal + x * size, y + x * n);
+        spx_band_solve_host(n, m, w->normal + x * size, y + x * n);
         for (size_t k = 0; k < n; k++)
             w->lamp[x * n + k] += y[x * n + k];
     }

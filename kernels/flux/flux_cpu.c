@@ -238,9 +238,9 @@ static void add_penalty(const spx_flux_options *o, double middle, fit *f)
 static void solve_band(const spx_flux_options *o, double middle, fit *f)
 {
     add_penalty(o, middle, f);
-    (void)spx_band_factor(f->n, (int)f->half, f->band, NOTHING, f->band);
+    (void)spx_band_factor_host(f->n, (int)f->half, f->band, NOTHING, f->band);
     memcpy(f->c, f->y, f->n * sizeof *f->c);
-    spx_band_solve(f->n, (int)f->half, f->band, f->c);
+    spx_band_solve_host(f->n, (int)f->half, f->band, f->c);
 }
 
 /* The most likely penalty: a fixed point of its nodes. noise: chi^2 of the stars, at least 1. */

@@ -510,10 +510,10 @@ static void factorise(job *j)
      * derivatives, which reach there, add would grow from pass to pass */
     for (size_t k = 0; k < n; k++)
         j->a[k] += (j->unknown[k] >= UNKNOWN ? 1e6 : j->unlit[k] ? 1 : 1e-10) * most; /* unknown: it has data */
-    (void)spx_band_factor(n, (int)nd - 1, j->a, 1e-12, j->factor);
+    (void)spx_band_factor_host(n, (int)nd - 1, j->a, 1e-12, j->factor);
     memcpy(j->f, j->e, nb * n * sizeof *j->f);
     for (size_t c = 0; c < nb; c++)
-        spx_band_solve(n, (int)nd - 1, j->factor, j->f + c * n);
+        spx_band_solve_host(n, (int)nd - 1, j->factor, j->f + c * n);
     for (size_t c = 0; c < nb; c++)
         for (size_t d = 0; d <= c; d++)
             j->corner[c * nb + d] -= dot(n, j->e + c * n, j->f + d * n);
@@ -531,7 +531,7 @@ static void correct(job *j)
                            dot(n, j->f + (at + c) * n, j->y);
     if (nb > 0)
         spx_small_solve(nb, j->corner, j->z);
-    spx_band_solve(n, (int)nd - 1, j->factor, j->y);
+    spx_band_solve_host(n, (int)nd - 1, j->factor, j->y);
     for (size_t c = 0; c < nb; c++) {
         j->coefficient[c] += j->z[c];
         for (size_t k = 0; k < n; k++)
