@@ -215,6 +215,17 @@ pulls() {
     specx-extract -q -w 5500,5600,2 -o blue.h5 out.h5
 }
 
+@test "an eighth of an arm is measured: beyond it the PSF stays one, near its old place" {
+    local seed
+    for seed in 2 6; do
+        specx-sim -q -f --arm z --fibers 25 --seed $seed --sky-fibers 8 --snr 10:40 --shift 0.05,0.05,0.01,0.01 --cosmics 0 \
+            --bad-columns 0 --truth truth.h5 -o image.h5
+        specx-shift -q -f --psf-only -w 8400,8700,0.8 -o out.h5 image.h5
+        between "$(psf_places out.h5 truth.h5 8400:8700)" 0 0.03
+        between "$(psf_places out.h5 truth.h5 7500:9800)" 0 0.5 # 2 pixels, or no spots, without a prior
+    done
+}
+
 @test "tails of two bundles do not make spots wider" {
     specx-sim -q --arm z --fibers 50 --bundles 2x25 --sky-fibers 15 --snr 20:60 --cosmics 0 --bad-columns 0 \
         --wavelength 8300,8600 --shift 0.06,0.05,0.01,0.01 --camera tail=0.007,tail-index=2.2 --format hdf5 -o image.h5
