@@ -7,13 +7,15 @@
  *     model CLASS ROLE N SUM with EXACT: bins of fibres of a role, and the sum of (model - R s)^2 / variance of the
  *                            model; s: /sky/sky of EXACT, so that it means something where the PSF is right and all
  *                            fibres have the same throughput
- *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA and the slope of DELTA, of each fibre; NAME t, d, d1
+ *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA, the slope of DELTA and KAPPA, of each fibre; NAME t, d,
+ * d1, k
  *
  * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light
  * that spots beside their traces, or wider than the PSF, lose in the extraction.
  *
  * Shifts: light of wavelength l + delta falls where the PSF of IMAGE has l, so that delta = - dy / (dY/dl), as a
- * Legendre series over the arm. Means over sky fibres that were fitted are taken off, as the gauge has it. */
+ * Legendre series over the arm, and kappa = ((1 + wy)^2 - 1) (GHSIGY / (dY/dl))^2. Means over sky fibres that were
+ * fitted are taken off, as the gauge has it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +139,7 @@ int main(int argc, char **argv)
     spx_psf psf = {0};
     spx_table *table = NULL;
     uint8_t *class = NULL;
-    double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL, *exact = NULL;
+    double *p = NULL, *cov = NULL, *throughput = NULL, *wave = NULL, *y = NULL, *wider = NULL, *exact = NULL;
     if (argc != 2 && argc != 4 && argc != 5)
         return 1;
     must(spx_input_open(&s, argv[1], &e));
@@ -146,7 +148,7 @@ int main(int argc, char **argv)
     size_t dims[3] = {f.arm.nwave, 0, 0};
     must(spx_h5_read_u8(s.file, "/sky/class", 1, dims, &class, &e));
     char *role = spx_alloc(f.nspec, ROLE, &e);
-    double *truth = spx_alloc2(3, f.nspec, sizeof *truth, &e);
+    double *truth = spx_alloc2(4, f.nspec, sizeof *truth, &e);
     if (role == NULL || truth == NULL)
         must(SPX_EIO);
     must(spx_table_get_str(table, "ROLE", ROLE, role, &e));
@@ -191,6 +193,7 @@ int main(int argc, char **argv)
         size_t n = 0, d[2] = {f.nspec, 0};
         must(spx_h5_read_f64(t.file, "/truth/shift/wavelength", 1, &n, &wave, &e));
         must(spx_h5_read_f64(t.file, "/truth/shift/y", 2, d, &y, &e));
+        must(spx_h5_read_f64(t.file, "/truth/shift/wy", 2, d, &wider, &e));
         for (size_t i = 0; i < f.nspec; i++)
             for (size_t k = 0; k < SAMPLES; k++) {
                 const double u = ((double)k + 0.5) / SAMPLES * 2 - 1, at = first + 0.5 * (u + 1) * (last - first);
@@ -199,12 +202,19 @@ int main(int argc, char **argv)
                 const double delta = -between(n, wave, y + i * n, at) / slope;
                 truth[f.nspec + i] += delta / SAMPLES;
                 truth[2 * f.nspec + i] += 3 * u * delta / SAMPLES;
+                const double sigma =
+                    spx_legendre_sum(psf.ndeg, psf.coeff + ((size_t)psf.sigy * psf.nspec + i) * psf.ndeg,
+                                     spx_psf_param_u(&psf, i, at)) /
+                    slope;
+                const double more = 1 + between(n, wave, wider + i * n, at);
+                truth[3 * f.nspec + i] += (more * more - 1) * sigma * sigma / SAMPLES;
             }
     }
     if (of_p[1] == 4) { /* terms 1,2,1 */
         print_pulls("t", f.nspec, 4, 0, p, cov, truth, role, 1);
         print_pulls("d", f.nspec, 4, 1, p, cov, truth + f.nspec, role, 0);
         print_pulls("d1", f.nspec, 4, 2, p, cov, truth + 2 * f.nspec, role, 0);
+        print_pulls("k", f.nspec, 4, 3, p, cov, truth + 3 * f.nspec, role, 0);
     }
     spx_free(class);
     spx_free(variance);
@@ -213,6 +223,7 @@ int main(int argc, char **argv)
     spx_free(throughput);
     spx_free(wave);
     spx_free(y);
+    spx_free(wider);
     spx_free(exact);
     spx_free(role);
     spx_free(truth);

@@ -2,7 +2,7 @@
 # sky.sh CASE SEEDS [SIM-OPTION...] [-- SKY-OPTION...]: subtracts the sky of simulated exposures and compares what is left
 # in held-out sky fibres, and the scales and shifts, with the truth (tests/helpers/sky_truth). CASE: z or r, an arm.
 # SEEDS: FIRST:LAST, LAST included. One line: CASE, chi squared off lines, on lines and in the brightest 1 % of bins with
-# their errors, then median and scatter of the pulls of t, of delta and of its slope, of sky fibres and of others. The truth of
+# their errors, then median and scatter of the pulls of t, of delta, of its slope and of kappa, of sky fibres and of others. The truth of
 # t is that of the same fibres seeing a sky without noise: spots beside their traces lose light in the extraction (t against
 # throughputs alone, arm r: 1.19 in place of 1.04).
 #
@@ -58,8 +58,8 @@ awk -v name="$case ${sim[*]:-}" '
         split("off on top", class, " ")
         for (i = 1; i <= 3; i++)
             printf " %s %.3f +- %.3f", class[i], sum[class[i]] / n[class[i]], sqrt(2 / n[class[i]])
-        split("t d d1", quantity, " ")
-        for (i = 1; i <= 3; i++)
+        split("t d d1 k", quantity, " ")
+        for (i = 1; i <= 4; i++)
             if (count[quantity[i] " sky"])
                 printf "; %s %s, %s", quantity[i], robust(quantity[i] " sky"), robust(quantity[i] " others")
         print ""
