@@ -281,6 +281,20 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
                 if (n[$2] > 1) { print "two jobs: " $0; bad = 1 } }
         n["cuda:0"] + n["cuda:1"] == 2 { both = 1 }
         END { exit bad || !both || jobs["cuda:0"] < 5 || jobs["cuda:1"] < 5 }' calls
+    # two machines that share the folder have devices of their own
+    rm out/*-0008.h5 out/*-0009.h5
+    true >calls
+    echo 'frame-b1-0008.h5' >hold
+    HOSTNAME=one quick PART=petal-1-0008 DEVICES=cuda:0 >log &
+    until grep -q '^end cuda:0 out/frame-b1-0008' calls; do sleep 0.05; done
+    HOSTNAME=two quick PART=petal-1-0009 DEVICES=cuda:0 >log2 &
+    local i
+    for ((i = 0; i < 600; i++)); do [ -e out/spectra-1-0009.h5 ] && break || sleep 0.05; done
+    [ -e out/spectra-1-0009.h5 ]
+    [ ! -e out/frame-b1-0008.h5 ]
+    touch go
+    wait
+    [ -e out/spectra-1-0008.h5 ]
 }
 
 @test "batches take turns on devices, and the first exposures go on meanwhile" {

@@ -186,8 +186,8 @@ settled() {
 
 # shellcheck disable=SC2016
 on_device='--device $DEVICE'
-# A device is a lock that the kernel releases with the process, however that ends. All are tried ten times a second, and one in
-# turn is waited for meanwhile. take_device now: fails where none is free.
+# A device is a lock of this machine, which the kernel releases with the process, however that ends. All are tried ten times a
+# second, and one in turn is waited for meanwhile. take_device now: fails where none is free.
 tried=0
 take_device() {
     local i list turn=0 moment
@@ -196,7 +196,7 @@ take_device() {
     read -ra list <<<"$DEVICES"
     while :; do
         for i in "${!list[@]}"; do
-            exec 9>"$OUT/.device-$i" || return
+            exec 9>"$OUT/.device-$HOSTNAME-$i" || return
             moment=0
             [ "$i" -ne "$turn" ] || [ "${1:-}" ] || moment=0.1
             if flock -w $moment 9; then
