@@ -604,6 +604,10 @@ spx_status spx_output_open(spx_output **out, const char *target, int force, spx_
         spx_output_discard(o);
         return st;
     }
+    if ((st = spx_inventory_watch(o->file, e)) != SPX_OK) {
+        spx_output_discard(o);
+        return st;
+    }
     *out = o;
     return SPX_OK;
 }
@@ -741,6 +745,7 @@ void spx_output_discard(spx_output *o)
 {
     if (o == NULL)
         return;
+    spx_inventory_unwatch(o->file);
     if (o->file >= 0 && o->to_stdout)
         (void)H5Fclose(o->file);
     else if (o->file >= 0)

@@ -45,6 +45,8 @@ typedef struct {
     char *name;
 } object;
 
+typedef struct noted noted;
+
 struct spx_inventory {
     uint64_t length; /* bytes of the HDF5 file */
     size_t piece;
@@ -54,6 +56,7 @@ struct spx_inventory {
     char *known;    /* reading: 1: the piece is verified; writing: 1: it is entered */
     object *object; /* writing */
     size_t nobject, object_capacity;
+    noted *noted;    /* writing: sums that were taken while values were written */
     spx_err *e;      /* writing, while objects are visited */
     char *names;     /* reading: NUL-terminated */
     char name[1024]; /* of the file, for messages */
@@ -62,6 +65,8 @@ struct spx_inventory {
     const char *image;
     spx_inventory *next;
 };
+
+static void free_noted(noted *x);
 
 static int in_use = 1;
 static spx_inventory *attached; /* inventories of open files; HDF5's thread alone */
@@ -404,6 +409,7 @@ void spx_inventory_free(spx_inventory *v)
     for (size_t i = 0; i < v->nobject; i++)
         spx_free(v->object[i].name);
     spx_free(v->object);
+    free_noted(v->noted);
     spx_free(v->extent);
     spx_free(v->sum);
     spx_free(v->known);
@@ -517,6 +523,160 @@ int spx_inventory_matches(const spx_inventory *v, uint64_t at, const void *p, si
     return k < v->npiece && v->sum[k] == XXH3_64bits(p, n);
 }
 
+/* ---- sums of values while they are written ---- */
+
+/* Sums of one dataset's pieces. Rows are written one after another, and end within pieces: of the piece that byte
+ * `next` is in, `state` has the bytes up to it where the piece was `begun`. */
+struct noted {
+    uint64_t at, bytes, next;
+    uint64_t *sum;
+    char *known;
+    int begun;
+    XXH3_state_t state;
+    noted *older;
+};
+
+typedef struct watched {
+    hid_t file;
+    noted *dataset; /* the last one that was begun comes first */
+    struct watched *other;
+} watched;
+
+static watched *watching;
+
+spx_status spx_inventory_watch(hid_t file, spx_err *e)
+{
+    watched *w = CHECKSUMS ? spx_alloc(1, sizeof *w, e) : NULL;
+    if (w == NULL)
+        return CHECKSUMS ? SPX_EIO : SPX_OK;
+    *w = (watched){.file = file, .other = watching};
+    watching = w;
+    return SPX_OK;
+}
+
+static void free_noted(noted *x)
+{
+    while (x != NULL) {
+        noted *older = x->older;
+        spx_free(x->sum);
+        spx_free(x->known);
+        spx_free(x);
+        x = older;
+    }
+}
+
+/* Ends the watch on a file; its notes. */
+static noted *end_watch(hid_t file)
+{
+    noted *all = NULL;
+    for (watched **p = &watching; *p != NULL; p = &(*p)->other)
+        if ((*p)->file == file) {
+            watched *w = *p;
+            all = w->dataset;
+            *p = w->other;
+            spx_free(w);
+            break;
+        }
+    return all;
+}
+
+void spx_inventory_unwatch(hid_t file)
+{
+    free_noted(end_watch(file));
+}
+
+/* Notes of the dataset that begins at `at`, new where there are none; NULL: memory is out, and it is read back. */
+static noted *find_noted(watched *w, uint64_t at, uint64_t bytes)
+{
+    spx_err none = {0};
+    for (noted *x = w->dataset; x != NULL; x = x->older)
+        if (x->at == at && x->bytes == bytes)
+            return x;
+    const size_t npiece = (size_t)((bytes + SPX_INVENTORY_PIECE - 1) / SPX_INVENTORY_PIECE);
+    noted *x = spx_alloc(1, sizeof *x, &none);
+    if (x == NULL)
+        return NULL;
+    x->at = at;
+    x->bytes = bytes;
+    x->sum = spx_alloc(npiece, sizeof *x->sum, &none);
+    x->known = spx_alloc(npiece, 1, &none);
+    if (x->sum == NULL || x->known == NULL) {
+        free_noted(x);
+        return NULL;
+    }
+    x->older = w->dataset;
+    w->dataset = x;
+    return x;
+}
+
+/* Bytes [lo, hi) of piece k, which has bytes [first, last) of the dataset. */
+static void note_piece(noted *x, size_t k, uint64_t first, uint64_t last, uint64_t lo, uint64_t hi, const char *p)
+{
+    const size_t n = (size_t)(hi - lo);
+    x->known[k] = 0;
+    if (p == NULL)
+        return;
+    if (lo == first && hi == last) {
+        x->sum[k] = XXH3_64bits(p, n);
+        x->known[k] = 1;
+        return;
+    }
+    if (lo == first) {
+        (void)XXH3_64bits_reset(&x->state);
+        x->begun = 1;
+    }
+    if (x->begun)
+        (void)XXH3_64bits_update(&x->state, p, n);
+    if (x->begun && hi == last) {
+        x->sum[k] = XXH3_64bits_digest(&x->state);
+        x->known[k] = 1;
+        x->begun = 0;
+    }
+}
+
+void spx_inventory_note(hid_t d, uint64_t from, const void *p, size_t len)
+{
+    watched *w = watching;
+    const hid_t file = w != NULL && len > 0 ? H5Iget_file_id(d) : H5I_INVALID_HID;
+    while (w != NULL && w->file != file)
+        w = w->other;
+    const haddr_t at = file >= 0 && w != NULL ? H5Dget_offset(d) : HADDR_UNDEF;
+    const uint64_t bytes = at != HADDR_UNDEF ? H5Dget_storage_size(d) : 0, piece = SPX_INVENTORY_PIECE;
+    noted *x = bytes >= piece && from < bytes && len <= bytes - from ? find_noted(w, at, bytes) : NULL;
+    if (x != NULL) {
+        const uint64_t end = from + len;
+        x->begun = x->begun && from == x->next;
+        x->next = end;
+        for (uint64_t first = from / piece * piece; first < end; first += piece) {
+            const uint64_t last = bytes - first < piece ? bytes : first + piece;
+            const uint64_t lo = from > first ? from : first, hi = end < last ? end : last;
+            note_piece(x, (size_t)(first / piece), first, last, lo, hi,
+                       p != NULL ? (const char *)p + (lo - from) : NULL);
+        }
+        x->begun = x->begun && p != NULL;
+    }
+    if (file >= 0)
+        (void)H5Fclose(file);
+}
+
+/* Sums that were taken, of a file whose extents are known. */
+static void enter_noted(spx_inventory *v)
+{
+    for (const noted *x = v->noted; x != NULL; x = x->older) {
+        if (spx_inventory_piece(v, x->at, x->bytes) != SPX_INVENTORY_PIECE)
+            continue;
+        const extent *in = &v->extent[find_extent(v, x->at)];
+        const size_t npiece = pieces(v, x->bytes);
+        for (size_t k = 0; k < npiece; k++)
+            if (x->known[k]) {
+                v->sum[in->piece + k] = x->sum[k];
+                v->known[in->piece + k] = 1;
+            }
+    }
+    free_noted(v->noted);
+    v->noted = NULL;
+}
+
 /* ---- writing ---- */
 
 static spx_status note_object(spx_inventory *v, uint64_t at, uint64_t bytes, const char *name, spx_err *e)
@@ -576,6 +736,7 @@ spx_status spx_inventory_begin(spx_inventory **out, hid_t file, spx_err *e)
         return st;
     }
     qsort(v->object, v->nobject, sizeof *v->object, compare_objects);
+    v->noted = end_watch(file);
     *out = v;
     return SPX_OK;
 }
@@ -615,6 +776,8 @@ spx_status spx_inventory_extend(spx_inventory *v, uint64_t length, spx_err *e)
     if (st == SPX_OK &&
         ((v->sum = spx_alloc(v->npiece, sizeof *v->sum, e)) == NULL || (v->known = spx_alloc(v->npiece, 1, e)) == NULL))
         st = SPX_EIO;
+    if (st == SPX_OK)
+        enter_noted(v);
     return st;
 }
 

@@ -69,16 +69,26 @@ spx_status spx_inventory_differs(const char *name, const char *path, spx_err *e)
 
 /* ---- writing ---- */
 
-/* Notes the objects of a file that is complete but for values to be deferred. *v is NULL in a build without checksums
- * (make check-cuda). */
+/* Sums of values are taken while they are written to `file`, an output that is open, from the memory that they come
+ * from: its inventory does not read them back. HDF5's thread alone, until spx_inventory_begin() or
+ * spx_inventory_unwatch(). */
+spx_status spx_inventory_watch(hid_t file, spx_err *e);
+void spx_inventory_unwatch(hid_t file);
+/* The `len` bytes p, as they are in the file, are written at byte `from` of the values of dataset d. NULL: others are,
+ * and what was noted of these bytes holds no longer. Nothing where the file is not watched, or d is small or not
+ * contiguous. */
+void spx_inventory_note(hid_t d, uint64_t from, const void *p, size_t len);
+
+/* Notes the objects of a file that is complete but for values to be deferred, and takes its sums if it is watched. *v
+ * is NULL in a build without checksums (make check-cuda). */
 spx_status spx_inventory_begin(spx_inventory **v, hid_t file, spx_err *e);
 /* The closed file has `length` bytes: gives each its place in the inventory. */
 spx_status spx_inventory_extend(spx_inventory *v, uint64_t length, spx_err *e);
 /* Enters the n bytes of a piece of the dataset that begins at `at`, which were or will be written there; other bytes
  * are ignored. Of any thread. */
 void spx_inventory_enter(spx_inventory *v, uint64_t at, const void *p, size_t n);
-/* Enters all other pieces, read back from the descriptor or, where `image` is not NULL, from memory, with up to
- * `nthreads` threads. */
+/* Enters all other pieces, of which no sum was taken, read back from the descriptor or, where `image` is not NULL, from
+ * memory, with up to `nthreads` threads. */
 spx_status spx_inventory_fill(spx_inventory *v, int fd, const void *image, int nthreads, const char *name, spx_err *e);
 /* The inventory as bytes. Free with spx_free(). */
 spx_status spx_inventory_write(const spx_inventory *v, unsigned char **bytes, size_t *n, spx_err *e);

@@ -11,6 +11,7 @@
 #include "h5/deferred.h"
 #include "h5/file.h"
 #include "h5/internal.h"
+#include "h5/inventory.h"
 #include "h5/object.h"
 #include "h5/schema.h"
 
@@ -159,10 +160,13 @@ static spx_status write_typed(spx_h5_writes *writes, hid_t loc, const char *path
     hid_t d;
     const size_t n = count(ndim, dims);
     spx_status st = create(loc, path, type, ndim, dims, &d, e);
-    if (st == SPX_OK && n > 0 &&
-        !spx_h5_defer_values(writes, loc, path, d, data, n * H5Tget_size(type), SPX_H5_AS_THEY_ARE) &&
-        H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        st = spx_h5_write_failed(loc, path, e);
+    const size_t bytes = st == SPX_OK ? n * H5Tget_size(type) : 0;
+    if (bytes > 0 && !spx_h5_defer_values(writes, loc, path, d, data, bytes, SPX_H5_AS_THEY_ARE)) {
+        if (H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
+            st = spx_h5_write_failed(loc, path, e);
+        else
+            spx_inventory_note(d, 0, data, bytes);
+    }
     return close_dataset(loc, path, d, st, e);
 }
 
@@ -195,6 +199,8 @@ static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow,
     else if (n > 0 && H5Dwrite(d, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
                                narrow ? (const void *)f : data) < 0)
         st = spx_h5_write_failed(loc, path, e);
+    else
+        spx_inventory_note(d, 0, narrow ? (const void *)f : data, n * (narrow ? sizeof *f : sizeof *data));
     spx_free(f);
     return st;
 }
@@ -233,6 +239,21 @@ spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t
     return st;
 }
 
+/* Notes rows that were written, unless HDF5 has converted them. */
+static void note_rows(hid_t d, hid_t mem, size_t first, size_t n, const void *data)
+{
+    size_t dims[SPX_H5_MAXDIM];
+    int ndim = 0;
+    const hid_t type = H5Dget_type(d);
+    size_t row = H5Tget_size(type);
+    if (spx_h5_dataset_dims(d, &ndim, dims) == SPX_OK) {
+        for (int i = 1; i < ndim; i++)
+            row *= dims[i];
+        spx_inventory_note(d, first * row, H5Tequal(type, mem) > 0 ? data : NULL, n * row);
+    }
+    (void)H5Tclose(type);
+}
+
 spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t mem, size_t first, size_t n, const void *data,
                              spx_err *e)
 {
@@ -245,6 +266,8 @@ spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t mem, size_t firs
         st = spx_h5_fail_at(loc, path, SPX_EBUG, "row is outside", e);
     if (st == SPX_OK && !done && n > 0 && H5Dwrite(d, mem, ms, fs, H5P_DEFAULT, data) < 0)
         st = spx_h5_write_failed(loc, path, e);
+    if (st == SPX_OK)
+        note_rows(d, mem, first, n, data);
     if (ms >= 0)
         (void)H5Sclose(ms);
     if (fs >= 0)

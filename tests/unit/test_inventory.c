@@ -3,6 +3,7 @@
  * write. */
 #include "h5/inventory.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,6 +468,111 @@ static void gather(void)
     spx_input_close(&in);
 }
 
+static size_t ndamaged;
+static void count_damaged(void *ctx, const char *name)
+{
+    ndamaged += strcmp(name, ctx) == 0;
+}
+
+/* Damaged datasets of a file, all called `name`. */
+static size_t damaged_in(const char *file, const char *name)
+{
+    spx_input in;
+    int has = 0;
+    char dataset[16];
+    (void)snprintf(dataset, sizeof dataset, "%s", name);
+    ndamaged = 0;
+    CHECK(spx_input_open(&in, in_dir(file), &e) == SPX_OK);
+    CHECK(spx_inventory_verify_all(in.file, count_damaged, dataset, &has, &e) == SPX_OK && has);
+    spx_input_close(&in);
+    return ndamaged;
+}
+
+/* Sums that are taken while rows are written: in any order, some again, with other values, and some as doubles, which
+ * HDF5 converts. */
+static void sums_of_rows(unsigned seed)
+{
+    spx_output *o = NULL;
+    spx_input in;
+    const size_t shape[2] = {ROWS, ODD};
+    size_t dims[2] = {ROWS, ODD}, left = ROWS, next = 0;
+    float *value = spx_alloc2(ROWS, ODD, sizeof *value, &e), *back = NULL;
+    double *wide = spx_alloc2(ROWS, ODD, sizeof *wide, &e);
+    char *written = spx_alloc(ROWS, 1, &e);
+    CHECK(value != NULL && wide != NULL && written != NULL);
+    CHECK(spx_output_open(&o, in_dir("large.h5"), 1, &e) == SPX_OK);
+    const hid_t f = spx_output_file(o);
+    CHECK(spx_h5_create(f, "/rows", H5T_NATIVE_FLOAT, 2, shape, &e) == SPX_OK);
+    for (unsigned k = seed; left > 0; k++) {
+        const unsigned r = k * 2654435761u >> 8;
+        const size_t first = r % 3 != 0 && next < ROWS ? next : r / 3 % ROWS;
+        const size_t most = r % 5 == 0 ? 200 : 40, n = 1 + r / 15 % (ROWS - first < most ? ROWS - first : most);
+        float *from = value + first * ODD;
+        for (size_t i = 0; i < n * ODD; i++) {
+            from[i] = (float)((i + k) * 2654435761u % 1000003) * 0.25f;
+            wide[i] = from[i];
+        }
+        for (size_t i = first; i < first + n; i++) {
+            left -= !written[i];
+            written[i] = 1;
+        }
+        if (r % 11 == 0)
+            CHECK(spx_h5_write_rows(f, "/rows", H5T_NATIVE_DOUBLE, first, n, wide, &e) == SPX_OK);
+        else
+            CHECK(spx_h5_write_rows(f, "/rows", H5T_NATIVE_FLOAT, first, n, from, &e) == SPX_OK);
+        next = first + n;
+    }
+    CHECK(spx_output_commit(o, &e) == SPX_OK);
+    if (damaged_in("large.h5", "/rows") != 0) {
+        printf("seed %u: sums of rows differ\n", seed);
+        bad = 1;
+    }
+    CHECK(spx_input_open(&in, in_dir("large.h5"), &e) == SPX_OK);
+    CHECK(spx_h5_read_f32(in.file, "/rows", 2, dims, &back, &e) == SPX_OK &&
+          memcmp(back, value, sizeof *value * ROWS * ODD) == 0);
+    spx_input_close(&in);
+    spx_free(back);
+    spx_free(value);
+    spx_free(wide);
+    spx_free(written);
+}
+
+/* Sums are those of the values in memory: what a disk makes of them before the file is complete shows. */
+static void sums_of_memory(void)
+{
+    static const char *const name[] = {"/rows", "/whole", "/real"};
+    const size_t shape[2] = {ROWS, COLUMNS};
+    double *real = spx_alloc2(ROWS, COLUMNS, sizeof *real, &e);
+    CHECK(real != NULL);
+    for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++)
+        real[i] = large[i];
+    for (size_t k = 0; k < sizeof name / sizeof *name; k++) {
+        spx_output *o = NULL;
+        char temporary[200];
+        unsigned char byte = 0;
+        CHECK(spx_output_open(&o, in_dir("large.h5"), 1, &e) == SPX_OK);
+        const hid_t f = spx_output_file(o);
+        if (k == 0) {
+            CHECK(spx_h5_create(f, name[k], H5T_NATIVE_FLOAT, 2, shape, &e) == SPX_OK);
+            CHECK(spx_h5_write_rows(f, name[k], H5T_NATIVE_FLOAT, 0, ROWS, large, &e) == SPX_OK);
+        } else if (k == 1) {
+            CHECK(spx_h5_write(f, name[k], H5T_NATIVE_FLOAT, 2, shape, large, &e) == SPX_OK);
+        } else {
+            CHECK(spx_h5_write_real(f, name[k], 4, 2, shape, real, &e) == SPX_OK);
+        }
+        const hid_t d = spx_h5_open(f, name[k], &e);
+        const off_t at = (off_t)H5Dget_offset(d) + 1234567;
+        CHECK(d >= 0 && H5Dclose(d) >= 0 && H5Fget_name(f, temporary, sizeof temporary) > 0);
+        const int fd = open(temporary, O_RDWR);
+        CHECK(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+        byte ^= 4;
+        CHECK(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
+        CHECK(spx_output_commit(o, &e) == SPX_OK);
+        CHECK(damaged_in("large.h5", name[k]) == 1);
+    }
+    spx_free(real);
+}
+
 int main(void)
 {
     if (mkdtemp(dir) == NULL)
@@ -485,6 +591,9 @@ int main(void)
     }
     damaged_pipe();
     rows_written();
+    for (unsigned seed = 1; seed <= 12; seed++)
+        sums_of_rows(seed * 1000);
+    sums_of_memory();
     gather();
     spx_free(large);
     static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5", "large.h5"};
