@@ -31,6 +31,23 @@ static spx_status add_bin(spx_merge_bins *b, size_t row, size_t bin, spx_err *e)
     return SPX_OK;
 }
 
+/* Is any of n floats not finite, or, of ivar, below zero? By their bits: an exponent of ones; a sign and another bit.
+ */
+static int any_bad(const spx_merge_dataset *d, int ivar, size_t n, const char *p)
+{
+    uint32_t bad = 0;
+    if (!d->is_float || d->size != sizeof(float))
+        return d->is_float;
+#pragma omp simd reduction(| : bad)
+    for (size_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, p + i * sizeof v, sizeof v);
+        bad |= (v & 0x7f800000u) == 0x7f800000u;
+        bad |= (uint32_t)ivar & (v > 0x80000000u);
+    }
+    return bad != 0;
+}
+
 spx_status spx_merge_repair(const spx_merge *m, const spx_merge_dataset *d, size_t r0, size_t n, size_t nelem,
                             char *buf, spx_merge_bins *bad, spx_merge_repairs *repairs, spx_err *e)
 {
@@ -52,7 +69,8 @@ spx_status spx_merge_repair(const spx_merge *m, const spx_merge_dataset *d, size
             memset(at, 0, d->size);
         }
     }
-    for (size_t i = 0; i < n * nelem && d->is_float && d->size >= 4 && st == SPX_OK; i++) {
+    const size_t count = d->size >= 4 && any_bad(d, ivar, n * nelem, buf) ? n * nelem : 0;
+    for (size_t i = 0; i < count && st == SPX_OK; i++) {
         const double v = value_of(d, buf + i * d->size);
         if (isfinite(v) && !(ivar && v < 0))
             continue;

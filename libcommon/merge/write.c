@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/gather.h"
 #include "h5/object.h"
 #include "h5/read.h"
 #include "h5/schema.h"
@@ -70,6 +71,23 @@ static spx_status read_type(const spx_merge_input *p, const char *path, const sp
     if (set >= 0)
         (void)H5Dclose(set);
     return e->code;
+}
+
+/* Reads `run` rows from `row` on of a dataset of an input, `nelem` values each: by threads, or as HDF5 reads them. */
+static spx_status read_run(const spx_merge_input *p, const char *path, const spx_merge_dataset *d, size_t nelem,
+                           size_t row, size_t run, char *to, spx_err *e)
+{
+    hid_t mem = H5I_INVALID_HID;
+    int done = 0;
+    spx_status st = read_type(p, path, d, &mem, e);
+    spx_h5_move *m = st == SPX_OK ? spx_alloc_unset(run, 1, sizeof *m, e) : NULL;
+    if (m == NULL)
+        return e->code;
+    for (size_t i = 0; i < run; i++)
+        m[i] = (spx_h5_move){row + i, i};
+    st = spx_h5_gather(p->file, path, mem, &(spx_h5_row){1, nelem, 0, nelem}, run, m, to, &done, e);
+    spx_free(m);
+    return st == SPX_OK && !done ? spx_h5_read_rows(p->file, path, mem, row, run, to, e) : st;
 }
 
 /* State of the checks of a group's values. */
@@ -191,9 +209,8 @@ static spx_status write_dataset(const spx_merge *m, const spx_merge_dataset *d, 
                 }
             }
             int there = from[0] != '\0' && spx_h5_exists(m->part[o.part].file, from);
-            hid_t mem = H5I_INVALID_HID;
-            if (there && (st = read_type(&m->part[o.part], from, d, &mem, e)) == SPX_OK)
-                st = spx_h5_read_rows(m->part[o.part].file, from, mem, o.row, run, buf + r * rowbytes, e);
+            if (there)
+                st = read_run(&m->part[o.part], from, d, nelem, o.row, run, buf + r * rowbytes, e);
             for (size_t k = 0; k < run && !there; k++) {
                 if (from[0] != '\0') /* an input without a mask: all values are good */
                     memset(buf + (r + k) * rowbytes, 0, rowbytes);
