@@ -3,7 +3,8 @@
 # `load fake-night` after `load common`.
 
 # Programs that take no time: each notes in calls when it begins and ends, what it is told of the device, and how many outputs
-# its queue has (@LIST). They need their inputs, but for h5merge; those whose output is named in bad fail with the status that stands there, and the first whose
+# its queue has (@LIST). Conversions are noted in converted, and in conversions, where that is there, when they begin and end.
+# They need their inputs, but for h5merge; those whose output is named in bad fail with the status that stands there, and the first whose
 # output is named in hold waits for a file go.
 fake_programs() {
     mkdir fake
@@ -21,6 +22,7 @@ for ((i = 1; i <= $#; i++)); do
 done
 if [ ! "$output" ]; then
     echo "$*" >>converted
+    [ ! -e conversions ] || { echo begin >>conversions && sleep 0.1 && echo end >>conversions; }
     exec echo
 fi
 case $output in

@@ -333,6 +333,38 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     awk '/^begin .*spectra-1-0008/ { first = 1 } /^begin .*psf-b1-0011/ && first { found = 1 } END { exit !found }' calls
 }
 
+@test "images are converted in the order of exposures, half as many at a time as there are processors" {
+    fake_programs
+    empty_night b1 r1
+    true >conversions
+    SLURM_CPUS_ON_NODE=2 quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j1 >log
+    quick status | grep '^sframe  *8  *0  *0$'
+    [ "$(sed -n 's/.*in.\([br]1\)_n1_\(00..\).img/\1-\2/p' converted | grep -v 0007 | xargs)" = \
+        'b1-0008 r1-0008 b1-0009 r1-0009 b1-0010 r1-0010 b1-0011 r1-0011' ]
+    local most='{ n += $1 == "begin" ? 1 : -1; if (n > most) most = n } END { print most }'
+    [ "$(awk "$most" conversions)" -eq 1 ]
+    rm out/*-00{08,09,10,11}.h5
+    true >conversions
+    SLURM_CPUS_ON_NODE=6 quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j1 >log
+    [ "$(awk "$most" conversions)" -eq 3 ]
+}
+
+@test "jobs with queues begin in turn" {
+    fake_programs
+    empty_night b1 r1
+    quick status >log
+    exec 7>"out/.turn-$HOSTNAME"
+    flock 7
+    quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' >log 7>&- &
+    until [ -e out/flat-r1.h5 ] && [ -h out/lock/psf-b1-0008.h5 ]; do sleep 0.05; done
+    # longer than a job takes from its locks to its first program
+    sleep 1
+    [ ! -e out/psf-b1-0008.h5 ]
+    exec 7>&-
+    wait
+    quick status | grep '^sframe  *8  *0  *0$'
+}
+
 @test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
     fake_programs
     empty_night b1 b2 r1

@@ -211,12 +211,14 @@ take_device() {
     done
 }
 
+processors=${SLURM_CPUS_ON_NODE:-$(nproc)}
+most_conversions=$((processors > 1 ? processors / 2 : 1))
 if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; then
     jobs=${BASH_REMATCH[1]}
     [ "${AT_ONCE:-0}" -eq 0 ] || [ "$AT_ONCE" -ge "$jobs" ] || jobs=$AT_ONCE
     read -ra list <<<"${DEVICES:-}"
     [[ $script != *"$on_device"* ]] || [ ${#list[@]} -ge "$jobs" ] || jobs=${#list[@]}
-    threads=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / jobs))
+    threads=$((processors / jobs))
     export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 fi
 
@@ -226,32 +228,51 @@ fi
 form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
 
 # Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
-# that do; and their messages.
+# that do, PID MESSAGES, or "later MESSAGES"; their messages; and those that are to be begun, in the order of the products.
 declare -A converted=() converting=() said=()
+later=()
 
-# Begins those COMMANDs that several of the products I... begin with, side by side.
+# Notes those COMMANDs that several of the products I... begin with.
 convert() {
-    local i from file fd users
-    local -A count=()
+    local i from file fd
+    local -A first=()
     for i; do
-        [[ ! ${commands[i]} =~ $form || ! ${BASH_REMATCH[1]} ]] || count[${BASH_REMATCH[1]}]+=" $i"
-    done
-    for from in ${count[@]+"${!count[@]}"}; do
-        read -ra users <<<"${count[$from]}"
-        [ ${#users[@]} -gt 1 ] || continue
+        [[ ${commands[i]} =~ $form && ${BASH_REMATCH[1]} ]] || continue
+        from=${BASH_REMATCH[1]}
+        : "${first[$from]:=$i}"
+        [ "${first[$from]}" -ne "$i" ] || continue
+        [ -z "${converted[$from]:-}" ] || continue
         file=$(mktemp "${TMPDIR:-/tmp}/night.XXXXXX") || continue
         exec {fd}<>"$file"
         rm -f "$file"
-        at "${users[0]}"
-        bash -euo pipefail -c "${from%|*}" >"/dev/fd/$fd" 2>"$messages.convert" {renewer}>&- &
-        converting[$from]="$! $messages.convert"
         converted[$from]=$fd
+        at "${first[$from]}"
+        converting[$from]="later $messages.convert"
+        later+=("$from")
     done
 }
 
-# has_converted COMMAND: whether it has ended, or is none that was begun
+# Begins conversions, as many at a time as half of the processors: more of them wait in the kernel for pages of memory.
+begin_conversions() {
+    local from n=0
+    for from in ${converting[@]+"${converting[@]}"}; do
+        [[ $from = later* ]] || ! kill -0 "${from%% *}" 2>/dev/null || n=$((n + 1))
+    done
+    for (( ; ${#later[@]} > 0 && n < most_conversions; n++)); do
+        from=${later[0]}
+        later=("${later[@]:1}")
+        (
+            shut
+            exec {renewer}>&-
+            exec bash -euo pipefail -c "${from%|*}" >"/dev/fd/${converted[$from]}" 2>"${converting[$from]#* }"
+        ) &
+        converting[$from]="$! ${converting[$from]#* }"
+    done
+}
+
+# has_converted COMMAND: whether it has ended, or is none that is to be begun
 has_converted() {
-    [ -z "${converting[$1]:-}" ] || ! kill -0 "${converting[$1]%% *}" 2>/dev/null
+    [ -z "${converting[$1]:-}" ] || { [[ ${converting[$1]} != later* ]] && ! kill -0 "${converting[$1]%% *}" 2>/dev/null; }
 }
 
 # await COMMAND: its end. Where it fails nothing is converted, and the product's own command says why.
@@ -372,10 +393,28 @@ takes_lists='^[[:space:]]*(specx-(shift|extract|sky|flux)|rvs-fit) '
 # literal TEXT: what stands for it in both halves of sed's s|||
 literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
 
-# Closes lists in a process that would keep their ends from their programs.
+# Closes lists in a process that would keep their ends from their programs, and the job's turn.
 shut() {
     local fd
-    for fd in ${feeds[@]+"${feeds[@]}"}; do exec {fd}>&-; done
+    for fd in ${feeds[@]+"${feeds[@]}"} $turn; do exec {fd}>&-; done
+}
+
+# Jobs with queues begin one after another on a machine: else all are at the same stage at the same time, and wait for the same
+# thing. take_turn: fails where another job has the turn. end_turn: gives it back.
+turn=
+take_turn() {
+    [ -z "$turn" ] || return 0
+    [ $((${EPOCHREALTIME/[^0-9]/} - tried)) -gt 100000 ] || return
+    exec {turn}>"$OUT/.turn-$HOSTNAME" || exit
+    flock -n "$turn" || {
+        end_turn
+        tried=${EPOCHREALTIME/[^0-9]/}
+        return 1
+    }
+}
+end_turn() {
+    [ -z "$turn" ] || exec {turn}>&-
+    turn=
 }
 
 # Closes converted images: the last process that has one open frees its memory, which for 30 takes a second.
@@ -650,8 +689,14 @@ make_all() {
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
         done
-        if [ $n -lt ${#programs[@]} ] && begin_queue $n; then
+        # one program at a time: contexts of a device are made one after another
+        if [ $n -lt ${#programs[@]} ] && take_turn && begin_queue $n; then
             n=$((n + 1))
+        fi
+        if [ ${#later[@]} -gt 0 ] && { [ "$turn" ] || [ $n -eq ${#programs[@]} ]; }; then
+            begin_conversions
+        elif [ $n -eq ${#programs[@]} ]; then
+            end_turn
         fi
         for i in ${running[@]+"${!running[@]}"}; do
             if ! kill -0 "${running[i]}" 2>/dev/null; then
