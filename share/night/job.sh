@@ -25,7 +25,7 @@
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
 # among the jobs, and AT_ONCE, how many of the kind there are, if that is less; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
-set -uo pipefail
+set -fuo pipefail
 script=${*: -1}
 case ${1%.failed} in
 *.h5 | *.fits | *.html) ;;
@@ -73,11 +73,25 @@ export -f made
 
 # ---- the locks of the products ----
 
+# A command that can read a file: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes. Of each
+# product whose command has this form: COMMAND, or none; PROGRAM with options; INPUTs.
+form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
+begins=() takers=() words=()
+for i in "${!products[@]}"; do
+    begins[i]=none
+    if [[ ${commands[i]} =~ $form ]]; then
+        begins[i]=${BASH_REMATCH[1]:-none}
+        [ "${BASH_REMATCH[3]}" != "${products[i]}" ] || takers[i]=${BASH_REMATCH[2]}
+        words[i]=${BASH_REMATCH[4]}
+    fi
+done
+
 # at I: makes the I-th product the one that functions are about
 at() {
-    product=${products[$1]} command=${commands[$1]}
+    product=${products[$1]} command=${commands[$1]} begin=${begins[$1]}
     lock=$OUT/lock/${product##*/} messages=$OUT/log/${product##*/}.log
-    read -ra needs <<<"${inputs[$1]}"
+    # shellcheck disable=SC2206 # names have no blanks
+    needs=(${inputs[$1]})
 }
 
 # of the programs that run
@@ -224,9 +238,6 @@ fi
 
 # ---- images that several products begin with ----
 
-# A command that can read a file: [COMMAND |] PROGRAM OPTION... -f -o PRODUCT INPUT...; an input - is what COMMAND writes.
-form='^(.*[|][[:space:]]+)?([^|]+) -f -o ([^ |]+) ([^|]+)$'
-
 # Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
 # that do, PID MESSAGES, or "later MESSAGES"; their messages; and those that are to be begun, in the order of the products.
 declare -A converted=() converting=() said=()
@@ -237,8 +248,8 @@ convert() {
     local i from file fd
     local -A first=()
     for i; do
-        [[ ${commands[i]} =~ $form && ${BASH_REMATCH[1]} ]] || continue
-        from=${BASH_REMATCH[1]}
+        from=${begins[i]}
+        [ "$from" != none ] || continue
         : "${first[$from]:=$i}"
         [ "${first[$from]}" -ne "$i" ] || continue
         [ -z "${converted[$from]:-}" ] || continue
@@ -290,13 +301,6 @@ await() {
     unset "converting[$1]"
 }
 
-# image: sets fd to the descriptor of what the product's command begins with, where it is converted; begin: that COMMAND
-image() {
-    begin=none fd=
-    [[ ! $command =~ $form || ! ${BASH_REMATCH[1]} ]] || begin=${BASH_REMATCH[1]}
-    fd=${converted[$begin]:-}
-}
-
 # forget FILE...: removes those that exist; most do not, and each process counts
 forget() {
     local f
@@ -311,9 +315,8 @@ forget() {
 make_one() {
     local i=$1 placed=${2:-} status because='' f record run begin fd
     at "$i"
-    image
     await "$begin"
-    image
+    fd=${converted[$begin]:-}
     run=$command
     [ -z "$fd" ] || run=${command#"$begin"}
     while :; do
@@ -387,6 +390,9 @@ has_made() {
     [ -e "$product" ] && { [ -z "${before[$1]:-}" ] || [ "$(identity)" != "${before[$1]}" ]; }
 }
 
+# pending I: whether the product is neither made nor known to be impossible
+pending() { [ -z "${finished[$1]:-}" ] && { [ -z "${queued[$1]:-}" ] || ! has_made "$1"; }; }
+
 # Programs that take lists. On processors several frames side by side take less time than one after another.
 takes_lists='^[[:space:]]*(specx-(shift|extract|sky|flux)|rvs-fit) '
 
@@ -434,7 +440,7 @@ images_wanted() {
         [ -z "${readers[k]}" ] || return 0
     done
     for i in ${waiting[@]+"${waiting[@]}"}; do
-        [[ ! ${commands[i]} =~ $form || ! ${BASH_REMATCH[1]} ]] || return 0
+        [ "${begins[i]}" = none ] || return 0
     done
     return 1
 }
@@ -453,7 +459,7 @@ begin_queue() {
         before[i]=
         [ ! -e "$product" ] || before[i]=$(identity)
         targets+=("$product")
-        image
+        fd=${converted[$begin]:-}
         [ "$begin" = none ] || readers[k]=1
         # an image of this product alone, in a pipe
         if [ "$begin" != none ] && [ -z "$fd" ]; then
@@ -481,10 +487,12 @@ begin_queue() {
 # has_ended K: whether the queue's program has
 has_ended() { [ "${ended[$1]:-}" ] || { [ "${processes[$1]:-}" ] && ! kill -0 "${processes[$1]}" 2>/dev/null; }; }
 
-# comes I: whether the product may yet be made by its queue, which makes one after another
+# comes I: whether the product may yet be made by its queue, which makes one after another; those behind it are looked at now
+# and then.
 comes() {
     local k=${maker[${products[$1]}]} i after=
     ! has_ended "$k" || return
+    [ $((round % 16)) -eq 0 ] || return 0
     for i in ${items[k]}; do
         [ -z "$after" ] || ! has_made "$i" || return
         [ "$i" -ne "$1" ] || after=1
@@ -497,12 +505,10 @@ line_of() {
     local word i fd begin those=
     line=
     at "$1"
-    image
     has_converted "$begin" || return
     await "$begin"
-    image
-    [[ $command =~ $form ]]
-    for word in ${BASH_REMATCH[4]}; do
+    fd=${converted[$begin]:-}
+    for word in ${words[$1]}; do
         # shellcheck disable=SC2016
         if [ "$word" = '$(made' ]; then
             those=1
@@ -517,7 +523,7 @@ line_of() {
         elif [ "$those" ] && [ "${number[$word]:-}" ]; then
             # its own command may make what a queue has not
             i=${number[$word]}
-            [ "${finished[i]:-}" ] || { [ "${queued[i]:-}" ] && has_made "$i"; } || return
+            ! pending "$i" || return
             [ -e "$word" ] || continue
         elif [ "${maker[$word]:-}" ] && ! has_made "${number[$word]}"; then
             ! comes "${number[$word]}" || return
@@ -573,7 +579,6 @@ end_queue() {
     while read -r name; do held[$name]=1; done < <(of_mine -printf '%f\n')
     for i in ${items[k]}; do
         at "$i"
-        image
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         if [ -s "$all" ]; then
             grep -F ": ${labels[i]}: " "$all" >>"$messages"
@@ -617,17 +622,18 @@ place_for() {
     return 1
 }
 
-# ready I: whether the product's inputs are there, or will not be
+# ready I: whether the product's inputs are there, or will not be. The one that was not is asked for first.
 ready() {
-    local f k fd begin
+    local f k begin
+    [ -z "${awaited[$1]:-}" ] || ! pending "${awaited[$1]}" || return
     at "$1"
-    image
     has_converted "$begin" || return
     await "$begin"
     for f in ${needs[@]+"${needs[@]}"}; do
         k=${number[${f%.failed}]:-}
-        if [ "$k" ] && [ -z "${finished[k]:-}" ]; then
-            [ "${queued[k]:-}" ] && has_made "$k" || return
+        if [ "$k" ] && pending "$k"; then
+            awaited[$1]=$k
+            return 1
         fi
     done
 }
@@ -647,15 +653,14 @@ end_all() {
 # Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
 # their own commands, when their inputs are there, some at a time.
 make_all() {
-    local i k n part parts program list order=() pipes=() last=() places=() idle guest='' waiting=() running=() queued=() finished=()
-    local most at_once=6
+    local i k n part parts program list order=() pipes=() last=() places=() idle guest='' waiting=() running=() queued=() finished=() awaited=()
+    local most at_once=6 round
     local -A queue=() number=()
     for i; do
         number[${products[i]}]=$i
         waiting[i]=$i
-        [[ ${commands[i]} =~ $form ]] || continue
-        program=${BASH_REMATCH[2]}
-        [[ ${BASH_REMATCH[3]} = "${products[i]}" && $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
+        program=${takers[i]:-}
+        [[ $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
         [ -n "${queue[$program]:-}" ] || order+=("$program")
         queue[$program]+=" $i"
     done
@@ -684,7 +689,7 @@ make_all() {
     trap 'end_all $(jobs -p); exit 130' INT
     trap 'end_all $(jobs -p); exit 143' TERM
     exec {idle}<> <(:)
-    for ((n = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; )); do
+    for ((n = 0, round = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; round++)); do
         for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
