@@ -4,6 +4,9 @@
 #define SPX_SIMD_SIMD_H
 
 #include <stdint.h>
+#if (SPX_VL == 8 && defined(__AVX512F__)) || (SPX_VL == 4 && defined(__AVX2__))
+#include <immintrin.h>
+#endif
 
 #include "simd/vector.h"
 
@@ -122,20 +125,33 @@ ALWAYS_INLINE vec square(vec v)
     return v * v;
 }
 
+/* Whether a mask holds in some lane, and in all: one instruction where there is one, else lane by lane. */
 ALWAYS_INLINE int any_lane(ivec mask)
 {
+#if SPX_VL == 8 && defined(__AVX512F__)
+    return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif SPX_VL == 4 && defined(__AVX2__)
+    return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
     int64_t all = 0;
     for (int i = 0; i < SPX_VL; i++)
         all |= mask[i];
     return all != 0;
+#endif
 }
 
 ALWAYS_INLINE int all_lanes(ivec mask)
 {
+#if SPX_VL == 8 && defined(__AVX512F__)
+    return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) == 0xff;
+#elif SPX_VL == 4 && defined(__AVX2__)
+    return _mm256_movemask_pd((__m256d)mask) == 0xf;
+#else
     int64_t all = -1;
     for (int i = 0; i < SPX_VL; i++)
         all &= mask[i];
     return all != 0;
+#endif
 }
 
 #endif
