@@ -12,51 +12,117 @@
 /* Largest half-bandwidth; and that up to which sums are made one by one. */
 enum { SPX_LANES_MOST_BAND = 112, SPX_LANES_FEW = 16 };
 
+/* Columns of a wide factor that are made at one time, and rows of these whose sums are in registers. */
+enum { SPX_LANES_BLOCK = 4, SPX_LANES_TALL = SPX_VL == 8 ? 4 : 2 };
+
+/* One column of the factor: see factor(). */
+ALWAYS_INLINE ivec factor_column(int m, const double *a, size_t aelem, vec shift, double *l, size_t lrow, size_t lelem,
+                                 double *diag, vec *u)
+{
+    vec pivot = load(a) + shift;
+    for (int t = 1; t <= m; t++) {
+        const vec lt = load(l - (size_t)t * lrow + (size_t)t * lelem);
+        u[t] = lt * load(diag - t * SPX_VL);
+        pivot -= lt * u[t];
+    }
+    const ivec good = (pivot > every(0.0)) & (pivot < every(INFINITY));
+    pivot = choose(good, pivot, every(1.0));
+    const vec inverse = every(1.0) / pivot;
+    store(diag, pivot);
+    store(l, inverse);
+    for (int i = 1; i <= m; i++) {
+        vec sum = load(a + (size_t)i * aelem);
+        for (int t = 1; t <= m - i; t++)
+            sum -= load(l - (size_t)t * lrow + (size_t)(t + i) * lelem) * u[t];
+        store(l + (size_t)i * lelem, sum * inverse);
+    }
+    return ~good;
+}
+
+/* SPX_LANES_BLOCK columns of a band wider than that. Wide factors do not fit into the first cache: each element of L
+ * that is read serves BLOCK sums, and each of u, L D of the columns before, TALL of them. */
+ALWAYS_INLINE ivec factor_block(int m, const double *a, size_t arow, size_t aelem, vec shift, double *l, size_t lrow,
+                                size_t lelem, double *diag, vec *u)
+{
+    enum { N = SPX_LANES_BLOCK, TALL = SPX_LANES_TALL };
+    vec d[N][N], inverse[N]; /* d: (row, column) of the block on the diagonal */
+    ivec bad = EVERY_INT(0);
+    for (int c = 0; c < N; c++) {
+        for (int r = c; r < N; r++)
+            d[r][c] = load(a + (size_t)c * arow + (size_t)(r - c) * aelem);
+        d[c][c] += shift;
+    }
+    for (int t = m; t > 0; t--) {
+        const double *lt = l - (size_t)t * lrow + (size_t)t * lelem;
+        const vec dt = load(diag - t * SPX_VL);
+        vec e[N], *ut = u + t * N;
+        for (int c = 0; c < N; c++) {
+            e[c] = t + c <= m ? load(lt + (size_t)c * lelem) : every(0.0);
+            ut[c] = e[c] * dt;
+        }
+        for (int r = 0; r < N; r++)
+            for (int c = 0; c <= r; c++)
+                d[r][c] -= e[r] * ut[c];
+    }
+    for (int c = 0; c < N; c++) { /* d(r, c) is L(r, c) D_c, and L(r, c) in the end */
+        const ivec good = (d[c][c] > every(0.0)) & (d[c][c] < every(INFINITY));
+        bad |= ~good;
+        d[c][c] = choose(good, d[c][c], every(1.0));
+        inverse[c] = every(1.0) / d[c][c];
+        store(diag + c * SPX_VL, d[c][c]);
+        store(l + (size_t)c * lrow, inverse[c]);
+        for (int q = c + 1; q < N; q++)
+            for (int r = q; r < N; r++)
+                d[r][q] -= d[r][c] * (d[q][c] * inverse[c]);
+        for (int r = c + 1; r < N; r++) {
+            d[r][c] *= inverse[c];
+            store(l + (size_t)c * lrow + (size_t)(r - c) * lelem, d[r][c]);
+        }
+    }
+    for (int row = N; row < m + N; row += TALL) { /* counted from the first of the block on; beyond the band: zeros */
+        vec sum[TALL][N];
+        for (int r = 0; r < TALL; r++)
+            for (int c = 0; c < N; c++)
+                sum[r][c] = row + r - c <= m ? load(a + (size_t)c * arow + (size_t)(row + r - c) * aelem) : every(0.0);
+        const int all = m - row - (TALL - 1); /* columns before, from the last on, that reach all of these rows */
+        for (int r = 0; r < TALL - 1; r++)
+            for (int t = m - row - r; t > 0 && t > all; t--) {
+                const vec e = load(l - (size_t)t * lrow + (size_t)(t + row + r) * lelem);
+                for (int c = 0; c < N; c++)
+                    sum[r][c] -= e * u[t * N + c];
+            }
+        for (int t = all; t > 0; t--) {
+            const double *lt = l - (size_t)t * lrow + (size_t)(t + row) * lelem;
+            for (int r = 0; r < TALL; r++) {
+                const vec e = load(lt + (size_t)r * lelem);
+                for (int c = 0; c < N; c++)
+                    sum[r][c] -= e * u[t * N + c];
+            }
+        }
+        for (int r = 0; r < TALL; r++)
+            for (int c = 0; c < N; c++) {
+                for (int q = 0; q < c; q++)
+                    sum[r][c] -= sum[r][q] * d[c][q];
+                if (row + r - c <= m)
+                    store(l + (size_t)c * lrow + (size_t)(row + r - c) * lelem, sum[r][c] * inverse[c]);
+            }
+    }
+    return bad;
+}
+
 /* L D L^T of the band matrix a(j, j+d) at a[j*arow + d*aelem], plus `shift` on the diagonal: l[j*lrow] = 1/D_j,
- * l[j*lrow + d*lelem] = L(j+d, j); diag[j*SPX_VL] = D_j. l and diag have m rows before the first, which hold zeros.
- * u: room for m + 1 vectors. Returns the lanes that met a pivot that is not positive (they went on with 1). */
+ * l[j*lrow + d*lelem] = L(j+d, j); diag[j*SPX_VL] = D_j; l may be a. l and diag have m rows before the first, which
+ * hold zeros. u: room for SPX_LANES_BLOCK (m + 1) vectors. Returns the lanes that met a pivot that is not positive
+ * (they went on with 1). */
 ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t aelem, vec shift, double *l,
                           size_t lrow, size_t lelem, double *diag, vec *u)
 {
     ivec bad = EVERY_INT(0);
-    for (size_t j = 0; j < n; j++) {
-        const double *aj = a + j * arow;
-        double *lj = l + j * lrow;
-        vec pivot = load(aj) + shift;
-        for (int t = 1; t <= m; t++) {
-            vec lt = load(lj - (size_t)t * lrow + (size_t)t * lelem);
-            u[t] = lt * load(diag + ((long)j - t) * SPX_VL);
-            pivot -= lt * u[t];
-        }
-        ivec good = (pivot > every(0.0)) & (pivot < every(INFINITY));
-        bad |= ~good;
-        pivot = choose(good, pivot, every(1.0));
-        vec inverse = every(1.0) / pivot;
-        store(diag + j * SPX_VL, pivot);
-        store(lj, inverse);
-        int i = 1;
-        for (; m > SPX_LANES_FEW && i + 3 <= m; i += 4) { /* sums side by side: one alone waits for itself */
-            vec sum[4];
-            for (int s = 0; s < 4; s++)
-                sum[s] = load(aj + (size_t)(i + s) * aelem);
-            for (int t = 1; t <= m - i - 3; t++) {
-                const double *lt = lj - (size_t)t * lrow + (size_t)(t + i) * lelem;
-                for (int s = 0; s < 4; s++)
-                    sum[s] -= load(lt + (size_t)s * lelem) * u[t];
-            }
-            for (int s = 0; s < 4; s++) {
-                for (int t = m - i - 2; t <= m - i - s; t++)
-                    sum[s] -= load(lj - (size_t)t * lrow + (size_t)(t + i + s) * lelem) * u[t];
-                store(lj + (size_t)(i + s) * lelem, sum[s] * inverse);
-            }
-        }
-        for (; i <= m; i++) {
-            vec sum = load(aj + (size_t)i * aelem);
-            for (int t = 1; t <= m - i; t++)
-                sum -= load(lj - (size_t)t * lrow + (size_t)(t + i) * lelem) * u[t];
-            store(lj + (size_t)i * lelem, sum * inverse);
-        }
-    }
+    size_t j = 0;
+    for (; m > SPX_LANES_FEW && j + SPX_LANES_BLOCK <= n; j += SPX_LANES_BLOCK)
+        bad |= factor_block(m, a + j * arow, arow, aelem, shift, l + j * lrow, lrow, lelem, diag + j * SPX_VL, u);
+    for (; j < n; j++)
+        bad |= factor_column(m, a + j * arow, aelem, shift, l + j * lrow, lrow, lelem, diag + j * SPX_VL, u);
     return bad;
 }
 

@@ -66,7 +66,7 @@ typedef struct {
 ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *bad)
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL;
-    vec u[SPX_LANES_MOST_BAND + 1];
+    vec u[SPX_LANES_BLOCK * (SPX_LANES_MOST_BAND + 1)];
     *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra, w->l, lrow, SPX_VL, w->diag, u);
     vec most = every(0.0), last = every(1.0), before = every(0.0);
     for (size_t j = 0; j < n; j++)
@@ -97,7 +97,7 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
                             double *variance, ivec *bad)
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
-    vec u[SPX_LANES_MOST_BAND + 1];
+    vec u[SPX_LANES_BLOCK * (SPX_LANES_MOST_BAND + 1)];
     *bad |= factor(n, m, a.a, lrow, SPX_VL, a.extra + shift, w->l, lrow, SPX_VL, w->diag, u);
     for (size_t j = 0; j < n; j++) {
         vec one = every(1.0), flux = load(a.x + j * SPX_VL);

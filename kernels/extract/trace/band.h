@@ -39,7 +39,7 @@ static size_t factorise(const spx_trace_plan *p, spx_trace_bundle *b)
     double *diag = b->diag;
     size_t count = 0;
     for (size_t v = 0; v < b->nl; v += SPX_VL) {
-        vec u[SPX_TRACE_MOST_BAND + 1];
+        vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)];
         ivec bad;
         if (m == 7)
             bad = factor(p->nbin, 7, b->m + v, b->nelem * b->nl, b->nl, every(0.0), b->ldl + v, lrow, b->nl, diag, u);

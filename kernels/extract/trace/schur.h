@@ -44,7 +44,9 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
         find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
     for (size_t lane = 0; lane < nl; lane += SPX_VL)
         one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
-    for (size_t lane = 0; lane < nl; lane += SPX_VL)
+    for (size_t k = 0; k < n; k++) /* which was scratch */
+        memset(s.own[1] + k * nl, 0, nl * sizeof *s.own[1]);
+    for (size_t lane = 0; lane + 1 < b->nf; lane += SPX_VL) /* the last fibre has none on this side */
         one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
     if (b->nf > 2)
         find_scales(p, b, s);

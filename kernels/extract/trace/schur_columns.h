@@ -16,8 +16,9 @@ typedef struct {
     int off[2 * SPX_TRACE_MAX_REACH];
     ivec there[2 * SPX_TRACE_MAX_REACH]; /* lanes for which this fibre is in the bundle */
     int m;                               /* half-bandwidth */
-    const double *l;                     /* row of bin 0: see factor(); rows of zeros before and after */
-    size_t row, elem;
+    const double *l; /* row of bin 0: 1/D, and L(i, i - s) at l[i*row + s*step]; rows of zeros before and after */
+    size_t row;
+    long step;
     int tail; /* bins that a column of V may go on beyond the overlap */
     int cut;  /* becomes 1 where that was too little */
 } others;
@@ -79,22 +80,22 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
             if (bin <= depth && k >= 0 && k < (long)p->nbin)
                 sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
             const double *l = o->l + (k * q + c) * (long)o->row;
+            /* the row before, which is known last, comes last */
             if (rows >= m && m > SPX_LANES_FEW) { /* parts side by side: one alone waits for itself */
                 vec part[4] = {sum, every(0.0), every(0.0), every(0.0)};
-                int s = 1;
-                for (; s + 3 <= m; s += 4)
+                int s = m;
+                for (; s >= 4; s -= 4)
                     for (int i = 0; i < 4; i++)
-                        part[i] -= load(l - (size_t)(s + i) * o->row + (size_t)(s + i) * o->elem) *
-                                   load(v + (rows - s - i) * SPX_VL);
-                for (; s <= m; s++)
-                    part[0] -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+                        part[i] -= load(l + (s - i) * o->step) * load(v + (rows - s + i) * SPX_VL);
+                for (; s > 0; s--)
+                    part[0] -= load(l + s * o->step) * load(v + (rows - s) * SPX_VL);
                 sum = (part[0] + part[1]) + (part[2] + part[3]);
             } else if (rows >= m) {
-                for (int s = 1; s <= m; s++)
-                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+                for (int s = m; s > 0; s--)
+                    sum -= load(l + s * o->step) * load(v + (rows - s) * SPX_VL);
             } else {
-                for (int s = 1; s <= rows; s++)
-                    sum -= load(l - (size_t)s * o->row + (size_t)s * o->elem) * load(v + (rows - s) * SPX_VL);
+                for (int s = rows; s > 0; s--)
+                    sum -= load(l + s * o->step) * load(v + (rows - s) * SPX_VL);
             }
             const vec u = sum * load(l);
             store(v + rows * SPX_VL, sum);
@@ -258,7 +259,7 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
     others o = {.q = 1,
                 .m = m,
                 .row = (size_t)(m + 1) * b->nl,
-                .elem = b->nl,
+                .step = -(long)((size_t)m * b->nl),
                 .l = b->ldl + (long)lane + side,
                 .tail = SPX_TRACE_LONG_TAIL};
     o.off[0] = side;
@@ -284,24 +285,29 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     /* bins that are factorised: what is cut off before them is forgotten after twice the tail */
     const size_t before = b->band + (size_t)(depth + 2 * tail), after = (size_t)(depth + tail + 1);
     const size_t r0 = k0 > before ? k0 - before : 0, r1 = k1 + after < p->nbin ? k1 + after : p->nbin;
-    const size_t rows = (r1 - r0) * (size_t)q, margin = (size_t)m + (after + (size_t)depth) * (size_t)q;
-    const size_t row = (size_t)(m + 1) * SPX_VL, nl_factor = (rows + 2 * margin) * row;
+    const size_t rows = (r1 - r0) * (size_t)q, margin = (after + (size_t)depth) * (size_t)q;
+    const size_t row = (size_t)(m + 1) * SPX_VL, before_l = (size_t)m * row, nl_factor = before_l + rows * row;
     const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
-    double *block =
-        spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, nl_factor + rows * row + (rows + 2 * margin) * SPX_VL + row, 1, e);
+    double *block = spx_trace_workspace_get(
+        r, SPX_BUFFER_CHAIN,
+        nl_factor + (rows + 2 * margin) * row + ((size_t)m + rows) * SPX_VL + SPX_LANES_BLOCK * row, 1, e);
     double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
-    memset(block, 0, margin * row * sizeof *block);
-    memset(block + nl_factor - margin * row, 0, margin * row * sizeof *block);
-    double *l = block + margin * row, *a = block + nl_factor, *diag = a + rows * row + margin * SPX_VL;
-    memset(diag - margin * SPX_VL, 0, margin * SPX_VL * sizeof *diag);
+    double *l = block + before_l, *a = block + nl_factor + margin * row;
+    double *diag = a + (rows + margin) * row + (size_t)m * SPX_VL;
+    memset(block, 0, before_l * sizeof *block);
+    memset(a - margin * row, 0, margin * row * sizeof *a);
+    memset(a + rows * row, 0, margin * row * sizeof *a);
+    memset(diag - m * SPX_VL, 0, (size_t)m * SPX_VL * sizeof *diag);
     for (size_t i = 0; i < rows; i++) {
         const long k = (long)(r0 + i / (size_t)q);
         const int c = (int)(i % (size_t)q);
-        for (int s = 0; s <= m; s++) {
-            const int c2 = (c + s) % q;
-            const long dk = (c + s) / q;
+        for (int s = 0, c2 = c, dk = 0; s <= m; s++, c2++) {
+            if (c2 == q) {
+                c2 = 0;
+                dk++;
+            }
             vec v = every(0.0);
             if (k + dk < (long)r1)
                 v = (vec)((ivec)coupling(b, lane, o.off[c], o.off[c2], k, dk) & o.there[c] & o.there[c2]);
@@ -310,10 +316,13 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
             store(a + i * row + (size_t)s * SPX_VL, v);
         }
     }
-    factor(rows, m, a, row, SPX_VL, every(0.0), l, row, SPX_VL, diag, (vec *)(diag + (rows + margin) * SPX_VL));
-    o.l = l - (long)(r0 * (size_t)q * row);
+    factor(rows, m, a, row, SPX_VL, every(0.0), l, row, SPX_VL, diag, (vec *)(diag + rows * SPX_VL));
+    for (size_t i = 0; i < rows; i++) /* by rows, as columns of V read them, in place of the matrix */
+        for (size_t s = 0; s <= (size_t)m; s++)
+            store(a + i * row + s * SPX_VL, load(l + (long)i * (long)row - (long)(s * (row - SPX_VL))));
+    o.l = a - (long)(r0 * (size_t)q * row);
     o.row = row;
-    o.elem = SPX_VL;
+    o.step = SPX_VL;
     *change = schur_columns(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
     *cut = o.cut;
     return SPX_OK;

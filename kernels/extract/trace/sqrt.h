@@ -166,7 +166,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     root_work w;
     const size_t lrow = (m + 1) * SPX_VL;
     const matrix mat = lay_out(p, b, a, v, s, m, h, memory, &w);
-    vec u[SPX_TRACE_MOST_BAND + 1], z[SPX_TRACE_MOST_BAND + 1];
+    vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)], z[SPX_TRACE_MOST_BAND + 1];
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
     memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
     size_t slot = 0;

@@ -759,7 +759,7 @@ static void scan_values(const spx_rv_lines *lines, double *gram, double *right, 
     enum { L = SPX_RV_LANES };
     const size_t np = lines->functions, m = lines->band, row = (m + 1) * L;
     double diag[2 * SPX_RVFIT_MAX_POLY * SPX_VL] = {0};
-    vec u[SPX_RVFIT_MAX_POLY + 1];
+    vec u[SPX_LANES_BLOCK * (SPX_RVFIT_MAX_POLY + 1)];
     for (size_t v = 0; v < L; v += SPX_VL) {
         double *l = gram + m * row + v, *d = diag + m * SPX_VL;
         const ivec bad = factor(np, (int)m, l, row, L, every(0), l, row, L, d, u);
