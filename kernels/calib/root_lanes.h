@@ -41,10 +41,12 @@ ALWAYS_INLINE vec backward_step(int m, const double *lj, const double *rhs)
     return sum;
 }
 
-/* A(k, k+d) of SPX_VL matrices at a[(k*(m+1) + d)*SPX_VL], with `extra` on the diagonal, and x(k) at x[k*SPX_VL]. */
+/* A(k, k+d) of SPX_VL matrices at a[(k*(m+1) + d)*SPX_VL], with `extra` on the diagonal, and x(k) at x[k*SPX_VL].
+ * alone: all lanes have the same matrix, and share its poles. */
 typedef struct {
     const double *a, *x;
     vec extra;
+    int alone;
 } matrix;
 
 /* Lower bound of the eigenvalues. The infinity norm of the inverse bounds its largest eigenvalue; deconvolution makes
@@ -93,8 +95,8 @@ ALWAYS_INLINE vec smallest(size_t n, int m, matrix a, const root_work *w, ivec *
 }
 
 /* One pole; variance: NULL, or [n] for the diagonal of its inverse. */
-ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w,
-                            double *variance, ivec *bad)
+ALWAYS_INLINE void pole_of(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w,
+                           double *variance, ivec *bad)
 {
     const size_t lrow = (size_t)(m + 1) * SPX_VL, rrow = (size_t)(h + 1) * SPX_VL;
     vec u[SPX_LANES_BLOCK * (SPX_LANES_MOST_BAND + 1)];
@@ -137,22 +139,78 @@ ALWAYS_INLINE void add_pole(size_t n, int m, int h, matrix a, vec shift, vec wei
     }
 }
 
+/* The same, with loops of constant length for usual bandwidths: those take half the time. */
+static void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, double *variance,
+                     ivec *bad)
+{
+    switch (m) {
+    case 7:
+        pole_of(n, 7, h, a, shift, weight, w, variance, bad);
+        break;
+    case 8:
+        pole_of(n, 8, h, a, shift, weight, w, variance, bad);
+        break;
+    case 9:
+        pole_of(n, 9, h, a, shift, weight, w, variance, bad);
+        break;
+    case 10:
+        pole_of(n, 10, h, a, shift, weight, w, variance, bad);
+        break;
+    case 11:
+        pole_of(n, 11, h, a, shift, weight, w, variance, bad);
+        break;
+    case 12:
+        pole_of(n, 12, h, a, shift, weight, w, variance, bad);
+        break;
+    case 13:
+        pole_of(n, 13, h, a, shift, weight, w, variance, bad);
+        break;
+    case 14:
+        pole_of(n, 14, h, a, shift, weight, w, variance, bad);
+        break;
+    case 15:
+        pole_of(n, 15, h, a, shift, weight, w, variance, bad);
+        break;
+    case 16:
+        pole_of(n, 16, h, a, shift, weight, w, variance, bad);
+        break;
+    default:
+        pole_of(n, m, h, a, shift, weight, w, variance, bad);
+    }
+}
+
 /* Lanes whose lower bound of the eigenvalues is no bound: no element of A^-1 is above the inverse of the smallest. */
 ALWAYS_INLINE ivec too_high(vec least, vec inverse)
 {
     return inverse * least > every(BOUND_SEEN * BOUND_MARGIN);
 }
 
+/* The lanes' sums over their poles, and the first one's variance, in all lanes. */
+ALWAYS_INLINE void share_lanes(size_t n, int h, const root_work *w, vec *total)
+{
+    for (size_t i = 0; i < n; i++) {
+        store(w->sum1 + i * SPX_VL, every(sum_lanes(load(w->sum1 + i * SPX_VL))));
+        store(w->sumx + i * SPX_VL, every(sum_lanes(load(w->sumx + i * SPX_VL))));
+        if (w->variance)
+            store(w->variance + i * SPX_VL, every(w->variance[i * SPX_VL]));
+    }
+    for (size_t i = 0; i < n * (size_t)(h + 1); i++)
+        store(w->root + i * SPX_VL, every(sum_lanes(load(w->root + i * SPX_VL))));
+    *total = every(sum_lanes(*total));
+}
+
 /* Sums over the poles for eigenvalues from `least` to `most`. Returns their number; 0 where w->variance is there and
  * `least` turns out to be no bound after the first of them, if that is looked at. */
-ALWAYS_INLINE int add_poles(size_t n, int m, int h, double error, matrix a, vec least, vec most, int look,
-                            const root_work *w, vec *total, ivec *bad)
+static int add_poles(size_t n, int m, int h, double error, matrix a, vec least, vec most, int look, const root_work *w,
+                     vec *total, ivec *bad)
 {
     double shift[SPX_VL][SPX_MAX_POLES], weight[SPX_VL][SPX_MAX_POLES];
+    const int matrices = a.alone ? 1 : SPX_VL, each = a.alone ? SPX_VL : 1; /* poles that are added at one time */
     int poles = 1;
-    for (int i = 0; i < SPX_VL; i++) {
+    for (int i = 0; i < matrices; i++) {
         double lo = least[i], hi = most[i];
         if (!(lo > 0.0 && hi < INFINITY)) {
+            *bad |= a.alone ? EVERY_INT(-1) : EVERY_INT(0);
             (*bad)[i] = -1;
             lo = hi = 1.0;
         }
@@ -167,11 +225,11 @@ ALWAYS_INLINE int add_poles(size_t n, int m, int h, double error, matrix a, vec 
     memset(w->sumx, 0, n * SPX_VL * sizeof(double));
     memset(w->root, 0, n * (size_t)(h + 1) * SPX_VL * sizeof(double));
     *total = every(0.0);
-    for (int k = 0; k < poles; k++) {
+    for (int k = 0; k < poles; k += each) {
         vec s = every(0.0), c = every(0.0), largest = every(0.0);
         for (int i = 0; i < SPX_VL; i++) {
-            s[i] = shift[i][k];
-            c[i] = weight[i][k];
+            s[i] = a.alone ? shift[0][k + i] : shift[i][k];
+            c[i] = a.alone ? weight[0][k + i] : weight[i][k];
         }
         *total += c;
         add_pole(n, m, h, a, s, c, w, k == 0 ? w->variance : NULL, bad);
@@ -179,15 +237,22 @@ ALWAYS_INLINE int add_poles(size_t n, int m, int h, double error, matrix a, vec 
             continue;
         for (size_t j = 0; j < n; j++)
             largest = vmax(load(w->variance + j * SPX_VL), largest);
-        if (any_lane(too_high(least, largest) & ~*bad))
+        if (any_lane(too_high(least, largest) & ~*bad)) {
+            if (a.alone)
+                share_lanes(n, h, w, total);
             return 0;
+        }
+    }
+    if (a.alone) {
+        share_lanes(n, h, w, total);
+        *bad = any_lane(*bad) ? EVERY_INT(-1) : EVERY_INT(0);
     }
     return poles;
 }
 
 /* Q = A^(1/2) of SPX_VL matrices, to a relative error: sums and diagonals 0 ... h <= m in w, sum of the weights in
  * *total. The diagonal of Q is that of w->root plus *total. Lanes that fail are set in *bad. */
-ALWAYS_INLINE void root_of(size_t n, int m, int h, double error, matrix a, const root_work *w, vec *total, ivec *bad)
+static void root_of(size_t n, int m, int h, double error, matrix a, const root_work *w, vec *total, ivec *bad)
 {
     /* Gershgorin: no eigenvalue is above the largest sum of magnitudes of a row */
     const size_t arow = (size_t)(m + 1) * SPX_VL;

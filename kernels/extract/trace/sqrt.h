@@ -94,6 +94,12 @@ static int goes_on(const spx_trace_plan *p, const spx_trace_bundle *b, const spx
     return 0;
 }
 
+/* Whether a vector has one fibre alone: then its lanes are poles of that fibre's square root. */
+static int is_alone(const spx_trace_bundle *b, size_t v)
+{
+    return v + 1 == b->nf;
+}
+
 /* Arrays of a segment with half-bandwidth m in `memory`, and A_s and x of its rows with it. */
 static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                       segment s, size_t m, size_t h, double *memory, root_work *w)
@@ -115,15 +121,17 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
         (w->one - m * SPX_VL)[i] = w->one[n * SPX_VL + i] = 0.0;
         (w->flux - m * SPX_VL)[i] = w->flux[n * SPX_VL + i] = 0.0;
     }
+    const int alone = is_alone(b, v);
     for (size_t k = 0; k < n; k++) {
         for (size_t d = 0; d <= m; d++) {
             const int there = k + d < n && (d <= (size_t)b->hi[0] || a->wide);
-            store(compact + (k * (m + 1) + d) * SPX_VL,
-                  there ? load(element(p, b, a, s.r0 + k, (int)d) + v) : every(0.0));
+            const vec e = there ? load(element(p, b, a, s.r0 + k, (int)d) + v) : every(0.0);
+            store(compact + (k * (m + 1) + d) * SPX_VL, alone ? every(e[0]) : e);
         }
-        store(x + k * SPX_VL, load(b->x + (s.r0 + k) * b->nl + v));
+        const vec flux = load(b->x + (s.r0 + k) * b->nl + v);
+        store(x + k * SPX_VL, alone ? every(flux[0]) : flux);
     }
-    return (matrix){compact, x, every(0.0)};
+    return (matrix){compact, x, every(0.0), alone};
 }
 
 /* Largest element that the outermost SPX_TRACE_RIM diagonals of A_s, more than `least`, let expect beyond them, of each
@@ -268,21 +276,9 @@ static void root_segment(const spx_trace_plan *p, const spx_trace_bundle *b, con
 {
     const size_t n = s.r1 - s.r0, h = (size_t)p->job->psf->hsizey;
     matrix mat = lay_out(p, b, a, v, s, m, h, memory, w);
-    mat.extra = extra;
+    mat.extra = mat.alone ? every(extra[0]) : extra;
     const double error = spx_trace_root_error(p->tolerance);
-    switch (m) { /* loops of constant length for the usual bandwidths */
-    case 7:
-        root_of(n, 7, (int)h, error, mat, w, total, bad);
-        break;
-    case 8:
-        root_of(n, 8, (int)h, error, mat, w, total, bad);
-        break;
-    case 9:
-        root_of(n, 9, (int)h, error, mat, w, total, bad);
-        break;
-    default:
-        root_of(n, (int)m, (int)h, error, mat, w, total, bad);
-    }
+    root_of(n, (int)m, (int)h, error, mat, w, total, bad);
 }
 
 typedef enum { DONE, OPEN, NARROW } outcome;
