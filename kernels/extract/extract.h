@@ -96,7 +96,8 @@ typedef struct {
                             * their errors: mask BAD2DFIT */
     size_t nbin;           /* bins in the output */
     size_t nbin_empty;     /* of them without information */
-    size_t nbin_nospot;    /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel */
+    size_t nbin_nospot;    /* of them without a usable PSF: sigma not above 0, centre not finite, no positive pixel;
+                            * the CPU's traces do not ask where all rows of a spot are masked */
     size_t nbin_outside;   /* of them where the PSF says that the trace may not be used (spx_psf_usable()) */
     size_t npix;           /* pixels in the image */
     size_t npix_masked;    /* of them with a mask bit, or ivar 0 */

@@ -52,27 +52,34 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
     return end - first;
 }
 
-/* Pixels that the spots of a bundle may touch, with weights of their own where those of the whole image are not made.
- */
+/* Pixels that the spots of a bundle may touch, with weights of their own where those of the whole image are not made;
+ * rows with such that may be used. */
 static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
     const float *all = p->job->weight, *far = p->job->far;
-    double *memory =
-        spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny, b->wnx, e); /* a double is as large as two floats */
+    /* a double is as large as two floats, and rows are no fewer than columns of one */
+    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny + 1, b->wnx + 1, e);
     if (!memory)
         return SPX_EIO;
-    memset(memory, 0, b->wny * b->wnx * sizeof *memory);
+    memset(memory, 0, (b->wny + 1) * (b->wnx + 1) * sizeof *memory);
+    b->lit = (unsigned *)(memory + b->wny * b->wnx);
     b->weight = (float *)memory;
     b->data = b->weight + b->wny * b->wnx;
     long x0 = b->wx0 > 0 ? b->wx0 : 0, x1 = b->wx0 + (long)b->wnx < (long)im->nx ? b->wx0 + (long)b->wnx : (long)im->nx;
-    for (long y = b->y0; y < b->y1; y++)
+    for (long y = b->y0; y < b->y1; y++) {
+        int some = 0;
         for (long x = x0; x < x1; x++) {
             size_t from = (size_t)y * im->nx + (size_t)x, to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
             const float weight = all != NULL ? all[from] : spx_extract_pixel_weight(im, from);
             b->weight[to] = weight;
             b->data[to] = weight > 0.0f ? im->data[from] - (far != NULL ? far[from] : 0.0f) : 0.0f;
+            some |= weight > 0.0f;
         }
+        b->lit[y - b->wy0 + 1] = (unsigned)some;
+    }
+    for (size_t y = 0; y < b->wny; y++)
+        b->lit[y + 1] += b->lit[y];
     return SPX_OK;
 }
 

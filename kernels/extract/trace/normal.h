@@ -72,6 +72,15 @@ ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle
     *seen = sum_lanes(sum_seen);
 }
 
+/* Whether a spot lies on rows of which no pixel may be used. */
+ALWAYS_INLINE int is_dark(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at)
+{
+    const unsigned *lit = b->lit + (at->yc - b->wy0);
+    return lit[p->ny] == lit[0];
+}
+
+/* Spots are not made where they are dark: their rows of M are 0 but for what regularisation adds, and no other bin
+ * overlaps with them. */
 static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                             const unsigned char *only, spx_err *e)
 {
@@ -92,11 +101,11 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         if (!chosen)
             memset(row, 0, b->nelem * nl * sizeof *row);
         for (size_t f = 0; f < nf; f++)
-            if (state[f] == SPX_TRACE_SPOT && (!chosen || chosen[f]) &&
+            if (state[f] == SPX_TRACE_SPOT && (chosen ? chosen[f] : !is_dark(p, b, &at[f])) &&
                 !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
                 state[f] = SPX_TRACE_NOSPOT;
         for (size_t f = 0; f < nf; f++) {
-            if (state[f] != SPX_TRACE_SPOT || (chosen && !chosen[f]))
+            if (state[f] != SPX_TRACE_SPOT || (chosen ? !chosen[f] : is_dark(p, b, &at[f])))
                 continue;
             weighted_sums(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f],
                           &b->seen[k * nl + f]);
@@ -111,7 +120,7 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
                 long from = g > f ? b->lo[df] : -b->hi[df], to = g >= f ? -1 : b->lo[df] > 0 ? -b->lo[df] : 0;
                 for (long dk = from < -(long)k ? -(long)k : from; dk <= to; dk++) {
                     size_t k2 = (size_t)((long)k + dk), at2 = k2 * nf + g;
-                    if (b->state[at2] != SPX_TRACE_SPOT || (only && !only[at2]))
+                    if (b->state[at2] != SPX_TRACE_SPOT || (only ? !only[at2] : is_dark(p, b, &b->at[at2])))
                         continue;
                     double sum = overlap(p, weighted, &at[f], ring + (k2 % slots * nf + g) * npix, &b->at[at2]);
                     if (g > f)

@@ -171,6 +171,7 @@ typedef struct {
     size_t margin;        /* rows of zeros around the factors, which a column of V reaches */
     size_t wnx, wny;      /* size of the window: all pixels that a spot may touch, and some more */
     float *weight, *data; /* [wny][wnx] ivar and value, both 0 where a pixel must not be used */
+    unsigned *lit;        /* [wny + 1] rows before with a pixel that may be used */
     double *m;            /* [nbin][nelem][nl] M, each pair once: in the lane of its fibre with the smaller index */
     double *ldl;  /* [nbin][hi[0] + 1][nl] L D L^T of each fibre's block: 1/D, then L below it; zeros around it */
     double *diag; /* [nbin][lanes] scratch of the factorisation, hi[0] rows of zeros before it */
