@@ -92,7 +92,7 @@ size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag);
 spx_status spx_coadd_cpu(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e);
 void spx_coadd_free(spx_coadd *c);
 
-/* Begins a coadd, on any backend: checks, allocates *out. */
+/* Begins a coadd, on any backend: checks, allocates *out; flux, ivar, mask and resolution are not set. */
 spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e);
 /* Copies the only exposure of target t. */
 void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out);

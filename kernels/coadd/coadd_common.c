@@ -1,5 +1,6 @@
 /* Checks and results of coadds, for all backends (coadd/coadd.h). */
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "coadd/coadd.h"
@@ -47,9 +48,9 @@ spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o
     out->ndiag = o->ndiag_out;
     size_t bins = 0;
     spx_status st = spx_mul(in->nwave, out->ndiag, &bins, e);
-    if (st == SPX_OK && ((out->flux = spx_alloc2(in->ntarget, in->nwave, sizeof *out->flux, e)) == NULL ||
-                         (out->ivar = spx_alloc2(in->ntarget, in->nwave, sizeof *out->ivar, e)) == NULL ||
-                         (out->mask = spx_alloc2(in->ntarget, in->nwave, sizeof *out->mask, e)) == NULL ||
+    if (st == SPX_OK && ((out->flux = spx_alloc_unset(in->ntarget, in->nwave, sizeof *out->flux, e)) == NULL ||
+                         (out->ivar = spx_alloc_unset(in->ntarget, in->nwave, sizeof *out->ivar, e)) == NULL ||
+                         (out->mask = spx_alloc_unset(in->ntarget, in->nwave, sizeof *out->mask, e)) == NULL ||
                          (out->optimal = spx_alloc(in->ntarget, sizeof *out->optimal, e)) == NULL ||
                          (out->spread = spx_alloc(in->ntarget, sizeof *out->spread, e)) == NULL ||
                          (out->scale = spx_alloc(nexp, sizeof *out->scale, e)) == NULL ||
@@ -58,7 +59,7 @@ spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o
                          (out->rejected = spx_alloc(nexp, sizeof *out->rejected, e)) == NULL))
         st = SPX_EIO;
     if (st == SPX_OK && out->ndiag > 0 &&
-        (out->resolution = spx_alloc2(in->ntarget, bins, sizeof *out->resolution, e)) == NULL)
+        (out->resolution = spx_alloc_unset(in->ntarget, bins, sizeof *out->resolution, e)) == NULL)
         st = SPX_EIO;
     return st;
 }
@@ -76,6 +77,8 @@ void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out)
         out->mask[t * n + k] = mask != 0 || good ? mask : (uint32_t)SPX_COADD_NODATA;
         out->good[i] += spx_coadd_weight(flux[k], ivar[k], mask) > 0;
     }
+    if (out->resolution != NULL)
+        memset(out->resolution + t * out->ndiag * n, 0, out->ndiag * n * sizeof *out->resolution);
     for (size_t b = 0; b < in->ndiag && out->resolution != NULL; b++)
         for (size_t c = 0; c < n; c++) { /* elements without a row, too */
             const double v = in->resolution[(i * in->ndiag + b) * n + c];

@@ -111,8 +111,8 @@ static void solve(const job *j, size_t first, size_t nexp, space *s)
                 s->a[d * n + k - d] = 0;
         }
     }
-    (void)spx_band_factor(n, (int)m, s->a, 1e-13, s->l);
-    spx_band_solve(n, (int)m, s->l, s->x);
+    (void)spx_band_factor_host(n, (int)m, s->a, 1e-13, s->l);
+    spx_band_solve_host(n, (int)m, s->l, s->x);
     for (size_t i = 0; i < nexp; i++) {
         if (j->in->resolution != NULL)
             spx_resolution_apply(n, j->ndiag, resolution_of(j, first + i), s->x, s->model + i * n);
@@ -261,6 +261,7 @@ static void simple(const job *j, size_t t, size_t first, size_t nexp, const spac
     if (j->out->resolution == NULL)
         return;
     double *res = j->out->resolution + t * ndiag_out * n;
+    memset(res, 0, ndiag_out * n * sizeof *res);
     for (size_t b = 0; b < j->ndiag; b++) {
         double *to = res + (b + ndiag_out / 2 - j->ndiag / 2) * n;
         const long off = (long)(j->ndiag / 2) - (long)b;

@@ -8,6 +8,8 @@
  */
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "calib/poles.cuh"
@@ -15,6 +17,7 @@
 #include "cuda/backend.cuh"
 #include "cuda/reduce.cuh"
 extern "C" {
+#include "base/mem.h"
 #include "coadd/coadd_math.h"
 }
 
@@ -785,12 +788,39 @@ __global__ void optimal_kernel(view v)
         }
 }
 
+/* What stays from call to call: to get and to free it takes as long as the rest. */
+struct kept {
+    spx::device_buffer<char> memory;
+    spx::device_buffer<double> roots; /* factors of the poles: */
+    size_t nroots = 0;
+};
+
+/* Those that no call has: calls from several threads have one each. */
+std::mutex unused_lock;
+std::vector<std::unique_ptr<kept>> unused;
+
+std::unique_ptr<kept> acquire()
+{
+    const std::lock_guard<std::mutex> lock(unused_lock);
+    if (unused.empty())
+        return std::make_unique<kept>();
+    std::unique_ptr<kept> k = std::move(unused.back());
+    unused.pop_back();
+    return k;
+}
+
+void release(std::unique_ptr<kept> k)
+{
+    const std::lock_guard<std::mutex> lock(unused_lock);
+    unused.push_back(std::move(k));
+}
+
 /* Arrays of a call, and its launches. */
 class call
 {
   public:
     call(const spx_coadd_input *in, const spx_coadd_options *o)
-        : in_(in), o_(o), nt_(in->ntarget), nexp_(in->first[in->ntarget]), n_(in->nwave)
+        : in_(in), o_(o), nt_(in->ntarget), nexp_(in->first[in->ntarget]), n_(in->nwave), kept_(acquire())
     {
         v_.nt = nt_;
         v_.n = n_;
@@ -800,6 +830,14 @@ class call
         v_.out = o->ndiag_out;
         v_.reject = o->reject;
         v_.method = (int)o->method;
+    }
+
+    call(const call &) = delete;
+    call &operator=(const call &) = delete;
+    ~call() /* the caller's arrays are read and written no more, nor memory that the next call takes over */
+    {
+        (void)cudaStreamSynchronize(stream_.s);
+        release(std::move(kept_));
     }
 
     double run(spx_coadd *out)
@@ -812,25 +850,27 @@ class call
     const spx_coadd_options *o_;
     size_t nt_, nexp_, n_;
     view v_{};
-    std::vector<spx::array<char>> held_;
+    unsigned *list_ = nullptr; /* [nt] targets that get a root */
+    std::vector<unsigned> of_; /* of the copies to the device */
+    std::vector<double> ones_;
+    std::unique_ptr<kept> kept_;
+    spx::stream stream_;
 
-    template <typename T> T *make(size_t n)
+    template <typename T> void put(const T *to, const void *from, size_t n)
     {
-        held_.emplace_back(std::max<size_t>(n, 1) * sizeof(T));
-        held_.back().clear(std::max<size_t>(n, 1) * sizeof(T));
-        return reinterpret_cast<T *>(held_.back().get());
+        spx::to_device += n * sizeof(T);
+        spx::check(cudaMemcpyAsync(const_cast<T *>(to), from, n * sizeof(T), cudaMemcpyHostToDevice, stream_.s),
+                   "copy to the device");
     }
-    template <typename T, typename F> T *put(const F *from, size_t n)
-    {
-        static_assert(sizeof(T) == sizeof(F), "same elements");
-        T *to = make<T>(n);
-        held_.back().put(reinterpret_cast<const char *>(from), n * sizeof(T));
-        return to;
-    }
-    template <typename T> static void get(const T *from, T *to, size_t n)
+    /* There after wait(). */
+    template <typename T> void get(const T *from, T *to, size_t n)
     {
         spx::to_host += n * sizeof(T);
-        spx::check(cudaMemcpy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
+        spx::check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream_.s), "copy from the device");
+    }
+    void wait()
+    {
+        spx::check(cudaStreamSynchronize(stream_.s), "stream");
     }
     static void launched()
     {
@@ -846,86 +886,106 @@ class call
         return blocks(nt_, THREADS);
     }
 
+    /* Hands out the arrays, those of the input first; with a.base NULL it counts. Returns where those of the input end.
+     */
+    template <int M> size_t hand_out(spx::arena &a)
+    {
+        const size_t bins = nexp_ * n_, all = nt_ * n_;
+        view &v = v_;
+        v.first = a.take<unsigned long long>(nt_ + 1);
+        v.of = a.take<unsigned>(nexp_);
+        v.flux = a.take<double>(bins);
+        v.ivar = a.take<double>(bins);
+        v.mask = in_->mask != nullptr ? a.take<uint32_t>(bins) : nullptr;
+        v.resolution = in_->ndiag > 0 ? a.take<double>(bins * v.ndiag) : nullptr;
+        v.scale = a.take<double>(nexp_);
+        const size_t input = a.used;
+        for (double **p : {&v.w, &v.d, &v.model})
+            *p = a.take<double>(bins);
+        for (double **p : {&v.sum, &v.x, &v.far, &v.line, &v.o_flux, &v.o_ivar})
+            *p = a.take<double>(all);
+        for (double **p : {&v.next_scale, &v.mm, &v.o_chi2})
+            *p = a.take<double>(nexp_);
+        for (double **p : {&v.median, &v.spread, &v.least, &v.greatest, &v.total})
+            *p = a.take<double>(nt_);
+        for (double **p : {&v.shift, &v.weight})
+            *p = a.take<double>(nt_ * SPX_MAX_POLES);
+        v.gone = a.take<uint8_t>(bins);
+        v.dead = a.take<uint8_t>(all);
+        for (uint8_t **p : {&v.todo, &v.live, &v.several, &v.optimal})
+            *p = a.take<uint8_t>(nt_);
+        v.a = a.take<double>(n_ * (M + 2) * nt_);
+        v.l = a.take<double>(n_ * (M + 1) * nt_);
+        v.q = a.take<double>(o_->method == SPX_COADD_SIMPLE ? 1 : all * (v.h + 3));
+        v.o_res = a.take<double>(all * v.out);
+        for (unsigned **p : {&v.most, &v.o_good, &v.o_gone})
+            *p = a.take<unsigned>(nexp_);
+        for (int **p : {&v.npole, &v.bad})
+            *p = a.take<int>(nt_);
+        v.worst = a.take<unsigned>(all);
+        v.o_mask = a.take<uint32_t>(all);
+        v.count = a.take<unsigned>(1);
+        list_ = a.take<unsigned>(nt_);
+        return input;
+    }
+
     template <int M> void allocate()
     {
-        std::vector<unsigned> of(nexp_);
-        std::vector<double> one(nexp_, 1.0);
+        spx::arena a = {nullptr, 0, 0};
+        (void)hand_out<M>(a);
+        a = {kept_->memory.need(a.used), 0, a.used};
+        const size_t input = hand_out<M>(a);
+        spx::check(cudaMemsetAsync(a.base + input, 0, a.used - input, stream_.s), "device memory");
+        of_.resize(nexp_);
+        ones_.assign(nexp_, 1.0);
         for (size_t t = 0; t < nt_; t++)
             for (size_t i = in_->first[t]; i < in_->first[t + 1]; i++)
-                of[i] = (unsigned)t;
-        v_.first = put<unsigned long long>(in_->first, nt_ + 1);
-        v_.of = put<unsigned>(of.data(), nexp_);
-        v_.flux = put<double>(in_->flux, nexp_ * n_);
-        v_.ivar = put<double>(in_->ivar, nexp_ * n_);
-        v_.mask = in_->mask != nullptr ? put<uint32_t>(in_->mask, nexp_ * n_) : nullptr;
-        v_.resolution = in_->ndiag > 0 ? put<double>(in_->resolution, nexp_ * v_.ndiag * n_) : nullptr;
-        v_.scale = put<double>(one.data(), nexp_);
-        v_.w = make<double>(nexp_ * n_);
-        v_.d = make<double>(nexp_ * n_);
-        v_.model = make<double>(nexp_ * n_);
-        v_.gone = make<uint8_t>(nexp_ * n_);
-        v_.next_scale = make<double>(nexp_);
-        v_.mm = make<double>(nexp_);
-        v_.most = make<unsigned>(nexp_);
-        v_.todo = make<uint8_t>(nt_);
-        v_.live = make<uint8_t>(nt_);
-        v_.several = make<uint8_t>(nt_);
-        v_.sum = make<double>(nt_ * n_);
-        v_.median = make<double>(nt_);
-        v_.x = make<double>(nt_ * n_);
-        v_.a = make<double>(n_ * (M + 2) * nt_);
-        v_.l = make<double>(n_ * (M + 1) * nt_);
-        v_.dead = make<uint8_t>(nt_ * n_);
-        v_.optimal = make<uint8_t>(nt_);
-        v_.far = make<double>(nt_ * n_);
-        v_.worst = make<unsigned>(nt_ * n_);
-        v_.spread = make<double>(nt_);
-        v_.least = make<double>(nt_);
-        v_.greatest = make<double>(nt_);
-        v_.total = make<double>(nt_);
-        v_.shift = make<double>(nt_ * SPX_MAX_POLES);
-        v_.weight = make<double>(nt_ * SPX_MAX_POLES);
-        v_.npole = make<int>(nt_);
-        v_.bad = make<int>(nt_);
-        v_.line = make<double>(nt_ * n_);
-        v_.count = make<unsigned>(1);
-        v_.o_flux = make<double>(nt_ * n_);
-        v_.o_ivar = make<double>(nt_ * n_);
-        v_.o_mask = make<uint32_t>(nt_ * n_);
-        v_.o_res = make<double>(nt_ * v_.out * n_);
-        v_.o_chi2 = make<double>(nexp_);
-        v_.o_good = make<uint32_t>(nexp_);
-        v_.o_gone = make<uint32_t>(nexp_);
+                of_[i] = (unsigned)t;
+        for (const void *p :
+             {(const void *)in_->flux, (const void *)in_->ivar, (const void *)in_->mask, (const void *)in_->resolution})
+            if (p != nullptr)
+                (void)spx_mem_pagelocked(p);
+        static_assert(sizeof *v_.first == sizeof *in_->first, "same elements");
+        put(v_.first, in_->first, nt_ + 1);
+        put(v_.of, of_.data(), nexp_);
+        put(v_.scale, ones_.data(), nexp_);
+        put(v_.flux, in_->flux, nexp_ * n_);
+        put(v_.ivar, in_->ivar, nexp_ * n_);
+        if (in_->mask != nullptr)
+            put(v_.mask, in_->mask, nexp_ * n_);
+        if (in_->ndiag > 0)
+            put(v_.resolution, in_->resolution, nexp_ * v_.ndiag * n_);
     }
 
     void zero_count()
     {
-        spx::check(cudaMemset(v_.count, 0, sizeof(unsigned)), "device memory");
+        spx::check(cudaMemsetAsync(v_.count, 0, sizeof(unsigned), stream_.s), "device memory");
     }
     unsigned counted()
     {
         unsigned count;
         get(v_.count, &count, 1);
+        wait();
         return count;
     }
     void take(bool all)
     {
-        take_kernel<<<bins(nt_), THREADS>>>(v_, all);
+        take_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_, all);
         launched();
     }
     template <int M> void solve()
     {
-        normal_kernel<M><<<bins(M + 2, nt_), THREADS>>>(v_);
-        median_kernel<<<(unsigned)nt_, THREADS>>>(v_);
-        dead_kernel<<<bins(nt_), THREADS>>>(v_);
-        ridge_kernel<M><<<bins(M + 2, nt_), THREADS>>>(v_);
-        solve_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
-        model_kernel<<<bins(nexp_), THREADS>>>(v_);
+        normal_kernel<M><<<bins(M + 2, nt_), THREADS, 0, stream_.s>>>(v_);
+        median_kernel<<<(unsigned)nt_, THREADS, 0, stream_.s>>>(v_);
+        dead_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_);
+        ridge_kernel<M><<<bins(M + 2, nt_), THREADS, 0, stream_.s>>>(v_);
+        solve_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>), stream_.s>>>(v_);
+        model_kernel<<<bins(nexp_), THREADS, 0, stream_.s>>>(v_);
         launched();
     }
     void todo_is_live()
     {
-        spx::check(cudaMemcpy(v_.todo, v_.live, nt_, cudaMemcpyDeviceToDevice), "copy");
+        spx::check(cudaMemcpyAsync(v_.todo, v_.live, nt_, cudaMemcpyDeviceToDevice, stream_.s), "copy");
     }
 
     /* Scales, rejection and x: the rounds of the CPU's coadd_target(). */
@@ -936,8 +996,8 @@ class call
             solve<M>();
             for (int again = 0; o_->scale && again < SPX_COADD_SCALINGS; again++) {
                 zero_count();
-                scale_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
-                settle_kernel<<<targets(), THREADS>>>(v_);
+                scale_kernel<<<(unsigned)nexp_, THREADS, 0, stream_.s>>>(v_);
+                settle_kernel<<<targets(), THREADS, 0, stream_.s>>>(v_);
                 launched();
                 if (counted() == 0)
                     break;
@@ -947,8 +1007,8 @@ class call
             if (round == SPX_COADD_ROUNDS || !(o_->reject > 0))
                 break;
             zero_count();
-            residual_kernel<<<bins(nt_), THREADS>>>(v_);
-            reject_kernel<<<(unsigned)nt_, THREADS>>>(v_);
+            residual_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_);
+            reject_kernel<<<(unsigned)nt_, THREADS, 0, stream_.s>>>(v_);
             launched();
             if (counted() == 0)
                 break;
@@ -963,46 +1023,51 @@ class call
         std::vector<uint8_t> optimal(nt_);
         std::vector<unsigned> list;
         get(v_.optimal, optimal.data(), nt_);
+        wait();
         for (size_t t = 0; t < nt_; t++)
             if (optimal[t] != 0)
                 list.push_back((unsigned)t);
         if (list.empty())
             return;
-        const unsigned *all = put<unsigned>(list.data(), list.size());
-        v_.q = make<double>(nt_ * n_ * (v_.h + 3));
-        const size_t each = n_ * (M + 3) * WARP;
-        const size_t fit = std::max<size_t>(spx::usable_memory(0) / 2 / (each * sizeof(double)), 1),
+        put(list_, list.data(), list.size());
+        const size_t each = n_ * (M + 3) * WARP, own = kept_->nroots * sizeof(double);
+        const size_t fit = std::max<size_t>(spx::usable_memory(0, own) / 2 / (each * sizeof(double)), 1),
                      some = std::min(fit, list.size());
-        spx::array<double> lower(some * each);
-        bounds_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>)>>>(v_);
-        poles_kernel<<<(unsigned)nt_, dim3(POLE_THREADS, TRIES)>>>(v_);
+        double *lower = kept_->roots.need(some * each);
+        kept_->nroots = std::max(kept_->nroots, some * each);
+        bounds_kernel<M><<<blocks(nt_, WARP), SWEEP, sizeof(columns<M>), stream_.s>>>(v_);
+        poles_kernel<<<(unsigned)nt_, dim3(POLE_THREADS, TRIES), 0, stream_.s>>>(v_);
         for (size_t i = 0; i < list.size(); i += some)
-            root_kernel<M><<<(unsigned)std::min(some, list.size() - i), WARP>>>(v_, all + i, lower.get());
-        check_kernel<<<bins(nt_), THREADS>>>(v_);
-        optimal_kernel<<<bins(nt_), THREADS>>>(v_);
+            root_kernel<M><<<(unsigned)std::min(some, list.size() - i), WARP, 0, stream_.s>>>(v_, list_ + i, lower);
+        check_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_);
+        optimal_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_);
         launched();
-        spx::check(cudaDeviceSynchronize(), "kernel");
+        wait(); /* for `list`, too */
     }
 
     template <int M> double run_band(spx_coadd *out)
     {
         allocate<M>();
-        spx::stopwatch watch;
+        spx::stopwatch watch(stream_.s);
         take(true);
-        count_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
-        begin_kernel<<<targets(), THREADS>>>(v_);
-        spread_kernel<<<(unsigned)nt_, THREADS>>>(v_);
+        count_kernel<<<(unsigned)nexp_, THREADS, 0, stream_.s>>>(v_);
+        begin_kernel<<<targets(), THREADS, 0, stream_.s>>>(v_);
+        spread_kernel<<<(unsigned)nt_, THREADS, 0, stream_.s>>>(v_);
         launched();
         rounds<M>();
-        judge_kernel<<<(unsigned)nexp_, THREADS>>>(v_);
-        simple_kernel<<<bins(nt_), THREADS>>>(v_);
+        judge_kernel<<<(unsigned)nexp_, THREADS, 0, stream_.s>>>(v_);
+        simple_kernel<<<bins(nt_), THREADS, 0, stream_.s>>>(v_);
         if (v_.out > 0)
-            rows_kernel<<<bins(v_.out, nt_), THREADS>>>(v_);
-        choose_kernel<<<targets(), THREADS>>>(v_);
+            rows_kernel<<<bins(v_.out, nt_), THREADS, 0, stream_.s>>>(v_);
+        choose_kernel<<<targets(), THREADS, 0, stream_.s>>>(v_);
         launched();
         roots<M>();
         const double seconds = watch.stop();
         std::vector<int> bad(nt_);
+        for (const void *p :
+             {(const void *)out->flux, (const void *)out->ivar, (const void *)out->mask, (const void *)out->resolution})
+            if (p != nullptr)
+                (void)spx_mem_pagelocked(p);
         get(v_.bad, bad.data(), nt_);
         get(v_.o_flux, out->flux, nt_ * n_);
         get(v_.o_ivar, out->ivar, nt_ * n_);
@@ -1015,6 +1080,7 @@ class call
         get(v_.o_chi2, out->chi2, nexp_);
         get(v_.o_good, out->good, nexp_);
         get(v_.o_gone, out->rejected, nexp_);
+        wait();
         for (size_t t = 0; t < nt_; t++) {
             out->failed += out->optimal[t] && bad[t] != 0;
             out->optimal[t] = out->optimal[t] && bad[t] == 0;
@@ -1030,7 +1096,7 @@ class call
 extern "C" spx_status spx_coadd_cuda(spx_backend *b, const spx_coadd_input *in, const spx_coadd_options *o,
                                      spx_coadd *out, spx_err *e)
 {
-    b->device_seconds = 0;
+    spx::note_seconds(b, 0);
     if (in->ndiag > MOST_BAND + 1 || o->ndiag_out / 2 > MOST_BAND || in->first[in->ntarget] == 0) {
         const spx_status left = spx_coadd_cpu(in, o, out, e);
         out->on_cpu = in->ntarget;
@@ -1041,8 +1107,9 @@ extern "C" spx_status spx_coadd_cuda(spx_backend *b, const spx_coadd_input *in, 
         return st;
     return spx::guarded("coadd", e, [&] {
         (void)spx::use_first(b);
+        spx::lock_blocks(b);
         call c(in, o);
-        b->device_seconds = c.run(out);
+        spx::note_seconds(b, c.run(out));
         spx_progress_step(o->progress, in->ntarget);
         return SPX_OK;
     });

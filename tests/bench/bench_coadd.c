@@ -80,6 +80,7 @@ int main(int argc, char **argv)
     char **device = argc > 1 ? argv + 1 : only_cpu;
     spx_err e = {0};
     const size_t nexp = (size_t)TARGETS * EXPOSURES;
+    spx_mem_cache(1); /* as in a program */
     size_t *first = must_have(spx_alloc(TARGETS + 1, sizeof *first, &e));
     double *flux = must_have(spx_alloc2(nexp, BINS, sizeof *flux, &e));
     double *ivar = must_have(spx_alloc2(nexp, BINS, sizeof *ivar, &e));
@@ -112,5 +113,6 @@ int main(int argc, char **argv)
     spx_free(flux);
     spx_free(ivar);
     spx_free(resolution);
+    spx_mem_cache(0);
     return 0;
 }
