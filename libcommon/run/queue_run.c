@@ -248,8 +248,10 @@ static spx_status run_pipeline(queue_run *r, const spx_pipeline *p, spx_err *e)
 spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
 {
     queue_run r = {.q = q, .steps = steps, .total = spx_queue_total(q)};
-    /* capacity: exposures in the workers, in storing threads, and as many again, so that workers need not wait */
-    const size_t nstore = (steps->nworker + 1) / 2;
+    /* Storing waits for the disk in part: several outputs at a time where there are processors for them. Capacity:
+     * exposures in the workers, in storing threads, and as many again, so that workers need not wait. */
+    const size_t half = (steps->nworker + 1) / 2, least = spx_queue_context(q)->common.threads > 3 ? 3 : 1,
+                 nstore = half > least ? half : least;
     r.most = r.total == 1 ? 1 : steps->nworker + 2 * nstore + (steps->nworker > 1);
     if (r.total > 1)
         r.progress = spx_progress_start(spx_queue_context(q)->common.progress, steps->what, "exposures", r.total);
