@@ -6,11 +6,16 @@
 
 #include "base/mem.h"
 #include "calib/band.h"
+#include "calib/clones.h"
 #include "calib/resolution.h"
 #include "flat/flat_engine.h"
 #include "flat/flat_math.h"
+#include "simd/vector.h"
 
-enum { PARTS = 32 };
+enum { PARTS = 32, FOUR = 4 };
+
+typedef SPX_VECTOR(double, FOUR * 8) four;
+typedef SPX_VECTOR_ANY(double, FOUR * 8) four_any;
 
 typedef struct {
     const spx_flat_input *in;
@@ -88,14 +93,35 @@ static void convolve(const engine *w, size_t i, const fibre_work *f)
     }
 }
 
+/* spx_flat_add() of the bins of an interval, with the same bits: products with one function side by side. */
+SPX_CLONES
+static void sum_interval(size_t n, const double *basis, const double *p, const double *q, double *sum)
+{
+    const four nothing = {0};
+    four row[FOUR] = {nothing, nothing, nothing, nothing}, right = nothing;
+    for (size_t k = 0; k < n; k++) {
+        if (!(p[k] > 0))
+            continue;
+        const four b = *(const four_any *)(const void *)(basis + FOUR * k), weighted = p[k] * b;
+        for (size_t i = 0; i < FOUR; i++)
+            row[i] += weighted[i] * b;
+        right += q[k] * b;
+    }
+    for (size_t i = 0; i < FOUR; i++)
+        for (size_t j = i; j < FOUR; j++)
+            *sum++ = row[i][j];
+    for (size_t i = 0; i < FOUR; i++)
+        *sum++ = right[i];
+}
+
 /* Normal equations of the splines of a fibre; 0 without light. */
 static int equations(const spx_flat_plan *plan, const fibre_work *f)
 {
-    memset(f->sum, 0, plan->nint * SPX_FLAT_SUMS * sizeof *f->sum);
-    for (size_t t = 0; t < plan->nint; t++)
-        for (size_t k = plan->begin[t]; k < plan->begin[t + 1]; k++)
-            if (f->p[k] > 0)
-                spx_flat_add(plan->basis + 4 * k, f->p[k], f->q[k], f->sum + t * SPX_FLAT_SUMS);
+    for (size_t t = 0; t < plan->nint; t++) {
+        const size_t first = plan->begin[t];
+        sum_interval(plan->begin[t + 1] - first, plan->basis + FOUR * first, f->p + first, f->q + first,
+                     f->sum + t * SPX_FLAT_SUMS);
+    }
     return spx_flat_assemble(plan->spline.n, f->sum, f->band, f->rhs);
 }
 
