@@ -124,11 +124,43 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     *r = (spx_rv_workspace){0};
 }
 
-int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
+/* Places the arrays of a piece, each from a line of the cache on, in memory at `at`, NULL: nowhere. Returns their
+ * bytes. */
+static size_t place_piece(const spx_rv_ctx *c, char *at, spx_rv_data *d)
 {
-    const spx_rv_ctx *c = w->ctx;
-    if (n <= w->maxpiece)
-        return 1;
+    enum { LINE = 64 };
+    const size_t n = c->size.n, nair = c->opt->transmission ? 2 * c->size.sample : 0;
+    const struct {
+        double **array;
+        size_t n;
+    } part[] = {{&d->flux, n},
+                {&d->ie, n},
+                {&d->model, n},
+                {&d->band, c->opt->resolution ? c->size.band : 0},
+                {&d->air, nair},
+                {&d->sigma, c->opt->jitter ? n : 0},
+                {&d->level, c->opt->jitter ? n : 0},
+                {&d->other, c->opt->jitter ? n : 0}};
+    size_t used = 0;
+    for (size_t k = 0; k < sizeof part / sizeof *part; k++) {
+        if (at != NULL && part[k].n > 0)
+            *part[k].array = (double *)(void *)(at + used);
+        used += (part[k].n * sizeof(double) + LINE - 1) / LINE * LINE;
+    }
+    if (at != NULL)
+        d->good = (uint8_t *)at + used;
+    return used + (n + LINE - 1) / LINE * LINE;
+}
+
+size_t spx_rv_pieces_bytes(const spx_rv_ctx *c)
+{
+    spx_rv_data any;
+    return c->narm * place_piece(c, NULL, &any);
+}
+
+/* Pieces up to n, which have their arrays in `memory`, zeroed. */
+static int add_pieces(spx_rv_spectra *w, size_t n, char *memory, spx_err *e)
+{
     spx_rv_data *more = spx_alloc(n, sizeof *more, e);
     if (!more)
         return 0;
@@ -136,24 +168,30 @@ int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
         memcpy(more, w->piece, w->maxpiece * sizeof *more);
     spx_free(w->piece);
     w->piece = more;
-    int ok = 1;
-    for (; w->maxpiece < n && ok; w->maxpiece++) {
-        spx_rv_data *d = &w->piece[w->maxpiece];
-        ok = (d->flux = spx_alloc(c->size.n, sizeof *d->flux, e)) && (d->ie = spx_alloc(c->size.n, sizeof *d->ie, e)) &&
-             (d->good = spx_alloc(c->size.n, 1, e)) && (d->model = spx_alloc(c->size.n, sizeof *d->model, e)) &&
-             (!c->opt->resolution || (d->band = spx_alloc(c->size.band, sizeof *d->band, e))) &&
-             (!c->opt->transmission || (d->air = spx_alloc2(2, c->size.sample, sizeof *d->air, e))) &&
-             (!c->opt->jitter || ((d->sigma = spx_alloc(c->size.n, sizeof *d->sigma, e)) &&
-                                  (d->level = spx_alloc(c->size.n, sizeof *d->level, e)) &&
-                                  (d->other = spx_alloc(c->size.n, sizeof *d->other, e))));
-    }
-    return ok;
+    for (; w->maxpiece < n; w->maxpiece++)
+        memory += place_piece(w->ctx, memory, &w->piece[w->maxpiece]);
+    return 1;
 }
 
-spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e)
+int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e)
+{
+    const size_t have = w->maxpiece;
+    spx_rv_data any;
+    if (n <= have)
+        return 1;
+    char *memory = spx_alloc2(n - have, place_piece(w->ctx, NULL, &any), 1, e);
+    if (!memory || !add_pieces(w, n, memory, e)) {
+        spx_free(memory);
+        return 0;
+    }
+    w->piece[have].memory = memory;
+    return 1;
+}
+
+spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, void *memory, spx_err *e)
 {
     *w = (spx_rv_spectra){.ctx = c, .workspace = r};
-    if (!spx_rv_need_pieces(w, c->narm, e) || (w->scan = spx_alloc(c->scan.n, sizeof *w->scan, e)) == NULL) {
+    if (!add_pieces(w, c->narm, memory, e) || (w->scan = spx_alloc(c->scan.n, sizeof *w->scan, e)) == NULL) {
         spx_rv_spectra_free(w);
         return SPX_EIO;
     }
@@ -162,18 +200,8 @@ spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_wo
 
 void spx_rv_spectra_free(spx_rv_spectra *w)
 {
-    for (size_t i = 0; i < w->maxpiece; i++) {
-        spx_rv_data *d = &w->piece[i];
-        spx_free(d->flux);
-        spx_free(d->ie);
-        spx_free(d->good);
-        spx_free(d->model);
-        spx_free(d->band);
-        spx_free(d->air);
-        spx_free(d->sigma);
-        spx_free(d->level);
-        spx_free(d->other);
-    }
+    for (size_t i = 0; i < w->maxpiece; i++)
+        spx_free(w->piece[i].memory);
     spx_free(w->piece);
     spx_free(w->scan);
     *w = (spx_rv_spectra){0};

@@ -253,6 +253,7 @@ typedef struct {
     /* at the last models(): model [stride], chi^2 over good pixels with it, and with the continuum alone; HUGE_VAL and
      * a model of 0 where there is none */
     double *model, chisq, chisq_c;
+    void *memory; /* block of the arrays of this piece and those behind it; NULL: it is another's */
 } spx_rv_data;
 
 typedef struct {
@@ -333,7 +334,9 @@ spx_status spx_rv_ctx_batch(spx_rv_ctx *c, const spx_rvfit_plan *plan, const spx
                             const spx_rvfit_options *o, spx_err *e);
 spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e);
 void spx_rv_workspace_free(spx_rv_workspace *r);
-spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, spx_err *e);
+/* memory: spx_rv_pieces_bytes() zeroed bytes for a piece of each arm, which stay the caller's. */
+size_t spx_rv_pieces_bytes(const spx_rv_ctx *c);
+spx_status spx_rv_spectra_init(spx_rv_spectra *w, const spx_rv_ctx *c, spx_rv_workspace *r, void *memory, spx_err *e);
 void spx_rv_spectra_free(spx_rv_spectra *w);
 /* Room for n pieces of any arm; a star with many exposures makes it grow. 0: no memory. */
 int spx_rv_need_pieces(spx_rv_spectra *w, size_t n, spx_err *e);

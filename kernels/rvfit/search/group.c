@@ -14,7 +14,7 @@ void spx_rv_group_free(spx_rv_group *g)
     for (size_t k = 0; g->workspace && k < g->nworkspace; k++)
         spx_rv_workspace_free(&g->workspace[k]);
     spx_rv_request *r = &g->ask;
-    void *all[] = {g->star,    g->workspace, g->fitted, g->again,      g->list,  g->ahead, r->star,
+    void *all[] = {g->star,    g->workspace, g->fitted, g->again,      g->list,  g->ahead, g->pieces, r->star,
                    r->spectra, r->x,         r->value,  r->candidates, r->first, r->v,     r->f};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         spx_free(all[i]);
@@ -38,10 +38,14 @@ spx_rv_group *spx_rv_group_new(const spx_rv_ctx *c, const spx_rv_engine *engine,
 #undef MAKE
     for (size_t k = 0; k < g->nworkspace && ok; k++)
         ok = spx_rv_workspace_init(&g->workspace[k], c, e) == SPX_OK;
+    /* of all stars in one block, which has large pages */
+    const size_t fine = spx_rv_pieces_bytes(c), coarse = spx_rv_has_coarse(g) ? spx_rv_pieces_bytes(c->coarse) : 0;
+    ok = ok && (g->pieces = spx_alloc2(most, fine + coarse, 1, e)) != NULL;
     for (size_t k = 0; k < most && ok; k++) {
-        ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], e) == SPX_OK &&
-             (!spx_rv_has_coarse(g) ||
-              spx_rv_spectra_init(&g->star[k].coarse, c->coarse, &g->workspace[0], e) == SPX_OK);
+        char *own = g->pieces + k * (fine + coarse);
+        ok = spx_rv_spectra_init(&g->star[k].spectra, c, &g->workspace[0], own, e) == SPX_OK &&
+             (coarse == 0 ||
+              spx_rv_spectra_init(&g->star[k].coarse, c->coarse, &g->workspace[0], own + fine, e) == SPX_OK);
         g->star[k].spectra.slot = g->star[k].coarse.slot = k;
         g->star[k].coarse.of = &g->star[k].spectra;
     }

@@ -62,6 +62,7 @@ struct spx_rv_group {
     size_t most;
     size_t together;             /* at most `most` */
     spx_rv_star *star;           /* [most] */
+    char *pieces;                /* arrays of a piece of each arm of each star, and of its coarse one */
     spx_rv_workspace *workspace; /* [nworkspace] a thread each */
     size_t nworkspace;
     /* [most] each: stars that can be fitted; those of them that are fitted again, or whose errors are found; those that
