@@ -2,6 +2,7 @@
 #include "products/frame_h5.h"
 
 #include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +32,13 @@ spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm 
 /* Values of a dataset of nspec rows of `each` elements are finite. */
 static spx_status check_finite(hid_t file, const char *path, size_t nspec, size_t each, const double *v, spx_err *e)
 {
-    for (size_t i = 0; v != NULL && i < nspec * each; i++)
+    enum { MANY = 1 << 17 };
+    const size_t n = v != NULL ? nspec * each : 0;
+    int bad = 0;
+#pragma omp parallel for simd reduction(| : bad) if (n > MANY)
+    for (size_t i = 0; i < n; i++)
+        bad |= !(fabs(v[i]) <= DBL_MAX);
+    for (size_t i = 0; i < n && bad; i++)
         if (!isfinite(v[i]))
             return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path,
                                "give bins without information flux and ivar 0, and a bit of the mask",
