@@ -5,10 +5,13 @@
  *     turn=1     radians that the coma's direction turns by along the slit, and half along the wavelengths
  *     disc=1.0   radius of the fibre's image, pixel, 10 % larger at the last wavelength
  *     sigma=0.5  diffusion of charge from the back of the detector, pixel
- *     depth=0    at the last wavelength, mean depth at which light is absorbed, in thicknesses of the detector, and
- * less in proportion at the first: charge from within spreads by sigma times the root of the way left to it npos=4
- * nwave=5 break=0    1: a spot without light, 2: NaN, 3: wavelengths that fall, 4: other FIBERPOS, 5: PIXSIZE, 6: no
- * SPOTS Exit status 0, or 1 with a message. */
+ *     depth=0    mean depth at which light of the last wavelength is absorbed, by the detector's thickness, and less in
+ *                proportion at the first; charge spreads by sigma times the root of the part that it has to go
+ *     moffat=0   width of Moffat's spots (sim/sim_mixture.h), pixel, instead of all these
+ *     npos=4     wavelengths: nwave=5
+ *     break=0    1: a spot without light, 2: NaN, 3: wavelengths that fall, 4: other FIBERPOS, 5: PIXSIZE, 6: no SPOTS
+ *
+ * Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,10 +21,11 @@
 #include "base/mem.h"
 #include "products/psf_h5.h"
 #include "psf/psf.h"
+#include "sim/sim_mixture.h"
 #include "spot_rays.h"
 
 typedef struct {
-    double over, size, coma, turn, disc, sigma, depth, npos, nwave, broken;
+    double over, size, coma, turn, disc, sigma, depth, moffat, npos, nwave, broken;
 } wanted;
 
 static int read_words(int n, char **word, wanted *w)
@@ -29,9 +33,9 @@ static int read_words(int n, char **word, wanted *w)
     const struct {
         const char *name;
         double *to;
-    } known[] = {{"over", &w->over},    {"size", &w->size},   {"coma", &w->coma}, {"turn", &w->turn},
-                 {"disc", &w->disc},    {"sigma", &w->sigma}, {"npos", &w->npos}, {"nwave", &w->nwave},
-                 {"break", &w->broken}, {"depth", &w->depth}};
+    } known[] = {{"over", &w->over},    {"size", &w->size},   {"coma", &w->coma},    {"turn", &w->turn},
+                 {"disc", &w->disc},    {"sigma", &w->sigma}, {"npos", &w->npos},    {"nwave", &w->nwave},
+                 {"break", &w->broken}, {"depth", &w->depth}, {"moffat", &w->moffat}};
     for (int i = 0; i < n; i++) {
         size_t k = 0;
         const size_t m = strcspn(word[i], "=");
@@ -80,6 +84,20 @@ static void diffuse(const ray_spot *ray, double depth, int side, const wanted *w
     }
 }
 
+/* Moffat's spots, as a sum of Gaussians about one place. */
+static void moffat(int side, const wanted *w, double *one, double *sum)
+{
+    spx_sim_mixture m;
+    spx_sim_mixture_make(SPX_SIM_MOFFAT, &m);
+    memset(sum, 0, (size_t)(side * side) * sizeof *sum);
+    for (size_t i = 0; i < m.n; i++) {
+        const ray_spot ray = {.sigma = w->moffat * m.sigma[i]};
+        ray_image(&ray, side, side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, one);
+        for (int k = 0; k < side * side; k++)
+            sum[k] += one[k] / (double)m.n;
+    }
+}
+
 static int write_file(const spx_psf *p, const wanted *w, const char *path)
 {
     const size_t npos = (size_t)w->npos, nwave = (size_t)w->nwave, side = (size_t)(w->over * w->size);
@@ -99,7 +117,9 @@ static int write_file(const spx_psf *p, const wanted *w, const char *path)
                               .angle = w->turn * (s + 0.5 * u) + 0.3,
                               .disc = w->disc * (1 + 0.1 * u),
                               .sigma = w->sigma};
-        if (w->depth > 0)
+        if (w->moffat > 0)
+            moffat((int)side, w, one, sum);
+        else if (w->depth > 0)
             diffuse(&ray, w->depth * (0.1 + 0.9 * u), (int)side, w, one, sum);
         else
             ray_image(&ray, (int)side, (int)side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, sum);
