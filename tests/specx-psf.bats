@@ -230,6 +230,22 @@ column() {
     [[ "$output" != *ceiling* ]]
 }
 
+@test "degrees where lines are saturated: by the spots that are not, and none that so few lines do not tell" {
+    local d=$BATS_FILE_TMPDIR/d level
+    # 4 of 17 lines are saturated; spots of another kind
+    arc some --spots moffat --shift 0.3,-0.2 --lamp-level 3e5 --fullwell 30000
+    run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf.h5 some.h5
+    [[ "$output" == *"all are fitted with --hermite-degree 8"*" --shape-degree 1,2, "* ]]
+    h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, '
+        NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2 } END { exit !(x < n * 0.004 ^ 2 && y < n * 0.004 ^ 2) }'
+    # those of the fit; nearly all lines at the higher level
+    for level in 3e5 3e6; do
+        arc own --shift 0.3,-0.2 --lamp-level $level --fullwell 30000
+        run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -f -o own-psf.h5 own.h5
+        [[ "$output" != *"all are fitted with"* ]]
+    done
+}
+
 @test "degrees that fit spots of another kind are taken, where none are given" {
     local spots
     for spots in moffat psf; do

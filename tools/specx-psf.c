@@ -22,6 +22,7 @@ enum { TAIL_NONE, TAIL_FIT, TAIL_START };
 static struct {
     const char *start, *lines, *model, *hsize, *shape_degree, *bundle_range;
     long trace_degree, hermite_degree, bundle_size, max_iterations;
+    double hermite_width;
     int fix, tail, medium, exposure_shifts;
     int trace_given, shape_given, degrees_given;
     spx_cold_args cold;
@@ -29,6 +30,7 @@ static struct {
        .shape_degree = "1,2",
        .trace_degree = 6,
        .hermite_degree = 6,
+       .hermite_width = 1,
        .max_iterations = 60,
        .exposure_shifts = 1};
 
@@ -69,6 +71,9 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "trace-degree", 0, "N", o.trace_degree, "Degree of the traces in wavelength", .min = 1, .max = 15),
     SPX_OPTION(INT, "hermite-degree", 0, "N", o.hermite_degree,
                "Highest Gauss-Hermite order in x and in y; 0: Gaussian", .min = 0, .max = 10, .given = &o.shape_given),
+    SPX_OPTION(DOUBLE, "hermite-width", 0, "FACTOR", o.hermite_width,
+               "Width of these functions by that of spots, held: below 1 for spots with edges; 1: free", .min = 0.5,
+               .max = 1, .given = &o.shape_given),
     SPX_OPTION(STRING, "shape-degree", 0, "FIBER,WAVE", o.shape_degree,
                "Degrees of the shape along the fibres of a bundle, at most 3, and along wavelengths, at most 5",
                .given = &o.degrees_given),
@@ -106,6 +111,7 @@ static spx_status kernel_options(const spx_run *s, const spx_psf *start, spx_psf
     *to = spx_psffit_defaults();
     to->trace_degree = (int)o.trace_degree;
     to->hermite_degree = (int)o.hermite_degree;
+    to->hermite_width = o.hermite_width;
     to->bundle_size = (size_t)o.bundle_size;
     to->fix_shape = o.fix == FIX_SHAPE;
     to->shift_exposures = o.exposure_shifts;
@@ -214,7 +220,7 @@ static spx_status check_options(spx_err *e)
         return spx_fail(e, SPX_EUSAGE, "--lines and --lamps contradict each other");
     if (o.fix == FIX_SHAPE && (o.shape_given || c->flat != NULL))
         return spx_fail(e, SPX_EUSAGE, "--fix shape and %s contradict each other",
-                        o.shape_given ? "--hermite-degree" : "--flat");
+                        o.shape_given ? "--hermite-degree or --hermite-width" : "--flat");
     if (o.tail == TAIL_START && o.start == NULL)
         return spx_fail(e, SPX_EUSAGE, "--tail start needs --start, a PSF with a tail");
     return SPX_OK;
@@ -294,8 +300,8 @@ static spx_status run(spx_run *s, spx_err *e)
         if (st == SPX_OK && !o.shape_given && !o.degrees_given && o.fix != FIX_SHAPE && o.tail == TAIL_NONE)
             st = spx_psf_choose_degrees(&backend, &in, &ko, &psf, &fit, e);
         if (st == SPX_OK)
-            st = spx_run_record(s, "degrees", e, "%d; %d,%d", ko.hermite_degree, ko.shape_degree_fibre,
-                                ko.shape_degree_wave);
+            st = spx_run_record(s, "degrees", e, "%d; %d,%d; width %g", ko.hermite_degree, ko.shape_degree_fibre,
+                                ko.shape_degree_wave, ko.hermite_width);
     }
     if (st == SPX_OK && o.cold.flat != NULL && o.bundle_range == NULL)
         st = spx_psf_check_fitted(&fit, o.cold.flat, s->input[0], e);

@@ -335,6 +335,32 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
     return st == SPX_OK && p->nq > 0 ? start_shape(b, b->theta0, e) : st;
 }
 
+/* Holds the widths as they are. */
+static spx_status hold_widths(spx_pf_bundle *b, spx_err *e)
+{
+    const size_t n = (size_t)(b->p->na * b->p->nb), nq = (size_t)b->p->nq;
+    if (b->held == NULL && (b->held = spx_alloc2(n, 2, sizeof *b->held, e)) == NULL)
+        return SPX_EIO;
+    for (size_t k = 0; k < 2 * n; k++)
+        b->held[k] = b->now.theta[b->shape0 + k / 2 * nq + k % 2];
+    return SPX_OK;
+}
+
+spx_status spx_pf_narrow(spx_pf_bundle *b, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    double *shape = b->now.theta + b->shape0;
+    for (int axis = 0; axis < 2; axis++) {
+        double *second = &shape[spx_pf_row(p, axis == 0 ? 2 : 0, axis == 0 ? 0 : 2)];
+        /* variance: width^2 (1 + 2 GH-2-0); a start may have series that are narrow already */
+        const double variance = fmax(0.25, 1 + 2 * *second), by = p->narrow * sqrt(variance);
+        for (int t = 0; t < p->na * p->nb; t++)
+            shape[t * p->nq + axis] *= by;
+        *second = 0.5 * (variance / (by * by) - 1);
+    }
+    return hold_widths(b, e);
+}
+
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e)
 {
@@ -383,6 +409,8 @@ spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nl
     if (st == SPX_OK && theta != NULL) {
         memcpy(b->now.theta, theta, b->free0 * sizeof *theta);
         memcpy(b->now.theta + b->shape0, theta + b->free0, (b->ntheta - b->shape0) * sizeof *theta);
+        if (p->narrow < 1 && p->nq > 0)
+            st = hold_widths(b, e);
     }
     return st;
 }
@@ -413,6 +441,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->vterm);
     spx_free(b->fixed);
     spx_free(b->theta0);
+    spx_free(b->held);
     spx_free(b->base);
     spx_free(b->prior);
     spx_free(b->precision);

@@ -357,8 +357,16 @@ static size_t cells_of(const spx_pf_bundle *b)
     return (size_t)(SPX_PF_PHASES * SPX_PF_PHASES * b->p->nx * b->p->ny);
 }
 
-/* Looks at the pixels of a bundle, of spots with S/N above BRIGHT at their residuals, by the CPU or a device; freed
- * with spx_free(to->near). 0: a device has failed. SPX_EIO: memory. */
+/* Whether the middle of a spot is saturated: its wings alone were fitted, and are fitted better by functions that its
+ * core would not allow. */
+static int is_saturated(const spx_pf_bundle *b, size_t x, size_t s)
+{
+    const spx_pf_at *at = &b->now.at[s];
+    return spx_psffit_spot_saturated(&b->p->image[x], (long)b->x0 + at->xc + b->p->hx, at->yc + b->p->hy);
+}
+
+/* Looks at the pixels of a bundle, of spots with S/N above BRIGHT that are not saturated at their residuals, by the CPU
+ * or a device; freed with spx_free(to->near). 0: a device has failed. SPX_EIO: memory. */
 static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to, int *ok, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
@@ -372,7 +380,7 @@ static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to
     to->part = to->near + near;
     to->cell = to->part + part;
     for (size_t s = 0; s < b->nspot; s++)
-        bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]);
+        bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]) && !is_saturated(b, s / per, s);
     if (b->there != NULL)
         *ok = p->device->look(b, bright, to);
     for (size_t i = 0; i < b->nf && b->there == NULL; i++) {

@@ -26,6 +26,7 @@ struct spx_pf_device;
 /* Numbers that all bundles share. */
 typedef struct {
     int deg;                /* Gauss-Hermite degree */
+    double narrow;          /* widths of the series by those of Gaussians; 1: as the fit has them */
     int norder;             /* orders of g that derivatives need: deg + 3 */
     int nc;                 /* coefficients c_ij: (deg + 1)^2 */
     int nq;                 /* free parameters of a spot: widths and nc - 1; 0: the shape is that of the start */
@@ -125,6 +126,7 @@ typedef struct {
     double *vterm;     /* [nf][na] */
     double *fixed;     /* shape of the start, [nl][nf][2 + nc]; NULL: free */
     double *theta0;    /* the start */
+    double *held;      /* [nb na][2] widths that the prior holds (spx_pf_narrow()); NULL: it does not */
     double *prior;     /* [nf][nf]: projection off cubics along fibres */
     double *precision; /* [ntheta - shape0] of the shape's priors, 1/sigma^2, where it was learned; 0: it was not */
     spx_pf_state now, trial;
@@ -289,6 +291,11 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
 spx_status spx_pf_open(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t nline, const spx_pf_line *line,
                        const double *theta, spx_pf_bundle *b, spx_err *e);
 void spx_pf_close(spx_pf_bundle *b);
+/* Makes the widths of the series p->narrow of those that Gaussians have, and holds them there; GH-2-0 and GH-0-2, which
+ * are widths to first order, are free instead, and begin with the same spots to that order. Sharp edges, such as a
+ * fibre's image has, need high frequencies: series of degree n have them up to about sqrt(n)/width, and chi squared has
+ * minima at several widths, between which steps do not go. SPX_EIO: memory. */
+spx_status spx_pf_narrow(spx_pf_bundle *b, spx_err *e);
 /* Groups of lines, which lines are weak, and the profiles of the background, for the parameters as they are. early: a
  * pass that others follow, and faint lines may wait. */
 spx_status spx_pf_regroup(spx_pf_bundle *b, int early, spx_err *e);

@@ -16,6 +16,8 @@ static const double tau[] = {1, 0.3, 0.1, 0.05};
 #define SIGMA_GAUGE   0.03 /* GH-1-0 and the others that are X, Y and widths to first order */
 #define SIGMA_WIDTH   0.3  /* terms of the widths but the constant, pixels */
 #define SIGMA_CONST   2.0  /* the constant, about the start */
+#define SIGMA_HELD    0.02 /* all terms of widths that are held, pixels (spx_pf_narrow()), and */
+#define SIGMA_INSTEAD 0.3  /* GH-2-0 and GH-0-2 instead of them */
 #define SIGMA_SHIFT   5.0  /* of exposures, pixels */
 #define SIGMA_FREE    50.0 /* of all trace coefficients about the start: what no line tells */
 
@@ -313,12 +315,18 @@ double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
     const size_t q = k % (size_t)p->nq, term = k / (size_t)p->nq;
     double sigma = SIGMA_HERMITE;
     *centre = 0;
-    if (q < 2) {
+    if (q < 2 && b->held != NULL) {
+        sigma = SIGMA_HELD;
+        *centre = b->held[2 * term + q];
+    } else if (q < 2) {
         sigma = term == 0 ? SIGMA_CONST : SIGMA_WIDTH;
         *centre = term == 0 ? b->theta0[b->shape0 + k] : 0;
+    } else if (b->held != NULL && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))) {
+        sigma = SIGMA_INSTEAD;
     } else if (p->deg > 0 && (q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
-                              (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2)))))
+                              (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))))) {
         sigma = SIGMA_GAUGE;
+    }
     return b->precision[k] > 0 ? b->precision[k] : 1 / (sigma * sigma);
 }
 

@@ -283,7 +283,14 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
     b->gauge = passes[pass].gauge;
     int ok = 1;
-    spx_status st = spx_pf_regroup(b, pass < CLIP, e);
+    spx_status st = SPX_OK;
+    if (pass == ALL && p->narrow < 1) {
+        st = spx_pf_narrow(b, e);
+        ok = st == SPX_OK && spx_pf_spots(b, &b->now) && spx_pf_fluxes(b, &b->now);
+    }
+    b->gauge |= b->held != NULL;
+    if (st == SPX_OK)
+        st = spx_pf_regroup(b, pass < CLIP, e);
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
     if (st == SPX_OK && pass == FINAL)

@@ -21,6 +21,7 @@ spx_psffit_options spx_psffit_defaults(void)
 {
     return (spx_psffit_options){.trace_degree = 6,
                                 .hermite_degree = 6,
+                                .hermite_width = 1,
                                 .shape_degree_fibre = 1,
                                 .shape_degree_wave = 2,
                                 .hsizex = 8,
@@ -97,12 +98,13 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
     }
     if (o->trace_degree < 1 || o->trace_degree >= SPX_PF_MOST_TRACE || deg < 0 || deg > SPX_PF_MOST_HERMITE ||
         o->shape_degree_fibre < 0 || o->shape_degree_fibre >= SPX_PF_MOST_FIBRE || o->shape_degree_wave < 0 ||
-        o->shape_degree_wave >= SPX_PF_MOST_WAVE || hx < 1 || hx > MOST_SIDE || hy < 1 || hy > MOST_SIDE)
-        return spx_fail(e, SPX_EUSAGE,
-                        "degrees or sizes out of range: traces 1 to %d, Gauss-Hermite 0 to %d, shape 0 to %d along "
-                        "fibres and 0 to %d along wavelengths, spots 1 to %d pixels",
-                        SPX_PF_MOST_TRACE - 1, SPX_PF_MOST_HERMITE, SPX_PF_MOST_FIBRE - 1, SPX_PF_MOST_WAVE - 1,
-                        MOST_SIDE);
+        o->shape_degree_wave >= SPX_PF_MOST_WAVE || hx < 1 || hx > MOST_SIDE || hy < 1 || hy > MOST_SIDE ||
+        !(o->hermite_width >= 0.5 && o->hermite_width <= 1))
+        return spx_fail(
+            e, SPX_EUSAGE,
+            "degrees or sizes out of range: traces 1 to %d, Gauss-Hermite 0 to %d of 0.5 to 1 of the width, "
+            "shape 0 to %d along fibres and 0 to %d along wavelengths, spots 1 to %d pixels",
+            SPX_PF_MOST_TRACE - 1, SPX_PF_MOST_HERMITE, SPX_PF_MOST_FIBRE - 1, SPX_PF_MOST_WAVE - 1, MOST_SIDE);
     if (in->nexp == 0 || o->bundle_size > MOST_FIBRES)
         return spx_fail(e, SPX_EUSAGE, "no exposure, or bundles of %zu fibres", o->bundle_size);
     for (size_t x = 1; x < in->nexp; x++)
@@ -118,6 +120,7 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
         return spx_fail(e, SPX_EINPUT, "the image has %zu x %zu pixels, the PSF to start from is for %zu x %zu", nx, ny,
                         psf->npix_x, psf->npix_y);
     *p = (spx_pf_plan){.deg = deg,
+                       .narrow = deg < 2 ? 1 : o->hermite_width,
                        .norder = deg + 3,
                        .nc = (deg + 1) * (deg + 1),
                        .nq = o->fix_shape ? 0 : (deg + 1) * (deg + 1) + 1,

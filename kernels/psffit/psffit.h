@@ -42,8 +42,9 @@ typedef struct {
 struct spx_pf_device;
 
 typedef struct {
-    int trace_degree;   /* of the traces' series */
-    int hermite_degree; /* highest i and j of GH-i-j */
+    int trace_degree;     /* of the traces' series */
+    int hermite_degree;   /* highest i and j of GH-i-j */
+    double hermite_width; /* widths of the series by those of Gaussians, 0.5 to 1; 1: free */
     int shape_degree_fibre, shape_degree_wave;
     int hsizex, hsizey;               /* half size of a spot, pixels */
     size_t bundle_size;               /* fibres; 0: bundles of the start, or 25 where it has none */
@@ -80,8 +81,10 @@ typedef struct {
  * amplifiers saturate at levels farther apart, the highest is found. SPX_EIO: memory. */
 spx_status spx_psffit_saturated(spx_image *im, spx_psffit_saturation *out, spx_err *e) SPX_NODISCARD;
 
-/* Whether most fibres whose spot of a wavelength lies on the CCD have saturated pixels (SPX_CCD_SATURATED) within one
- * of its middle. */
+/* Whether a pixel within one of column x and row y is saturated (SPX_CCD_SATURATED). */
+int spx_psffit_spot_saturated(const spx_image *im, long x, long y);
+
+/* Whether most fibres whose spot of a wavelength lies on the CCD have saturated pixels within one of its middle. */
 int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wavelength);
 
 #endif

@@ -115,6 +115,15 @@ spx_status spx_psffit_saturated(spx_image *im, spx_psffit_saturation *out, spx_e
     return st;
 }
 
+int spx_psffit_spot_saturated(const spx_image *im, long x, long y)
+{
+    int full = 0;
+    for (long r = y > 0 ? y - 1 : 0; r <= y + 1 && r < (long)im->ny; r++)
+        for (long c = x > 0 ? x - 1 : 0; c <= x + 1 && c < (long)im->nx; c++)
+            full |= im->mask[r * (long)im->nx + c] & SPX_CCD_SATURATED;
+    return full != 0;
+}
+
 int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wavelength)
 {
     size_t there = 0, lost = 0;
@@ -125,11 +134,8 @@ int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wa
         const long x = at.xc + psf->hsizex, y = at.yc + psf->hsizey, nx = (long)im->nx;
         if (x < 1 || y < 1 || x + 1 >= nx || y + 1 >= (long)im->ny)
             continue;
-        int full = 0;
-        for (long k = 0; k < 9; k++)
-            full |= im->mask[(y + k / 3 - 1) * nx + x + k % 3 - 1] & SPX_CCD_SATURATED;
         there++;
-        lost += full != 0;
+        lost += (size_t)spx_psffit_spot_saturated(im, x, y);
     }
     return 2 * lost > there;
 }

@@ -320,6 +320,7 @@ typedef struct {
     int fix, deg;  /* traces alone; Gauss-Hermite degree */
     double bright; /* electrons of the brightest line; 0: 40 000 */
     int degree_of; /* of the truth, where it is another one */
+    double width;  /* of the functions, where it is not free */
 } fit_case;
 
 #ifdef SPX_EMULATED /* on the processor, a hundred times slower */
@@ -329,10 +330,11 @@ enum { ROWS = 300, LINES = 16, FIRST = 0 };
 #endif
 
 static const fit_case cases[] = {
-    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6, 0, 0},
-    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2, 0, 0},
-    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0},
-    {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4},
+    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6, 0, 0, 0},
+    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2, 0, 0, 0},
+    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0, 0},
+    {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4, 0},
+    {"narrow functions", {.nspec = 5, .nexp = 1}, 0, 4, 0, 2, 0.8},
 };
 
 static void test_fits(void)
@@ -358,6 +360,7 @@ static void test_fits(void)
         CHECK(ok, "no memory");
         o.fix_shape = c->fix;
         o.hermite_degree = c->deg;
+        o.hermite_width = c->width > 0 ? c->width : 1;
         o.trace_degree = 3;
         o.bundle_size = 5;
         o.want_model = 1;

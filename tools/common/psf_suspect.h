@@ -17,10 +17,9 @@ void spx_psf_suspect_air(const spx_psf *start, const spx_psffit *fit, const char
 void spx_psf_suspect_saturation(size_t n, const spx_image *image, char *const *name, const spx_psf *psf,
                                 const spx_psffit *fit);
 
-/* Where spots are not those of the fit: fits the bundle that shows it most with higher degrees and, where some leave
- * less than half of it, all bundles with those, which have *psf and *fit then if no bundle is worse than that was; *ko
- * gets them. Says so. Where lines are saturated in most fibres, nothing is taken: wings alone were fitted better, and
- * places were 0.012 pixel off, and not 0.006. SPX_EIO: memory. */
+/* Where spots are not those of the fit: fits the bundle that shows it most with narrower functions and higher degrees
+ * and, where some leave less than half of it, all bundles with those, which have *psf and *fit then if no bundle is
+ * worse than that was; *ko gets them. Says so. SPX_EIO: memory. */
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
                                   spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
 
