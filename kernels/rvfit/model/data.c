@@ -247,8 +247,8 @@ static void leave_out(spx_rv_spectra *w, spx_rvfit_bad why)
 }
 
 /* Fluxes, 0 where they or their ivar cannot be measurements, and errors, 0 there. */
-SPX_CLONES
-static void sane_pixels(size_t n, const double *flux, const double *ivar, double *f, double *err)
+static void sane_pixels(size_t n, const double *restrict flux, const double *restrict ivar, double *restrict f,
+                        double *restrict err)
 {
     for (size_t i = 0; i < n; i++) {
         const double size = fabs(flux[i]), root = sqrt(ivar[i]);
@@ -277,6 +277,7 @@ static size_t good_pixels(size_t n, double *restrict err, const uint32_t *mask, 
 SPX_CLONES
 static void divide(size_t n, const double *x, const double *y, double *out)
 {
+#pragma omp simd
     for (size_t i = 0; i < n; i++)
         out[i] = x[i] / y[i];
 }
@@ -284,6 +285,7 @@ static void divide(size_t n, const double *x, const double *y, double *out)
 SPX_CLONES
 static void at_least(size_t n, double least, double *x)
 {
+#pragma omp simd
     for (size_t i = 0; i < n; i++)
         x[i] = x[i] > least ? x[i] : least;
 }
