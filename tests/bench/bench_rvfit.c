@@ -48,10 +48,13 @@ static void make_templates(const mock_library *m, int threads, spx_templates *t)
     spx_err e = {0};
     spx_template_request request[NARM];
     double *par = spx_alloc2(MOCK_NTEMP, MOCK_NPAR, sizeof *par, &e);
-    float *flux = spx_alloc(MOCK_NWAVE, sizeof *flux, &e);
+    float *flux = spx_alloc2(MOCK_NTEMP, MOCK_NWAVE, sizeof *flux, &e);
     must(par && flux, &e);
-    for (int i = 0; i < MOCK_NTEMP; i++)
+#pragma omp parallel for schedule(dynamic, 4)
+    for (int i = 0; i < MOCK_NTEMP; i++) {
         mock_library_params(i, par + i * MOCK_NPAR);
+        mock_library_flux(m, par + i * MOCK_NPAR, flux + (size_t)i * MOCK_NWAVE);
+    }
     for (size_t a = 0; a < NARM; a++)
         must(spx_template_parse_setup(SETUP[a], &request[a], &e) == SPX_OK, &e);
     spx_template_library lib = {.nwave = MOCK_NWAVE,
@@ -78,9 +81,8 @@ static void make_templates(const mock_library *m, int threads, spx_templates *t)
     spx_template_range(job, &first, &n);
     spent += spx_process_seconds() - start;
     for (int i = 0; i < MOCK_NTEMP; i++) {
-        mock_library_flux(m, par + i * MOCK_NPAR, flux);
         start = spx_process_seconds();
-        must(spx_template_add(job, (size_t)i, 1, flux + first, MOCK_NWAVE, &e) == SPX_OK, &e);
+        must(spx_template_add(job, (size_t)i, 1, flux + (size_t)i * MOCK_NWAVE + first, MOCK_NWAVE, &e) == SPX_OK, &e);
         spent += spx_process_seconds() - start;
     }
     start = spx_process_seconds();
