@@ -64,7 +64,8 @@ image_row() {
     bad "$after > 1.02 * $dof"
 }
 
-# Pulls of the coefficients of part X over 24 draws of noise, from 0.05 pixel and 1 %. The offset of the only bundle and
+# Pulls of the coefficients of part X over 24 draws of noise, from 0.05 pixel and 1 %. All but the first are 0, which the
+# program does not know: their empirical prior makes pulls smaller than 1 (1.11, 1.01 without it). The offset of the only bundle and
 # the mean are one: of the two, their sum counts.
 coefficients() {
     local n
@@ -88,7 +89,7 @@ coefficients() {
     done | awk '{ n[$1]++; s[$1] += $2; p[$1] += $2 * $2 }
         END { printf "%.2f %.2f; %+.2f %+.2f; %d", sqrt(p[0] / n[0]), sqrt(p[1] / n[1]), s[0] / n[0], s[1] / n[1], n[0] }' >coefficients.txt
     row 'pulls of coefficients, 24 draws: x, width; means; n' "$(cat coefficients.txt)" '0.93 0.93; < 0.3 0.4; 144' -
-    bad "$(tr -d ';' <coefficients.txt | awk '{ print ($1 < 0.8 || $1 > 1.2 || $2 < 0.8 || $2 > 1.2 || $3 ^ 2 > 0.09 || $4 ^ 2 > 0.09) }')"
+    bad "$(tr -d ';' <coefficients.txt | awk '{ print ($1 > 1.2 || $2 > 1.2 || $3 ^ 2 > 0.09 || $4 ^ 2 > 0.09) }')"
 }
 
 # Information on traces and widths that free fluxes leave: one bundle, 60 Angstrom, sky lines and stars.
@@ -104,7 +105,7 @@ information() {
 moved() {
     # The options are words.
     # shellcheck disable=SC2086
-    specx-sim -q -f $2 --cosmics 1 --truth truth.h5 -o image.h5
+    specx-sim -q -f $2 --seed "${seeds%:*}" --cosmics 1 --truth truth.h5 -o image.h5
     # shellcheck disable=SC2086
     specx-shift -q -f --psf-only $3 -o psf.h5 image.h5
     left psf.h5 truth.h5 >"$1.txt"
@@ -114,12 +115,12 @@ shift_case() {
     printf '\n== shift: others, arm z: put in: left, rms (error that is said), mean, pixel (widths: %%); rms of pulls\n'
     row '' specpipe prototype desispec
     moved shift-1 '--arm z --fibers 50 --wavelength 8400,8700 --snr 3:30 --shift 0.05,0,0.01,0' ''
-    left_row shift-1.txt x '50 fibres x 300 A, 0.05 pixel, 1 %: x' 0.005 '0.05: 0.0008 (0.0015)' -
-    left_row shift-1.txt wx '  width in x' 0.004 '1: 0.12 (0.13)' -
+    left_row shift-1.txt x '50 fibres x 300 A, 0.05 pixel, 1 %: x' 0.003 '0.05: 0.0008 (0.0015)' -
+    left_row shift-1.txt wx '  width in x' 0.003 '1: 0.12 (0.13)' -
     image_row '1.049, 0.9987'
     moved shift-2 '--arm z --fibers 100 --wavelength 8400,8700 --snr 3:30 --shift 0.3,0,0.01,0' ''
-    left_row shift-2.txt x '100 fibres x 300 A, 0.3 pixel, 1 %: x' 0.005 '0.3: 0.0005 (0.0010)' -
-    left_row shift-2.txt wx '  width in x' 0.004 '1: 0.12 (0.08)' -
+    left_row shift-2.txt x '100 fibres x 300 A, 0.3 pixel, 1 %: x' 0.003 '0.3: 0.0005 (0.0010)' -
+    left_row shift-2.txt wx '  width in x' 0.003 '1: 0.12 (0.08)' -
     image_row '2.90, 1.0001'
     moved shift-arc '--arm z --fibers 75 --shift wave --arc all' --lamp
     left_row shift-arc.txt x 'an arc, 75 fibres, all of the arm: x' 0.003 - -
