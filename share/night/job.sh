@@ -239,28 +239,29 @@ fi
 # ---- images that several products begin with ----
 
 # Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
-# that do, PID MESSAGES, or "later MESSAGES"; their messages; and those that are to be begun, in the order of the products.
+# that do, PID MESSAGES, or "later MESSAGES"; their messages, and the files that had these; and those that are to be begun, in
+# the order of the products.
 declare -A converted=() converting=() said=()
-later=()
+later=() told=()
 
 # Notes those COMMANDs that several of the products I... begin with.
 convert() {
-    local i from file fd
+    local i from folder fd
     local -A first=()
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/night.XXXXXX") || return
     for i; do
         from=${begins[i]}
         [ "$from" != none ] || continue
         : "${first[$from]:=$i}"
         [ "${first[$from]}" -ne "$i" ] || continue
         [ -z "${converted[$from]:-}" ] || continue
-        file=$(mktemp "${TMPDIR:-/tmp}/night.XXXXXX") || continue
-        exec {fd}<>"$file"
-        rm -f "$file"
+        exec {fd}<>"$folder/$i" || continue
         converted[$from]=$fd
         at "${first[$from]}"
         converting[$from]="later $messages.convert"
         later+=("$from")
     done
+    rm -r "$folder"
 }
 
 # Begins conversions, as many at a time as half of the processors: more of them wait in the kernel for pages of memory.
@@ -290,14 +291,14 @@ has_converted() {
 await() {
     local fd
     [ "${converting[$1]:-}" ] || return 0
+    told+=("${converting[$1]#* }")
     if wait "${converting[$1]%% *}"; then
-        said[$1]=$(cat "${converting[$1]#* }")
+        said[$1]=$(<"${told[-1]}")
     else
         fd=${converted[$1]}
         exec {fd}<&-
         unset "converted[$1]"
     fi
-    rm -f "${converting[$1]#* }"
     unset "converting[$1]"
 }
 
@@ -726,6 +727,7 @@ make_all() {
         read -rt 0.02 -u "$idle"
     done
     exec {idle}<&-
+    [ ${#told[@]} -eq 0 ] || rm -f "${told[@]}"
     trap - INT TERM
 }
 
