@@ -167,8 +167,7 @@ spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *c
     return SPX_OK;
 }
 
-/* Refuse an image on which there is nothing to extract: looks at the three pixels in the middle of every spot. */
-static spx_status check_traces(const spx_extract_job *job, spx_err *e)
+spx_status spx_extract_check_traces(const spx_extract_job *job, spx_err *e)
 {
     const spx_image *im = job->image;
     const spx_psf *psf = job->psf;
@@ -280,7 +279,7 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
     if (st == SPX_OK)
         st = spx_extract_pixel_weights(job, counts, e);
     if (st == SPX_OK)
-        st = check_traces(job, e);
+        st = spx_extract_check_traces(job, e);
     return st == SPX_OK ? spx_extract_alloc(job, 0, out, e) : st;
 }
 

@@ -90,6 +90,8 @@ spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *c
 /* SPX_EINPUT when there is nothing to extract: of the three pixels in the middle of every wanted spot, `seen` are on
  * the CCD, `masked` of these have no weight. */
 spx_status spx_extract_check_coverage(const spx_extract_job *job, size_t seen, size_t masked, spx_err *e);
+/* The same, from the weights of the job. */
+spx_status spx_extract_check_traces(const spx_extract_job *job, spx_err *e);
 /* *out with its wavelengths; unset: with anything in flux, ivar, resolution, chi2pix, pixmask_fraction. */
 spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *out, spx_err *e);
 

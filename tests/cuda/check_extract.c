@@ -456,11 +456,13 @@ static void compare_once_wrong(const spx_extract_device *dev)
     compare_drawn(dev, draw_extreme, "one row", 2003300165u, 1);
 }
 
-/* An image without information, and traces that miss it, are refused as on the CPU; the next frame is not harmed. */
+/* An image without information, and traces that miss it, are refused as on the CPU, with a background, too, which finds
+ * no pixel first; the next frame is not harmed. */
 static void refuse(const scene *s, spx_extract_device *dev, const char *what)
 {
     scene bad = *s;
-    for (int off = 0; off < 2; off++) {
+    for (int i = 0; i < 4; i++) {
+        const int off = i % 2;
         spx_frame c = {0}, g = {0};
         spx_extract_counts counts;
         spx_extract_cuda_times times;
@@ -473,10 +475,12 @@ static void refuse(const scene *s, spx_extract_device *dev, const char *what)
             bad.image.mask = must_have(spx_alloc(npix, sizeof *bad.image.mask, NULL));
             memset(bad.image.mask, 1, npix * sizeof *bad.image.mask);
         }
+        bad.o.background = i < 2 ? 0.0 : SPX_EXTRACT_LEAST_CELL;
         const spx_status on_cpu = spx_extract_trace_cpu(&bad.image, bad.psf, &bad.o, &c, &counts, &ec);
         const spx_status on_gpu = spx_extract_trace_cuda(dev, 1, &bad.image, bad.psf, &bad.o, &g, &counts, &times, &eg);
         const int ok = on_cpu == SPX_EINPUT && on_gpu == SPX_EINPUT && same_error(&ec, &eg);
-        printf("%-28s %s%s\n", what, off ? "traces beside the image" : "all masked", ok ? ": refused" : ":  FAILED");
+        printf("%-28s %s%s%s\n", what, off ? "traces beside the image" : "all masked",
+               i < 2 ? "" : ", with a background", ok ? ": refused" : ":  FAILED");
         if (!ok)
             show_errors(&ec, &eg);
         failures += !ok;
@@ -844,6 +848,7 @@ static void frames_beyond(spx_extract_device *dev)
     scene s = make_frame('r', nspec, 6000.0, end, BEYOND | MASKS);
     s.o.bundle_size = 5;
     compare(&s, dev, "tails and a background");
+    refuse(&s, dev, "tails");
     s.o.background = 0.0;
     if (!EMULATED)
         compare(&s, dev, "tails");
@@ -853,6 +858,7 @@ static void frames_beyond(spx_extract_device *dev)
     compare(&s, dev, "tails, background, hits");
     s.o.variance = SPX_VARIANCE_MODEL;
     compare(&s, dev, "the same, model's variance");
+    refuse(&s, dev, "tails, hits, model's variance");
     s.o.tail_corrections = 0;
     spx_psf_drop_tail(s.psf);
     if (!EMULATED)

@@ -900,6 +900,22 @@ spx_status take_off_all(light_beyond &beyond, spx_extract_job *job, const std::v
     return st;
 }
 
+/* The error of an image whose light beyond the spots cannot be found: that of an image without anything to extract, if
+ * it is one, which devices see later, and the CPU first. */
+spx_status name_error(const spx_extract_job *job, const spx_image *image, spx_status st, spx_err *e)
+{
+    spx_extract_job again = *job;
+    spx_extract_counts counts = {};
+    spx_err why = {};
+    again.image = image;
+    again.weight = NULL;
+    if (spx_extract_pixel_weights(&again, &counts, &why) == SPX_OK &&
+        spx_extract_check_traces(&again, &why) == SPX_EINPUT && e)
+        *e = why;
+    spx_extract_job_free(&again);
+    return st;
+}
+
 /* The hits of the bundles that a search on devices has left to the CPU, why_host[i] != 0; their pixels are added to the
  * list. light: that of the others, and weight [ny][nx], which gets the weights of them all; or NULL. */
 spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, const spx_trace_bundle *list,
@@ -1103,6 +1119,8 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     const spx_extract_counts before = *counts;
     if (st == SPX_OK && beyond.light())
         st = take_off_all(beyond, &job, anew ? NULL : &hits, counts, e);
+    if (st == SPX_EINPUT && beyond.light())
+        st = name_error(&job, image, st, e);
     if (anew || beyond.light())
         number = ++images;
     device_frame retained; /* on one device */
