@@ -342,11 +342,32 @@ __device__ bool is_cut(const params &k, const coupled_block &o)
     return __syncthreads_or(cut);
 }
 
-/* Whether fibres overlap near columns j0 .. j1 - 1 that have two others or more between them. */
+/* Whether fibres do not lie side by side in the order of their numbers near columns j0 .. j1 - 1, so that those next to
+ * one may say nothing of those beyond them: traces cross, overlap with others that have two or more between them, or
+ * have no light where there is some on both sides. */
 __device__ bool traces_cross(const params &k, int column0, int j0, int j1)
 {
-    bool cross = false;
+    enum { RISES = 1, FALLS = 2, OVERLAP = 4 };
+    __shared__ unsigned long long lit; /* fibres with light, of the first 64 */
+    __shared__ int said;
     const int begin = max(j0 - strong_bins(k), 0), end = min(j1 + strong_bins(k), k.n);
+    int mine = 0;
+    if (threadIdx.x == 0)
+        lit = said = 0;
+    __syncthreads();
+    for (int bin = begin + (int)threadIdx.x; bin < end; bin += BAND_THREADS) {
+        unsigned long long with = 0;
+        for (int f = 0, last = -1; f < k.nl; f++) {
+            const size_t at = (size_t)bin * k.lanes + column0 + f;
+            if (k.fibre[column0 + f] < 0 || k.state[at] != SPX_TRACE_SPOT)
+                continue;
+            const int step = last < 0 ? 0 : k.at[at].xc - k.at[(size_t)bin * k.lanes + column0 + last].xc;
+            mine |= step > 0 ? RISES : step < 0 ? FALLS : 0;
+            with |= k.w[at] > 0.0 && f < 64 ? 1ull << f : 0;
+            last = f;
+        }
+        atomicOr(&lit, with);
+    }
     for (int i = threadIdx.x; i < (end - begin) * k.nl; i += BAND_THREADS) {
         const int bin = begin + i / k.nl, f = i % k.nl, column = column0 + f;
         for (int df = 3; df <= k.reach && f + df < k.nl && k.fibre[column] >= 0 && k.fibre[column + df] >= 0; df++)
@@ -354,10 +375,16 @@ __device__ bool traces_cross(const params &k, int column0, int j0, int j1)
                 const double v = k.mat[((size_t)bin * k.nelem + k.first[df] + dk - k.lo[df]) * k.lanes + column];
                 const double both =
                     k.inverse[(size_t)bin * k.lanes + column] * k.inverse[(size_t)(bin + dk) * k.lanes + column + df];
-                cross |= 10.0 * v * v * both > SPX_TRACE_STRONG * k.tolerance;
+                mine |= 10.0 * v * v * both > SPX_TRACE_STRONG * k.tolerance ? OVERLAP : 0;
             }
     }
-    return __syncthreads_or(cross);
+    if (mine != 0)
+        atomicOr(&said, mine);
+    __syncthreads();
+    const unsigned long long seen = lit, after = (seen | (seen - 1)) + 1; /* all bits after the lowest run of ones */
+    const bool ordered = (said & OVERLAP) == 0 && said != (RISES | FALLS) && (after & seen) == 0;
+    __syncthreads();
+    return !ordered;
 }
 
 /* T of the columns that are marked, with more and more fibres on both sides until nothing changes; with all of the
@@ -383,7 +410,7 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
                 o.low = max(o.j0 - k.band, (r - 1) * COUPLED_RUN);
         }
         __syncthreads();
-        const bool all = k.reach > 2 && traces_cross(k, o.column0, o.j0, o.j1);
+        const bool all = k.nf[column / k.nl] > 3 && traces_cross(k, o.column0, o.j0, o.j1);
         double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0;
         int tail = SPX_TRACE_TAIL, used = 0;
         bool again = w.what == COUPLED_LARGE; /* T is that of the launch before, which the first round repeats */

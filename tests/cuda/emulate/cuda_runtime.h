@@ -378,7 +378,7 @@ template <typename T> T atomicAdd(T *at, T v)
 {
     return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST);
 }
-template <typename T> T atomicOr(T *at, int v)
+template <typename T> T atomicOr(T *at, unsigned long long v)
 {
     return __atomic_fetch_or(at, (T)v, __ATOMIC_SEQ_CST);
 }
