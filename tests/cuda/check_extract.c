@@ -454,11 +454,18 @@ static void compare_once_wrong(const spx_extract_device *dev)
     compare_drawn(dev, draw_extreme, "all neighbours", 2001200130u, 1);
     /* fibres that can hardly be told apart: the iteration ended 1.6e-5 of an error too early */
     compare_drawn(dev, draw_extreme, "one row", 2003300165u, 1);
+    /* elements of A_s that are small in units of 1/Z, beside bins with a signal-to-noise ratio of a thousand, of the
+     * spectrum or of its padding: fluxes 1.0e-6 and 1.1e-6 off */
+    compare_drawn(dev, draw_scene, "beside bright bins", 179571171700017u, 1);
+    compare_drawn(dev, draw_scene, "beside bright padding", 179571332001014u, 1);
     /* fibres that stand between others than those next to them by number: 7.1e-5, 8e-6 and 1.1e-4 off */
     compare_drawn(dev, draw_extreme, "traces that cross", 179571184701511u, 1);
     compare_drawn(dev, draw_ccd, "traces that cross", 179571332000313u, 1);
     if (!EMULATED)
         compare_drawn(dev, draw_ccd, "traces that cross", 179571184701605u, 1);
+    /* rounding that bins of other fibres and of the padding amplify */
+    if (!EMULATED)
+        compare_drawn(dev, draw_scene, "rounding", 179571332001117u, 1);
 }
 
 /* An image without information, and traces that miss it, are refused as on the CPU, with a background, too, which finds

@@ -247,7 +247,7 @@ void fetch_results(piece &w)
     const params &k = w.k;
     slot *s = w.s;
     get(s, w.t.bad, k.bad, k.nbundle);
-    get(s, w.t.narrow, k.narrow, 3 * (size_t)k.lanes);
+    get(s, w.t.narrow, k.narrow, 4 * (size_t)k.lanes);
     get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes);
     spx::check(cudaStreamSynchronize(s->stream), "stream"); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
@@ -283,10 +283,13 @@ int why_host(const tables &t, int b)
 /* Bound of rounding in the fluxes of a bundle: see spx_extract_counts. */
 double rounding_of(const params &k, const tables &t, int b)
 {
-    double most = 0.0;
-    for (int lane = b * k.nl; lane < (b + 1) * k.nl; lane++)
-        most = fmax(most, t.narrow[k.lanes + lane] / fmax(t.narrow[2 * k.lanes + lane], 1.0));
-    return most;
+    double most = 0.0, largest = 0.0, faintest = INFINITY;
+    for (int lane = b * k.nl; lane < (b + 1) * k.nl; lane++) {
+        most = fmax(most, t.narrow[k.lanes + lane]);
+        largest = fmax(largest, t.narrow[2 * k.lanes + lane]);
+        faintest = t.wanted[lane] >= 0 ? fmin(faintest, fmax(t.narrow[3 * k.lanes + lane], 1.0)) : faintest;
+    }
+    return SPX_TRACE_LAST_PLACE * most * largest / faintest;
 }
 
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */

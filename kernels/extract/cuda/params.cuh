@@ -189,7 +189,7 @@ struct workspace {
     int *bad;                    /* [nbundle] reasons to leave a bundle to the CPU: BAD_... */
     int *need;                   /* [need_blocks()][lanes] half-bandwidth that NEED bins of a fibre need */
     int *schur_flags;            /* [schur_segments()][lanes] SCHUR_... of the terms */
-    double *narrow;              /* [3][lanes] see narrow_kernel(), drop_scale_kernel(); rounding_kernel() */
+    double *narrow;              /* [4][lanes] see narrow_kernel(), drop_scale_kernel(); rounding_kernel() */
     double *drop_scale;          /* [n][lanes] see SPX_TRACE_MAX_INVERSE; NULL where bundles are not coupled */
     double *bound;               /* [2][lanes] of the eigenvalues: norm of the inverse, largest */
     double *variance;            /* [n][lanes] Z: of the fibre's own block, then diagonal of A_s^-1 */
@@ -352,7 +352,7 @@ void lay_out(arena &m, params &k)
     k.a = m.take<double>(row * (k.band + 1));
     k.need = m.take<int>((size_t)need_blocks(k) * lanes);
     k.schur_flags = m.take<int>((size_t)schur_segments(k) * lanes);
-    k.narrow = m.take<double>(3 * lanes);
+    k.narrow = m.take<double>(4 * lanes);
     k.drop_scale = k.coupled ? m.take<double>(row) : NULL;
     k.bound = m.take<double>(2 * lanes);
     k.variance = m.take<double>(row);
@@ -403,7 +403,7 @@ struct tables {
         items = m.take<item>(segments);
         draft = m.take<item>(segments);
         scalar = m.take<double>(SCALARS * nb);
-        narrow = m.take<double>(3 * lanes);
+        narrow = m.take<double>(4 * lanes);
     }
 };
 

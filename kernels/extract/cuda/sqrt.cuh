@@ -409,6 +409,13 @@ __global__ void root_seams_kernel(params k)
  * on the outermost diagonal a flux was 2.2e-6 of its error off, with 23 left out 6.9e-6. */
 __device__ constexpr double EDGE = 1.0, LEFT_OUT = 1.0;
 
+/* The same of the flux, in its errors: element (i, j) that is left out changes that of bin i by A_ij sqrt(Z_ii) x_j,
+ * which is above the tolerance by the signal-to-noise ratio of bin j, whether that is in the output or in the padding.
+ * In proportion to the fibre's brightness, see rounding_kernel(). In that frame of camera z it reaches 1.6; without
+ * this limit fluxes beside hits, with 125, and those of a fibre whose padding is brighter than its spectrum, 207,
+ * were 1.0e-6 and 1.1e-6 of that off. */
+__device__ constexpr double FLUX_OUT = 20.0;
+
 /* The square root feels what is left out of A_s as a fraction of what is known of the two bins when nothing is known of
  * others, which is 1/Z_jj with Z = A_s^-1 (see bandwidth() of the CPU; the first shift is far below the eigenvalues).
  * Where an element beyond the half-bandwidth that was needed without Z is not small in these units, or the outermost
@@ -424,43 +431,57 @@ __global__ void edge_kernel(params k)
         return;
     const int need = max(k.need[(size_t)(j / NEED) * k.lanes + column], k.m);
     const bool far = k.coupled || (schur_flags_of(k, column, j, j + k.band) & (SCHUR_LARGE | SCHUR_WIDE));
-    const double out = LEFT_OUT * k.tolerance;
+    const double out = LEFT_OUT * k.tolerance, bright = fmax(k.narrow[3 * (size_t)k.lanes + column], 1.0);
     const int least = far ? max(min(need, k.band - SPX_TRACE_RIM), k.m) : k.band - 1;
-    double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance;
-    for (int d = k.band; d > least; d--, edge *= SPX_TRACE_FALL) {
+    const auto wanted = [&](int bin) { return bin >= k.pad && bin < k.pad + k.nwave; };
+    double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance, flux = FLUX_OUT * k.tolerance * bright;
+    for (int d = k.band; d > least; d--, edge *= SPX_TRACE_FALL, flux *= SPX_TRACE_FALL) {
         const double limit = d > need ? fmin(out, edge) : edge;
         const double e = j + d < k.n ? k.a[((size_t)j * (k.band + 1) + d) * k.lanes + column] : 0.0;
-        if (e != 0.0 && e * e * k.variance[i] * k.variance[i + d * k.lanes] > limit * limit)
+        if (e == 0.0)
+            continue;
+        const size_t to = (size_t)i + (size_t)d * k.lanes;
+        const double z = k.variance[i], its = k.variance[to], e2 = e * e;
+        bool off = e2 * z * its > limit * limit;
+        if (!k.coupled) {
+            const double most = d > need ? FLUX_OUT * k.tolerance * bright : flux;
+            const double of_j = wanted(j) ? z * k.x[to] * k.x[to] : 0.0,
+                         of_its = wanted(j + d) ? its * k.x[i] * k.x[i] : 0.0;
+            off |= e2 * fmax(of_j, of_its) > most * most;
+        }
+        if (off)
             atomicOr(&k.bad[column / k.nl], BAD_BAND);
     }
 }
 
-/* What the bound of rounding in the fluxes of a lane follows from, see spx_extract_counts: its largest error, and the
- * signal-to-noise ratio above a hundred that divides it, into k.narrow[lanes + lane] and [2 lanes + lane]; and whether
- * the norm of the inverse, from which the poles follow, is one: no element of the inverse is above it. Block (lanes,
- * bins), a thread MAGNITUDES bins. */
+/* What the bound of rounding in the fluxes follows from, see SPX_TRACE_LAST_PLACE: of each lane what amplifies and what
+ * is amplified, into k.narrow[lanes + lane] and [2 lanes + lane], and the signal-to-noise ratio above a hundred that
+ * divides it into [3 lanes + lane]; and whether the norm of the inverse, from which the poles follow, is one: no
+ * element of the inverse is above it. Block (lanes, bins), a thread MAGNITUDES bins. */
 __global__ void rounding_kernel(params k)
 {
     constexpr double SEEN = 0.8;
     const int column = blockIdx.x * WARP + threadIdx.x, first = (blockIdx.y * blockDim.y + threadIdx.y) * MAGNITUDES;
-    if (column >= k.lanes || first >= k.n || k.npole[column] == 0)
+    if (column >= k.lanes || first >= k.n || k.fibre[column] < 0)
         return;
     const size_t lanes = k.lanes, row = (size_t)(k.h + 3) * lanes;
-    double most = 0.0, brightest = 1.0, largest = 0.0;
+    const bool rooted = k.npole[column] > 0;
+    double amplifies = 0.0, amplified = 0.0, brightest = 1.0, largest = 0.0;
     for (int bin = first; bin < min(first + MAGNITUDES, k.n); bin++) {
         const size_t at = (size_t)bin * lanes + column;
         const double z = k.variance[at];
+        const double m = k.mat[(size_t)bin * k.nelem * lanes + column];
         largest = fmax(largest, z);
-        if (bin < k.pad || bin >= k.pad + k.nwave || !(z > 0.0))
-            continue;
-        const double zm = z * k.mat[(size_t)bin * k.nelem * lanes + column];
-        most = fmax(most, spx_trace_rounding_error(zm, k.x[at] / sqrt(z)));
-        brightest = fmax(brightest, 0.01 * fabs(k.sum[bin * row + (k.h + 2) * lanes + column]));
+        amplifies = fmax(amplifies, spx_trace_amplifies(z, m));
+        amplified = fmax(amplified, spx_trace_amplified(z, m, k.x[at]));
+        if (rooted && bin >= k.pad && bin < k.pad + k.nwave)
+            brightest = fmax(brightest, 0.01 * fabs(k.sum[bin * row + (k.h + 2) * lanes + column]));
     }
-    raise_to(&k.narrow[lanes + column], most);
+    raise_to(&k.narrow[lanes + column], amplifies);
+    raise_to(&k.narrow[2 * lanes + column], amplified);
     if (brightest > 1.0)
-        raise_to(&k.narrow[2 * lanes + column], brightest);
-    if (largest * SEEN > k.bound[column])
+        raise_to(&k.narrow[3 * lanes + column], brightest);
+    if (rooted && largest * SEEN > k.bound[column])
         atomicOr(&k.bad[column / k.nl], BAD_ROOT);
 }
 
@@ -513,7 +534,7 @@ __global__ void turn_kernel(params k)
 /* What bounds() and root() begin with, before there is anything that waits for it. */
 void begin_roots(const params &k, slot *s)
 {
-    zero(s, k.narrow, sizeof(double) * 3 * k.lanes);
+    zero(s, k.narrow, sizeof(double) * 4 * k.lanes);
     zero(s, k.npole, sizeof(int) * k.lanes);
     zero(s, k.total, sizeof(double) * k.lanes);
     zero(s, k.bound, sizeof(double) * 2 * k.lanes);
@@ -615,9 +636,9 @@ void root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s)
     }
     cudaStream_t beside;
     fork(s, 0, &beside);
+    rounding_kernel<<<dim3(blocks(k.lanes, WARP), blocks(k.n, 4 * MAGNITUDES)), dim3(WARP, 4), 0, beside>>>(k);
     if (k.reach >= 1 && (k.coupled < 2 || k.band == SPX_TRACE_MOST_BAND)) /* else there are no more diagonals */
         edge_kernel<<<blocks((size_t)k.n * k.lanes, 128), 128, 0, beside>>>(k);
-    rounding_kernel<<<dim3(blocks(k.lanes, WARP), blocks(k.n, 4 * MAGNITUDES)), dim3(WARP, 4), 0, beside>>>(k);
     turn_kernel<<<dim3(blocks(k.nwave, WARP), blocks(k.lanes, WARP), 2 * k.h + 4), dim3(WARP, 8), 0, s->stream>>>(k);
     join(s, 1);
     spx::check(cudaGetLastError(), "launch");

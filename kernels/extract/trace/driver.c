@@ -257,6 +257,41 @@ static void fail_fibre(const spx_trace_plan *p, size_t f, spx_frame *out)
     memset(out->arm.resolution + f * ndiag * nw, 0, ndiag * nw * sizeof(double));
 }
 
+/* Adds to *t the bound of rounding in the fluxes of fibres f0 .. f1 - 1: see SPX_TRACE_LAST_PLACE. variance[nbin][nl]:
+ * Z of these; that of others gets the variance of their own block. */
+static spx_status find_rounding(const spx_trace_plan *p, const spx_trace_kernels *kernels, const spx_trace_bundle *b,
+                                spx_trace_workspace *r, size_t f0, size_t f1, const spx_frame *out, double *variance,
+                                spx_trace_tally *t, spx_err *e)
+{
+    const size_t n = p->nbin, nl = b->nl, nw = p->job->nwave;
+    double most = 0.0, largest = 0.0, faintest = INFINITY; /* of the fibres the least bright one */
+    if (f1 - f0 < b->nf) {
+        double *own = spx_alloc2(n, nl, sizeof *own, e);
+        const spx_status st = own ? kernels->variances(p, b, r, own, e) : SPX_EIO;
+        for (size_t i = 0; i < n * nl && st == SPX_OK; i++)
+            if (i % nl < f0 || i % nl >= f1)
+                variance[i] = own[i];
+        spx_free(own);
+        if (st != SPX_OK)
+            return st;
+    }
+    for (size_t f = 0; f < b->nf; f++) {
+        double brightest = 1.0;
+        for (size_t k = 0; k < n && !b->singular[f]; k++) {
+            const double z = variance[k * nl + f], m = b->m[k * b->nelem * nl + f];
+            most = fmax(most, spx_trace_amplifies(z, m));
+            largest = fmax(largest, spx_trace_amplified(z, m, b->x[k * nl + f]));
+        }
+        if (f < f0 || f >= f1 || b->singular[f])
+            continue;
+        for (size_t k = 0, row = (b->fibre0 + f - p->job->o->first) * nw; k < nw; k++)
+            brightest = fmax(brightest, 0.01 * fabs(out->arm.flux[row + k]) * sqrt(out->arm.ivar[row + k]));
+        faintest = fmin(faintest, brightest);
+    }
+    t->rounding = fmax(t->rounding, SPX_TRACE_LAST_PLACE * most * largest / faintest);
+    return SPX_OK;
+}
+
 /* Marginal information and square root of fibres f0 .. f1 - 1; again with twice the diagonals for those vectors of
  * fibres that need more, where traces lie on each other. */
 static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
@@ -291,6 +326,8 @@ static spx_status take_root(const spx_trace_plan *p, const spx_trace_kernels *ke
         again = memchr(pending, 1, b->nf) != NULL;
         b->band = 2 * b->band < SPX_TRACE_MOST_BAND ? 2 * b->band : SPX_TRACE_MOST_BAND;
     }
+    if (st == SPX_OK)
+        st = find_rounding(p, kernels, b, r, f0, f1, out, variance, t, e);
     spx_free(variance);
     spx_free(ends);
     spx_free(reached);

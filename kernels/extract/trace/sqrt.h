@@ -291,23 +291,6 @@ static void keep_variance(const spx_trace_bundle *b, const spx_trace_diagonals *
         store(a->variance + k * b->nl + v, load(w->variance + (k - s.r0) * SPX_VL));
 }
 
-/* Bound of rounding in a fibre's flux: see spx_extract_counts. */
-static double rounding_of(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t f,
-                          const spx_frame *out)
-{
-    const size_t nw = p->job->nwave, row = (b->fibre0 + f - p->job->o->first) * nw;
-    double most = 0.0, brightest = 1.0;
-    for (size_t k = 0; k < nw; k++) {
-        const size_t at = (k + p->pad) * b->nl + f;
-        const double z = a->variance[at], error = sqrt(z);
-        if (z > 0.0)
-            most =
-                fmax(most, spx_trace_rounding_error(z * b->m[(k + p->pad) * b->nelem * b->nl + f], b->x[at] / error));
-        brightest = fmax(brightest, 0.01 * fabs(out->arm.flux[row + k]) * sqrt(out->arm.ivar[row + k]));
-    }
-    return most / brightest;
-}
-
 /* Says how exact a fibre is of whose A_s so much is left out. */
 static void say_inexact(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, double left, spx_frame *out,
                         spx_trace_tally *t)
@@ -400,10 +383,8 @@ static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_w
             extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
         }
         for (size_t f = g0; f < g1 && end != NARROW; f++)
-            if (fit[f - v] && !b->singular[f]) {
-                t->rounding = fmax(t->rounding, rounding_of(p, b, a, f, out));
+            if (fit[f - v] && !b->singular[f])
                 say_inexact(p, b, f, left[f - v], out, t);
-            }
         memset(pending + g0, end == NARROW, g1 - g0);
     }
     return SPX_OK;

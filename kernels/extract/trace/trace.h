@@ -95,12 +95,22 @@ static inline double spx_trace_left_tolerance(double tolerance, double left)
     return left > SPX_TRACE_EDGE * tolerance ? left : tolerance;
 }
 
-/* Bound of what rounding makes of a flux, in its errors, from its bin's Z M and deconvolved flux over error, x/sqrt(Z):
- * M is known to some units of its last place, which Z amplifies. It was up to 4.5e-16 Z M x/sqrt(Z) where all but one
- * of several hundred bins of a trace were masked. */
-SPX_HD double spx_trace_rounding_error(double zm, double x)
+/* Bound of what rounding makes of the fluxes of a bundle, in their errors. M is known to some units of its last place,
+ * dM_kl = u sqrt(M_kk M_ll), which moves the deconvolved flux by Z dM x. As |Z_jk| <= sqrt(Z_jj Z_kk), that of any bin
+ * j moves by up to u sqrt(Z_kk M_kk) sqrt(M_ll) |x_l| of its error: the bins k and l, in the padding or of another
+ * fibre, count, and not those of j itself. u is SPX_TRACE_LAST_PLACE; with it fluxes of frames with wild weights were
+ * up to a third of the bound off dense algebra. */
+#define SPX_TRACE_LAST_PLACE 5e-16
+
+/* Of a bin: sqrt(Z M), and sqrt(M) times its deconvolved flux or its error, which is more. The bound is the product of
+ * the largest of each, and u. */
+SPX_HD double spx_trace_amplifies(double z, double m)
 {
-    return 1e-15 * zm * fmax(fabs(x), 1.0);
+    return z > 0.0 ? sqrt(z * m) : 0.0;
+}
+SPX_HD double spx_trace_amplified(double z, double m, double x)
+{
+    return z > 0.0 ? sqrt(m) * fmax(fabs(x), sqrt(z)) : 0.0;
 }
 
 /* Neighbours are added no longer when what they change, as a fraction of the diagonal, has not fallen by more in two
