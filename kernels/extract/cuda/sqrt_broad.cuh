@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(BAND_THREADS) broad_bounds_kernel(params k, ba
         scratch, n, l, [&](int j, int d) { return element_of(k, v, j, d); }, [](int, double, const double *) {});
     if (threadIdx.x >= WARP)
         return;
-    double inverse = 0.0, last = 1.0;
+    inverse_norm norm;
     for (int j = lane; j < n; j += WARP)
         z[j] = (v.begin + j) % 2 == 0 ? 1.0 : -1.0;
     __syncwarp();
-    for (int step = 0; step < BOUND_STEPS; step++) {
+    for (int step = 0;; step++) {
         warp_forward(n, m, l, z, shared);
         warp_backward(n, m, l, z);
         double size = 0.0, own = 0.0;
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(BAND_THREADS) broad_bounds_kernel(params k, ba
             size = fmax(size, __shfl_xor_sync(FULL, size, s));
             own = fmax(own, __shfl_xor_sync(FULL, own, s));
         }
-        inverse = fmax(inverse, step < 2 ? own : size / last);
-        last = size;
+        if (norm.ends(step, size, own))
+            break;
         for (int j = lane; j < n && step == 0; j += WARP)
             z[j] = copysign(1.0, z[j]);
         __syncwarp();
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(BAND_THREADS) broad_bounds_kernel(params k, ba
         return;
     if (!good)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
-    raise_to(&k.bound[v.column], inverse);
+    raise_to(&k.bound[v.column], norm.most);
 }
 
 /* As wide_root_kernel(): block (pole, item). */

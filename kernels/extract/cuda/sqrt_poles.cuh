@@ -289,8 +289,26 @@ __global__ void magnitudes_kernel(params k)
 }
 
 /* Solutions that the norm of the inverse is estimated from, as in smallest() of the CPU: for the signs 1, -1, ..., for
- * the signs of that, and two of inverse iteration. */
-enum { BOUND_STEPS = 4 };
+ * the signs of that, and two of inverse iteration or more, as long as what they say grows. */
+enum { BOUND_STEPS = 4, BOUND_MOST_STEPS = 20 };
+__device__ constexpr double BOUND_GROWS = 1.1;
+
+/* Of these: what the last one has, and the one before, of all bins worked on; the largest of the item's own. */
+struct inverse_norm {
+    double last = 1.0, before = 0.0, most = 0.0;
+
+    /* After solution number `step` with the largest elements `size` of all bins and `own` of the item's: whether it
+     * was the last. */
+    __device__ bool ends(int step, double size, double own)
+    {
+        const double grown = step < 2 ? size : size / last;
+        const bool settled = step + 1 >= BOUND_STEPS && grown <= BOUND_GROWS * before;
+        most = fmax(most, step < 2 ? own : grown);
+        before = grown;
+        last = size;
+        return settled || step + 1 == BOUND_MOST_STEPS;
+    }
+};
 
 /* Bounds of the eigenvalues (see smallest() and root_of() of the CPU): a thread an item, WARP / o.lanes of them a
  * block. M = 0: any bandwidth o.mm. The first signs are solved for while factors are made. */
@@ -305,7 +323,7 @@ template <int M> __global__ void bounds_kernel(params k, batch o)
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
     const double *a = k.a + v.begin * arow + v.column;
     double *l = o.lower + blockIdx.x * o.rows * lrow + in, *z = o.rhs + (size_t)blockIdx.x * o.rows * WARP + in;
-    double inverse = 0.0;
+    inverse_norm norm;
     bool good;
     const auto sign = [&](int j) { return (v.begin + j) % 2 == 0 ? 1.0 : -1.0; };
     if constexpr (M > 0) {
@@ -327,26 +345,24 @@ template <int M> __global__ void bounds_kernel(params k, batch o)
                               sum = sign(j);
                           });
     }
-    double last = 1.0;
-    for (int step = 0; step < BOUND_STEPS; step++) {
+    for (int step = 0;; step++) {
         if (step > 0)
             solve_forth<M>(n, mm, l, lrow, WARP, z, WARP, z, WARP, shared + in,
                            [&](int, double b) { return step == 1 ? copysign(1.0, b) : b; });
-        double size = 0.0;
+        double size = 0.0, own = 0.0;
         solve_back<M>(n, 0, mm, l, lrow, WARP, z, WARP, shared + in, [&](int j, double b, double) {
             z[(size_t)j * WARP] = b;
             size = fmax(size, fabs(b));
             if (step < 2 && v.begin + j >= v.first && v.begin + j < v.last)
-                inverse = fmax(inverse, fabs(b));
+                own = fmax(own, fabs(b));
         });
-        if (step >= 2)
-            inverse = fmax(inverse, size / last);
-        last = size;
+        if (norm.ends(step, size, own))
+            break;
         __threadfence_block();
     }
     if (!good)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
-    raise_to(&k.bound[v.column], inverse);
+    raise_to(&k.bound[v.column], norm.most);
 }
 
 /* Poles of each fibre: the fewest that are exact enough. Block (lane). */

@@ -232,7 +232,7 @@ __global__ void wide_bounds_kernel(params k, batch o)
     const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
-    double inverse = 0.0;
+    inverse_norm norm;
     wide_warp w = {lane, n, v.mm, ring, (double *)line, coming};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
@@ -244,36 +244,33 @@ __global__ void wide_bounds_kernel(params k, batch o)
                 rhs[j] = s;
         });
     __syncwarp();
-    double last = 1.0;
-    for (int step = 0; step < BOUND_STEPS; step++) {
-        double size = 0.0;
+    for (int step = 0;; step++) {
+        double size = 0.0, own = 0.0;
         w.backward(
             l, [&](int j) { return rhs[j]; },
             [&](int j, double x) {
                 size = fmax(size, fabs(x));
                 if (step < 2 && v.begin + j >= v.first && v.begin + j < v.last)
-                    inverse = fmax(inverse, fabs(x));
+                    own = fmax(own, fabs(x));
                 if (lane == 0)
                     rhs[j] = step == 0 ? copysign(1.0, x) : x;
             });
-        if (step >= 2)
-            inverse = fmax(inverse, size / last);
-        last = size;
+        if (norm.ends(step, size, own))
+            break;
         __syncwarp();
-        if (step + 1 < BOUND_STEPS)
-            w.forward(
-                l, [&](int j) { return rhs[j]; },
-                [&](int j, double s) {
-                    if (lane == 0)
-                        rhs[j] = s;
-                });
+        w.forward(
+            l, [&](int j) { return rhs[j]; },
+            [&](int j, double s) {
+                if (lane == 0)
+                    rhs[j] = s;
+            });
         __syncwarp();
     }
     if (lane != 0)
         return;
     if (!good)
         atomicOr(&k.bad[v.column / k.nl], BAD_ROOT);
-    raise_to(&k.bound[v.column], inverse);
+    raise_to(&k.bound[v.column], norm.most);
 }
 
 /* As root_kernel(), but what a pole adds goes to its share, for gather_kernel(): block (pole, item), one warp. */
