@@ -345,7 +345,7 @@ template <typename T> T *engine::send(spx::device_buffer<T> &to, const T *from, 
 /* Calls f with the tiles of eight that functions of a span and the data need, as a constant. */
 template <typename F> void engine::with_tiles(const model &m, F f)
 {
-    switch ((m.span + 1 + 7) / 8) {
+    switch (basis_tiles(m)) {
     case 1:
         f(std::integral_constant<int, 1>());
         break;
@@ -373,7 +373,7 @@ template <int T> void engine::allow(const model &m)
     spx::check(spx::allow_shared(pixel_kernel<T, true, PARTS>, pixel_shared(T, PARTS, full_.m.npoly, (int)band)),
                "kernel");
     for (auto kernel : {value_kernel<T, false>, value_kernel<T, true>})
-        spx::check(spx::allow_shared(kernel, value_bytes(T)), "kernel");
+        spx::check(spx::allow_shared(kernel, value_bytes()), "kernel");
 }
 
 void engine::shared_limits()
@@ -619,16 +619,16 @@ const double *engine::scans(const std::vector<item> &items)
     return result;
 }
 
-size_t engine::value_bytes(int tiles) const
+size_t engine::value_bytes() const
 {
-    return WARPS * value_size(tiles, full_.m.npoly, full_.m.basis_band) * sizeof(double);
+    return WARPS * value_size(full_.m.npoly, full_.m.basis_band) * sizeof(double);
 }
 
 template <int T> void engine::launch_values(size_t n, const item *items, double *out)
 {
     const double *band = c_->opt->resolution ? band_.get() : nullptr;
     const auto kernel = band == nullptr ? value_kernel<T, true> : value_kernel<T, false>;
-    kernel<<<blocks(n, WARPS), 32 * WARPS, value_bytes(T), stream_>>>(
+    kernel<<<blocks(n, WARPS), 32 * WARPS, value_bytes(), stream_>>>(
         full_.m, (int)n, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), band, knots_.get(), out);
 }
 

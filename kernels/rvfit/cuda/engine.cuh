@@ -133,7 +133,7 @@ class engine
     /* Scans of items, [items][nscan], until the next call. */
     const double *scans(const std::vector<item> &items);
 
-    size_t value_bytes(int tiles) const;
+    size_t value_bytes() const;
     template <int T> void launch_values(size_t n, const item *items, double *out);
 
     /* The objective of items without derivatives, until the next call. */

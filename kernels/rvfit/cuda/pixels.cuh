@@ -95,13 +95,19 @@ __host__ __device__ constexpr int parts_kept(int warps)
     return warps == 1 ? 2 : PARTS;
 }
 
+/* Stride of rows of m + 1 levers, which are read four at a time. */
+__host__ __device__ constexpr int lever_row(int m)
+{
+    return m / 4 * 4 + 4;
+}
+
 inline size_t pixel_shared(int tiles, int warps, int np, int m)
 {
     const int rows = np + 8 * tiles;
     return ((size_t)warps * stage_size(tiles) + (size_t)parts_kept(warps) * sums_size(np, m) + (size_t)(m + 1) * np +
-            rows) *
+            rows + 1) *
                sizeof(double) +
-           (size_t)(m + 1) * rows * sizeof(float);
+           (size_t)(lever_row(m) * rows) * sizeof(float);
 }
 
 /* Chunks of 32 pixels of a part: [begin, end), side by side, so that it has few spans. */
@@ -111,13 +117,12 @@ __device__ inline int2 chunks_of(const arm &a, int part, int parts)
     return make_int2(n * part / parts, n * (part + 1) / parts);
 }
 
-/* Data of a lane's pixel of a chunk, and the functions of its span there; of the last pixel and function beyond those
- * that there are, where `e` has to be taken as 0. Nothing is done with what is loaded, so that a warp can ask for the
- * next chunk's before it uses this one's. SPLINE: the template is looked up in knots, whose place is then to be known
- * before, for a value without a resolution matrix; else it is v.at(). */
-template <int FUNCTIONS, bool SPLINE> struct pixel {
-    int first;
-    double b[FUNCTIONS], e, f, t; /* t: the template, or where it is between the knots p and q */
+/* Data of a lane's pixel of a chunk; of the last one beyond those that there are, where `e` has to be taken as 0.
+ * Nothing is done with what is loaded, so that a warp can ask for the next chunk's before it uses this one's. SPLINE:
+ * the template is looked up in knots, whose place is then to be known before, for a value without a resolution matrix;
+ * else it is v.at(). */
+template <bool SPLINE> struct pixel {
+    double e, f, t; /* t: the template, or where it is between the knots p and q */
     double2 p, q;
 
     __device__ static double place(const view &v, int chunk)
@@ -127,7 +132,6 @@ template <int FUNCTIONS, bool SPLINE> struct pixel {
     __device__ void load(const view &v, const double *flux, const double *ie, int chunk, double place)
     {
         const int i = min(32 * chunk + (int)threadIdx.x % 32, v.a.n - 1);
-        first = v.a.first[chunk];
         e = ie[i];
         f = flux[i];
         if (SPLINE) {
@@ -139,14 +143,47 @@ template <int FUNCTIONS, bool SPLINE> struct pixel {
         } else {
             t = v.at(chunk, i);
         }
-#pragma unroll
-        for (int k = 0; k < FUNCTIONS; k++)
-            b[k] = __ldg(v.a.basis + (size_t)min(first + k, v.a.npoly - 1) * v.a.stride + i);
     }
     __device__ double flux_of_template() const
     {
         const double a = 1 - t;
         return SPLINE ? fma(a, p.x, fma(t, q.x, fma(a * (a * a - 1), p.y, t * (t * t - 1) * q.y))) : t;
+    }
+};
+
+/* The functions of a chunk's span at the pixel of a lane; beyond all functions, the last one. */
+template <int FUNCTIONS> struct functions {
+    int first;
+    double b[FUNCTIONS];
+
+    __device__ void load(const arm &a, int chunk)
+    {
+        const int i = min(32 * chunk + (int)threadIdx.x % 32, a.n - 1);
+        first = a.first[chunk];
+#pragma unroll
+        for (int k = 0; k < FUNCTIONS; k++)
+            b[k] = __ldg(a.basis + (size_t)min(first + k, a.npoly - 1) * a.stride + i);
+    }
+};
+
+/* The same as products take them: of tile p, row lane/4 at pixel 4 k + lane%4; 1 in the row of the data. */
+template <int TILES> struct fragments {
+    int first;
+    double2 b[TILES][4];
+
+    __device__ void load(const arm &a, int chunk)
+    {
+        const double2 *from = a.fragments + (size_t)chunk * (TILES * 4 * 32) + threadIdx.x % 32;
+        first = a.first[chunk];
+#pragma unroll
+        for (int p = 0; p < TILES; p++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                b[p][j] = __ldg(from + (p * 4 + j) * 32);
+    }
+    __device__ double at(int p, int k) const
+    {
+        return k % 2 == 0 ? b[p][k / 2].x : b[p][k / 2].y;
     }
 };
 
@@ -174,15 +211,17 @@ template <int TILES> __device__ inline void add_equations(const arm &a, int firs
             }
 }
 
-/* S'S, S'D and D'D of chunks of 32 pixels, by one warp and its buffer `stage`: gram[np][m+1], then right[np + 1].
- * TILES: of eight rows, for the functions of a span and the data. */
+/* S'S, S'D and D'D of chunks of 32 pixels, by one warp and its buffer stage[EQUATIONS]: gram[np][m+1], then
+ * right[np + 1]. TILES: of eight rows, for the functions of a span and the data. */
+enum { EQUATIONS = 2 * 64 };
 template <int TILES, bool SPLINE>
 __device__ inline void equations(const view &v, int2 chunks, const double *flux, const double *ie, double *stage,
                                  double *gram)
 {
-    constexpr int FUNCTIONS = TILES * 8 - 1, PAIRS = TILES * (TILES + 1) / 2;
+    constexpr int PAIRS = TILES * (TILES + 1) / 2;
     const arm &a = v.a;
     const int lane = (int)threadIdx.x % 32, size = a.npoly * (a.basis_band + 2) + 1;
+    const int column = lane % 4, data = column + (lane / 4 == 7 ? 32 : 0); /* the last row of the last tile */
     double c[PAIRS][2];
     for (int i = lane; i < size; i += 32)
         gram[i] = 0;
@@ -190,39 +229,41 @@ __device__ inline void equations(const view &v, int2 chunks, const double *flux,
     for (int i = 0; i < PAIRS; i++)
         c[i][0] = c[i][1] = 0;
     __syncwarp();
-    pixel<FUNCTIONS, SPLINE> next, here;
+    pixel<SPLINE> next, here;
+    fragments<TILES> next_rows, rows;
     double place = 0; /* of the next chunk's pixel */
     if (chunks.x < chunks.y) {
         next.load(v, flux, ie, chunks.x, next.place(v, chunks.x));
+        next_rows.load(a, chunks.x);
         place = next.place(v, min(chunks.x + 1, chunks.y - 1));
     }
     for (int chunk = chunks.x; chunk < chunks.y; chunk++) {
         here = next;
+        rows = next_rows;
         if (chunk + 1 < chunks.y) {
             next.load(v, flux, ie, chunk + 1, place);
+            next_rows.load(a, chunk + 1);
             place = next.place(v, min(chunk + 2, chunks.y - 1));
         }
-        const double e = 32 * chunk + lane < a.n ? here.e : 0, te = here.flux_of_template() * e;
-#pragma unroll
-        for (int k = 0; k < FUNCTIONS; k++)
-            stage[k * ROW + lane] = here.b[k] * te;
-        stage[FUNCTIONS * ROW + lane] = here.f * e;
+        const double e = 32 * chunk + lane < a.n ? here.e : 0;
+        double *factor = stage + chunk % 2 * 64; /* of the functions, of the data: while others read the last chunk's */
+        factor[lane] = here.flux_of_template() * e;
+        factor[32 + lane] = here.f * e;
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < 8; k++) {
             double x[TILES];
 #pragma unroll
             for (int p = 0; p < TILES; p++)
-                x[p] = stage[(p * 8 + lane / 4) * ROW + 4 * k + lane % 4];
+                x[p] = rows.at(p, k) * factor[4 * k + (p + 1 < TILES ? column : data)];
 #pragma unroll
             for (int p = 0; p < TILES; p++)
 #pragma unroll
                 for (int q = 0; q <= p; q++)
                     multiply_add(c[p * (p + 1) / 2 + q], x[p], x[q]);
         }
-        __syncwarp();
-        if (chunk + 1 == chunks.y || next.first != here.first) {
-            add_equations<TILES>(a, here.first, c, gram);
+        if (chunk + 1 == chunks.y || next_rows.first != rows.first) {
+            add_equations<TILES>(a, rows.first, c, gram);
 #pragma unroll
             for (int k = 0; k < PAIRS; k++)
                 c[k][0] = c[k][1] = 0;
@@ -231,13 +272,135 @@ __device__ inline void equations(const view &v, int2 chunks, const double *flux,
     __syncwarp();
 }
 
+/* ---- the equations of functions of which four side by side overlap, as cubic splines do ----
+ *
+ * All lanes of a warp do the same, with what the next steps need in registers: each step waits for the one before, and
+ * shared memory would make it wait several times. The first lane keeps what is found. The same numbers as those of
+ * factor(), forward() and band_inverse() below, bit by bit. */
+enum { CUBIC = 3 };
+
+__device__ inline bool factor_cubic(int np, double *gram, double *right)
+{
+    constexpr int M = CUBIC;
+    const bool keeps = threadIdx.x % 32 == 0;
+    bool fine = true;
+    double a[M + 1][M + 1], y[M + 1]; /* a[k][d]: element (j + k + d, j + k), for k + d <= M */
+#pragma unroll
+    for (int k = 0; k <= M; k++) {
+#pragma unroll
+        for (int d = 0; k + d <= M; d++)
+            a[k][d] = k + d < np ? gram[k * (M + 1) + d] : 0;
+        y[k] = k < np ? right[k] : 0;
+    }
+    for (int j = 0; j < np; j++) {
+        const int row = j + 1 + M; /* comes next */
+        double next[M + 1], next_y = row < np ? right[row] : 0;
+#pragma unroll
+        for (int k = 0; k <= M; k++)
+            next[k] = row < np ? gram[(j + 1 + k) * (M + 1) + M - k] : 0;
+        const double pivot = a[0][0];
+        fine = fine && pivot > 0 && isfinite(pivot);
+        const double over = fine ? 1 / pivot : 1;
+#pragma unroll
+        for (int i = 1; i <= M; i++) {
+            const double l = -a[0][i] * over;
+#pragma unroll
+            for (int k = 1; k <= i; k++)
+                a[k][i - k] = fma(l, a[0][k], a[k][i - k]);
+            y[i] = fma(l, y[0], y[i]);
+        }
+        if (keeps) {
+            gram[j * (M + 1)] = over;
+#pragma unroll
+            for (int i = 1; i <= M; i++)
+                gram[j * (M + 1) + i] = a[0][i] * over;
+            right[j] = y[0];
+        }
+#pragma unroll
+        for (int k = 0; k <= M; k++) {
+#pragma unroll
+            for (int d = 0; k + d < M; d++)
+                a[k][d] = a[k + 1][d];
+            a[k][M - k] = next[k];
+            y[k] = k < M ? y[k + 1] : next_y;
+        }
+    }
+    __syncwarp();
+    return fine;
+}
+
+__device__ inline void band_inverse_cubic(int np, const double *factor, double *inverse, double *x)
+{
+    constexpr int M = CUBIC;
+    const bool keeps = threadIdx.x % 32 == 0;
+    double z[M][M] = {{0}}, after[M] = {0}; /* z[p][d]: element (j + 1 + p + d, j + 1 + p); x of those rows */
+    for (int j = np - 1; j >= 0; j--) {
+        double l[M + 1], s[M + 1], own[M + 1], at;
+#pragma unroll
+        for (int i = 0; i <= M; i++)
+            l[i] = factor[j * (M + 1) + i];
+        at = x[j] * l[0];
+        own[0] = 0;
+#pragma unroll
+        for (int i = 1; i <= M; i++) {
+            at = fma(-l[i], after[i - 1], at);
+            s[i] = 0;
+#pragma unroll
+            for (int t = 1; t <= M; t++)
+                s[i] = fma(-l[t], z[(i < t ? i : t) - 1][i < t ? t - i : i - t], s[i]);
+            own[i] = -l[i] * s[i];
+        }
+        s[0] = l[0] + ((own[1] + own[2]) + (own[3] + own[0]));
+        if (keeps) {
+#pragma unroll
+            for (int i = 0; i <= M; i++)
+                inverse[j * (M + 1) + i] = s[i];
+            x[j] = at;
+        }
+#pragma unroll
+        for (int p = M - 1; p > 0; p--) {
+#pragma unroll
+            for (int d = 0; p + d < M; d++)
+                z[p][d] = z[p - 1][d];
+            after[p] = after[p - 1];
+        }
+        after[0] = at;
+#pragma unroll
+        for (int d = 0; d < M; d++)
+            z[0][d] = s[d];
+    }
+    __syncwarp();
+}
+
+/* Of one thread. */
+__device__ inline void forward_cubic(int np, const double *factor, double *x, int stride)
+{
+    constexpr int M = CUBIC;
+    double before[M] = {0};
+    for (int j = 0; j < np; j++) {
+        double s = x[j * stride];
+#pragma unroll
+        for (int t = 1; t <= M; t++)
+            s = fma(j >= t ? -factor[(j - t) * (M + 1) + t] : 0, before[t - 1], s);
+        x[j * stride] = s;
+#pragma unroll
+        for (int t = M - 1; t > 0; t--)
+            before[t] = before[t - 1];
+        before[0] = s;
+    }
+}
+
+/* ---- the same of any band ---- */
+
 /* By one warp: S'S = L D L' in place, gram[np][m+1] with 1/D_j at [j][0] and L(j+d, j) at [j][d]; right[np] becomes
  * L^-1 right. Returns whether S'S is positive definite; *lndet of it. As spx_band_factor() and spx_band_solve(). */
 __device__ inline bool factor(int np, int m, double *gram, double *right, double *lndet)
 {
     const int lane = (int)threadIdx.x % 32;
     bool fine = true;
-    for (int j = 0; j < np; j++) {
+    if (m == CUBIC)
+        fine = factor_cubic(np, gram, right);
+    for (int j = 0; j < np && m != CUBIC; j++) {
         double *row = gram + j * (m + 1);
         const double pivot = row[0], y = right[j];
         const int ahead = min(m, np - 1 - j);
@@ -265,6 +428,8 @@ __device__ inline bool factor(int np, int m, double *gram, double *right, double
 /* By one thread: x[np], a column of a matrix whose rows are `stride` apart, becomes L^-1 x. */
 __device__ inline void forward(int np, int m, const double *factor, double *x, int stride)
 {
+    if (m == CUBIC)
+        return forward_cubic(np, factor, x, stride);
     for (int j = 1; j < np; j++) {
         double s = x[j * stride];
         for (int t = 1; t <= min(m, j); t++)
@@ -278,6 +443,8 @@ __device__ inline void forward(int np, int m, const double *factor, double *x, i
 __device__ inline void band_inverse(int np, int m, const double *factor, double *inverse, double *x)
 {
     const int lane = (int)threadIdx.x % 32;
+    if (m == CUBIC)
+        return band_inverse_cubic(np, factor, inverse, x);
     for (int j = np - 1; j >= 0; j--) {
         const double *l = factor + j * (m + 1);
         const int ahead = min(m, np - 1 - j);
@@ -357,7 +524,9 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
     auto sums_of = [&](int p) { return sums + (size_t)(W > 1 ? p : min(p, 1)) * size; }; /* of a part */
     double *inverse = sums + (size_t)parts_kept(W) * size;                               /* [np][nb] */
     double *coef = inverse + np * nb;                                                    /* [rows], 0 beyond np */
-    float *lever_of = reinterpret_cast<float *>(coef + rows); /* [rows][nb] the inverse, 0 beyond it */
+    /* [rows][lever_row()] the inverse, 0 beyond it */
+    const int row = lever_row(a.basis_band);
+    float *lever_of = reinterpret_cast<float *>(coef + rows + (coef + rows - workspace) % 2);
     const double *factors = sums, *right = sums + np * nb;
     dt += (size_t)it.at * nf * m.pixels + a.pixel0;
     flux += d.pixel0;
@@ -392,8 +561,8 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
     __syncthreads();
     for (int i = tid; i < rows; i += 32 * W)
         coef[i] = i < np ? right[i] : 0;
-    for (int i = tid; i < rows * nb && mode == DERIVATIVES; i += 32 * W)
-        lever_of[i] = i / nb + i % nb < np ? (float)inverse[i] : 0;
+    for (int i = tid; i < rows * row && mode == DERIVATIVES; i += 32 * W)
+        lever_of[i] = i % row < nb && i / row + i % row < np ? (float)inverse[i / row * nb + i % row] : 0;
     /* the other parts' sums, and after it those of the first, are overwritten: the factor is needed once more */
     __syncthreads();
     for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * W)
@@ -419,11 +588,13 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
     for (int i = lane; i < stage_size(TILES) && mode == DERIVATIVES; i += 32)
         stage[i] = 0;
     double *us = stage + 8 * TILES * ROW;
-    pixel<FUNCTIONS, false> next, here;
+    pixel<false> next, here;
+    functions<FUNCTIONS> next_functions, of_chunk;
     float slope[SPX_MAX_FIT], next_slope[SPX_MAX_FIT]; /* of no meaning from nf on */
     auto load = [&](int chunk) {
         const int i = min(32 * chunk + lane, n - 1);
         next.load(v, flux, ie, chunk, 0);
+        next_functions.load(a, chunk);
         if (mode == DERIVATIVES && nf > 0 && v.band == nullptr) {
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
@@ -449,13 +620,14 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
             const int i = 32 * chunk + lane;
             const bool in = i < n;
             here = next;
+            of_chunk = next_functions;
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
                 slope[l] = next_slope[l];
             if (chunk + 1 < chunks.y)
                 load(chunk + 1);
-            double *b = here.b;
-            const int first = here.first;
+            double *b = of_chunk.b;
+            const int first = of_chunk.first;
             const double e = in ? here.e : 0, f = here.f, t0 = here.t;
             double q = 0;
 #pragma unroll
@@ -482,13 +654,21 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
                     us[l * ROW + lane] = qe * (double)slope[l];
 #pragma unroll
             for (int k = 0; k < FUNCTIONS; k++) {
-                const float *z = lever_of + (first + k) * nb;
-                float sum = 0;
+                const float4 *z = reinterpret_cast<const float4 *>(lever_of + (first + k) * row);
+                float sum = 0, own = 0;
 #pragma unroll
-                for (int l = 1; k + l < FUNCTIONS; l++)
-                    if (l < nb)
-                        sum = fmaf(z[l], s[k + l], sum);
-                lever = fmaf(s[k], fmaf(z[0], s[k], 2 * sum), lever);
+                for (int g = 0; k + 4 * g < FUNCTIONS; g++)
+                    if (4 * g < nb) {
+                        const float4 four = z[g];
+                        const float each[4] = {four.x, four.y, four.z, four.w};
+                        if (g == 0)
+                            own = four.x;
+#pragma unroll
+                        for (int l = g == 0; l < 4; l++)
+                            if (k + 4 * g + l < FUNCTIONS)
+                                sum = fmaf(each[l], s[k + 4 * g + l], sum);
+                    }
+                lever = fmaf(s[k], fmaf(own, s[k], 2 * sum), lever);
             }
             __syncwarp();
             const double w = (t0 != 0 ? (double)lever / t0 : 0) - r * qe;
@@ -504,7 +684,7 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
                 multiply_add(g[TILES], y, y);
             }
             __syncwarp();
-            if (chunk + 1 == chunks.y || next.first != first) {
+            if (chunk + 1 == chunks.y || next_functions.first != first) {
                 add_curvature<TILES>(a, first, g, su);
 #pragma unroll
                 for (int k = 0; k <= TILES; k++)

@@ -68,6 +68,23 @@ std::vector<int> chunk_functions(const spx_rv_basis &b, size_t n, int *span)
     return first;
 }
 
+/* The functions of each chunk, from its first one on, as products of matrices take them: fragments<> of pixels.cuh. */
+std::vector<double2> fragments_of(const spx_rv_basis &b, size_t n, const std::vector<int> &first, int tiles)
+{
+    std::vector<double2> rows;
+    auto at = [&](size_t chunk, int p, int lane, int k) {
+        const int row = 8 * p + lane / 4;
+        const size_t f = (size_t)(first[chunk] + row), i = 32 * chunk + (size_t)(4 * k + lane % 4);
+        return row == 8 * tiles - 1 ? 1 : f < b.n && i < n ? b.value[f * b.stride + i] : 0;
+    };
+    for (size_t chunk = 0; chunk < first.size(); chunk++)
+        for (int p = 0; p < tiles; p++)
+            for (int j = 0; j < 4; j++)
+                for (int lane = 0; lane < 32; lane++)
+                    rows.push_back(make_double2(at(chunk, p, lane, 2 * j), at(chunk, p, lane, 2 * j + 1)));
+    return rows;
+}
+
 } // namespace
 
 std::string megabytes(size_t bytes)
@@ -114,8 +131,13 @@ void device_plan::add_model(const spx_rv_ctx *c, templates *t)
     m.scan_step = c->scan.step;
     m.reach = 1;
     m.width = (int)c->size.width;
+    std::vector<std::vector<int>> first(c->narm);
     for (size_t i = 0; i < c->narm; i++)
-        add_arm(c, c->arm[i], t, &arms[i]);
+        add_arm(c, c->arm[i], t, &arms[i], &first[i]);
+    for (size_t i = 0; i < c->narm; i++) {
+        const std::vector<double2> rows = fragments_of(c->arm[i].basis, c->arm[i].n, first[i], basis_tiles(m));
+        arms[i].fragments = keep(rows.data(), rows.size());
+    }
     if (c->ccf.n > 0 && c->ccf.nlag > 0)
         add_set(c, m, arms);
     m.arms = keep(arms.data(), arms.size());
@@ -139,7 +161,7 @@ template <typename T> const T *device_plan::keep(const T *from, size_t n)
     return reinterpret_cast<const T *>(kept_.back().get());
 }
 
-void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a)
+void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a, std::vector<int> *first)
 {
     const spx_setup *s = from.setup;
     const spx_pca *p = &s->pca;
@@ -158,8 +180,8 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     m.npoly = std::max(m.npoly, a->npoly);
     a->basis_band = (int)from.basis.band;
     m.basis_band = std::max(m.basis_band, a->basis_band);
-    const std::vector<int> first = chunk_functions(from.basis, from.n, &m.span);
-    a->first = keep(first.data(), first.size());
+    *first = chunk_functions(from.basis, from.n, &m.span);
+    a->first = keep(first->data(), first->size());
     a->lndet = from.basis.lndet;
     a->place = keep(from.place, from.n);
     a->basis = keep(from.basis.value, from.stride * from.basis.n);

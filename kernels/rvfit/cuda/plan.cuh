@@ -49,7 +49,7 @@ class device_plan
 
     void add_model(const spx_rv_ctx *c, templates *t);
 
-    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a);
+    void add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates *t, arm *a, std::vector<int> *first);
 
     void add_bins(const spx_rv_arm &from, arm *a);
 

@@ -63,12 +63,13 @@ struct arm {
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
-    int basis_band;     /* functions whose numbers differ by more are nowhere both different from 0 */
-    const int *first;   /* of the functions of each chunk of 32 pixels; not more than a span of the model's has */
-    int per;            /* pixels of a block of a scan, with */
-    int band;           /* functions whose numbers differ by more have no block in common */
-    const double *line; /* lines of the basis in each; 0: the objective itself is scanned */
-    const int2 *range;  /* first and last + 1 of the functions that differ from 0 in each */
+    int basis_band;           /* functions whose numbers differ by more are nowhere both different from 0 */
+    const double2 *fragments; /* the basis as products take it, [chunks][basis_tiles()][4][32] (pixels.cuh) */
+    const int *first;         /* of the functions of each chunk of 32 pixels; not more than a span of the model's has */
+    int per;                  /* pixels of a block of a scan, with */
+    int band;                 /* functions whose numbers differ by more have no block in common */
+    const double *line;       /* lines of the basis in each; 0: the objective itself is scanned */
+    const int2 *range;        /* first and last + 1 of the functions that differ from 0 in each */
     spx_nn nn;
     /* cross-correlation */
     int nccf, nfreq, ccf0;            /* ccf0: first of the arm's components among all arms' */
@@ -105,6 +106,12 @@ struct model {
     spx_rv_set set;
     const float *ccf_coef; /* [ntemp][nccf] */
 };
+
+/* Tiles of eight rows for the functions of a span of chunks, and the data. */
+__host__ __device__ inline int basis_tiles(const model &m)
+{
+    return (m.span + 1 + 7) / 8;
+}
 
 /* Where a piece's data are. */
 struct piece {

@@ -10,15 +10,15 @@ namespace rv
 #define LARGE_SQUARE 1e9
 
 /* Numbers of a warp in shared memory. */
-__host__ __device__ inline size_t value_size(int tiles, int np, int m)
+__host__ __device__ inline size_t value_size(int np, int m)
 {
-    return (size_t)(tiles * 8 * ROW + np * (m + 2) + 1);
+    return (size_t)(EQUATIONS + np * (m + 2) + 1);
 }
 
 /* Warp: an item; result[item] as pixel_kernel() with VALUE, NAN where that has to be asked. |D - S a|^2 is what
  * (L^-1 S'D)' D^-1 (L^-1 S'D) leaves of D'D. PLAIN: there is no resolution matrix. */
 template <int TILES, bool PLAIN>
-__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 : 1))
+__global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 5 : (TILES == 2 ? 3 : 1))
     value_kernel(model m, int n, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const double *band, const double2 *knots, double *result)
 {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(32 * WARPS, TILES == 1 ? 4 : (TILES == 2 ? 3 :
     const arm &a = v.a;
     const int np = a.npoly, nb = a.basis_band + 1;
     /* warps of a block may have different arms */
-    double *stage = workspace + warp * value_size(TILES, m.npoly, m.basis_band), *gram = stage + TILES * 8 * ROW;
+    double *stage = workspace + warp * value_size(m.npoly, m.basis_band), *gram = stage + EQUATIONS;
     equations<TILES, PLAIN>(v, chunks_of(a, 0, 1), flux + d.pixel0, ie + d.pixel0, stage, gram);
     double ln, *right = gram + np * nb, sum = 0;
     const double square = right[np];
