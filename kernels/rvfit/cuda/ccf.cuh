@@ -5,7 +5,7 @@
 namespace rv
 {
 
-enum { ROWS = 128, FEW_ROWS = 64, GEMM_DEPTH = 16, SAMPLES = 96, LAGS = 64 };
+enum { ROWS = 128, FEW_ROWS = 64, GEMM_DEPTH = 16, SAMPLES = 96, FEW_SAMPLES = 64, LAGS = 64 };
 
 /* Tile of TALL x COLS of C = A B by 256 threads. a(i, k) is two values, of k and k + 1, k even; b(k, j) one; both are
  * read through functions, within `rows`, `depth` (even) and `columns`; c(i, j, value) takes the result. */
@@ -87,18 +87,20 @@ __global__ void __launch_bounds__(256, 2) sample_kernel(model m, int nstar, cons
     const float2 *comp = reinterpret_cast<const float2 *>(a.ccf_comp);
     const float4 *spectrum = reinterpret_cast<const float4 *>(data) + a.freq0;
     samples += (size_t)nstar * a.samples0;
-    multiply<FEW_ROWS, SAMPLES>(
-        rows, 2 * nfreq, nsample, row0, sample0,
-        [&](int row, int k) {
-            const int star = row / nccf;
-            const float2 *p = comp + (size_t)(row - star * nccf) * 2 * nfreq + k / 2;
-            const float4 s = spectrum[(size_t)star * m.nfreq + k / 2];
-            const float2 f = p[0], g = p[nfreq];
-            return make_float2(s.x * f.x + s.y * f.y + s.z * g.x + s.w * g.y,
-                               s.y * f.x - s.x * f.y + s.w * g.x - s.z * g.y);
-        },
-        [&](int k, int i) { return a.response[(size_t)k * nsample + i]; },
-        [&](int row, int i, float value) { samples[(size_t)row * nsample + i] = value; });
+    auto product = [&](int row, int k) {
+        const int star = row / nccf;
+        const float2 *p = comp + (size_t)(row - star * nccf) * 2 * nfreq + k / 2;
+        const float4 s = spectrum[(size_t)star * m.nfreq + k / 2];
+        const float2 f = p[0], g = p[nfreq];
+        return make_float2(s.x * f.x + s.y * f.y + s.z * g.x + s.w * g.y,
+                           s.y * f.x - s.x * f.y + s.w * g.x - s.z * g.y);
+    };
+    auto response = [&](int k, int i) { return a.response[(size_t)k * nsample + i]; };
+    auto put = [&](int row, int i, float value) { samples[(size_t)row * nsample + i] = value; };
+    if (nsample <= FEW_SAMPLES)
+        multiply<FEW_ROWS, FEW_SAMPLES>(rows, 2 * nfreq, nsample, row0, sample0, product, response, put);
+    else
+        multiply<FEW_ROWS, SAMPLES>(rows, 2 * nfreq, nsample, row0, sample0, product, response, put);
 }
 
 /* The same at all lags, lags[star][nccf of all arms][nlag]; block (lags, component of all arms, star). */

@@ -14,7 +14,8 @@ namespace rv
 
 enum {
     DEPTH = 16,                       /* components that are staged at a time */
-    COEF_ROW = POINTS + 8,            /* strides in shared memory, without bank conflicts: of a component, or a pair, */
+    VALUE_ROW = DEPTH + 4,            /* strides in shared memory, without bank conflicts: of a point's values, */
+    COEF_ROW = POINTS + 8,            /* of a pair of components, */
     COEF_LANE = DEPTH / 2 * COEF_ROW, /* and of a lane of derivatives; */
     COMP_ROW = COLUMNS + 4,           /* of a component's samples */
     SPAN = 32,                        /* samples of a warp, with all points of a block */
@@ -66,18 +67,27 @@ __device__ inline double flux_of(const arm &a, double value, double *factor)
     return *factor = exp(fmax(-300.0, fmin(300.0, value)));
 }
 
+/* Sample, from the first of a warp on, of column j of tile n of the products: a thread, which has columns 2 at and
+ * 2 at + 1 of each, so has four samples side by side of two tiles. */
+__device__ inline int sample_of(int n, int j)
+{
+    return n / 2 * 16 + j / 2 * 4 + n % 2 * 2 + j % 2;
+}
+
 /* Tile of POINTS x COLUMNS of the templates of arm blockIdx.z: flux[point][samples], slope[point][lanes-1][samples]. */
 template <int L>
 __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
     component_kernel(model m, int npoint, const float *single, const double *large, double *flux, float *slope)
 {
-    __shared__ float values[DEPTH * COEF_ROW];                  /* coefficients of the values, */
+    __shared__ __align__(16) float values[POINTS * VALUE_ROW];  /* coefficients of the values, */
     __shared__ uint32_t as[2][L > 1 ? (L - 1) * COEF_LANE : 1]; /* of derivatives: high, low parts */
     __shared__ __align__(16) float bs[DEPTH * COMP_ROW];
     const arm &a = m.arms[blockIdx.z];
-    const int column0 = (int)blockIdx.x * COLUMNS, point0 = (int)blockIdx.y * POINTS;
-    if (column0 >= a.columns || a.comp == nullptr)
+    const int column0 = (int)blockIdx.x * COLUMNS, point0 = (int)blockIdx.y * POINTS, columns = a.columns;
+    const float *comp = a.comp;
+    if (column0 >= columns || comp == nullptr)
         return;
+    const int ncomp = a.ncomp, nlarge = a.nlarge;
     const int tid = (int)threadIdx.x, warp = tid / 32, row = tid % 32 / 4, at = tid % 4;
     float c[L][NTILE][4];
 #pragma unroll
@@ -89,31 +99,33 @@ __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
                 c[l][n][j] = 0;
     /* the next components are on their way while these are summed; a thread has, of a pair of a point's coefficients,
      * some lanes, four at a time */
-    constexpr int QUARTERS = (L + 3) / 4, GROUPS = COMPONENT_THREADS / STAGERS, AS = (QUARTERS + GROUPS - 1) / GROUPS;
-    constexpr int BS = DEPTH * (COLUMNS / 4) / COMPONENT_THREADS;
+    constexpr int QUARTERS = (L + 3) / 4, GROUPS_OF = COMPONENT_THREADS / STAGERS,
+                  AS = (QUARTERS + GROUPS_OF - 1) / GROUPS_OF;
+    constexpr int ROWS_OF = COMPONENT_THREADS / (COLUMNS / 4), BS = DEPTH / ROWS_OF;
     const int p = tid % POINTS, pair = tid % STAGERS / POINTS, quarter = tid / STAGERS;
+    const float *from_a = single + coefficient_place(m, (size_t)(point0 + p), a.comp0 + 2 * pair);
+    const float *from_b = comp + (size_t)(tid / (COLUMNS / 4)) * columns + column0 + 4 * (tid % (COLUMNS / 4));
     float4 next_a[2][AS], next_b[BS];
     auto fetch = [&](int k0) {
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
             for (int n = 0; n < AS; n++) {
-                const int k = k0 + 2 * pair + j, h = quarter + GROUPS * n;
-                next_a[j][n] = point0 + p < npoint && k < a.ncomp && h < QUARTERS
-                                   ? *reinterpret_cast<const float4 *>(
-                                         single + ((size_t)(point0 + p) * m.ncomp + a.comp0 + k) * LANES + 4 * h)
+                const int h = quarter + GROUPS_OF * n;
+                next_a[j][n] = point0 + p < npoint && k0 + 2 * pair + j < ncomp && h < QUARTERS
+                                   ? __ldg(reinterpret_cast<const float4 *>(from_a + j * POINTS * LANES + 4 * h))
                                    : make_float4(0, 0, 0, 0);
             }
 #pragma unroll
-        for (int n = 0; n < BS; n++) {
-            const int i = tid + COMPONENT_THREADS * n, k = k0 + i / (COLUMNS / 4), j = i % (COLUMNS / 4);
-            next_b[n] = k < a.ncomp
-                            ? *reinterpret_cast<const float4 *>(a.comp + (size_t)k * a.columns + column0 + 4 * j)
+        for (int n = 0; n < BS; n++)
+            next_b[n] = k0 + tid / (COLUMNS / 4) + ROWS_OF * n < ncomp
+                            ? __ldg(reinterpret_cast<const float4 *>(from_b + (size_t)(ROWS_OF * n) * columns))
                             : make_float4(0, 0, 0, 0);
-        }
+        from_a += DEPTH * POINTS * LANES;
+        from_b += (size_t)DEPTH * columns;
     };
     fetch(0);
-    for (int k0 = 0; k0 < a.ncomp; k0 += DEPTH) {
+    for (int k0 = 0; k0 < ncomp; k0 += DEPTH) {
         __syncthreads();
 #pragma unroll
         for (int n = 0; n < AS; n++) {
@@ -121,10 +133,9 @@ __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
                                    {next_a[1][n].x, next_a[1][n].y, next_a[1][n].z, next_a[1][n].w}};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int l = 4 * (quarter + GROUPS * n) + i, to = (l - 1) * COEF_LANE + pair * COEF_ROW + p;
+                const int l = 4 * (quarter + GROUPS_OF * n) + i, to = (l - 1) * COEF_LANE + pair * COEF_ROW + p;
                 if (l == 0) {
-                    values[2 * pair * COEF_ROW + p] = x[0][i];
-                    values[(2 * pair + 1) * COEF_ROW + p] = x[1][i];
+                    *reinterpret_cast<float2 *>(&values[p * VALUE_ROW + 2 * pair]) = make_float2(x[0][i], x[1][i]);
                 } else if (l < L) {
                     const halves both = split(x[0][i], x[1][i]);
                     as[0][to] = both.high;
@@ -133,24 +144,32 @@ __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
             }
         }
 #pragma unroll
-        for (int n = 0; n < BS; n++) {
-            const int i = tid + COMPONENT_THREADS * n;
-            *reinterpret_cast<float4 *>(&bs[i / (COLUMNS / 4) * COMP_ROW + 4 * (i % (COLUMNS / 4))]) = next_b[n];
-        }
+        for (int n = 0; n < BS; n++)
+            *reinterpret_cast<float4 *>(
+                &bs[(tid / (COLUMNS / 4) + ROWS_OF * n) * COMP_ROW + 4 * (tid % (COLUMNS / 4))]) = next_b[n];
         __syncthreads();
-        if (k0 + DEPTH < a.ncomp)
+        if (k0 + DEPTH < ncomp)
             fetch(k0 + DEPTH);
-#pragma unroll 4
-        for (int k = 0; k < DEPTH; k++) {
-            const float x0 = values[k * COEF_ROW + row], x1 = values[k * COEF_ROW + row + 8];
 #pragma unroll
-            for (int n = 0; n < NTILE; n++) {
-                const float2 b = *reinterpret_cast<const float2 *>(&bs[k * COMP_ROW + warp * SPAN + n * 8 + 2 * at]);
-                c[0][n][0] = fmaf(x0, b.x, c[0][n][0]);
-                c[0][n][1] = fmaf(x0, b.y, c[0][n][1]);
-                c[0][n][2] = fmaf(x1, b.x, c[0][n][2]);
-                c[0][n][3] = fmaf(x1, b.y, c[0][n][3]);
-            }
+        for (int k = 0; k < DEPTH; k += 4) {
+            const float4 x0 = *reinterpret_cast<const float4 *>(&values[row * VALUE_ROW + k]);
+            const float4 x1 = *reinterpret_cast<const float4 *>(&values[(row + 8) * VALUE_ROW + k]);
+            const float of_row[4] = {x0.x, x0.y, x0.z, x0.w}, of_other[4] = {x1.x, x1.y, x1.z, x1.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int n = 0; n < NTILE; n += 2) {
+                    const float4 b =
+                        *reinterpret_cast<const float4 *>(&bs[(k + i) * COMP_ROW + warp * SPAN + sample_of(n, 2 * at)]);
+                    c[0][n][0] = fmaf(of_row[i], b.x, c[0][n][0]);
+                    c[0][n][1] = fmaf(of_row[i], b.y, c[0][n][1]);
+                    c[0][n][2] = fmaf(of_other[i], b.x, c[0][n][2]);
+                    c[0][n][3] = fmaf(of_other[i], b.y, c[0][n][3]);
+                    c[0][n + 1][0] = fmaf(of_row[i], b.z, c[0][n + 1][0]);
+                    c[0][n + 1][1] = fmaf(of_row[i], b.w, c[0][n + 1][1]);
+                    c[0][n + 1][2] = fmaf(of_other[i], b.z, c[0][n + 1][2]);
+                    c[0][n + 1][3] = fmaf(of_other[i], b.w, c[0][n + 1][3]);
+                }
         }
         if constexpr (L > 1) {
             halves b[NTILE][2];
@@ -158,7 +177,7 @@ __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
             for (int n = 0; n < NTILE; n++)
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                    const float *from = &bs[(2 * at + 8 * j) * COMP_ROW + warp * SPAN + n * 8 + row];
+                    const float *from = &bs[(2 * at + 8 * j) * COMP_ROW + warp * SPAN + sample_of(n, row)];
                     b[n][j] = split(from[0], from[COMP_ROW]);
                 }
 #pragma unroll
@@ -182,49 +201,58 @@ __global__ void __launch_bounds__(COMPONENT_THREADS, L <= 5 ? 3 : 2)
             }
         }
     }
-    /* a thread has samples 2 at and 2 at + 1 of each tile, of the points `row` and `row` + 8 */
-    double big[2][SPX_RV_LARGE];
+    /* a thread has four samples side by side of tiles n and n + 1, of the points `row` and `row` + 8 */
+    const double *of_row[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int point = min(point0 + row + 8 * half, npoint - 1);
-        const double *from = large + ((size_t)point * m.narm + blockIdx.z) * SPX_RV_LARGE;
+    for (int half = 0; half < 2; half++)
+        of_row[half] = large + ((size_t)min(point0 + row + 8 * half, npoint - 1) * m.narm + blockIdx.z) * SPX_RV_LARGE;
 #pragma unroll
-        for (int k = 0; k < SPX_RV_LARGE; k++)
-            big[half][k] = k < a.nlarge ? from[k] : 0;
-    }
+    for (int n = 0; n < NTILE; n += 2) {
+        const int column = column0 + warp * SPAN + sample_of(n, 2 * at);
+        double v[2][4];
 #pragma unroll
-    for (int n = 0; n < NTILE; n++) {
-        const int column = column0 + warp * SPAN + n * 8 + 2 * at;
-        double v[2][2];
+        for (int half = 0; half < 2; half++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            v[j / 2][j % 2] = (double)c[0][n][j];
+            for (int i = 0; i < 4; i++)
+                v[half][i] = (double)c[0][n + i / 2][2 * half + i % 2];
 #pragma unroll
         for (int k = 0; k < SPX_RV_LARGE; k++)
-            if (k < a.nlarge) {
-                const float2 e = *reinterpret_cast<const float2 *>(a.comp + (size_t)k * a.columns + column);
-                const double e0 = (double)e.x, e1 = (double)e.y;
+            if (k < nlarge) {
+                const float4 e = __ldg(reinterpret_cast<const float4 *>(comp + (size_t)k * columns + column));
+                const double each[4] = {(double)e.x, (double)e.y, (double)e.z, (double)e.w};
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    v[half][0] = fma(big[half][k], e0, v[half][0]);
-                    v[half][1] = fma(big[half][k], e1, v[half][1]);
+                    const double big = __ldg(of_row[half] + k);
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        v[half][i] = fma(big, each[i], v[half][i]);
                 }
             }
-        const double2 mean = *reinterpret_cast<const double2 *>(a.mean + column);
+        double mean[4];
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const double2 two = __ldg(reinterpret_cast<const double2 *>(a.mean + column + i));
+            mean[i] = two.x;
+            mean[i + 1] = two.y;
+        }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int point = point0 + row + 8 * half;
             if (point >= npoint)
                 continue;
-            double d0, d1;
-            const double f0 = flux_of(a, v[half][0] + mean.x, &d0), f1 = flux_of(a, v[half][1] + mean.y, &d1);
-            *reinterpret_cast<double2 *>(flux + (size_t)point * m.samples + a.sample0 + column) = make_double2(f0, f1);
+            double f[4], d[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                f[i] = flux_of(a, v[half][i] + mean[i], &d[i]);
+            double *to = flux + (size_t)point * m.samples + a.sample0 + column;
+            *reinterpret_cast<double2 *>(to) = make_double2(f[0], f[1]);
+            *reinterpret_cast<double2 *>(to + 2) = make_double2(f[2], f[3]);
             float *s = slope + (size_t)point * (L - 1) * m.samples + a.sample0 + column;
-            const float g0 = (float)d0, g1 = (float)d1;
 #pragma unroll
             for (int l = 1; l < L; l++)
-                *reinterpret_cast<float2 *>(s + (size_t)(l - 1) * m.samples) =
-                    make_float2(g0 * c[l][n][2 * half], g1 * c[l][n][2 * half + 1]);
+                *reinterpret_cast<float4 *>(s + (size_t)(l - 1) * m.samples) =
+                    make_float4((float)d[0] * c[l][n][2 * half], (float)d[1] * c[l][n][2 * half + 1],
+                                (float)d[2] * c[l][n + 1][2 * half], (float)d[3] * c[l][n + 1][2 * half + 1]);
         }
     }
 }

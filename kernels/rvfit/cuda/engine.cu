@@ -480,7 +480,7 @@ void engine::make_templates(const observed &d, size_t n, const spx_rv_stencil *f
     const size_t narm = (size_t)m.narm, samples = (size_t)m.samples, pixels = (size_t)m.pixels;
     const int lanes = deriv ? m.lanes : 1;
     const spx_rv_stencil *s = send(stencil_, from, n);
-    float *single = single_.need(n * (size_t)m.ncomp * LANES);
+    float *single = single_.need((n + POINTS - 1) / POINTS * POINTS * (size_t)m.ncomp * LANES);
     double *large = large_.need(n * narm * SPX_RV_LARGE);
     double *rotation = rotation_.need(n * narm * 2 * ((size_t)m.reach + 1));
     double *work = work_.need(n * narm * 2 * (size_t)m.width * (size_t)m.lanes);
