@@ -363,6 +363,36 @@ template <typename F> void engine::with_tiles(const model &m, F f)
     }
 }
 
+/* Calls f with the number of derivatives that are broadened, as a constant. */
+template <typename F> void engine::with_broadened(int n, F f)
+{
+    switch (n) {
+    case 0:
+        f(std::integral_constant<int, 0>());
+        break;
+    case 1:
+        f(std::integral_constant<int, 1>());
+        break;
+    case 2:
+        f(std::integral_constant<int, 2>());
+        break;
+    case 3:
+        f(std::integral_constant<int, 3>());
+        break;
+    case 4:
+        f(std::integral_constant<int, 4>());
+        break;
+    case 5:
+        f(std::integral_constant<int, 5>());
+        break;
+    case 6:
+        f(std::integral_constant<int, 6>());
+        break;
+    default:
+        f(std::integral_constant<int, 7>());
+    }
+}
+
 /* Sums of a model have so much shared memory. */
 template <int T> void engine::allow(const model &m)
 {
@@ -382,7 +412,9 @@ void engine::shared_limits()
         if (m->narm > 0)
             with_tiles(*m, [&](auto tiles) { allow<tiles>(*m); });
     spx::check(spx::allow_shared(spectrum_kernel, SPECTRUM_SHARED), "kernel");
-    spx::check(spx::allow_shared(resample_kernel, resample_shared(SPX_MAX_FIT)), "kernel");
+    for (int n : {0, full_.m.nbroadened, coarse_.m.nbroadened})
+        with_broadened(
+            n, [](auto nb) { spx::check(spx::allow_shared(resample_kernel<nb>, resample_shared(nb)), "kernel"); });
 }
 
 void engine::lay_out(size_t n, spx_rv_spectra *const *w)
@@ -514,9 +546,11 @@ void engine::make_templates(const observed &d, size_t n, const spx_rv_stencil *f
     default:
         templates_of<7>(d, n, s, single, large, rotation, work, flux, slope);
     }
-    resample_kernel<<<dim3(blocks((size_t)d.tiles * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128,
-                      resample_shared(deriv ? m.nbroadened : 0), stream_>>>(m, deriv, s, velocity, flux, slope,
-                                                                            rotation, t, dt, slot, knots_.get());
+    with_broadened(deriv ? m.nbroadened : 0, [&](auto nb) {
+        resample_kernel<nb>
+            <<<dim3(blocks((size_t)d.tiles * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128, resample_shared(nb),
+               stream_>>>(m, deriv, s, velocity, flux, slope, rotation, t, dt, slot, knots_.get());
+    });
     spx::check(cudaGetLastError(), "launch");
 }
 

@@ -96,6 +96,7 @@ class engine
     }
 
     template <typename F> static void with_tiles(const model &m, F f);
+    template <typename F> static void with_broadened(int n, F f);
     template <int T> void allow(const model &m);
     void shared_limits();
 

@@ -2,6 +2,8 @@
 #ifndef SPX_RVFIT_CUDA_RESAMPLE_CUH
 #define SPX_RVFIT_CUDA_RESAMPLE_CUH
 
+#include <cuda_pipeline.h>
+
 namespace rv
 {
 
@@ -53,22 +55,54 @@ template <typename T> __device__ inline T broadened(const T *f, int j, int last,
     return s;
 }
 
-/* The same for all BROADENED samples of a block, each of them `reach` beyond its place in f: y = scale times that. */
-template <typename T, typename Y> __device__ inline void broaden(const T *f, const T *w, int reach, T scale, Y *y)
+/* The same for all BROADENED samples of a block, each of them `reach` beyond its place: of values f, into y, and of NB
+ * derivatives, into yl; those by vsini, which are the first if there are any, come from the values, by dw. */
+template <int NB>
+__device__ inline void broaden(const double *f, const float *fl, const double *w, const double *dw, const float *single,
+                               int reach, double scale, bool by_vsini, double *y, float *yl)
 {
-    static_assert(BROADENED == 3 * 128, "three samples a thread");
+    constexpr int EVERY = 128; /* threads */
+    static_assert(BROADENED == 3 * EVERY, "three samples a thread");
     const int tid = (int)threadIdx.x;
+    double s[3], d[3];
+    float g[NB > 0 ? NB : 1][3];
     f += tid + reach;
-    T s0 = w[0] * f[0], s1 = w[0] * f[128], s2 = w[0] * f[256];
-    for (int k = 1; k <= reach; k++) {
-        const T wk = w[k];
-        s0 = fma(wk, f[-k] + f[k], s0);
-        s1 = fma(wk, f[128 - k] + f[128 + k], s1);
-        s2 = fma(wk, f[256 - k] + f[256 + k], s2);
+    fl += tid + reach;
+#pragma unroll
+    for (int q = 0; q < 3; q++) {
+        s[q] = w[0] * f[EVERY * q];
+        d[q] = dw[0] * f[EVERY * q];
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+            g[b][q] = b > 0 || !by_vsini ? single[0] * fl[b * UNBROADENED + EVERY * q] : 0;
     }
-    y[tid] = (Y)(scale * s0);
-    y[tid + 128] = (Y)(scale * s1);
-    y[tid + 256] = (Y)(scale * s2);
+#pragma unroll 1
+    for (int k = 1; k <= reach; k++) {
+        const double wk = w[k], dwk = dw[k];
+        const float single_k = single[k];
+#pragma unroll
+        for (int q = 0; q < 3; q++) {
+            const double both = f[EVERY * q - k] + f[EVERY * q + k];
+            s[q] = fma(wk, both, s[q]);
+            if (NB > 0 && by_vsini)
+                d[q] = fma(dwk, both, d[q]);
+        }
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+            if (b > 0 || !by_vsini)
+#pragma unroll
+                for (int q = 0; q < 3; q++) {
+                    const float *at = fl + b * UNBROADENED + EVERY * q;
+                    g[b][q] = fma(single_k, at[-k] + at[k], g[b][q]);
+                }
+    }
+#pragma unroll
+    for (int q = 0; q < 3; q++) {
+        y[tid + EVERY * q] = s[q];
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+            yl[b * BROADENED + tid + EVERY * q] = b > 0 || !by_vsini ? g[b][q] : (float)(scale * d[q]);
+    }
 }
 
 /* Second differences of the samples y[BROADENED], from knot k0 - TAIL on, into r[DIFFERENCES], near the ends of the
@@ -157,20 +191,19 @@ template <int threads, typename T> __device__ inline void respond(const T *r, co
 }
 
 /* The same into m, at the places of the differences: knot k0 is at TAIL. */
-template <int threads, typename T> __device__ inline void bend(const T *y, bool inner, const warp_ends<T> &ends, T *m)
+template <int threads, typename T> __device__ inline void bend(const T *r, const warp_ends<T> &ends, T *m)
 {
-    T r[EACH], out[EACH];
-    own_differences(y, m, inner, r);
+    T out[EACH];
     respond<threads>(r, ends, out);
 #pragma unroll
     for (int i = 0; i < EACH && EACH * (int)threadIdx.x < DIFFERENCES; i++)
         m[EACH * (int)threadIdx.x + i] = out[i];
 }
 
-/* Sums of the threads' differences, for bend(). */
-template <typename T> __device__ inline void keep_ends(const T *y, const T *m, bool inner, warp_ends<T> *ends)
+/* A thread's differences, r, and their sums, for bend(). */
+template <typename T> __device__ inline void keep_ends(const T *y, const T *m, bool inner, T *r, warp_ends<T> *ends)
 {
-    T r[EACH], left, right;
+    T left, right;
     own_differences(y, m, inner, r);
     add_up(r, &left, &right);
     ends->keep(left, right);
@@ -179,8 +212,10 @@ template <typename T> __device__ inline void keep_ends(const T *y, const T *m, b
 /* Block (tile of KNOTS, point, arm): broadens the template and makes its spline. The spline's second derivatives are
  * its impulse response A z^|d|, z = sqrt(3)-2, A = 1/(2 sqrt(3)), over the second differences, which are odd about the
  * ends (that is the natural boundary). With derivatives (`deriv`): samples it at the point's velocity, t[point][pixels]
- * and dt[point][nfree][pixels]; without: knots[slot[point]][samples] (value, second derivative). */
-__global__ void __launch_bounds__(128)
+ * and dt[point][nfree][pixels]; without: knots[slot[point]][samples] (value, second derivative). NB: derivatives that
+ * are broadened. */
+template <int NB>
+__global__ void __launch_bounds__(128, 8)
     resample_kernel(model m, int deriv, const spx_rv_stencil *stencils, const double *velocity, const double *flux,
                     const float *slope, const double *rotation, double *t, float *dt, const int *slot, double2 *knots)
 {
@@ -192,9 +227,9 @@ __global__ void __launch_bounds__(128)
     if (k0 >= last)
         return;
     const size_t point = blockIdx.y;
-    const int nb = deriv ? m.nbroadened : 0;
+    const bool by_vsini = NB > 0 && m.broadened[0] < 0;
     double *f0 = workspace, *y0 = f0 + UNBROADENED, *m0 = f0;
-    float *fl = reinterpret_cast<float *>(y0 + BROADENED), *yl = fl + nb * UNBROADENED, *ml = fl;
+    float *fl = reinterpret_cast<float *>(y0 + BROADENED), *yl = fl + NB * UNBROADENED, *ml = fl;
     flux += point * m.samples + a.sample0;
     slope += point * m.ng * (size_t)m.samples + a.sample0;
     const double *w = rotation + (point * m.narm + blockIdx.z) * 2 * (m.reach + 1), *dw = w + m.reach + 1;
@@ -207,11 +242,14 @@ __global__ void __launch_bounds__(128)
     if (near) {
         for (int i = tid; i < BROADENED + 2 * reach; i += 128) {
             const int j = min(max(y_first - reach + i, 0), last);
-            f0[i] = flux[j];
-            for (int b = 0; b < nb; b++)
-                if (m.broadened[b] >= 0)
-                    fl[b * UNBROADENED + i] = slope[(size_t)m.broadened[b] * m.samples + j];
+            __pipeline_memcpy_async(&f0[i], &flux[j], sizeof *f0);
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+                if (b > 0 || !by_vsini)
+                    __pipeline_memcpy_async(&fl[b * UNBROADENED + i], &slope[(size_t)m.broadened[b] * m.samples + j],
+                                            sizeof *fl);
         }
+        __pipeline_commit();
         if (tid <= reach) {
             weight[0][tid] = w[tid];
             weight[1][tid] = dw[tid];
@@ -229,20 +267,16 @@ __global__ void __launch_bounds__(128)
         if (tid % 32 == 0)
             range[tid / 32] = found;
     }
+    __pipeline_wait_prior(0);
     __syncthreads();
     if (near) {
-        broaden(f0, weight[0], reach, 1.0, y0);
-        for (int b = 0; b < nb; b++)
-            if (m.broadened[b] < 0)
-                broaden(f0, weight[1], reach, scale, yl + b * BROADENED);
-            else
-                broaden(fl + b * UNBROADENED, single, reach, 1.0f, yl + b * BROADENED);
+        broaden<NB>(f0, fl, weight[0], weight[1], single, reach, scale, by_vsini, y0, yl);
     } else {
         for (int i = tid; i < BROADENED; i += 128) {
             const int j = min(max(y_first + i, 0), last);
             y0[i] = broadened(flux, j, last, w, reach);
-            for (int b = 0; b < nb; b++)
-                yl[b * BROADENED + i] = m.broadened[b] < 0
+            for (int b = 0; b < NB; b++)
+                yl[b * BROADENED + i] = b == 0 && by_vsini
                                             ? (float)(scale * broadened(flux, j, last, dw, reach))
                                             : broadened(slope + (size_t)m.broadened[b] * m.samples, j, last, w, reach);
         }
@@ -250,20 +284,25 @@ __global__ void __launch_bounds__(128)
     __syncthreads();
     const bool inner = k0 > TAIL && k0 + KNOTS + TAIL < last;
     __shared__ warp_ends<double> ends;
-    __shared__ warp_ends<float> slope_ends[SPX_MAX_FIT];
+    __shared__ warp_ends<float> slope_ends[NB > 0 ? NB : 1];
     if (!inner) {
         differences(y0, k0, last, m0);
-        for (int b = 0; b < nb; b++)
+#pragma unroll 1
+        for (int b = 0; b < NB; b++)
             differences(yl + b * BROADENED, k0, last, ml + b * UNBROADENED);
         __syncthreads();
     }
-    keep_ends(y0, m0, inner, &ends);
-    for (int b = 0; b < nb; b++)
-        keep_ends(yl + b * BROADENED, ml + b * UNBROADENED, inner, &slope_ends[b]);
+    double r0[EACH];
+    float r[NB > 0 ? NB : 1][EACH];
+    keep_ends(y0, m0, inner, r0, &ends);
+#pragma unroll
+    for (int b = 0; b < NB; b++)
+        keep_ends(yl + b * BROADENED, ml + b * UNBROADENED, inner, r[b], &slope_ends[b]);
     __syncthreads();
-    bend<NEIGHBOURS>(y0, inner, ends, m0);
-    for (int b = 0; b < nb; b++)
-        bend<FEW_NEIGHBOURS>(yl + b * BROADENED, inner, slope_ends[b], ml + b * UNBROADENED);
+    bend<NEIGHBOURS>(r0, ends, m0);
+#pragma unroll
+    for (int b = 0; b < NB; b++)
+        bend<FEW_NEIGHBOURS>(r[b], slope_ends[b], ml + b * UNBROADENED);
     __syncthreads();
     if (!deriv) {
         for (int i = tid; i < KNOTS && k0 + i <= last; i += 128)
@@ -284,7 +323,8 @@ __global__ void __launch_bounds__(128)
         t[i] = fma(u[0], y[0], fma(u[1], y[1], fma(u[2], bend[0], u[3] * bend[1])));
         if (m.free_v)
             dt[i] = (float)(fma(d[0], y[0], fma(d[1], y[1], fma(d[2], bend[0], d[3] * bend[1]))) * dshift);
-        for (int b = 0; b < nb; b++) {
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
             const float *yb = yl + b * BROADENED + k + TAIL + 1, *mb = ml + b * UNBROADENED + k + TAIL;
             dt[(size_t)(m.free_v + b) * m.pixels + i] =
                 fmaf((float)u[0], yb[0], fmaf((float)u[1], yb[1], fmaf((float)u[2], mb[0], (float)u[3] * mb[1])));
