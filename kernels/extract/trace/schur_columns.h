@@ -3,6 +3,7 @@
 #ifndef SPX_EXTRACT_TRACE_SCHUR_COLUMNS_H
 #define SPX_EXTRACT_TRACE_SCHUR_COLUMNS_H
 
+#include <limits.h>
 #include <string.h>
 
 #include "extract/trace/band.h"
@@ -16,23 +17,31 @@ typedef struct {
     int off[2 * SPX_TRACE_MAX_REACH];
     ivec there[2 * SPX_TRACE_MAX_REACH]; /* lanes for which this fibre is in the bundle */
     int m;                               /* half-bandwidth */
-    const double *l; /* row of bin 0: 1/D, and L(i, i - s) at l[i*row + s*step]; rows of zeros before and after */
+    const double *l;                     /* row of bin 0: 1/D, and L(i, i - s) at l[i*row + s*step] */
     size_t row;
     long step;
-    int tail; /* bins that a column of V may go on beyond the overlap */
-    int cut;  /* becomes 1 where that was too little */
+    long begin, end; /* bins that have rows */
+    int tail;        /* bins that a column of V may go on beyond the overlap */
+    int cut;         /* becomes 1 where that was too little */
 } others;
 
-/* Element of M between (lane + f, k) and (lane + g, k + dk) for all lanes. */
-ALWAYS_INLINE vec coupling(const spx_trace_bundle *b, size_t lane, int f, int g, long k, long dk)
+/* Element of M between (lane + f, k) and (lane + g, k + dk); NULL where these do not overlap. */
+ALWAYS_INLINE const double *coupling_at(const spx_trace_bundle *b, size_t lane, int f, int g, long k, long dk)
 {
     const int df = g > f ? g - f : f - g;
     const long step = g > f ? dk : g < f ? -dk : dk < 0 ? -dk : dk;
     if (df > b->reach || step < b->lo[df] || step > b->hi[df])
-        return every(0.0);
+        return NULL;
     const long row = g > f || (g == f && dk >= 0) ? k : k + dk;
     const size_t element = (size_t)row * b->nelem + b->first[df] + (size_t)(step - b->lo[df]);
-    return load(b->m + element * b->nl + lane + (g > f ? f : g));
+    return b->m + element * b->nl + lane + (g > f ? f : g);
+}
+
+/* The same for all lanes, 0 where there is none. */
+ALWAYS_INLINE vec coupling(const spx_trace_bundle *b, size_t lane, int f, int g, long k, long dk)
+{
+    const double *at = coupling_at(b, lane, f, g, k, dk);
+    return at != NULL ? load(at) : every(0.0);
 }
 
 /* Element (k, k + d) of A_s in lane 0; d beyond the diagonals of M only where those are in use. */
@@ -62,28 +71,23 @@ typedef struct {
     vec last;   /* of that those since a multiple of SPX_TRACE_LAST */
 } reached;
 
-/* Column j of V further on, until what follows is too little for an element of T that it has with a column of which
- * `other` is taken off: their product is at most sqrt(recent other). scaled, unless it is NULL, gets v/D. */
-ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q, size_t lane,
-                          size_t j, vec other, vec least, double *v, double *scaled, reached *r)
+/* The next bin of column j of V; scaled, unless it is NULL, gets v/D. */
+ALWAYS_INLINE void next_bin(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o, int m, int q,
+                            size_t lane, size_t j, int bin, double *v, double *scaled, reached *r)
 {
-    const int depth = b->depth;
+    const long k = (long)j + bin;
     int rows = r->rows;
-    vec recent = r->recent, last = r->last, taken = r->taken;
-    for (int bin = rows / q - depth; bin <= depth + o->tail; bin++) {
-        if (bin > depth + 1 && all_lanes(recent * vmax(taken, other) <= least))
-            break;
-        const long k = (long)j + bin;
-        vec added = every(0.0);
-        for (int c = 0; c < q; c++, rows++) {
-            vec sum = every(0.0);
-            if (bin <= depth && k >= 0 && k < (long)p->nbin)
-                sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
+    vec added = every(0.0);
+    for (int c = 0; c < q; c++, rows++) {
+        vec sum = every(0.0), u = every(0.0);
+        if (bin <= b->depth && k >= 0 && k < (long)p->nbin)
+            sum = (vec)((ivec)coupling(b, lane, 0, o->off[c], (long)j, bin) & o->there[c]);
+        if (k >= o->begin && k < o->end) {
             const double *l = o->l + (k * q + c) * (long)o->row;
             /* the row before, which is known last, comes last */
-            if (rows >= m && m > SPX_LANES_FEW) { /* parts side by side: one alone waits for itself */
+            if (m > SPX_LANES_FEW) { /* parts side by side: one alone waits for itself */
                 vec part[4] = {sum, every(0.0), every(0.0), every(0.0)};
-                int s = m;
+                int s = rows < m ? rows : m;
                 for (; s >= 4; s -= 4)
                     for (int i = 0; i < 4; i++)
                         part[i] -= load(l + (s - i) * o->step) * load(v + (rows - s + i) * SPX_VL);
@@ -97,21 +101,39 @@ ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, ot
                 for (int s = rows; s > 0; s--)
                     sum -= load(l + s * o->step) * load(v + (rows - s) * SPX_VL);
             }
-            const vec u = sum * load(l);
-            store(v + rows * SPX_VL, sum);
-            if (scaled)
-                store(scaled + rows * SPX_VL, u);
-            added += sum * u;
+            u = sum * load(l);
         }
-        if (bin % SPX_TRACE_LAST == 0) {
-            recent = last;
-            last = every(0.0);
-        }
-        recent += added;
-        last += added;
-        taken += added;
+        store(v + rows * SPX_VL, sum);
+        if (scaled)
+            store(scaled + rows * SPX_VL, u);
+        added += sum * u;
     }
-    *r = (reached){rows, taken, recent, last};
+    if (bin % SPX_TRACE_LAST == 0) {
+        r->recent = r->last;
+        r->last = every(0.0);
+    }
+    r->rows = rows;
+    r->recent += added;
+    r->last += added;
+    r->taken += added;
+}
+
+/* Whether column j of V goes on with a bin: no longer than its tail, nor where what follows is too little for an
+ * element of T that it has with a column of which `other` is taken off; their product is at most sqrt(recent other). */
+ALWAYS_INLINE int goes_on_with(const spx_trace_bundle *b, const others *o, int bin, vec other, vec least,
+                               const reached *r)
+{
+    return bin <= b->depth + o->tail && (bin <= b->depth + 1 || !all_lanes(r->recent * vmax(r->taken, other) <= least));
+}
+
+/* Column j of V as far as it goes on. */
+ALWAYS_INLINE void follow(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o, int m, int q,
+                          size_t lane, size_t j, vec other, vec least, double *v, double *scaled, reached *r)
+{
+    reached now = *r;
+    for (int bin = now.rows / q - b->depth; goes_on_with(b, o, bin, other, least, &now); bin++)
+        next_bin(p, b, o, m, q, lane, j, bin, v, scaled, &now);
+    *r = now;
 }
 
 /* Column j of V is forgotten; z: Z_jj. ends[row][SPX_VL] gets what it has from each row on that columns begin with
@@ -123,7 +145,7 @@ ALWAYS_INLINE void leave(const spx_trace_plan *p, const spx_trace_bundle *b, con
     vec sum = every(0.0);
     for (int bin = r->rows / q - 1; bin >= first; bin--) {
         const long k = (long)j + bin - b->depth;
-        for (int c = 0; c < q; c++) {
+        for (int c = 0; c < q && k >= o->begin && k < o->end; c++) {
             const vec x = load(v + (bin * q + c) * SPX_VL);
             sum += x * x * load(o->l + (k * q + c) * (long)o->row);
         }
@@ -132,10 +154,33 @@ ALWAYS_INLINE void leave(const spx_trace_plan *p, const spx_trace_bundle *b, con
     }
 }
 
+/* Columns of V that are made side by side where there are several neighbours: bin by bin, for what the second cache
+ * holds of L then serves all of them. */
+enum { SPX_TRACE_SIDE_BY_SIDE = 4 };
+
 /* Doubles that schur_columns() needs, with `column` of them in a column of V. */
 static size_t columns_size(const spx_trace_plan *p, const spx_trace_bundle *b, size_t column)
 {
-    return (b->band + 2) * column + (b->band + 1) * (sizeof(reached) / sizeof(double) + SPX_VL) + p->nbin * SPX_VL;
+    const size_t slots = b->band + SPX_TRACE_SIDE_BY_SIDE;
+    return (slots + SPX_TRACE_SIDE_BY_SIDE) * column + slots * (sizeof(reached) / sizeof(double) + SPX_VL) +
+           p->nbin * SPX_VL;
+}
+
+/* Asks for elements of M that the column after j begins with, and for those of A_s that j adds to: each is in a cache
+ * line of its own, far from the one before. */
+ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o,
+                               const spx_trace_diagonals *t, size_t lane, size_t j)
+{
+    for (int d = 0; d <= b->hi[0] && (size_t)d <= j; d++)
+        __builtin_prefetch(element(p, b, t, j - (size_t)d, d) + lane, 1);
+    for (long bin = -(long)b->depth; bin <= b->depth; bin++) {
+        const long k = (long)j + 1 + bin;
+        const double *at = k >= 0 && k < (long)p->nbin && j + 1 < p->nbin
+                               ? coupling_at(b, lane, 0, o->off[0], (long)j + 1, bin)
+                               : NULL;
+        if (at != NULL)
+            __builtin_prefetch(at, 0);
+    }
 }
 
 /* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t: what the Schur complement with respect to the
@@ -152,11 +197,12 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
                                    spx_trace_diagonals *t, double *own, double *columns)
 {
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
-    const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)band + 1;
+    const int ahead = q > 1 ? SPX_TRACE_SIDE_BY_SIDE : 1;
+    const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)(band + ahead);
     const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     const double nothing = SPX_TRACE_NOTHING * p->tolerance;
     /* of the last columns: T_jj as a fraction of M_jj */
-    double *scaled = columns + slots * column, *share = scaled + column;
+    double *all_scaled = columns + slots * column, *share = all_scaled + (size_t)ahead * column;
     reached *ring = (reached *)(share + slots * SPX_VL);
     double *ends = (double *)(ring + slots);
     memset(share, 0, slots * SPX_VL * sizeof *share);
@@ -165,6 +211,8 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     int wide = 0; /* columns that still need all diagonals */
     const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
     for (size_t j = begin; j < j1; j++) {
+        if (q == 1)
+            fetch_ahead(p, b, o, t, lane, j);
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
         const vec drop_scale = load(t->drop_scale + j * nl + lane),
                   least = square(every(little) * drop_scale * diagonal);
@@ -172,13 +220,30 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         for (size_t i = 0; i < slots; i++)
             largest = vmax(load(share + i * SPX_VL), largest);
         const vec other = vmax(every(SPX_TRACE_OTHER), largest) * diagonal;
-        if (j >= begin + slots && ring[j % slots].rows > (band + SPX_TRACE_RIM + 1) * q) {
-            const size_t old = j - slots;
-            const vec m_old = load(b->m + old * b->nelem * nl + lane) * load(t->drop_scale + old * nl + lane);
-            leave(p, b, o, q, old, columns + j % slots * column, &ring[j % slots], every(SPX_TRACE_MAX_INVERSE) / m_old,
-                  ends);
+        const size_t turn = (j - begin) % (size_t)ahead;
+        double *scaled = all_scaled + turn * column;
+        for (size_t i = j; turn == 0 && i < j + (size_t)ahead && i < j1; i++) {
+            if (i >= begin + slots && ring[i % slots].rows > (band + SPX_TRACE_RIM + 1) * q) {
+                const size_t old = i - slots;
+                const vec m_old = load(b->m + old * b->nelem * nl + lane) * load(t->drop_scale + old * nl + lane);
+                leave(p, b, o, q, old, columns + i % slots * column, &ring[i % slots],
+                      every(SPX_TRACE_MAX_INVERSE) / m_old, ends);
+            }
+            ring[i % slots] = (reached){0, every(0.0), every(0.0), every(0.0)};
         }
-        reached now = {0, every(0.0), every(0.0), every(0.0)};
+        for (int bin = -depth, some = ahead > 1 && turn == 0; some; bin++) {
+            some = 0;
+            for (size_t i = j; i < j + (size_t)ahead && i < j1; i++) {
+                const vec limit =
+                    square(every(little) * load(t->drop_scale + i * nl + lane) * load(b->m + i * b->nelem * nl + lane));
+                reached *r = &ring[i % slots];
+                if (r->rows != (bin + depth) * q || !goes_on_with(b, o, bin, other, limit, r))
+                    continue;
+                next_bin(p, b, o, m, q, lane, i, bin, columns + i % slots * column, all_scaled + (i - j) * column, r);
+                some = 1;
+            }
+        }
+        reached now = ring[j % slots];
         follow(p, b, o, m, q, lane, j, other, least, columns + j % slots * column, scaled, &now);
         o->cut |= j >= j0 && any_lane(now.recent * vmax(now.taken, other) > every(100.0) * least);
         const vec mine = now.taken / (diagonal + every(SPX_TRACE_PRIOR));
@@ -261,6 +326,8 @@ ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle
                 .row = (size_t)(m + 1) * b->nl,
                 .step = -(long)((size_t)m * b->nl),
                 .l = b->ldl + (long)lane + side,
+                .begin = LONG_MIN, /* rows of zeros before and after */
+                .end = LONG_MAX,
                 .tail = SPX_TRACE_LONG_TAIL};
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
@@ -285,44 +352,49 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     /* bins that are factorised: what is cut off before them is forgotten after twice the tail */
     const size_t before = b->band + (size_t)(depth + 2 * tail), after = (size_t)(depth + tail + 1);
     const size_t r0 = k0 > before ? k0 - before : 0, r1 = k1 + after < p->nbin ? k1 + after : p->nbin;
-    const size_t rows = (r1 - r0) * (size_t)q, margin = (after + (size_t)depth) * (size_t)q;
-    const size_t row = (size_t)(m + 1) * SPX_VL, before_l = (size_t)m * row, nl_factor = before_l + rows * row;
+    const size_t rows = (r1 - r0) * (size_t)q, row = (size_t)(m + 1) * SPX_VL;
+    /* columns of L that are made at one time, and those before them that they need: what the second cache holds */
+    const size_t run = ((size_t)m / SPX_LANES_BLOCK + 1) * SPX_LANES_BLOCK, made = (size_t)m + run;
     const size_t column = (size_t)(2 * depth + 1 + tail) * (size_t)q * SPX_VL;
-    double *block = spx_trace_workspace_get(
-        r, SPX_BUFFER_CHAIN,
-        nl_factor + (rows + 2 * margin) * row + ((size_t)m + rows) * SPX_VL + SPX_LANES_BLOCK * row, 1, e);
+    double *block =
+        spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, (rows + made + SPX_LANES_BLOCK) * row + made * SPX_VL, 1, e);
     double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
     if (!block || !columns)
         return SPX_EIO;
-    double *l = block + before_l, *a = block + nl_factor + margin * row;
-    double *diag = a + (rows + margin) * row + (size_t)m * SPX_VL;
-    memset(block, 0, before_l * sizeof *block);
-    memset(a - margin * row, 0, margin * row * sizeof *a);
-    memset(a + rows * row, 0, margin * row * sizeof *a);
-    memset(diag - m * SPX_VL, 0, (size_t)m * SPX_VL * sizeof *diag);
-    for (size_t i = 0; i < rows; i++) {
-        const long k = (long)(r0 + i / (size_t)q);
-        const int c = (int)(i % (size_t)q);
-        for (int s = 0, c2 = c, dk = 0; s <= m; s++, c2++) {
-            if (c2 == q) {
-                c2 = 0;
-                dk++;
+    double *first = block + rows * row, *l = first + (size_t)m * row, *first_diag = first + made * row;
+    double *diag = first_diag + m * SPX_VL, *u = first_diag + made * SPX_VL;
+    memset(first, 0, (size_t)m * row * sizeof *first);
+    memset(first_diag, 0, (size_t)m * SPX_VL * sizeof *first_diag);
+    for (size_t i0 = 0; i0 < rows; i0 += run) {
+        const size_t n = i0 + run < rows ? run : rows - i0;
+        for (size_t i = 0; i < n; i++) {
+            const long k = (long)(r0 + (i0 + i) / (size_t)q);
+            const int c = (int)((i0 + i) % (size_t)q);
+            for (int s = 0, c2 = c, dk = 0; s <= m; s++, c2++) {
+                if (c2 == q) {
+                    c2 = 0;
+                    dk++;
+                }
+                vec v = every(0.0);
+                if (k + dk < (long)r1)
+                    v = (vec)((ivec)coupling(b, lane, o.off[c], o.off[c2], k, dk) & o.there[c] & o.there[c2]);
+                if (s == 0)
+                    v = choose(o.there[c], v, every(1.0));
+                store(l + i * row + (size_t)s * SPX_VL, v);
             }
-            vec v = every(0.0);
-            if (k + dk < (long)r1)
-                v = (vec)((ivec)coupling(b, lane, o.off[c], o.off[c2], k, dk) & o.there[c] & o.there[c2]);
-            if (s == 0)
-                v = choose(o.there[c], v, every(1.0));
-            store(a + i * row + (size_t)s * SPX_VL, v);
         }
+        factor(n, m, l, row, SPX_VL, every(0.0), l, row, SPX_VL, diag, (vec *)u);
+        for (size_t i = 0; i < n; i++) /* by rows, as columns of V read them */
+            for (size_t s = 0; s <= (size_t)m; s++)
+                store(block + (i0 + i) * row + s * SPX_VL, load(l + (long)(i * row) - (long)(s * (row - SPX_VL))));
+        memmove(first, first + n * row, (size_t)m * row * sizeof *first);
+        memmove(first_diag, first_diag + n * SPX_VL, (size_t)m * SPX_VL * sizeof *first_diag);
     }
-    factor(rows, m, a, row, SPX_VL, every(0.0), l, row, SPX_VL, diag, (vec *)(diag + rows * SPX_VL));
-    for (size_t i = 0; i < rows; i++) /* by rows, as columns of V read them, in place of the matrix */
-        for (size_t s = 0; s <= (size_t)m; s++)
-            store(a + i * row + s * SPX_VL, load(l + (long)i * (long)row - (long)(s * (row - SPX_VL))));
-    o.l = a - (long)(r0 * (size_t)q * row);
+    o.l = block - (long)(r0 * (size_t)q * row);
     o.row = row;
     o.step = SPX_VL;
+    o.begin = (long)r0;
+    o.end = (long)r1;
     *change = schur_columns(p, b, &o, m, q, lane, low, k0, k1, REPLACE, t, NULL, columns);
     *cut = o.cut;
     return SPX_OK;
