@@ -102,7 +102,7 @@ static void compare_matrices(const spx_frame *before, const spx_frame *after, co
         spx_resolution_apply(n, ndiag, r, t, by[1]);
         for (size_t k = 12; k + 12 < n; k++) {
             const int in = telluric(flux, flux->wavelength[k]);
-            if (!(seen[k] > 0 && c[k] > 0))
+            if (!(seen[k] > 0 && after->arm.ivar[i * n + k] > 0)) /* no star, or not calibrated */
                 continue;
             for (int q = 0; q < 2; q++) {
                 const double off = SNR * (by[q][k] * c[k] / seen[k] - 1);
