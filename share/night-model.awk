@@ -20,8 +20,8 @@
 #     disks        bytes / bytes a second
 #
 # Petals beside a GPU do not wait for each other: each goes on to its next stage while others are in theirs. Their wave lasts as
-# long as the first one takes through all stages, the latencies, and then as the processor seconds, of processors that are busy,
-# or those of the device, of all stages together.
+# long as the processor seconds, of processors that are busy, or those of the device, of all stages together, and the latencies
+# of the first and the last stage, when nothing else is there to do; at least as long as one petal takes through all stages.
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
 BEGIN {
@@ -52,7 +52,7 @@ function max(a, b) { return a > b ? a : b }
 function units(one) {
     return one == "camera" ? cameras : one == "frame" ? exposures * cameras : one == "petal" ? exposures * petals : exposures * stars
 }
-function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name, through) {
+function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name, through, chain) {
     of_part = min(cores, max(3, min(12, int(nodes * cores / parts))))
     places = nodes * max(1, int(cores / of_part))
     n = split(stages[wave], stage, " ")
@@ -60,13 +60,17 @@ function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, 
     for (k = 1; k <= n && through; k++) {
         sum["processors"] += cpu[wave, stage[k]] / nodes / cores / busy
         sum["devices"] += gpu[wave, stage[k]] / min(nodes * gpus, parts)
-        sum["latency"] += alone[wave, stage[k]]
+        chain += alone[wave, stage[k]]
+        if (k == 1 || k == n)
+            sum["latency"] += alone[wave, stage[k]]
         work += cpu[wave, stage[k]]
     }
     if (through) {
         delete sum[sum["processors"] > sum["devices"] ? "devices" : "processors"]
         for (limit in sum)
             seconds += sum[limit]
+        if (chain > seconds)
+            seconds = sum["latency"] = chain
     }
     for (k = 1; k <= n && !through; k++) {
         t["processors"] = ceil(parts / places) * cpu[wave, stage[k]] / parts / of_part
