@@ -53,33 +53,20 @@ static spx_coadd_options options_of(const work *w, size_t ndiag)
                                .progress = w->progress};
 }
 
-static spx_status coadd_arm(work *w, spx_group_chunk *c, size_t k, spx_coadd *out, spx_err *e)
-{
-    spx_arm *a = &c->spectra.arm[k];
-    const spx_coadd_input in = {c->ngroup, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
-    const spx_coadd_options o = options_of(w, a->ndiag);
-    spx_coadd_clean(c->nrow, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads);
-    const spx_status st = w->backend.coadd(&w->backend, &in, &o, out, e);
-    spx_arm_free(a);
-    return st;
-}
-
-/* Arms one after the other, on a device side by side: one is copied while another is computed. */
 static spx_status coadd_chunk(void *ctx, spx_group_chunk *c, spx_err *e)
 {
     work *w = ctx;
     result *r = c->result;
-    const size_t narm = c->spectra.narm;
-    spx_err *errors = spx_alloc(narm, sizeof *errors, e);
     r->coadd = spx_alloc(w->in.spectra.all.narm, sizeof *r->coadd, e);
-    spx_status st = errors != NULL && r->coadd != NULL ? SPX_OK : SPX_EIO;
-#pragma omp parallel for num_threads(w->backend.library != NULL && narm > 1 ? (int)narm : 1)
-    for (size_t k = 0; k < (st == SPX_OK ? narm : 0); k++)
-        (void)coadd_arm(w, c, k, &r->coadd[k], &errors[k]);
-    for (size_t k = 0; k < narm && st == SPX_OK; k++)
-        if (errors[k].code != SPX_OK)
-            st = spx_err_pass(e, &errors[k]);
-    spx_free(errors);
+    spx_status st = r->coadd != NULL ? SPX_OK : SPX_EIO;
+    for (size_t k = 0; k < c->spectra.narm && st == SPX_OK; k++) {
+        spx_arm *a = &c->spectra.arm[k];
+        const spx_coadd_input in = {c->ngroup, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
+        const spx_coadd_options o = options_of(w, a->ndiag);
+        spx_coadd_clean(c->nrow, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads);
+        st = w->backend.coadd(&w->backend, &in, &o, &r->coadd[k], e);
+        spx_arm_free(a);
+    }
     return st;
 }
 
