@@ -108,7 +108,7 @@ static spx_status fit_again(spx_backend *backend, const spx_psffit_input *in, co
 static const struct {
     int hermite, fibre, wave;
     double width;
-} degrees[] = {{6, 1, 2, 0.8}, {8, 1, 2, 1}, {8, 1, 2, 0.8}, {6, 2, 3, 1}, {8, 2, 3, 1}};
+} degrees[] = {{6, 1, 2, 0.8}, {8, 1, 2, 1}, {8, 1, 2, 0.8}, {6, 2, 3, 1}, {8, 2, 3, 0.8}};
 
 /* Whether the lines tell degrees: two for each term along wavelengths whose cores are seen in some exposure; and where
  * any line is saturated in most fibres, no more terms along fibres, as wings do not tell those of the outer fibres: one
