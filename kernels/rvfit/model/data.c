@@ -265,8 +265,8 @@ static size_t good_pixels(size_t n, double *restrict err, const uint32_t *mask, 
 {
     size_t ngood = 0;
     for (size_t i = 0; i < n; i++) {
-        const int bad = !(err[i] > 0) | (mask != NULL && mask[i] != 0), use = !bad & !leftout[i];
-        fill[i] = (uint8_t)bad;
+        const int masked = mask != NULL && mask[i] != 0, use = err[i] > 0 && !masked && !leftout[i];
+        fill[i] = !(err[i] > 0) || masked;
         good[i] = (uint8_t)use;
         ngood += (size_t)use;
         err[i] = use ? err[i] : 0;
