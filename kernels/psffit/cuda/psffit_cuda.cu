@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "psffit/cuda/normal.cuh"
@@ -74,6 +75,7 @@ struct context {
     double *vterm, *shape, *series, *slope, *coef;
     double *h; /* the matrix, of p.n columns */
     int *first_of_group;
+    unsigned together;      /* blocks that factor a matrix */
     size_t largest, packed; /* fluxes of the largest group; of the largest whose matrix is in shared memory */
     int deepest;            /* lines of the largest group */
     spx_status failed;
@@ -236,10 +238,19 @@ void wait(context &c)
     c.staged = 0;
 }
 
-/* A kernel with so many bytes of shared memory. */
-template <typename F> void allow(F kernel, size_t bytes)
+int attribute(int device, cudaDeviceAttr which)
 {
-    check(spx::allow_shared(kernel, bytes), "kernel");
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, device), "device");
+    return value;
+}
+
+/* Lets kernels whose shared memory depends on the bundle have as much as there is. */
+void allow()
+{
+    const auto each = [](auto *...kernel) { (check(spx::allow_shared(kernel, 0), "kernel"), ...); };
+    each(spots_kernel, nodes_kernel, spot_gradient_kernel, derive_kernel, spot_rows_kernel, factor_kernel,
+         substitute_kernel, whole_kernel);
 }
 
 context &of(spx_pf_bundle *b)
@@ -412,7 +423,10 @@ std::unique_ptr<context> acquire(fit *f, size_t fibre0)
     }
     const int device = f->device[f->made++ % f->device.size()];
     check(cudaSetDevice(device), "device");
-    return std::unique_ptr<context>(new context(device));
+    allow();
+    std::unique_ptr<context> c(new context(device));
+    c->together = (unsigned)std::min(TOGETHER, attribute(device, cudaDevAttrMultiProcessorCount));
+    return c;
 }
 
 /* Series of the start's widths and coefficients (spx_pf_shape_start()), 0 where it has none. */
@@ -513,14 +527,6 @@ void reserve(context &c, const spx_pf_bundle *b)
     set_pass(c.p, b);
 }
 
-/* Shared memory that a block may have. */
-size_t most_shared(int device)
-{
-    int bytes = 0;
-    check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
-    return (size_t)bytes;
-}
-
 spx_status begin(spx_pf_bundle *b, spx_err *e)
 {
     return spx::guarded("psffit", e, [&] {
@@ -529,7 +535,8 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         context &c = *taken;
         set_sizes(c.p, b);
         const problem &p = c.p;
-        const size_t shared = most_shared(c.device) - 2048; /* without what kernels have besides */
+        const size_t shared = (size_t)attribute(c.device, cudaDevAttrMaxSharedMemoryPerBlockOptin) -
+                              2048; /* without what kernels have besides */
         const size_t room = sizeof(double) * std::max({gradient_room(p), (size_t)(3 * p.npix),
                                                        (size_t)(3 * p.side * p.nx), spot_room(p)});
         if (room > shared)
@@ -551,11 +558,6 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.e = spx_err{};
         c.puts.n = c.gets.n = 0; /* of a bundle that ended before they were asked for */
         c.waited_for.clear();
-        allow(spots_kernel, spot_room(p) * sizeof(double));
-        allow(nodes_kernel, spot_room(p) * sizeof(double));
-        allow(spot_gradient_kernel, gradient_room(p) * sizeof(double));
-        allow(derive_kernel, (size_t)(3 * p.side * p.nx) * sizeof(double));
-        allow(spot_rows_kernel, (size_t)(3 * p.npix) * sizeof(double));
         reserve(c, b);
         upload(c, b);
         b->now.there = &c.now;
@@ -636,7 +638,6 @@ void factorise(context &c, const spx_pf_bundle *b, const state &s, size_t x0, si
     clear(c, s.factor + x0 * b->nfactor, n * b->nfactor * sizeof(double));
     LAUNCH(weigh_kernel, (unsigned)(n * per), SPOT_THREADS, 0, p, s, x0 * per);
     LAUNCH(gram_kernel, spx::blocks(n * per, WARPS), THREADS, 0, p, s, x0 * per, (x0 + n) * per);
-    allow(factor_kernel, bytes);
     LAUNCH(factor_kernel, dim3((unsigned)c.groups.size(), (unsigned)n), FACTOR_THREADS, bytes, p, s, c.first_of_group,
            (int)x0, c.largest <= c.packed ? packed : 0, whole);
 }
@@ -946,7 +947,6 @@ int substitute_background(spx_pf_bundle *b, size_t x, const double *coef)
 {
     return step(b, [&](context &c) {
         put(c, c.coef, coef, (b->nf * b->nknot + 1) * sizeof *coef);
-        allow(substitute_kernel, 2 * c.largest * sizeof(double));
         LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, 2 * c.largest * sizeof(double), c.p, of(&b->now),
                c.first_of_group, (int)x, c.coef, reinterpret_cast<double *>(c.border.get()));
         int bad = 0;
@@ -1114,39 +1114,40 @@ size_t room_of(size_t m, size_t rows)
     return m * rows + (m + PANEL - 1) / PANEL * PANEL * PANEL;
 }
 
-factored new_factor(const context &c, size_t m, size_t rows, double *room)
+factored new_factor(const context &c, size_t m, size_t rows, size_t unit, double *room)
 {
     factored f = {};
     f.m = (int)m;
     f.rows = (int)rows;
+    f.unit = (int)unit;
     f.a = room;
     f.diagonal = room + m * rows;
     f.bad = c.p.bad;
     return f;
 }
 
-/* Factors a matrix by many blocks. */
-void factor_there(context &c, const factored &f)
+/* A kernel of blocks that wait for each other. */
+template <typename... P, typename... A> void launch_together(context &c, void (*kernel)(P...), size_t bytes, A... args)
 {
-    for (int j0 = 0; j0 < f.m; j0 += PANEL) {
-        const int left = f.m - j0 - PANEL, rows = f.rows - j0 - (left < 0 ? f.m - j0 : PANEL);
-        LAUNCH(panel_kernel, std::max(1u, spx::blocks((size_t)std::max(rows, 0), THREADS)), THREADS, 0, f, j0);
-        if (left > 0)
-            LAUNCH(update_kernel, dim3(spx::blocks((size_t)left, TILE), spx::blocks((size_t)rows, TILE)), TILE_THREADS,
-                   0, f, j0);
-    }
+    std::tuple<P...> values(static_cast<P>(args)...);
+    flush(c);
+    std::apply(
+        [&](P &...value) {
+            void *all[] = {&value...};
+            check(cudaLaunchCooperativeKernel(kernel, c.together, WHOLE_THREADS, all, bytes, c.stream.s), "launch");
+        },
+        values);
 }
 
-/* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and `below` rows below it: a right-hand side
- * g, or, NULL, of the unit matrix. */
-factored factor(context &c, size_t m, size_t below, const int *at, double damping, const double *g)
+/* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and below it a right-hand side g, for which
+ * it solves, out[m], or, NULL, the unit matrix. */
+factored factor(context &c, size_t m, const int *at, double damping, const double *g, double *out)
 {
-    const problem &p = c.p;
-    const factored f =
-        new_factor(c, m, m + below, reinterpret_cast<double *>(c.square.need(room_of(m, m + below) * sizeof(double))));
-    clear(c, p.bad, sizeof(int));
-    LAUNCH(damped_kernel, dim3((unsigned)m, 2), THREADS, 0, f, (size_t)p.n, c.h, at, damping, g);
-    factor_there(c, f);
+    const size_t rows = g != nullptr ? m + 1 : 2 * m, bytes = out != nullptr ? (m + PANEL) * sizeof(double) : 0;
+    const factored f = new_factor(c, m, rows, g != nullptr ? rows : m,
+                                  reinterpret_cast<double *>(c.square.need(room_of(m, rows) * sizeof(double))));
+    LAUNCH(damped_kernel, dim3((unsigned)m, 2), THREADS, 0, f, (size_t)c.p.n, c.h, at, damping, g);
+    launch_together(c, whole_kernel, bytes, f, out);
     return f;
 }
 
@@ -1161,10 +1162,7 @@ int solve(spx_pf_bundle *b, size_t m, const size_t *columns, double damping, con
         int *at = reinterpret_cast<int *>(x + m), bad = 0;
         put(c, there, g, n * sizeof *g);
         put(c, at, which.data(), m * sizeof(int));
-        const size_t bytes = (m + PANEL) * sizeof(double);
-        const factored f = factor(c, m, 1, at, damping, there);
-        allow(back_kernel, bytes);
-        LAUNCH(back_kernel, 1, FACTOR_THREADS, bytes, f, x);
+        (void)factor(c, m, at, damping, there, x);
         get(c, out, x, m * sizeof *out);
         get(c, &bad, p.bad, sizeof bad);
         wait(c);
@@ -1205,15 +1203,15 @@ int learn(spx_pf_bundle *b, size_t m, const size_t *columns, size_t ns, const do
         clear(c, p.bad, sizeof(int));
         LAUNCH(rest_kernel, (unsigned)(ns + 1), THREADS, 0, n, (int)ns, c.h, at + nt, gradient, rest);
         if (nt > 0) {
-            const factored f = new_factor(c, nt, m + 1, part);
+            const factored f = new_factor(c, nt, m + 1, m + 1, part);
             LAUNCH(part_kernel, dim3((unsigned)nt, 2), THREADS, 0, f, n, c.h, at, gradient);
-            factor_there(c, f);
+            launch_together(c, whole_kernel, 0, f, nullptr);
             const unsigned tiles = spx::blocks(ns + 1, TILE);
             LAUNCH(add_rows_kernel, dim3(tiles, tiles), TILE_THREADS, 0, (int)ns + 1, (int)nt, (size_t)f.rows, f.a + nt,
                    -1.0, rest);
         }
-        LAUNCH(learn_kernel, 1, WHOLE_THREADS, 0, new_factor(c, ns, 2 * ns + 1, rounds), rest, values + ns, classes,
-               values + 2 * ns, nclass, (int)SPX_PF_ROUNDS, values, room, room + ns, square, values + 3 * ns);
+        launch_together(c, learn_kernel, 0, new_factor(c, ns, 2 * ns + 1, ns, rounds), rest, values + ns, classes,
+                        values + 2 * ns, nclass, SPX_PF_ROUNDS, values, room, room + ns, square, values + 3 * ns);
         get(c, precision, values + 3 * ns, ns * sizeof *precision);
         get(c, &bad, p.bad, sizeof bad);
         wait(c);
@@ -1231,7 +1229,7 @@ int covariance(spx_pf_bundle *b, double *out)
             which[i] = (int)i;
         int *at = reinterpret_cast<int *>(c.scratch.need(n * sizeof(int))), bad = 0;
         put(c, at, which.data(), n * sizeof(int));
-        const factored f = factor(c, n, n, at, 0, nullptr);
+        const factored f = factor(c, n, at, 0, nullptr, nullptr);
         clear(c, c.h, n * n * sizeof *c.h);
         LAUNCH(add_rows_kernel, dim3(spx::blocks(n, TILE), spx::blocks(n, TILE)), TILE_THREADS, 0, p.n, (int)n,
                (size_t)f.rows, f.a + n, 1.0, c.h);

@@ -3,9 +3,12 @@
  *
  * A matrix has its lower triangle by columns, a[j ld + i], and below it rows that are divided by L^T from the right, as
  * the rows of L are: of a right-hand side g this makes (L^-1 g)', of the unit matrix L^-T, with which the inverse is
- * L^-T L^-1. Panels of PANEL columns are factored one after another, and taken off the columns behind them. */
+ * L^-T L^-1. Panels of PANEL columns are factored one after another by some blocks, which wait for each other: launches
+ * for each panel would be many, and wait for those of other bundles. */
 #ifndef SPX_PSFFIT_CUDA_SOLVE_CUH
 #define SPX_PSFFIT_CUDA_SOLVE_CUH
+
+#include <cooperative_groups.h>
 
 #include "psffit/cuda/normal.cuh"
 
@@ -14,9 +17,13 @@ namespace spx_pf
 
 constexpr int PANEL = WARP;
 
+/* Blocks that factor a matrix together, and their threads: other bundles are at work beside them. */
+constexpr int TOGETHER = 8, WHOLE_THREADS = 256, FACTOR_WARPS = WHOLE_THREADS / WARP;
+
 /* A matrix that is factored: m columns, rows >= m of them. */
 struct factored {
     int m, rows;
+    int unit;         /* row below it with which m rows of the unit matrix begin; rows: there are none */
     double *a;        /* [m][rows] */
     double *diagonal; /* [panels][PANEL][PANEL] factors of the diagonal's blocks, by rows */
     int *bad;         /* not 0: it is not positive definite */
@@ -46,11 +53,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The columns at[m] of h[n][n], with their diagonal times 1 + damping, and below them the right-hand side g[n] (NULL:
- * the unit matrix). */
+ * the unit matrix). *f.bad is 0 then. */
 __global__ void __launch_bounds__(THREADS)
     damped_kernel(factored f, size_t n, const double *h, const int *at, double damping, const double *g)
 {
     const int j = (int)blockIdx.x;
+    if (j == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+        *f.bad = 0;
     for (int i = j + (int)(blockIdx.y * THREADS + threadIdx.x); i < f.rows; i += (int)gridDim.y * THREADS) {
         double v;
         if (i >= f.m)
@@ -61,15 +70,11 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows, with 1 / L_jj on its diagonal;
- * columns beyond m are those of the unit matrix. */
-__device__ inline void factor_block(const factored &f, int j0, double (*l)[PANEL + 1])
+/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows, with 1 / L_jj on its diagonal; v:
+ * the block's row of each lane, of the unit matrix beyond its end. */
+__device__ inline void factor_block(const factored &f, double (&v)[PANEL], double (*l)[PANEL + 1])
 {
-    const int lane = (int)threadIdx.x % WARP, w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
-    double v[PANEL];
-#pragma unroll
-    for (int k = 0; k < PANEL; k++)
-        v[k] = lane < w && k <= lane ? f.a[(size_t)(j0 + k) * (size_t)f.rows + (size_t)(j0 + lane)] : k == lane;
+    const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int j = 0; j < PANEL; j++) {
         const double pivot = __shfl_sync(FULL, v[j], j), by = 1 / sqrt(pivot);
@@ -105,50 +110,13 @@ __device__ inline void panel_row(const factored &f, int j0, const double (*l)[PA
             row[(size_t)k * (size_t)f.rows] = v[k];
 }
 
-/* A panel from column j0 on: its rows below the diagonal's block, a thread a row. */
-__global__ void __launch_bounds__(THREADS) panel_kernel(factored f, int j0)
-{
-    __shared__ double l[PANEL][PANEL + 1];
-    const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
-    if (threadIdx.x < WARP)
-        factor_block(f, j0, l);
-    __syncthreads();
-    for (int e = (int)threadIdx.x; e < PANEL * PANEL && blockIdx.x == 0; e += THREADS)
-        f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
-    const int i = j0 + w + (int)(blockIdx.x * THREADS + threadIdx.x);
-    if (i < f.rows)
-        panel_row(f, j0, l, i);
-}
-
-/* Takes the panel from column j0 on off the columns behind it: a block a tile of a. */
-__global__ void __launch_bounds__(TILE_THREADS) update_kernel(factored f, int j0)
-{
-    __shared__ double a[PANEL][PITCH], b[PANEL][PITCH];
-    const int j1 = j0 + PANEL, r0 = j1 + (int)blockIdx.y * TILE, c0 = j1 + (int)blockIdx.x * TILE;
-    if (r0 + TILE <= c0)
-        return;
-    for (int e = (int)threadIdx.x; e < PANEL * TILE; e += TILE_THREADS) {
-        const double *column = f.a + (size_t)(j0 + e / TILE) * (size_t)f.rows;
-        const int i = e % TILE;
-        a[e / TILE][i] = c0 + i < f.m ? column[c0 + i] : 0;
-        b[e / TILE][i] = r0 + i < f.rows ? column[r0 + i] : 0;
-    }
-    tile_sum sum;
-    __syncthreads();
-    sum.add(a, b, PANEL, f.m - c0, f.rows - r0);
-    sum.each([&](int c, int r, double v) {
-        if (c0 + c < f.m && r0 + r < f.rows && r0 + r >= c0 + c)
-            f.a[(size_t)(c0 + c) * (size_t)f.rows + (size_t)(r0 + r)] -= v;
-    });
-}
-
-/* L'^-1 of the row below the square, out[m]: a block. */
-__global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double *out)
+/* L'^-1 of the row below the square, out[m], by the block that calls it. */
+__device__ inline void back_by_block(const factored &f, double *out)
 {
     constexpr int MANY = 8;       /* columns that a warp has on their way */
     extern __shared__ double x[]; /* [m + PANEL] */
     const int me = (int)threadIdx.x, lane = me % WARP, rows = f.rows;
-    for (int j = me; j < f.m + PANEL; j += FACTOR_THREADS)
+    for (int j = me; j < f.m + PANEL; j += WHOLE_THREADS)
         x[j] = j < f.m ? f.a[(size_t)j * (size_t)rows + (size_t)f.m] : 0;
     for (int j0 = (f.m - 1) / PANEL * PANEL; j0 >= 0; j0 -= PANEL) {
         __syncthreads();
@@ -164,7 +132,7 @@ __global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double
         __syncthreads();
         const int i = j0 + lane;
         const double at = x[i];
-        for (int k0 = me / WARP * MANY; k0 < j0; k0 += FACTOR_THREADS / WARP * MANY) {
+        for (int k0 = me / WARP * MANY; k0 < j0; k0 += FACTOR_WARPS * MANY) {
             double sum[MANY];
 #pragma unroll
             for (int k = 0; k < MANY; k++)
@@ -179,60 +147,107 @@ __global__ void __launch_bounds__(FACTOR_THREADS) back_kernel(factored f, double
         }
     }
     __syncthreads();
-    for (int j = me; j < f.m; j += FACTOR_THREADS)
+    for (int j = me; j < f.m; j += WHOLE_THREADS)
         out[j] = x[j];
 }
 
-/* Threads of a block that factors a matrix by itself: with all registers that they may have, half of those of a
- * multiprocessor, where others run beside it. */
-constexpr int WHOLE_THREADS = 256;
-
-/* Factors a matrix by the block that calls it: each panel takes off those before it, 16 rows a warp. A large matrix
- * is factored sooner by many blocks, but these rounds of small ones would be hundreds of launches. */
-__device__ inline void factor_by_block(const factored &f)
-{
-    __shared__ double l[PANEL][PANEL + 1];
-    constexpr int HALF = 8, ROWS = 2 * HALF, PARTS = PANEL / HALF;
-    const int me = (int)threadIdx.x, lane = me % WARP, last = f.rows - 1;
-    const size_t rows = (size_t)f.rows;
-    for (int j0 = 0; j0 < f.m; j0 += PANEL) {
-        const int w = f.m - j0 < PANEL ? f.m - j0 : PANEL;
-        for (int r0 = j0 + me / WARP * ROWS; r0 < f.rows && j0 > 0; r0 += WHOLE_THREADS / WARP * ROWS) {
-            /* those beyond the matrix are of no use, and read another's */
-            const int r = min(r0 + lane / 4, last), below = min(r0 + HALF + lane / 4, last);
-            int c[PARTS];
-            double d[PARTS][4];
-            for (int q = 0; q < PARTS; q++) {
-                c[q] = min(j0 + q * HALF + lane / 4, last);
-                for (double &v : d[q])
-                    v = 0;
-            }
-#pragma unroll 4
-            for (int k = lane % 4; k < j0; k += 4) {
-                const double *column = f.a + (size_t)k * rows, a0 = column[r], a1 = column[below];
+/* Sums of products of rows r0 ... r0 + 15 with the PANEL rows from j0 on, over columns k0 ... k1 - 1 (both multiples
+ * of 4), by a warp: rows r0 + lane/4 and + 8, columns 8 q + 2 (lane % 4) and + 1. Rows beyond the matrix are those of
+ * the last one. */
+struct panel_sum {
+    static constexpr int HALF = 8, ROWS = 2 * HALF, PARTS = PANEL / HALF;
+    double d[PARTS][4];
+    __device__ panel_sum(const factored &f, int r0, int j0, int k0, int k1)
+    {
+        const int lane = (int)threadIdx.x % WARP, last = f.rows - 1;
+        const int r = min(r0 + lane / 4, last), below = min(r0 + HALF + lane / 4, last);
+        int c[PARTS];
 #pragma unroll
-                for (int q = 0; q < PARTS; q++)
-                    spx::multiply_add(d[q], a0, a1, column[c[q]]);
-            }
+        for (int q = 0; q < PARTS; q++) {
+            c[q] = min(j0 + q * HALF + lane / 4, last);
+            for (double &v : d[q])
+                v = 0;
+        }
+#pragma unroll 4
+        for (int k = k0 + lane % 4; k < k1; k += 4) {
+            const double *column = f.a + (size_t)k * (size_t)f.rows, a0 = column[r], a1 = column[below];
 #pragma unroll
             for (int q = 0; q < PARTS; q++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int i = r0 + lane / 4 + e / 2 * HALF, j = q * HALF + lane % 4 * 2 + e % 2;
-                    if (i < f.rows && j < w && i >= j0 + j)
-                        f.a[(size_t)(j0 + j) * rows + (size_t)i] -= d[q][e];
-                }
+                spx::multiply_add(d[q], a0, a1, column[c[q]]);
         }
-        __syncthreads();
-        if (me < WARP)
-            factor_block(f, j0, l);
-        __syncthreads();
-        for (int e = me; e < PANEL * PANEL; e += WHOLE_THREADS)
-            f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
-        for (int i = j0 + w + me; i < f.rows; i += WHOLE_THREADS)
-            panel_row(f, j0, l, i);
-        __syncthreads();
     }
+    /* g(row, column of the panel, value) of all of them, rows from 0 */
+    template <typename G> __device__ void each(G g) const
+    {
+        const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+        for (int q = 0; q < PARTS; q++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                g(lane / 4 + e / 2 * HALF, q * HALF + lane % 4 * 2 + e % 2, d[q][e]);
+    }
+};
+
+/* Takes the columns before a panel off rows r0 ... r0 + 15 of it, by a warp. Of rows of the unit matrix the columns
+ * before their own are 0. */
+__device__ inline void update_rows(const factored &f, int j0, int r0)
+{
+    const int w = min(f.m - j0, PANEL), own = r0 >= f.unit && r0 + panel_sum::ROWS <= f.unit + f.m ? r0 - f.unit : 0;
+    if (own >= j0)
+        return;
+    panel_sum(f, r0, j0, own / 4 * 4, j0).each([&](int i, int j, double v) {
+        if (r0 + i < f.rows && j < w)
+            f.a[(size_t)(j0 + j) * (size_t)f.rows + (size_t)(r0 + i)] -= v;
+    });
+}
+
+/* Factors a matrix by all blocks of the grid, which run at one time: each panel takes off those before it. All make the
+ * factor of the diagonal's block, of which the warps sum a half of the rows and a quarter of the columns before; rows
+ * below it are divided among blocks, 16 a warp. */
+__device__ inline void factor_together(const factored &f)
+{
+    constexpr int QUARTERS = FACTOR_WARPS / 2;
+    __shared__ double l[PANEL][PANEL + 1], part[QUARTERS][PANEL][PANEL + 1];
+    const int me = (int)threadIdx.x, warp = me / WARP, lane = me % WARP;
+    for (int j0 = 0; j0 < f.m; j0 += PANEL) {
+        const int w = min(f.m - j0, PANEL), below = j0 + w;
+        const int strips = (f.rows - below + panel_sum::ROWS - 1) / panel_sum::ROWS;
+        const int half = warp / QUARTERS * panel_sum::ROWS, quarter = warp % QUARTERS;
+        panel_sum(f, j0 + half, j0, j0 / QUARTERS * quarter, j0 / QUARTERS * (quarter + 1))
+            .each([&](int i, int j, double v) { part[quarter][half + i][j] = v; });
+        __syncthreads();
+        if (warp == 0) {
+            double v[PANEL];
+#pragma unroll
+            for (int k = 0; k < PANEL; k++) {
+                v[k] = lane < w && k <= lane ? f.a[(size_t)(j0 + k) * (size_t)f.rows + (size_t)(j0 + lane)] : k == lane;
+                for (int q = 0; q < QUARTERS && lane < w && k <= lane; q++)
+                    v[k] -= part[q][lane][k];
+            }
+            factor_block(f, v, l);
+        }
+        for (int s = (int)blockIdx.x + (warp - 1) * (int)gridDim.x; warp > 0 && s < strips;
+             s += (FACTOR_WARPS - 1) * (int)gridDim.x)
+            update_rows(f, j0, below + s * panel_sum::ROWS);
+        __syncthreads();
+        for (int e = me; e < PANEL * PANEL && blockIdx.x == 0; e += WHOLE_THREADS)
+            f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
+        for (int e = me; e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x < strips; e += WHOLE_THREADS) {
+            const int s = e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x;
+            const int i = below + s * panel_sum::ROWS + e % panel_sum::ROWS;
+            if (i < f.rows && !(i >= f.unit && i < f.unit + f.m && i - f.unit >= below))
+                panel_row(f, j0, l, i);
+        }
+        cooperative_groups::this_grid().sync();
+    }
+}
+
+/* Factors a matrix, and, where out is not NULL, solves for the row below it, out[m]. */
+__global__ void __launch_bounds__(WHOLE_THREADS) whole_kernel(factored f, double *out)
+{
+    factor_together(f);
+    if (blockIdx.x == 0 && out != nullptr)
+        back_by_block(f, out);
 }
 
 /* ---- priors of the shape by their evidence (psffit/learn.c) ---- */
@@ -257,17 +272,19 @@ __global__ void __launch_bounds__(THREADS)
                                                                 : h[(size_t)at[k] * n + (size_t)at[l]];
 }
 
-/* Rounds of spx_pf_learn() by a block: s[ns + 1][ns + 1] of rest_kernel(), its traces eliminated; z[ns] parameters from
- * their priors' centres, was[ns] and precision[ns] of the priors before and after; f has 2 ns + 1 rows, of ns columns.
- * Below the matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'. r[ns], variance[ns],
- * square[nclass]: room. */
+/* Rounds of spx_pf_learn() by blocks that run at one time: s[ns + 1][ns + 1] of rest_kernel(), its traces eliminated;
+ * z[ns] parameters from their priors' centres, was[ns] and precision[ns] of the priors before and after; f has
+ * 2 ns + 1 rows, of ns columns. Below the matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'.
+ * r[ns], variance[ns], square[nclass]: room. */
 __global__ void __launch_bounds__(WHOLE_THREADS)
     learn_kernel(factored f, const double *s, const double *was, const int *of, const double *norm, int nclass,
                  int rounds, double *z, double *r, double *variance, double *square, double *precision)
 {
-    const int me = (int)threadIdx.x, ns = f.m;
+    const cooperative_groups::grid_group all = cooperative_groups::this_grid();
+    const int ns = f.m, blocks = (int)gridDim.x, each = (ns + blocks - 1) / blocks;
+    const int k0 = (int)blockIdx.x * each, k1 = min(ns, k0 + each), me = (int)threadIdx.x; /* parameters of a block */
     const size_t rows = (size_t)f.rows, stride = (size_t)(ns + 1);
-    for (int k = me; k < ns; k += WHOLE_THREADS) {
+    for (int k = k0 + me; k < k1; k += WHOLE_THREADS) {
         double sum = s[(size_t)k * stride + (size_t)ns];
         for (int l = 0; l < ns; l++)
             sum += s[(size_t)min(k, l) * stride + (size_t)max(k, l)] * z[l];
@@ -276,16 +293,17 @@ __global__ void __launch_bounds__(WHOLE_THREADS)
     }
     __syncthreads();
     for (int round = 0; round < rounds; round++) {
-        for (int j = me / WARP; j < ns; j += WHOLE_THREADS / WARP)
+        for (int j = k0 + me / WARP; j < k1; j += FACTOR_WARPS)
             for (int i = j + me % WARP; i < f.rows; i += WARP)
                 f.a[(size_t)j * rows + (size_t)i] =
                     i < ns       ? s[(size_t)j * stride + (size_t)i] + (i == j ? precision[j] - was[j] : 0)
                     : i < 2 * ns ? i - ns == j
                                  : r[j];
-        __syncthreads();
-        factor_by_block(f);
-        for (int k = me; k < ns; k += WHOLE_THREADS) {
+        all.sync();
+        factor_together(f);
+        for (int k = k0 + me; k < k1; k += WHOLE_THREADS) {
             double sum = 0, v = 0;
+#pragma unroll 4
             for (int j = k; j < ns; j++) {
                 const double *column = f.a + (size_t)j * rows, by = column[ns + k];
                 sum = fma(by, by, sum);
@@ -294,11 +312,11 @@ __global__ void __launch_bounds__(WHOLE_THREADS)
             variance[k] = sum;
             z[k] = v;
         }
-        __syncthreads();
-        for (int c = me; c < nclass; c += WHOLE_THREADS)
+        all.sync();
+        for (int c = (int)blockIdx.x + me * blocks; c < nclass; c += WHOLE_THREADS * blocks)
             square[c] = spx_pf_square_of_class((size_t)ns, of, c, z, norm, precision, variance);
-        __syncthreads();
-        for (int k = me; k < ns; k += WHOLE_THREADS)
+        all.sync();
+        for (int k = k0 + me; k < k1; k += WHOLE_THREADS)
             if (of[k] >= 0)
                 precision[k] = norm[k] * norm[k] / square[of[k]];
         __syncthreads();

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <tuple>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -34,7 +35,7 @@ enum {
     cudaHostRegisterDefault = 0,
     cudaHostRegisterPortable = 1
 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
@@ -116,9 +117,10 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
     *high = -5;
     return cudaSuccess;
 }
-inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int)
 {
-    *value = 227 << 10; /* compute capability 9.0 */
+    /* blocks that run at one time; compute capability 9.0 */
+    *value = which == cudaDevAttrMultiProcessorCount ? 1 : 227 << 10;
     return cudaSuccess;
 }
 struct cudaFuncAttributes {
@@ -265,6 +267,27 @@ template <typename F, typename... A> void operator%(launcher<F> l, std::tuple<A.
 {
     launch(__PRETTY_FUNCTION__, l.how.grid, l.how.block, l.how.shared, [&]() { std::apply(l.kernel, a); });
 }
+
+} // namespace spx_emulated
+
+/* Blocks that wait for each other are one. */
+template <typename... P, size_t... I>
+cudaError_t launch_together(void (*kernel)(P...), dim3 grid, dim3 block, void **args, size_t shared,
+                            std::index_sequence<I...>)
+{
+    ::spx_emulated::launch(__PRETTY_FUNCTION__, grid, block, shared,
+                           [&]() { kernel(*static_cast<std::remove_const_t<P> *>(args[I])...); });
+    return cudaSuccess;
+}
+template <typename... P>
+cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block, void **args, size_t shared,
+                                        cudaStream_t)
+{
+    return launch_together(kernel, grid, block, args, shared, std::index_sequence_for<P...>{});
+}
+
+namespace spx_emulated
+{
 
 template <typename T> uint64_t bits_of(T v)
 {
