@@ -22,6 +22,15 @@ template <typename T> __device__ inline T warp_sum(T v)
     return v;
 }
 
+/* Largest of the lanes of a warp, in all of them. */
+__device__ inline double warp_max(double v)
+{
+#pragma unroll
+    for (int s = WARP / 2; s > 0; s /= 2)
+        v = fmax(v, __shfl_xor_sync(FULL, v, s));
+    return v;
+}
+
 /* Sum over a block, in all threads of its first warp: of each warp, then of these in the same order. partial: shared,
  * one of each of the WARPS warps. */
 template <int WARPS, typename T> __device__ inline T block_sum(T v, T *partial)

@@ -3,8 +3,8 @@
  * Steps of one bundle, each after the same steps before it: weights, spots, fluxes, background, gradient and matrix.
  * Then whole fits: with a free and a fixed shape, several exposures, blends, cosmic-ray hits, a tail; and the same bits
  * when repeated. `small`: the steps alone, for compute-sanitizer; `time`: seconds of a camera of BUNDLES bundles (20)
- * with 67 and 165 lines, TIMES times (4), beside those of all threads of the CPU. Built by make cuda-tests, and for an
- * emulated device (test_psffit_emulated).
+ * with 67 and 165 lines, TIMES times (4), beside those of all threads of the CPU, and the steps of the last. Built by
+ * make cuda-tests, and for an emulated device (test_psffit_emulated).
  *
  * Tolerances. Weights are of single precision, 6e-8; a solution of normal equations has the rounding of double
  * precision times their condition, for which 1e-9 of a diagonal is added where that is bad. Where the fit ends depends
@@ -17,6 +17,7 @@
 #include "num/blas.h"
 #include "psffit/cuda/psffit_cuda.h"
 #include "psffit/tail_fit.h"
+#include "timed_device.h"
 
 static spx_pf_device device;
 
@@ -397,12 +398,22 @@ static void time_camera(size_t bundles, size_t nline, int times)
         printf("%zu fibres, %zu lines%s: %.3f s by %d threads of the CPU; with the device", r.nspec, nline,
                fix ? ", traces alone" : "", cpu.seconds, o.nthreads);
         for (int k = 0; k < times; k++) {
+            const spx_pf_device bare = device;
+            double seconds = 0;
+            if (k + 1 == times)
+                timed_device(&bare, &device);
             run_fit(&s, &o, 1, &gpu);
+            device = bare;
             printf(" %.3f", gpu.seconds);
-            if (k + 1 < times)
+            if (k + 1 < times) {
                 close_fit(&gpu);
+                continue;
+            }
+            for (size_t m = 0; m < bundles; m++)
+                seconds += gpu.fit.bundle[m].seconds;
+            printf(" s; of the last, all bundles added up: passes %.3f s, steps of the device:\n", seconds);
+            timed_print("    ");
         }
-        puts(" s");
         compare_fits(fix ? "traces alone" : "camera", &cpu, &gpu, 1e-5, 1e-5);
         close_fit(&cpu);
         close_fit(&gpu);

@@ -561,7 +561,7 @@ __global__ void __launch_bounds__(THREADS)
     const line &of = p.lines[group[blockIdx.x]];
     const int me = (int)threadIdx.x, lane = me % WARP;
     const size_t n = (size_t)((of.last - of.first) * p.nf), m = (size_t)(of.nband * p.nf);
-    double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf), *diagonal = shared, *b = shared + n;
+    double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(of.first * p.nf), *b = shared;
     double *a = s.factor + (size_t)x * p.nfactor + of.factor;
     for (size_t j = (size_t)(me / WARP); j < n; j += WARPS) {
         const double *row = w + of.border + j * (m + 1);
@@ -570,15 +570,10 @@ __global__ void __launch_bounds__(THREADS)
             sum += row[i] * (i == m ? coef[p.nf * p.nknot]
                                     : coef[i % (size_t)p.nf * (size_t)p.nknot + (size_t)of.band + i / (size_t)p.nf]);
         sum = spx::warp_sum(sum);
-        if (lane == 0) {
+        if (lane == 0)
             b[j] = f[j] - sum;
-            diagonal[j] = a[j * n + j];
-        }
     }
-    __syncthreads();
-    if (me < WARP)
-        substitute({a, n, false}, diagonal, b, p.bad);
-    __syncthreads();
+    substitute({a, b, (int)n, false}, p.bad);
     for (size_t j = me; j < n; j += THREADS)
         f[j] = b[j];
 }

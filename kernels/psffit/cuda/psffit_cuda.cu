@@ -536,7 +536,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         set_sizes(c.p, b);
         const problem &p = c.p;
         const size_t shared = (size_t)attribute(c.device, cudaDevAttrMaxSharedMemoryPerBlockOptin) -
-                              2048; /* without what kernels have besides */
+                              (12 << 10); /* without what kernels have besides */
         const size_t room = sizeof(double) * std::max({gradient_room(p), (size_t)(3 * p.npix),
                                                        (size_t)(3 * p.side * p.nx), spot_room(p)});
         if (room > shared)
@@ -947,7 +947,7 @@ int substitute_background(spx_pf_bundle *b, size_t x, const double *coef)
 {
     return step(b, [&](context &c) {
         put(c, c.coef, coef, (b->nf * b->nknot + 1) * sizeof *coef);
-        LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, 2 * c.largest * sizeof(double), c.p, of(&b->now),
+        LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, c.largest * sizeof(double), c.p, of(&b->now),
                c.first_of_group, (int)x, c.coef, reinterpret_cast<double *>(c.border.get()));
         int bad = 0;
         get(c, &bad, c.p.bad, sizeof bad);
@@ -1134,7 +1134,7 @@ template <typename... P, typename... A> void launch_together(context &c, void (*
     std::apply(
         [&](P &...value) {
             void *all[] = {&value...};
-            check(cudaLaunchCooperativeKernel(kernel, c.together, WHOLE_THREADS, all, bytes, c.stream.s), "launch");
+            check(cudaLaunchCooperativeKernel(kernel, c.together, FACTOR_THREADS, all, bytes, c.stream.s), "launch");
         },
         values);
 }

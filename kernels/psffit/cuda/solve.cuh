@@ -15,10 +15,8 @@
 namespace spx_pf
 {
 
-constexpr int PANEL = WARP;
-
-/* Blocks that factor a matrix together, and their threads: other bundles are at work beside them. */
-constexpr int TOGETHER = 8, WHOLE_THREADS = 256, FACTOR_WARPS = WHOLE_THREADS / WARP;
+/* Blocks that factor a matrix together: other bundles are at work beside them. */
+constexpr int TOGETHER = 8;
 
 /* A matrix that is factored: m columns, rows >= m of them. */
 struct factored {
@@ -70,25 +68,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Factor of the diagonal's block of a panel by a warp, l[PANEL][PANEL + 1] by rows, with 1 / L_jj on its diagonal; v:
- * the block's row of each lane, of the unit matrix beyond its end. */
-__device__ inline void factor_block(const factored &f, double (&v)[PANEL], double (*l)[PANEL + 1])
-{
-    const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-    for (int j = 0; j < PANEL; j++) {
-        const double pivot = __shfl_sync(FULL, v[j], j), by = 1 / sqrt(pivot);
-        if (!(pivot > 0) && lane == 0 && blockIdx.x == 0)
-            atomicOr(f.bad, 1);
-        v[j] = lane < j ? 0 : v[j] * by;
-        l[lane][j] = lane == j ? by : v[j];
-        __syncwarp();
-#pragma unroll
-        for (int k = j + 1; k < PANEL; k++)
-            v[k] = fma(-v[j], l[k][j], v[k]);
-    }
-}
-
 /* Row i of a panel from column j0 on, below the diagonal's block l. */
 __device__ inline void panel_row(const factored &f, int j0, const double (*l)[PANEL + 1], int i)
 {
@@ -97,13 +76,7 @@ __device__ inline void panel_row(const factored &f, int j0, const double (*l)[PA
 #pragma unroll
     for (int k = 0; k < PANEL; k++)
         v[k] = k < w ? row[(size_t)k * (size_t)f.rows] : 0;
-#pragma unroll
-    for (int k = 0; k < PANEL; k++) {
-        v[k] *= l[k][k];
-#pragma unroll
-        for (int t = k + 1; t < PANEL; t++)
-            v[t] = fma(-v[k], l[t][k], v[t]);
-    }
+    solve_row(l, v);
 #pragma unroll
     for (int k = 0; k < PANEL; k++)
         if (k < w)
@@ -116,7 +89,7 @@ __device__ inline void back_by_block(const factored &f, double *out)
     constexpr int MANY = 8;       /* columns that a warp has on their way */
     extern __shared__ double x[]; /* [m + PANEL] */
     const int me = (int)threadIdx.x, lane = me % WARP, rows = f.rows;
-    for (int j = me; j < f.m + PANEL; j += WHOLE_THREADS)
+    for (int j = me; j < f.m + PANEL; j += FACTOR_THREADS)
         x[j] = j < f.m ? f.a[(size_t)j * (size_t)rows + (size_t)f.m] : 0;
     for (int j0 = (f.m - 1) / PANEL * PANEL; j0 >= 0; j0 -= PANEL) {
         __syncthreads();
@@ -147,7 +120,7 @@ __device__ inline void back_by_block(const factored &f, double *out)
         }
     }
     __syncthreads();
-    for (int j = me; j < f.m; j += WHOLE_THREADS)
+    for (int j = me; j < f.m; j += FACTOR_THREADS)
         out[j] = x[j];
 }
 
@@ -224,15 +197,16 @@ __device__ inline void factor_together(const factored &f)
                 for (int q = 0; q < QUARTERS && lane < w && k <= lane; q++)
                     v[k] -= part[q][lane][k];
             }
-            factor_block(f, v, l);
+            if (!factor_block(v, l) && lane == 0 && blockIdx.x == 0)
+                atomicOr(f.bad, 1);
         }
         for (int s = (int)blockIdx.x + (warp - 1) * (int)gridDim.x; warp > 0 && s < strips;
              s += (FACTOR_WARPS - 1) * (int)gridDim.x)
             update_rows(f, j0, below + s * panel_sum::ROWS);
         __syncthreads();
-        for (int e = me; e < PANEL * PANEL && blockIdx.x == 0; e += WHOLE_THREADS)
+        for (int e = me; e < PANEL * PANEL && blockIdx.x == 0; e += FACTOR_THREADS)
             f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
-        for (int e = me; e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x < strips; e += WHOLE_THREADS) {
+        for (int e = me; e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x < strips; e += FACTOR_THREADS) {
             const int s = e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x;
             const int i = below + s * panel_sum::ROWS + e % panel_sum::ROWS;
             if (i < f.rows && !(i >= f.unit && i < f.unit + f.m && i - f.unit >= below))
@@ -243,7 +217,7 @@ __device__ inline void factor_together(const factored &f)
 }
 
 /* Factors a matrix, and, where out is not NULL, solves for the row below it, out[m]. */
-__global__ void __launch_bounds__(WHOLE_THREADS) whole_kernel(factored f, double *out)
+__global__ void __launch_bounds__(FACTOR_THREADS) whole_kernel(factored f, double *out)
 {
     factor_together(f);
     if (blockIdx.x == 0 && out != nullptr)
@@ -276,7 +250,7 @@ __global__ void __launch_bounds__(THREADS)
  * z[ns] parameters from their priors' centres, was[ns] and precision[ns] of the priors before and after; f has
  * 2 ns + 1 rows, of ns columns. Below the matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'.
  * r[ns], variance[ns], square[nclass]: room. */
-__global__ void __launch_bounds__(WHOLE_THREADS)
+__global__ void __launch_bounds__(FACTOR_THREADS)
     learn_kernel(factored f, const double *s, const double *was, const int *of, const double *norm, int nclass,
                  int rounds, double *z, double *r, double *variance, double *square, double *precision)
 {
@@ -284,7 +258,7 @@ __global__ void __launch_bounds__(WHOLE_THREADS)
     const int ns = f.m, blocks = (int)gridDim.x, each = (ns + blocks - 1) / blocks;
     const int k0 = (int)blockIdx.x * each, k1 = min(ns, k0 + each), me = (int)threadIdx.x; /* parameters of a block */
     const size_t rows = (size_t)f.rows, stride = (size_t)(ns + 1);
-    for (int k = k0 + me; k < k1; k += WHOLE_THREADS) {
+    for (int k = k0 + me; k < k1; k += FACTOR_THREADS) {
         double sum = s[(size_t)k * stride + (size_t)ns];
         for (int l = 0; l < ns; l++)
             sum += s[(size_t)min(k, l) * stride + (size_t)max(k, l)] * z[l];
@@ -301,7 +275,7 @@ __global__ void __launch_bounds__(WHOLE_THREADS)
                                  : r[j];
         all.sync();
         factor_together(f);
-        for (int k = k0 + me; k < k1; k += WHOLE_THREADS) {
+        for (int k = k0 + me; k < k1; k += FACTOR_THREADS) {
             double sum = 0, v = 0;
 #pragma unroll 4
             for (int j = k; j < ns; j++) {
@@ -313,10 +287,10 @@ __global__ void __launch_bounds__(WHOLE_THREADS)
             z[k] = v;
         }
         all.sync();
-        for (int c = (int)blockIdx.x + me * blocks; c < nclass; c += WHOLE_THREADS * blocks)
+        for (int c = (int)blockIdx.x + me * blocks; c < nclass; c += FACTOR_THREADS * blocks)
             square[c] = spx_pf_square_of_class((size_t)ns, of, c, z, norm, precision, variance);
         all.sync();
-        for (int k = k0 + me; k < k1; k += WHOLE_THREADS)
+        for (int k = k0 + me; k < k1; k += FACTOR_THREADS)
             if (of[k] >= 0)
                 precision[k] = norm[k] * norm[k] / square[of[k]];
         __syncthreads();

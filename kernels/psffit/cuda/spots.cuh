@@ -2,7 +2,7 @@
 #ifndef SPX_PSFFIT_CUDA_SPOTS_CUH
 #define SPX_PSFFIT_CUDA_SPOTS_CUH
 
-#include "psffit/cuda/problem.cuh"
+#include "psffit/cuda/cholesky.cuh"
 
 namespace spx_pf
 {
@@ -210,23 +210,24 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-constexpr int FACTOR_THREADS = 256;
+constexpr int FACTOR_THREADS = 256, FACTOR_WARPS = FACTOR_THREADS / WARP;
 
-/* Lower triangle by columns: all of it in global memory, or packed in shared. */
+/* Lower triangle by columns, all of it in global memory, or packed in shared; and below it a row x[n]. */
 struct triangle {
-    double *m;
-    size_t n;
+    double *m, *x;
+    int n;
     bool packed;
-    __device__ double &operator()(size_t i, size_t j) const
+    __device__ double &operator()(int i, int j) const
     {
-        return m[(packed ? j * n - j * (j + 1) / 2 : j * n) + i];
+        const size_t column = (size_t)j, rows = (size_t)n;
+        return i == n ? x[j] : m[(packed ? column * rows - column * (column + 1) / 2 : column * rows) + (size_t)i];
     }
 };
 
 /* Doubles of shared memory for a group of n fluxes; packed: its matrix, too. */
 inline size_t factor_room(size_t n, bool packed)
 {
-    return 2 * n + (packed ? n * (n + 1) / 2 : 0);
+    return n + (packed ? n * (n + 1) / 2 : 0);
 }
 
 /* Largest group whose matrix shared memory of `bytes` takes. */
@@ -238,24 +239,59 @@ inline size_t most_packed(size_t bytes)
     return n;
 }
 
-/* x = L'^-1 x, by a warp, and whether x is finite. */
-__device__ inline void substitute(const triangle &l, const double *diagonal, double *x, int *bad)
+/* x = L'^-1 x of a factor, by a block, and whether x is finite. */
+__device__ inline void substitute(const triangle &l, int *bad)
 {
-    const size_t n = l.n, lane = threadIdx.x % WARP;
-    for (size_t j = n; j-- > 0;) {
-        double sum = 0;
-        for (size_t i = j + 1 + lane; i < n; i += WARP)
-            sum += l(i, j) * x[i];
-        sum = spx::warp_sum(sum);
-        const double v = (x[j] - sum) / diagonal[j];
-        __syncwarp();
-        if (lane == 0) {
-            x[j] = v;
+    const int me = (int)threadIdx.x, lane = me % WARP;
+    for (int j0 = (l.n - 1) / PANEL * PANEL; j0 >= 0; j0 -= PANEL) {
+        const int w = min(l.n - j0, PANEL);
+        __syncthreads();
+        if (me < WARP) {
+            double column[PANEL], v = lane < w ? l.x[j0 + lane] : 0;
+            const double by = lane < w ? 1 / l(j0 + lane, j0 + lane) : 1;
+#pragma unroll
+            for (int k = 0; k < PANEL; k++)
+                column[k] = lane < k && k < w ? l(j0 + k, j0 + lane) : 0;
+#pragma unroll
+            for (int j = PANEL - 1; j >= 0; j--) {
+                const double at = __shfl_sync(FULL, v * by, j);
+                v = lane == j ? at : fma(-column[j], at, v);
+            }
+            if (lane < w)
+                l.x[j0 + lane] = v;
             if (!isfinite(v))
                 atomicOr(bad, 1);
         }
-        __syncwarp();
+        __syncthreads();
+        for (int k = me; k < j0; k += (int)blockDim.x) {
+            double sum = 0;
+            for (int t = 0; t < w; t++)
+                sum = fma(l(j0 + t, k), l.x[j0 + t], sum);
+            l.x[k] -= sum;
+        }
     }
+    __syncthreads();
+}
+
+/* Takes the panel from column j0 on off the columns behind it and their row x, by a block: MANY columns a warp. */
+__device__ inline void take_panel(const triangle &m, int j0)
+{
+    constexpr int MANY = 4;
+    const int lane = (int)threadIdx.x % WARP;
+    for (int k0 = j0 + PANEL + (int)threadIdx.x / WARP * MANY; k0 < m.n; k0 += FACTOR_WARPS * MANY)
+        for (int i = k0 + lane; i <= m.n; i += WARP) {
+            double sum[MANY] = {0, 0, 0, 0};
+            for (int t = j0; t < j0 + PANEL; t++) {
+                const double v = m(i, t);
+#pragma unroll
+                for (int q = 0; q < MANY; q++)
+                    sum[q] = fma(v, m(min(k0 + q, m.n - 1), t), sum[q]);
+            }
+#pragma unroll
+            for (int q = 0; q < MANY; q++)
+                if (k0 + q < m.n && i >= k0 + q)
+                    m(i, k0 + q) -= sum[q];
+        }
 }
 
 /* Cholesky factor of the group of a block, group[blockIdx.x] its first line, in place, and L^-1 b; where `whole`, the
@@ -265,60 +301,60 @@ __global__ void __launch_bounds__(FACTOR_THREADS)
                   size_t packed, int whole)
 {
     extern __shared__ double shared[];
-    const int x = x0 + (int)blockIdx.y, l = group[blockIdx.x], me = (int)threadIdx.x, lane = me % WARP;
-    const line &of = p.lines[l];
-    const size_t n = (size_t)((of.last - of.first) * p.nf);
+    __shared__ double l[PANEL][PANEL + 1];
+    const int x = x0 + (int)blockIdx.y, me = (int)threadIdx.x, lane = me % WARP, first = group[blockIdx.x];
+    const line &of = p.lines[first];
+    const int n = (of.last - of.first) * p.nf;
     double *a = s.factor + (size_t)x * p.nfactor + of.factor;
-    double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(l * p.nf);
-    double *diagonal = shared, *b = shared + n;
-    const triangle m = {n <= packed ? b + n : a, n, n <= packed};
+    double *f = s.flux + (size_t)x * spots_of(p) + (size_t)(first * p.nf);
+    const triangle m = {(size_t)n <= packed ? shared + n : a, shared, n, (size_t)n <= packed};
     double most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, a[i * n + i]);
-    for (size_t i = me; i < n; i += FACTOR_THREADS)
-        b[i] = f[i];
-    for (size_t j = (size_t)(me / WARP); j < n; j += FACTOR_THREADS / WARP)
-        for (size_t i = j + (size_t)lane; i < n; i += WARP)
-            m(i, j) = a[j * n + i] + (i == j ? (most > 0 ? SPX_PF_FLOOR * most : 1) : 0);
-    for (size_t j = 0; j < n; j++) {
+    for (int i = lane; i < n; i += WARP)
+        most = fmax(most, a[(size_t)i * (size_t)(n + 1)]);
+    most = spx::warp_max(most);
+    __syncthreads();
+    for (int i = me; i < n; i += FACTOR_THREADS)
+        m.x[i] = f[i];
+    for (int j = me / WARP; j < n; j += FACTOR_WARPS)
+        for (int i = j + lane; i < n; i += WARP)
+            m(i, j) = a[(size_t)j * (size_t)n + (size_t)i] + (i == j ? (most > 0 ? SPX_PF_FLOOR * most : 1) : 0);
+    for (int j0 = 0; j0 < n; j0 += PANEL) {
+        const int w = min(n - j0, PANEL);
+        double v[PANEL];
         __syncthreads();
-        const double pivot = m(j, j), root = sqrt(pivot);
-        if (!(pivot > 0)) {
-            if (me == 0)
+        if (me < WARP) {
+#pragma unroll
+            for (int k = 0; k < PANEL; k++)
+                v[k] = lane < w && k <= lane ? m(j0 + lane, j0 + k) : k == lane;
+            if (!factor_block(v, l) && lane == 0)
                 atomicOr(p.bad, 1);
-            return;
+#pragma unroll
+            for (int k = 0; k < PANEL; k++)
+                if (lane < w && k <= lane)
+                    m(j0 + lane, j0 + k) = v[k];
         }
-        if (me == 0)
-            diagonal[j] = root;
-        for (size_t i = j + 1 + (size_t)me; i < n; i += FACTOR_THREADS)
-            m(i, j) /= root;
         __syncthreads();
-        for (size_t k = j + 1 + (size_t)(me / WARP); k < n; k += FACTOR_THREADS / WARP) {
-            const double by = m(k, j);
-            for (size_t i = k + (size_t)lane; i < n && by != 0; i += WARP)
-                m(i, k) = fma(-by, m(i, j), m(i, k));
+        for (int i = j0 + w + me; i <= n; i += FACTOR_THREADS) {
+#pragma unroll
+            for (int k = 0; k < PANEL; k++)
+                v[k] = k < w ? m(i, j0 + k) : 0;
+            solve_row(l, v);
+#pragma unroll
+            for (int k = 0; k < PANEL; k++)
+                if (k < w)
+                    m(i, j0 + k) = v[k];
         }
+        __syncthreads();
+        take_panel(m, j0);
     }
     __syncthreads();
-    if (me < WARP) {
-        for (size_t j = 0; j < n; j++) {
-            const double v = b[j] / diagonal[j];
-            __syncwarp();
-            if (lane == 0)
-                b[j] = v;
-            for (size_t i = j + 1 + (size_t)lane; i < n; i += WARP)
-                b[i] = fma(-m(i, j), v, b[i]);
-            __syncwarp();
-        }
-        if (whole)
-            substitute(m, diagonal, b, p.bad);
-    }
-    __syncthreads();
-    for (size_t i = me; i < n; i += FACTOR_THREADS)
-        f[i] = b[i];
-    for (size_t j = (size_t)(me / WARP); j < n; j += FACTOR_THREADS / WARP)
-        for (size_t i = j + (size_t)lane; i < n; i += WARP)
-            a[j * n + i] = i == j ? diagonal[j] : m(i, j);
+    if (whole)
+        substitute(m, p.bad);
+    for (int i = me; i < n; i += FACTOR_THREADS)
+        f[i] = m.x[i];
+    for (int j = me / WARP; j < n && m.packed; j += FACTOR_WARPS)
+        for (int i = j + lane; i < n; i += WARP)
+            a[(size_t)j * (size_t)n + (size_t)i] = m(i, j);
 }
 
 /* Variances of the fluxes of a group from its factor, the diagonal of L'^-1 L^-1, out[nexp nl nf]: a block, a thread a

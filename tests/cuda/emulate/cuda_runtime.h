@@ -397,6 +397,11 @@ template <typename T> T __reduce_add_sync(unsigned, T v)
 
 /* ---- arithmetic and memory ---- */
 
+inline double rsqrt(double v)
+{
+    return 1 / std::sqrt(v);
+}
+
 template <typename T> T atomicAdd(T *at, T v)
 {
     return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST);
