@@ -194,8 +194,7 @@ static spx_status allocate_pixels(const spx_pf_bundle *b, int known, spx_pf_pixe
                     (px->noise = spx_alloc(n, sizeof *px->noise, e)) == NULL)) ||
         (px->coef = spx_alloc(spx_pf_nground(b), sizeof *px->coef, e)) == NULL ||
         (px->own = spx_alloc2(b->nf, 6, sizeof *px->own, e)) == NULL ||
-        (px->drifts = spx_alloc(b->nf, sizeof *px->drifts, e)) == NULL ||
-        (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL)
+        (px->drifts = spx_alloc(b->nf, sizeof *px->drifts, e)) == NULL)
         return SPX_EIO;
     if (p->device == NULL &&
         ((px->median = spx_alloc(n, sizeof *px->median, e)) == NULL ||
@@ -205,6 +204,7 @@ static spx_status allocate_pixels(const spx_pf_bundle *b, int known, spx_pf_pixe
          (px->quiet = spx_alloc(p->height, sizeof *px->quiet, e)) == NULL ||
          (px->rejected = spx_alloc(n, 1, e)) == NULL ||
          (px->rows = spx_alloc(p->height, sizeof *px->rows, e)) == NULL ||
+         (px->at = spx_alloc2(b->nf, p->height, sizeof *px->at, e)) == NULL ||
          (px->profile = spx_alloc2(b->nf * p->height, spx_pf_profile_width(p), sizeof *px->profile, e)) == NULL))
         return SPX_EIO;
     px->drift = px->coef + b->nf * b->nknot + 1;
@@ -541,6 +541,15 @@ static const double *shift_profile(size_t wide, int nx, const double *g, long fi
     return padded + (long)wide - by;
 }
 
+/* Fibres from i on whose profiles, which begin at columns at[.][stride], overlap with its own; at least `least`. */
+static size_t overlap_from(const spx_pf_bundle *b, size_t i, const int32_t *at, size_t stride, size_t least)
+{
+    const long wide = (long)spx_pf_profile_width(b->p);
+    while (i + least < b->nf && labs(at[(i + least) * stride] - at[i * stride]) < wide)
+        least++;
+    return least;
+}
+
 /* Profiles of an exposure on a device. SPX_EIO: memory. */
 static spx_status profiles_there(spx_pf_bundle *b, size_t x, spx_err *e)
 {
@@ -558,10 +567,13 @@ static spx_status profiles_there(spx_pf_bundle *b, size_t x, spx_err *e)
     }
     if (st == SPX_OK)
         (void)p->device->profiles(b, x, PROFILE_STEP, nstep, node, at);
-    for (size_t k = 0; k < b->nf * p->height && st == SPX_OK; k++) {
-        const int32_t *of = at + k % b->nf * n + k / b->nf / PROFILE_STEP;
-        b->px[x].at[k] = of[0] < of[1] ? of[0] : of[1];
-    }
+    b->px[x].overlap = 1;
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) /* profiles begin at the lower column of two nodes */
+        for (size_t k = 0; k < nstep; k++)
+            at[i * n + k] = at[i * n + k] < at[i * n + k + 1] ? at[i * n + k] : at[i * n + k + 1];
+    for (size_t k = 0; k < nstep && st == SPX_OK; k++)
+        for (size_t i = 0; i < b->nf; i++)
+            b->px[x].overlap = overlap_from(b, i, at + k, n, b->px[x].overlap);
     spx_free(node);
     spx_free(at);
     return st;
@@ -600,6 +612,12 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
                 memcpy(below, above, sizeof below);
             }
         }
+    for (size_t x = 0; x < p->nexp && b->there == NULL; x++) {
+        b->px[x].overlap = 1;
+        for (size_t r = 0; r < p->height; r += PROFILE_STEP)
+            for (size_t i = 0; i < b->nf; i++)
+                b->px[x].overlap = overlap_from(b, i, b->px[x].at + r * b->nf, 1, b->px[x].overlap);
+    }
     return st;
 }
 

@@ -87,6 +87,7 @@ typedef struct {
     uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
     float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
     int32_t *at;       /* first column of the profile: [height][nf] */
+    size_t overlap;    /* fibres, itself among them, that a profile overlaps in any row on the side of higher numbers */
 } spx_pf_pixels;
 
 /* A row had light of spots when it was weighed; has a pixel that the hard clip takes. In spx_pf_weights(): has new
@@ -179,21 +180,11 @@ int spx_pf_spots(spx_pf_bundle *b, spx_pf_state *s);
 
 /* ---- a device ---- */
 
-/* Moments of the pixels of an exposure for its background, of each interval of the B-splines: pair[SPX_PF_PAIR][nf]
- * [band], then one[SPX_PF_SPLINE][nf][2] (spx_pf_moments). */
-typedef struct {
-    size_t band;        /* fibres from i on whose profiles overlap with its own */
-    double *sums;       /* [intervals][nf (SPX_PF_PAIR band + 2 SPX_PF_SPLINE)] */
-    double weight, sum; /* w, w (data - ground) */
-} spx_pf_intervals;
-
 /* Where a fibre crosses a row, for the profile of its continuum: the wavelength, the place in x, pixels, and what its
  * own drift adds to the variance along x, pixel^2. */
 typedef struct {
     double wave, x, wider;
 } spx_pf_node;
-
-struct spx_pf_border;
 
 /* Pixels of a bundle as its result sees them. */
 typedef struct {
@@ -238,9 +229,9 @@ typedef struct spx_pf_device {
      * and the goal */
     void (*ground)(spx_pf_bundle *b, size_t x, int continuum, int changes);
     int (*drift)(spx_pf_bundle *b, size_t x, size_t step, double *sums);
-    int (*intervals)(spx_pf_bundle *b, size_t x, spx_pf_intervals *m);
-    int (*eliminate)(spx_pf_bundle *b, size_t x, struct spx_pf_border *to);
-    int (*substitute)(spx_pf_bundle *b, size_t x, const double *coef);
+    /* continuum and constant beside the fluxes, and these, of all exposures, and the light: out[nexp][nf nknot + 1],
+     * changes of the coefficients where the background is whole; it is with them then */
+    int (*background)(spx_pf_bundle *b, double *out);
     /* without priors */
     int (*gradient)(spx_pf_bundle *b, double *g);
     /* The matrix, which stays on the device, with priors, and the gradient without them: weight[2 ntr] times b->prior

@@ -221,8 +221,6 @@ int spx_pf_bordered(spx_pf_bundle *b, size_t x, spx_pf_border *to, double *out)
 {
     const size_t npix = (size_t)b->p->nx * (size_t)b->p->ny, nf = b->nf;
     spx_pf_state *s = &b->now;
-    if (b->there != NULL)
-        return b->p->device->eliminate(b, x, to) && solve_border(b, to, out) && b->p->device->substitute(b, x, out);
     double *edge = to->rhs + to->n, *column = to->column;
     weigh_spots(b, s, x, b->stamp);
     to->at[0] = 0;

@@ -66,6 +66,13 @@ SPX_HD void spx_pf_spline_values(double t, double *value)
     value[3] = 0.0 + t * (0.0 + t * (0.0 + t * (1.0 / 6)));
 }
 
+/* Element of the diagonal of the normal equations of the background with what keeps them positive definite: of a fibre
+ * without light it is next to 0. most: the largest of all. */
+SPX_HD double spx_pf_border_floor(double v, double most)
+{
+    return v + 1e-9 * v + 1e-14 * most + 1e-30;
+}
+
 /* Whether a pixel with light of spots, m electrons in all, tells what the model is uncertain by. */
 SPX_HD int spx_pf_is_bright(double noise, double m, double light)
 {

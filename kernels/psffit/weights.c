@@ -393,18 +393,6 @@ static void find_drift(spx_pf_bundle *b, size_t x, double *sums, double *work, d
     }
 }
 
-/* Fibres, itself among them, that the profile of one overlaps in any row on the side of higher numbers. */
-static size_t overlapping(const spx_pf_bundle *b, const spx_pf_pixels *px)
-{
-    const long wide = (long)spx_pf_profile_width(b->p);
-    size_t most = 1;
-    for (size_t r = 0; r < b->p->height; r++)
-        for (size_t i = r * b->nf; i < (r + 1) * b->nf; i++)
-            while (i + most < (r + 1) * b->nf && labs(px->at[i + most] - px->at[i]) < wide)
-                most++;
-    return most;
-}
-
 /* Adds the moments of an interval of the B-splines to the border, and clears them. */
 static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, spx_pf_border *to)
 {
@@ -438,32 +426,13 @@ static void end_interval(const spx_pf_bundle *b, size_t q, spx_pf_moments *m, sp
     memset(m->one, 0, 2 * N * nf * sizeof *m->one);
 }
 
-/* The same from the moments of a device. *ok 0: it has none. SPX_EIO: memory. */
-static spx_status matrix_of_device(spx_pf_bundle *b, size_t x, size_t band, spx_pf_border *to, int *ok, spx_err *e)
-{
-    const size_t nf = b->nf, n = b->nknot - SPX_PF_SPLINE + 1, npair = SPX_PF_PAIR * band * nf;
-    const size_t each = npair + 2 * SPX_PF_SPLINE * nf;
-    spx_pf_intervals all = {.band = band, .sums = spx_alloc_unset(n, each, sizeof *all.sums, e)};
-    if (all.sums == NULL)
-        return SPX_EIO;
-    *ok = b->p->device->intervals(b, x, &all);
-    for (size_t q = 0; q < n && *ok; q++) {
-        spx_pf_moments m = {.band = band, .pair = all.sums + q * each, .one = all.sums + q * each + npair};
-        end_interval(b, q, &m, to);
-    }
-    to->corner = all.weight;
-    to->level = all.sum;
-    spx_free(all.sums);
-    return SPX_OK;
-}
-
-/* Normal equations of continuum and constant of an exposure, without spots. *ok 0: there are none. SPX_EIO: memory. */
-static spx_status background_matrix(spx_pf_bundle *b, size_t x, double *work, spx_pf_border *to, int *ok, spx_err *e)
+/* Normal equations of continuum and constant of an exposure, without spots. SPX_EIO: memory. */
+static spx_status background_matrix(spx_pf_bundle *b, size_t x, double *work, spx_pf_border *to, spx_err *e)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const spx_pf_pixels *px = &b->px[x];
     const size_t nf = b->nf, height = b->p->height;
-    spx_pf_moments m = {.band = overlapping(b, px)};
+    spx_pf_moments m = {.band = px->overlap};
     const size_t npair = SPX_PF_PAIR * m.band * nf, none = 2 * SPX_PF_SPLINE * nf;
     double *room = spx_alloc(npair + none + nf * (m.band + 2), sizeof *room, e), power[SPX_PF_PAIR] = {1};
     if (room == NULL)
@@ -473,10 +442,6 @@ static spx_status background_matrix(spx_pf_bundle *b, size_t x, double *work, sp
     m.row = m.one + none;
     memset(to->a, 0, to->n * (to->band + 1) * sizeof *to->a);
     memset(to->rhs, 0, 2 * to->n * sizeof *to->rhs);
-    if (b->there != NULL) {
-        spx_free(room);
-        return matrix_of_device(b, x, m.band, to, ok, e);
-    }
     size_t q = 0;
     for (size_t r = 0; r < height; r++) {
         double t;
@@ -541,21 +506,74 @@ static spx_status own_drift(spx_pf_bundle *b, spx_err *e)
     return spx_pf_profiles(b, e);
 }
 
+/* Background of an exposure from the coefficients that were found, changes of those at hand where it is whole. 0: they
+ * are not finite. */
+static int take_coefficients(const spx_pf_bundle *b, spx_pf_pixels *px, const double *found)
+{
+    int ok = 1;
+    for (size_t k = 0; k <= b->nf * b->nknot; k++) {
+        px->coef[k] = px->whole ? px->coef[k] + found[k] : found[k];
+        ok &= isfinite(px->coef[k]) != 0;
+    }
+    return ok;
+}
+
+/* Background and fluxes of all exposures by a device. *ok 0: no solution. SPX_EIO: memory. work: room. */
+static spx_status background_there(spx_pf_bundle *b, double *work, int *ok, spx_err *e)
+{
+    const size_t n = b->nf * b->nknot + 1;
+    double *found = spx_alloc2(b->p->nexp, n, sizeof *found, e);
+    if (found == NULL)
+        return SPX_EIO;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        if (!b->px[x].whole)
+            fill_ground(b, &b->px[x], CHANGES, work);
+    *ok = b->p->device->background(b, found);
+    for (size_t x = 0; x < b->p->nexp && *ok; x++) {
+        *ok = take_coefficients(b, &b->px[x], found + x * n);
+        b->px[x].whole = 1;
+    }
+    spx_free(found);
+    return SPX_OK;
+}
+
+/* The same by the host. rows, out: room. */
+static spx_status background_here(spx_pf_bundle *b, double *work, double *rows, double *out, int *ok, spx_err *e)
+{
+    spx_pf_border border = {0};
+    spx_status st = border_new(b, &border, e);
+    for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
+        spx_pf_pixels *px = &b->px[x];
+        if (!px->whole)
+            fill_ground(b, px, CHANGES, work);
+        st = background_matrix(b, x, rows, &border, e);
+        if (st != SPX_OK)
+            break;
+        /* the constant's element is the largest: profiles are below 1, and of some pixels */
+        for (size_t k = 0; k < border.n; k++)
+            border.a[k * (border.band + 1)] = spx_pf_border_floor(border.a[k * (border.band + 1)], border.corner);
+        border.corner = spx_pf_border_floor(border.corner, border.corner);
+        *ok = spx_pf_bordered(b, x, &border, out) && take_coefficients(b, px, out);
+        if (*ok)
+            fill_ground(b, px, CONTINUUM | CHANGES, work);
+    }
+    if (st == SPX_OK && *ok)
+        spx_pf_draw(b, &b->now);
+    border_free(&border);
+    return st;
+}
+
 spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
 {
     const size_t room = room_for_rows(b);
-    double *work = spx_alloc(room + 16 * b->nf + spx_pf_nground(b), sizeof *work, e), *rows = work + 4 * b->nf, far = 0;
-    double *sums = work + room, *out = sums + 16 * b->nf;
+    double *work = spx_alloc(room + 16 * b->nf + spx_pf_nground(b), sizeof *work, e), far = 0;
     const double before = b->now.chi2;
-    if (b->there != NULL && !b->p->device->places(b, NULL)) {
-        spx_free(work);
-        *ok = 0;
-        return SPX_OK;
-    }
-    spx_pf_border border = {0};
-    spx_status st = work != NULL ? border_new(b, &border, e) : SPX_EIO;
+    if (work == NULL)
+        return SPX_EIO;
+    double *sums = work + room, *out = sums + 16 * b->nf;
+    spx_status st = SPX_OK;
     *ok = 1;
-    for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
+    for (size_t x = 0; x < b->p->nexp; x++)
         find_drift(b, x, sums, work, &far);
     for (int again = 0; again < 2 && st == SPX_OK && far > DRIFTED; again++) {
         far = 0;
@@ -563,32 +581,11 @@ spx_status spx_pf_background(spx_pf_bundle *b, int *ok, spx_err *e)
         for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++)
             find_drift(b, x, sums, work, &far);
     }
-    for (size_t x = 0; x < b->p->nexp && st == SPX_OK && *ok; x++) {
-        spx_pf_pixels *px = &b->px[x];
-        /* where the ground is of the coefficients at hand, changes of these are solved for */
-        const int change = px->whole;
-        if (!change)
-            fill_ground(b, px, CHANGES, work);
-        st = background_matrix(b, x, rows, &border, ok, e);
-        if (st != SPX_OK || !*ok)
-            break;
-        double most = border.corner;
-        for (size_t k = 0; k < border.n; k++)
-            most = fmax(most, border.a[k * (border.band + 1)]);
-        for (size_t k = 0; k < border.n; k++)
-            border.a[k * (border.band + 1)] += 1e-9 * border.a[k * (border.band + 1)] + 1e-14 * most + 1e-30;
-        border.corner += 1e-9 * border.corner + 1e-14 * most + 1e-30;
-        *ok = spx_pf_bordered(b, x, &border, out);
-        for (size_t k = 0; k <= border.n && *ok; k++)
-            px->coef[k] = change ? px->coef[k] + out[k] : out[k];
-        if (*ok)
-            fill_ground(b, px, CONTINUUM | CHANGES, work);
-    }
-    if (st == SPX_OK && *ok) {
-        spx_pf_draw(b, &b->now);
+    if (st == SPX_OK)
+        st = b->there != NULL ? background_there(b, work, ok, e)
+                              : background_here(b, work, work + 4 * b->nf, out, ok, e);
+    if (st == SPX_OK && *ok)
         b->calm = before > 0 ? 1 - b->now.chi2 / before : 0;
-    }
-    border_free(&border);
     spx_free(work);
     return st;
 }

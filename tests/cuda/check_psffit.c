@@ -322,20 +322,23 @@ typedef struct {
     double bright; /* electrons of the brightest line; 0: 40 000 */
     int degree_of; /* of the truth, where it is another one */
     double width;  /* of the functions, where it is not free */
+    size_t rows;   /* of the CCD; 0: ROWS */
 } fit_case;
 
 #ifdef SPX_EMULATED /* on the processor, a hundred times slower */
-enum { ROWS = 120, LINES = 8, FIRST = 1 };
+enum { ROWS = 120, LINES = 8, FIRST = 2 };
 #else
 enum { ROWS = 300, LINES = 16, FIRST = 0 };
 #endif
 
 static const fit_case cases[] = {
-    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6, 0, 0, 0},
-    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2, 0, 0, 0},
-    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0, 0},
-    {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4, 0},
-    {"narrow functions", {.nspec = 5, .nexp = 1}, 0, 4, 0, 2, 0.8},
+    {"two bundles, a continuum, hits", {.nspec = 10, .nexp = 1, .continuum = 20, .hits = 100}, 0, 6, 0, 0, 0, 0},
+    /* whose matrix of the background is a band of several panels */
+    {"many rows, a continuum", {.nspec = 5, .nexp = 1, .continuum = 300}, 0, 2, 0, 0, 0, 3000},
+    {"two exposures", {.nspec = 5, .nexp = 2}, 0, 2, 0, 0, 0, 0},
+    {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0, 0, 0},
+    {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4, 0, 0},
+    {"narrow functions", {.nspec = 5, .nexp = 1}, 0, 4, 0, 2, 0.8, 0},
 };
 
 static void test_fits(void)
@@ -347,7 +350,7 @@ static void test_fits(void)
         fitted cpu, gpu, again;
         spx_psffit_options o = spx_psffit_defaults();
         r.bundle = 5;
-        r.ny = ROWS;
+        r.ny = c->rows > 0 ? c->rows : ROWS;
         r.nline = LINES;
         r.faint = 2000;
         r.bright = c->bright > 0 ? c->bright : 40000;

@@ -60,9 +60,7 @@ TIMED(int, profiles, (spx_pf_bundle * b, size_t x, size_t n, size_t nstep, const
       (b, x, n, nstep, node, at))
 TIMED_VOID(ground, (spx_pf_bundle * b, size_t x, int continuum, int changes), (b, x, continuum, changes))
 TIMED(int, drift, (spx_pf_bundle * b, size_t x, size_t n, double *sums), (b, x, n, sums))
-TIMED(int, intervals, (spx_pf_bundle * b, size_t x, spx_pf_intervals *m), (b, x, m))
-TIMED(int, eliminate, (spx_pf_bundle * b, size_t x, struct spx_pf_border *to), (b, x, to))
-TIMED(int, substitute, (spx_pf_bundle * b, size_t x, const double *coef), (b, x, coef))
+TIMED(int, background, (spx_pf_bundle * b, double *out), (b, out))
 TIMED(int, gradient, (spx_pf_bundle * b, double *g), (b, g))
 TIMED(int, normal, (spx_pf_bundle * b, const double *weight, double *diagonal, double *g), (b, weight, diagonal, g))
 TIMED(int, solve, (spx_pf_bundle * b, size_t m, const size_t *at, double damping, const double *g, double *out),
@@ -78,12 +76,11 @@ TIMED(int, wavelengths, (spx_pf_bundle * b, size_t x, const double *slope, doubl
 TIMED(int, look, (spx_pf_bundle * b, const int *bright, spx_pf_look *to), (b, bright, to))
 
 static timed_step *const timed_steps[] = {
-    &timed_of_begin,         &timed_of_spots,      &timed_of_fluxes,     &timed_of_draw,      &timed_of_first_weights,
-    &timed_of_weights,       &timed_of_bright,     &timed_of_places,     &timed_of_regroup,   &timed_of_take_fluxes,
-    &timed_of_flux_variance, &timed_of_put_fluxes, &timed_of_profiles,   &timed_of_ground,    &timed_of_drift,
-    &timed_of_intervals,     &timed_of_eliminate,  &timed_of_substitute, &timed_of_gradient,  &timed_of_normal,
-    &timed_of_solve,         &timed_of_learn,      &timed_of_covariance, &timed_of_residuals, &timed_of_wavelengths,
-    &timed_of_look};
+    &timed_of_begin,         &timed_of_spots,      &timed_of_fluxes,      &timed_of_draw,    &timed_of_first_weights,
+    &timed_of_weights,       &timed_of_bright,     &timed_of_places,      &timed_of_regroup, &timed_of_take_fluxes,
+    &timed_of_flux_variance, &timed_of_put_fluxes, &timed_of_profiles,    &timed_of_ground,  &timed_of_drift,
+    &timed_of_background,    &timed_of_gradient,   &timed_of_normal,      &timed_of_solve,   &timed_of_learn,
+    &timed_of_covariance,    &timed_of_residuals,  &timed_of_wavelengths, &timed_of_look};
 
 static void timed_device(const spx_pf_device *of, spx_pf_device *out)
 {
@@ -104,9 +101,7 @@ static void timed_device(const spx_pf_device *of, spx_pf_device *out)
     out->profiles = timed_profiles;
     out->ground = timed_ground;
     out->drift = timed_drift;
-    out->intervals = timed_intervals;
-    out->eliminate = timed_eliminate;
-    out->substitute = timed_substitute;
+    out->background = timed_background;
     out->gradient = timed_gradient;
     out->normal = timed_normal;
     out->solve = timed_solve;

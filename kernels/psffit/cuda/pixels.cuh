@@ -2,7 +2,7 @@
 #ifndef SPX_PSFFIT_CUDA_PIXELS_CUH
 #define SPX_PSFFIT_CUDA_PIXELS_CUH
 
-#include "psffit/cuda/spots.cuh"
+#include "psffit/cuda/solve.cuh"
 
 namespace spx_pf
 {
@@ -395,12 +395,26 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Moments of the rows of an interval of the B-splines, fibre blockIdx.y: out as of spx_pf_intervals. */
+/* Products of two of the four B-splines of an interval, and one of them. */
+constexpr int PRODUCTS = SPX_PF_SPLINE * (SPX_PF_SPLINE + 1) / 2;
+__device__ inline int product_of(int k, int l)
+{
+    const int lo = min(k, l), hi = max(k, l);
+    return lo * (2 * SPX_PF_SPLINE - 1 - lo) / 2 + hi;
+}
+
+/* Doubles that intervals_kernel() makes of a fibre in an interval. */
+__host__ __device__ inline int moments_of(int band)
+{
+    return PRODUCTS * band + 2 * SPX_PF_SPLINE;
+}
+
+/* Sums over the rows of an interval of the B-splines, blockIdx.x, of fibre blockIdx.y: of what row has, times products
+ * of two B-splines, [PRODUCTS][band], and times a B-spline, [SPX_PF_SPLINE][2]. */
 __global__ void __launch_bounds__(THREADS)
     intervals_kernel(const __grid_constant__ problem p, int band, const double *row, double *out)
 {
     const int q = (int)blockIdx.x, i = (int)blockIdx.y, nf = p.nf, n = p.nknot - SPX_PF_SPLINE + 1;
-    const size_t npair = (size_t)(SPX_PF_PAIR * band * nf), each = npair + (size_t)(2 * SPX_PF_SPLINE * nf);
     long r0 = (long)((double)q * (double)p.height / n) - 1, r1 = (long)((double)(q + 1) * (double)p.height / n) + 1;
     double t;
     r0 = r0 < 0 ? 0 : r0;
@@ -410,18 +424,22 @@ __global__ void __launch_bounds__(THREADS)
     while (r1 > r0 && spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)(r1 - 1), &t) != (size_t)q)
         r1--;
     __shared__ double part[WARPS][WARP];
-    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
-              all = SPX_PF_PAIR * band + 2 * SPX_PF_SPLINE;
-    for (int e0 = 0; e0 < all; e0 += WARP) { /* a lane a moment, a warp every fourth row */
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, all = moments_of(band);
+    for (int e0 = 0; e0 < all; e0 += WARP) { /* a lane a sum, a warp every fourth row */
         const int e = e0 + lane < all ? e0 + lane : all - 1;
-        const int pair = e < SPX_PF_PAIR * band, m = e - SPX_PF_PAIR * band;
-        const int power = pair ? e / band : m / 2, column = pair ? 2 + e % band : m % 2;
+        const bool pair = e < PRODUCTS * band;
+        const int one = (e - PRODUCTS * band) / 2, column = pair ? 2 + e % band : (e - PRODUCTS * band) % 2;
+        int first = 0, second;
+        while (pair && product_of(first, SPX_PF_SPLINE - 1) < e / band)
+            first++;
+        for (second = first; pair && product_of(first, second) < e / band;)
+            second++;
         double sum = 0;
         for (long r = r0 + warp; r < r1; r += WARPS) {
+            double value[SPX_PF_SPLINE];
             (void)spx_pf_interval((size_t)p.nknot, (size_t)p.height, (size_t)r, &t);
-            double by = 1;
-            for (int k = 0; k < power; k++)
-                by *= t;
+            spx_pf_spline_values(t, value);
+            const double by = pair ? value[first] * value[second] : value[one];
             sum += by * row[((size_t)r * (size_t)nf + (size_t)i) * (size_t)(2 + band) + (size_t)column];
         }
         part[warp][lane] = sum;
@@ -431,8 +449,7 @@ __global__ void __launch_bounds__(THREADS)
             sum += part[k][lane];
         __syncthreads();
         if (warp == 0 && e0 + lane < all)
-            out[(size_t)q * each + (pair ? (size_t)((power * nf + i) * band + e % band)
-                                         : npair + (size_t)((power * nf + i) * 2 + m % 2))] = sum;
+            out[((size_t)q * (size_t)nf + (size_t)i) * (size_t)all + (size_t)e] = sum;
     }
 }
 
@@ -550,6 +567,65 @@ __global__ void __launch_bounds__(THREADS)
             sum += a[j * (m + 1)] * (by_flux ? f[j] : b[j * (m + 1)]);
     }
     out[e] = sum;
+}
+
+/* Elements of the matrix of the continuum, columns j and i of the border, spline by spline of all fibres, from the sums
+ * of intervals_kernel(); and of its products with data (which 0) and the constant (1). */
+__device__ inline double border_element(const problem &p, int band, const double *moments, int j, int i)
+{
+    const int a = j / p.nf, b = i / p.nf, fibre = min(j % p.nf, i % p.nf), apart = max(j % p.nf, i % p.nf) - fibre;
+    double sum = 0;
+    for (int q = max(0, b - SPX_PF_SPLINE + 1); q <= min(a, p.nknot - SPX_PF_SPLINE) && apart < band; q++)
+        sum += moments[(size_t)(q * p.nf + fibre) * (size_t)moments_of(band) +
+                       (size_t)(product_of(a - q, b - q) * band + apart)];
+    return sum;
+}
+
+__device__ inline double border_one(const problem &p, int band, const double *moments, int j, int which)
+{
+    const int a = j / p.nf, fibre = j % p.nf;
+    double sum = 0;
+    for (int q = max(0, a - SPX_PF_SPLINE + 1); q <= min(a, p.nknot - SPX_PF_SPLINE); q++)
+        sum += moments[(size_t)(q * p.nf + fibre) * (size_t)moments_of(band) +
+                       (size_t)(PRODUCTS * band + 2 * (a - q) + which)];
+    return sum;
+}
+
+/* Normal equations of continuum and constant, the fluxes eliminated: the matrix of n + 1 columns, of which a block has
+ * one, with the right-hand side below it. total: sums of w and w (data - ground); schur: of schur_kernel(). */
+__global__ void __launch_bounds__(THREADS)
+    border_matrix_kernel(const __grid_constant__ problem p, factored f, int band, const double *moments,
+                         const double *total, const double *schur)
+{
+    const int n = p.nf * p.nknot, j = (int)blockIdx.x, each = f.band + 3;
+    for (int i = j + (int)threadIdx.x; i < f.rows; i += THREADS) {
+        double v = 0;
+        if (i < n)
+            v = i / p.nf - j / p.nf < SPX_PF_SPLINE ? border_element(p, band, moments, j, i) : 0;
+        else if (j < n)
+            v = border_one(p, band, moments, j, i == n);
+        else
+            v = total[i - n];
+        if (i == j)
+            v = spx_pf_border_floor(v, total[0]);
+        if (i < n && i - j <= f.band)
+            v -= schur[j * each + i - j];
+        else if (i >= n)
+            v -= schur[j * each + (j == n ? i - n : i == n ? f.band + 2 : f.band + 1)];
+        f.a[(size_t)j * (size_t)f.rows + (size_t)i] = v;
+    }
+}
+
+/* The solution x of these in the order of the coefficients, out[nf nknot + 1]; coef is that, or its change. */
+__global__ void __launch_bounds__(THREADS)
+    coefficients_kernel(const __grid_constant__ problem p, const double *x, int change, double *out, double *coef)
+{
+    const int n = p.nf * p.nknot, k = (int)(blockIdx.x * THREADS + threadIdx.x);
+    if (k > n)
+        return;
+    const int to = k < n ? k % p.nf * p.nknot + k / p.nf : n;
+    out[to] = x[k];
+    coef[to] = change ? coef[to] + x[k] : x[k];
 }
 
 /* Fluxes of a group beside a background that is known. */

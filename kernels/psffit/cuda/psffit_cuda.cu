@@ -68,7 +68,8 @@ struct context {
     size_t staged = 0; /* bytes of it that are used */
     std::vector<table> waited_for;
     std::vector<line> lines;
-    std::vector<int> groups; /* first line of each */
+    std::vector<int> groups;  /* first line of each */
+    std::vector<int> rows[2]; /* state::rows of now and trial, as they were drawn */
     problem p;
     state now, trial;
     line *there; /* lines, as the kernels have them */
@@ -553,6 +554,8 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.p.fixed = b->fixed != nullptr ? c.shape : nullptr;
         c.lines.assign(b->nl, line{});
         c.groups.clear();
+        for (std::vector<int> &rows : c.rows)
+            rows.assign(2 * b->p->nexp * b->nl, 0);
         c.packed = most_packed(shared);
         c.failed = SPX_OK;
         c.e = spx_err{};
@@ -654,6 +657,8 @@ int draw_now(context &c, spx_pf_state *to)
     get(c, &to->chi2, p.sums, sizeof to->chi2);
     get(c, &bad[0], p.bad, sizeof(int));
     get(c, &bad[1], s.bad, sizeof(int));
+    std::vector<int> &rows = c.rows[&s == &c.trial];
+    get(c, rows.data(), s.rows, rows.size() * sizeof(int));
     wait(c);
     return bad[0] == 0 && bad[1] == 0 && std::isfinite(to->chi2);
 }
@@ -879,80 +884,142 @@ int drift(spx_pf_bundle *b, size_t x, size_t every, double *sums)
     });
 }
 
-int intervals(spx_pf_bundle *b, size_t x, spx_pf_intervals *m)
+/* Doubles of a matrix of m columns. */
+size_t room_of(size_t m, size_t rows)
 {
-    return step(b, [&](context &c) {
-        const problem &p = c.p;
-        const size_t n = b->nknot - SPX_PF_SPLINE + 1, rows = (size_t)(p.height * p.nf) * (2 + m->band);
-        const size_t all = n * b->nf * (SPX_PF_PAIR * m->band + 2 * SPX_PF_SPLINE);
-        double *row = reinterpret_cast<double *>(c.scratch.need((rows + all) * sizeof(double))), sum[2];
-        LAUNCH(moments_kernel, (unsigned)p.height, THREADS, 0, p, (int)x, (int)m->band, row);
-        LAUNCH(intervals_kernel, dim3((unsigned)n, (unsigned)p.nf), THREADS, 0, p, (int)m->band, row, row + rows);
-        LAUNCH(total_kernel, 2, THREADS, 0, p.work, (size_t)p.height, 2, p.sums);
-        get(c, m->sums, row + rows, all * sizeof(double));
-        get(c, sum, p.sums, sizeof sum);
-        wait(c);
-        m->weight = sum[0];
-        m->sum = sum[1];
-        return 1;
-    });
+    return m * rows + (m + PANEL - 1) / PANEL * PANEL * PANEL;
 }
 
-int eliminate(spx_pf_bundle *b, size_t x, spx_pf_border *to)
+factored new_factor(const context &c, size_t m, size_t rows, size_t unit, double *room)
 {
-    return step(b, [&](context &c) {
-        const problem &p = c.p;
-        const state &s = of(&b->now);
-        const size_t each = to->band + 3, n = to->n * each + 2;
-        size_t rows = 0, columns = 1;
-        for (size_t k = 0; k < b->ngroup; k++) {
-            const spx_pf_group &g = b->group[k];
-            size_t first;
-            const size_t nk = spx_pf_border_splines(b, x, &g, &first);
-            for (size_t l = g.first; l < g.last; l++) {
-                c.lines[l].band = (int)first;
-                c.lines[l].nband = (int)nk;
-                c.lines[l].border = rows;
+    factored f = {};
+    f.m = (int)m;
+    f.rows = (int)rows;
+    f.unit = (int)unit;
+    f.band = f.dense = (int)m;
+    f.a = room;
+    f.diagonal = room + m * rows;
+    f.bad = c.p.bad;
+    return f;
+}
+
+/* A kernel of blocks that wait for each other. */
+template <typename... P, typename... A> void launch_together(context &c, void (*kernel)(P...), size_t bytes, A... args)
+{
+    std::tuple<P...> values(static_cast<P>(args)...);
+    flush(c);
+    std::apply(
+        [&](P &...value) {
+            void *all[] = {&value...};
+            check(cudaLaunchCooperativeKernel(kernel, c.together, FACTOR_THREADS, all, bytes, c.stream.s), "launch");
+        },
+        values);
+}
+
+/* Normal equations of the continuum and the constant beside the fluxes of an exposure, and their solution: out[..] on
+ * the device, added to c.coef. */
+struct border {
+    double *rows, *moments, *schur, *x, *out;
+};
+
+void hand_out(spx::arena &m, const problem &p, int band, size_t each, border *to)
+{
+    const size_t n = (size_t)(p.nf * p.nknot);
+    to->rows = m.take<double>((size_t)(p.height * p.nf) * (size_t)(2 + band));
+    to->moments = m.take<double>(n * (size_t)moments_of(band));
+    to->schur = m.take<double>(n * each + 2);
+    to->x = m.take<double>(n + 1);
+    to->out = m.take<double>(n + 1);
+}
+
+/* B-splines that the rows of each group touch, and where its rows of the border begin. Returns the columns that one
+ * touches at most; *columns: with the constant. *doubles: of all rows. */
+size_t lay_border(context &c, const spx_pf_bundle *b, size_t x, size_t *doubles)
+{
+    const int *rows = c.rows[b->now.there == &c.trial].data() + 2 * x * b->nl;
+    size_t most = 0;
+    *doubles = 0;
+    for (size_t k = 0; k < b->ngroup; k++) {
+        const spx_pf_group &g = b->group[k];
+        size_t first, last;
+        double value[SPX_PF_SPLINE];
+        int lo = (int)c.p.height - 1, hi = 0;
+        for (size_t l = g.first; l < g.last; l++)
+            if (rows[2 * l] < rows[2 * l + 1]) {
+                lo = std::min(lo, rows[2 * l]);
+                hi = std::max(hi, rows[2 * l + 1] - 1);
             }
-            columns = std::max(columns, nk * b->nf + 1);
-            rows += (g.last - g.first) * b->nf * (nk * b->nf + 1);
+        spx_pf_splines(b, (size_t)std::min(lo, hi), &first, value);
+        spx_pf_splines(b, (size_t)hi, &last, value);
+        const size_t n = last - first + SPX_PF_SPLINE;
+        for (size_t l = g.first; l < g.last; l++) {
+            c.lines[l].band = (int)first;
+            c.lines[l].nband = (int)n;
+            c.lines[l].border = *doubles;
         }
-        put_lines(c, b);
-        double *w = reinterpret_cast<double *>(c.border.need((rows + 1) * sizeof(double)));
-        double *out = reinterpret_cast<double *>(c.scratch.need(n * sizeof(double)));
-        factorise(c, b, s, x, 1, 0);
-        LAUNCH(border_kernel, (unsigned)(b->nl * b->nf), WARP, 0, p, s, (int)x, w);
-        LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(columns, THREADS)), THREADS, 0, p, s,
-               c.first_of_group, (int)x, 0, w);
-        LAUNCH(schur_kernel, spx::blocks(n - 2, THREADS) + 1, THREADS, 0, p, s, c.first_of_group, (int)b->ngroup,
-               (int)x, (int)to->band, w, out);
-        std::vector<double> sum(n);
-        int bad = 0;
-        get(c, sum.data(), out, n * sizeof(double));
-        get(c, &bad, p.bad, sizeof bad);
-        wait(c);
-        for (size_t i = 0; i < to->n; i++) {
-            for (size_t d = 0; d <= to->band; d++)
-                to->a[i * (to->band + 1) + d] -= sum[i * each + d];
-            to->rhs[i] -= sum[i * each + to->band + 1];
-            to->rhs[to->n + i] -= sum[i * each + to->band + 2];
-        }
-        to->corner -= sum[n - 2];
-        to->level -= sum[n - 1];
-        return bad == 0;
-    });
+        most = std::max(most, n * b->nf);
+        *doubles += (g.last - g.first) * b->nf * (n * b->nf + 1);
+    }
+    return most;
 }
 
-int substitute_background(spx_pf_bundle *b, size_t x, const double *coef)
+void solve_background(context &c, const spx_pf_bundle *b, size_t x, double *found)
+{
+    const problem &p = c.p;
+    const state &s = *static_cast<const state *>(b->now.there);
+    const spx_pf_pixels &px = b->px[x];
+    const size_t n = b->nf * b->nknot;
+    const int overlap = (int)px.overlap;
+    size_t doubles;
+    const size_t columns = lay_border(c, b, x, &doubles), band = std::max(columns, SPX_PF_SPLINE * b->nf);
+    border m;
+    spx::arena count{};
+    hand_out(count, p, overlap, band + 3, &m);
+    spx::arena all{c.scratch.need(count.used), 0, count.used};
+    hand_out(all, p, overlap, band + 3, &m);
+    double *w = reinterpret_cast<double *>(c.border.need((doubles + 1) * sizeof(double)));
+    factored f = new_factor(c, n + 1, n + 2, n + 2,
+                            reinterpret_cast<double *>(c.square.need(room_of(n + 1, n + 2) * sizeof(double))));
+    f.band = (int)band;
+    f.dense = (int)n;
+    put_lines(c, b);
+    put_coef(c, b, x);
+    LAUNCH(moments_kernel, (unsigned)p.height, THREADS, 0, p, (int)x, overlap, m.rows);
+    LAUNCH(intervals_kernel, dim3((unsigned)(b->nknot - SPX_PF_SPLINE + 1), (unsigned)p.nf), THREADS, 0, p, overlap,
+           m.rows, m.moments);
+    LAUNCH(total_kernel, 2, THREADS, 0, p.work, (size_t)p.height, 2, p.sums);
+    factorise(c, b, s, x, 1, 0);
+    LAUNCH(border_kernel, (unsigned)(b->nl * b->nf), WARP, 0, p, s, (int)x, w);
+    LAUNCH(eliminate_kernel, dim3((unsigned)b->ngroup, spx::blocks(columns + 1, THREADS)), THREADS, 0, p, s,
+           c.first_of_group, (int)x, 0, w);
+    LAUNCH(schur_kernel, spx::blocks(n * (band + 3), THREADS) + 1, THREADS, 0, p, s, c.first_of_group, (int)b->ngroup,
+           (int)x, (int)band, w, m.schur);
+    LAUNCH(border_matrix_kernel, (unsigned)(n + 1), THREADS, 0, p, f, overlap, m.moments, p.sums, m.schur);
+    launch_together(c, whole_kernel, (n + 1 + PANEL) * sizeof(double), f, m.x);
+    LAUNCH(coefficients_kernel, spx::blocks(n + 1, THREADS), THREADS, 0, p, m.x, px.whole, m.out, c.coef);
+    LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, c.largest * sizeof(double), p, s, c.first_of_group, (int)x,
+           m.out, w);
+    LAUNCH(ground_kernel, (unsigned)p.height, THREADS, 3 * b->nf * sizeof(double), p, (int)x, c.coef, 1, 1);
+    get(c, found, m.out, (n + 1) * sizeof *found);
+}
+
+int background(spx_pf_bundle *b, double *out)
 {
     return step(b, [&](context &c) {
-        put(c, c.coef, coef, (b->nf * b->nknot + 1) * sizeof *coef);
-        LAUNCH(substitute_kernel, (unsigned)b->ngroup, THREADS, c.largest * sizeof(double), c.p, of(&b->now),
-               c.first_of_group, (int)x, c.coef, reinterpret_cast<double *>(c.border.get()));
-        int bad = 0;
-        get(c, &bad, c.p.bad, sizeof bad);
-        wait(c);
-        return bad == 0;
+        const size_t n = b->nf * b->nknot + 1;
+        int ok = 1;
+        for (size_t x = 0; x < b->p->nexp; x++) {
+            int bad = 0;
+            solve_background(c, b, x, out + x * n);
+            get(c, &bad, c.p.bad, sizeof bad);
+            if (x + 1 < b->p->nexp) { /* whose memory the next one needs */
+                wait(c);
+                ok = ok && bad == 0;
+            } else {
+                ok = draw_now(c, &b->now) && ok && bad == 0;
+            }
+        }
+        return ok;
     });
 }
 
@@ -1106,37 +1173,6 @@ int add_to_matrix(spx_pf_bundle *b, size_t first, size_t n, const double *add)
         wait(c);
         return 1;
     });
-}
-
-/* Doubles of a matrix of m columns. */
-size_t room_of(size_t m, size_t rows)
-{
-    return m * rows + (m + PANEL - 1) / PANEL * PANEL * PANEL;
-}
-
-factored new_factor(const context &c, size_t m, size_t rows, size_t unit, double *room)
-{
-    factored f = {};
-    f.m = (int)m;
-    f.rows = (int)rows;
-    f.unit = (int)unit;
-    f.a = room;
-    f.diagonal = room + m * rows;
-    f.bad = c.p.bad;
-    return f;
-}
-
-/* A kernel of blocks that wait for each other. */
-template <typename... P, typename... A> void launch_together(context &c, void (*kernel)(P...), size_t bytes, A... args)
-{
-    std::tuple<P...> values(static_cast<P>(args)...);
-    flush(c);
-    std::apply(
-        [&](P &...value) {
-            void *all[] = {&value...};
-            check(cudaLaunchCooperativeKernel(kernel, c.together, FACTOR_THREADS, all, bytes, c.stream.s), "launch");
-        },
-        values);
 }
 
 /* Factors columns at[m] of the matrix with its diagonal times 1 + damping, and below it a right-hand side g, for which
@@ -1369,9 +1405,7 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->profiles = profiles;
         out->ground = ground;
         out->drift = drift;
-        out->intervals = intervals;
-        out->eliminate = eliminate;
-        out->substitute = substitute_background;
+        out->background = background;
         out->gradient = gradient;
         out->normal = normal;
         out->take_matrix = take_matrix;

@@ -22,10 +22,17 @@ constexpr int TOGETHER = 8;
 struct factored {
     int m, rows;
     int unit;         /* row below it with which m rows of the unit matrix begin; rows: there are none */
+    int band, dense;  /* rows before `dense` have no element beyond this many from the diagonal; m and m: all may */
     double *a;        /* [m][rows] */
     double *diagonal; /* [panels][PANEL][PANEL] factors of the diagonal's blocks, by rows */
     int *bad;         /* not 0: it is not positive definite */
 };
+
+/* First column, a multiple of PANEL, in which the rows of a panel have elements. */
+__device__ inline int first_column(const factored &f, int j0)
+{
+    return j0 + PANEL > f.dense ? 0 : max(0, j0 - f.band) / PANEL * PANEL;
+}
 
 /* Priors of a matrix h[n][n] of nt columns a fibre, upper triangle: weight[nt] prior[nf][nf] of the traces, and add[n]
  * on the diagonal, which goes to out[n]. */
@@ -105,7 +112,7 @@ __device__ inline void back_by_block(const factored &f, double *out)
         __syncthreads();
         const int i = j0 + lane;
         const double at = x[i];
-        for (int k0 = me / WARP * MANY; k0 < j0; k0 += FACTOR_WARPS * MANY) {
+        for (int k0 = first_column(f, j0) + me / WARP * MANY; k0 < j0; k0 += FACTOR_WARPS * MANY) {
             double sum[MANY];
 #pragma unroll
             for (int k = 0; k < MANY; k++)
@@ -161,15 +168,15 @@ struct panel_sum {
     }
 };
 
-/* Takes the columns before a panel off rows r0 ... r0 + 15 of it, by a warp. Of rows of the unit matrix the columns
- * before their own are 0. */
-__device__ inline void update_rows(const factored &f, int j0, int r0)
+/* Takes the columns before a panel off rows r0 ... r0 + 15 of it, those before `end`, by a warp. Of rows of the unit
+ * matrix the columns before their own are 0. */
+__device__ inline void update_rows(const factored &f, int j0, int r0, int end)
 {
     const int w = min(f.m - j0, PANEL), own = r0 >= f.unit && r0 + panel_sum::ROWS <= f.unit + f.m ? r0 - f.unit : 0;
     if (own >= j0)
         return;
-    panel_sum(f, r0, j0, own / 4 * 4, j0).each([&](int i, int j, double v) {
-        if (r0 + i < f.rows && j < w)
+    panel_sum(f, r0, j0, max(own / 4 * 4, first_column(f, j0)), j0).each([&](int i, int j, double v) {
+        if (r0 + i < end && j < w)
             f.a[(size_t)(j0 + j) * (size_t)f.rows + (size_t)(r0 + i)] -= v;
     });
 }
@@ -183,10 +190,17 @@ __device__ inline void factor_together(const factored &f)
     __shared__ double l[PANEL][PANEL + 1], part[QUARTERS][PANEL][PANEL + 1];
     const int me = (int)threadIdx.x, warp = me / WARP, lane = me % WARP;
     for (int j0 = 0; j0 < f.m; j0 += PANEL) {
-        const int w = min(f.m - j0, PANEL), below = j0 + w;
-        const int strips = (f.rows - below + panel_sum::ROWS - 1) / panel_sum::ROWS;
+        const int w = min(f.m - j0, PANEL), below = j0 + w, first = first_column(f, j0);
+        /* strips of rows within the band, and of those that are dense */
+        const int end = min(f.dense, below + f.band), dense = max(f.dense, below);
+        const int near = (max(end - below, 0) + panel_sum::ROWS - 1) / panel_sum::ROWS;
+        const int strips = near + (f.rows - dense + panel_sum::ROWS - 1) / panel_sum::ROWS;
+        const auto row_of = [&](int s) {
+            return s < near ? below + s * panel_sum::ROWS : dense + (s - near) * panel_sum::ROWS;
+        };
         const int half = warp / QUARTERS * panel_sum::ROWS, quarter = warp % QUARTERS;
-        panel_sum(f, j0 + half, j0, j0 / QUARTERS * quarter, j0 / QUARTERS * (quarter + 1))
+        const int each = (j0 - first) / QUARTERS;
+        panel_sum(f, j0 + half, j0, first + each * quarter, first + each * (quarter + 1))
             .each([&](int i, int j, double v) { part[quarter][half + i][j] = v; });
         __syncthreads();
         if (warp == 0) {
@@ -202,14 +216,14 @@ __device__ inline void factor_together(const factored &f)
         }
         for (int s = (int)blockIdx.x + (warp - 1) * (int)gridDim.x; warp > 0 && s < strips;
              s += (FACTOR_WARPS - 1) * (int)gridDim.x)
-            update_rows(f, j0, below + s * panel_sum::ROWS);
+            update_rows(f, j0, row_of(s), s < near ? end : f.rows);
         __syncthreads();
         for (int e = me; e < PANEL * PANEL && blockIdx.x == 0; e += FACTOR_THREADS)
             f.diagonal[(size_t)j0 * PANEL + (size_t)e] = l[e / PANEL][e % PANEL];
         for (int e = me; e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x < strips; e += FACTOR_THREADS) {
             const int s = e / panel_sum::ROWS * (int)gridDim.x + (int)blockIdx.x;
-            const int i = below + s * panel_sum::ROWS + e % panel_sum::ROWS;
-            if (i < f.rows && !(i >= f.unit && i < f.unit + f.m && i - f.unit >= below))
+            const int i = row_of(s) + e % panel_sum::ROWS;
+            if (i < (s < near ? end : f.rows) && !(i >= f.unit && i < f.unit + f.m && i - f.unit >= below))
                 panel_row(f, j0, l, i);
         }
         cooperative_groups::this_grid().sync();
