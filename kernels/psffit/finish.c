@@ -570,6 +570,9 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
 
 /* ---- motion ---- */
 
+/* Step after which the next one would change nothing that is told, pixels. */
+#define SMALL_STEP 1e-4
+
 /* How far the spot of (fibre, wave) has moved since the start: by d[2], after which the difference of both has nothing
  * along the derivatives by place and flux. Traces alone do not tell, as GH-1-0 moves a spot, too. Gauss-Newton steps.
  * start: with the half sizes of psf. pixels: room for four spots; work: for one of either PSF. 0: no spot. */
@@ -606,6 +609,8 @@ static int spot_motion(const spx_psf *start, const spx_psf *psf, size_t f, doubl
         spx_small_solve(3, m, r);
         d[0] += r[0];
         d[1] += r[1];
+        if (fabs(r[0]) + fabs(r[1]) < SMALL_STEP)
+            break;
     }
     return isfinite(d[0] + d[1]);
 }

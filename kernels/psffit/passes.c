@@ -39,7 +39,7 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 /* Relative fall of chi squared by a step, above which another one may be that of another matrix; by the background,
  * above which it is found again, and the part of the step's fall that it has to be at least. */
 #define STILL 1e-3
-#define SHARE 0.003
+#define SHARE 0.02
 /* A background is also good enough where its last solution was worth less than this part of what ends the pass. */
 #define QUIET 0.2
 /* Part of the predicted fall below which a shorter step is tried, too. */
@@ -112,7 +112,7 @@ static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds,
             *ok = spx_pf_spots(b, &b->now) && spx_pf_fluxes(b, &b->now);
         if (*ok)
             spx_pf_weights(b, epsilon, clip);
-        if (k > 0 && !moved && b->calm < STILL)
+        if (!moved && b->calm < STILL)
             break;
     }
     *ok = *ok && spx_pf_fluxes(b, &b->now);
