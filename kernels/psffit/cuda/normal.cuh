@@ -8,7 +8,8 @@
  *            traces' factors, rows of H
  *     E_l' E_k   for the shape by the shape, times P_b(u_l) P_b'(u_k)
  *
- * A strip has the rows of its spots in each column. */
+ * A strip has the rows of its spots in each column. E_l has single precision: H and U are those of one Jacobian then,
+ * whose elements are changed by 6e-8 of themselves, and most of the time goes into reading it. */
 #ifndef SPX_PSFFIT_CUDA_NORMAL_CUH
 #define SPX_PSFFIT_CUDA_NORMAL_CUH
 
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(THREADS)
 /* E_l of a column: image[line - line0][width][rows][ns]; a block a line and column. */
 __global__ void __launch_bounds__(THREADS)
     image_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, int line0, int rows,
-                 const int *strip, const double *stamp, double *image)
+                 const int *strip, const double *stamp, float *image)
 {
     extern __shared__ double shared[];
     int *in = reinterpret_cast<int *>(shared);
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(THREADS)
                     s.gy[k * (size_t)(p.norder * p.ny) + (size_t)((q - 1) / p.side * p.ny + y)];
             sum = fma(p.vterm[in[m] * p.na + a], v, sum);
         }
-        image[e] = sum;
+        image[e] = (float)sum;
     }
 }
 
@@ -311,54 +312,81 @@ struct tile_sum {
     }
 };
 
+/* Tiles of products of the images of two lines, PAIR x PAIR, as many as the shape of degree 6 has rows and columns: so
+ * images are read once. A warp has 16 rows and half of the columns, by parts of 16 x 8. */
+constexpr int PAIR = 104, PAIR_ROWS = 2 * PART, PAIR_BANDS = (PAIR + PAIR_ROWS - 1) / PAIR_ROWS;
+constexpr int PAIR_PITCH = PAIR + 12, PAIR_STEPS = 7, PAIR_THREADS = 2 * PAIR_BANDS * WARP;
+
 /* E_l' E_k of pairs of lines, pair[..][2] of a chunk whose first line is line0: out[pair][ns][ns], of a line by itself
- * the upper triangle's tiles. */
-__global__ void __launch_bounds__(TILE_THREADS)
-    pair_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, int line0, int rows,
-                const int *strip, const int2 *pair, const double *image, double *out)
+ * the upper triangle. */
+__global__ void __launch_bounds__(PAIR_THREADS)
+    pair_kernel(const __grid_constant__ problem p, int line0, int rows, const int *strip, const int2 *pair,
+                const float *image, double *out)
 {
-    __shared__ double a[DEPTH][PITCH], b[DEPTH][PITCH];
-    const int l = pair[blockIdx.x].x, k = pair[blockIdx.x].y, me = (int)threadIdx.x, ns = p.ns, i = me % TILE;
-    const int r0 = (int)blockIdx.y * TILE, c0 = (int)blockIdx.z * TILE, width = (int)p.width;
+    __shared__ double a[DEPTH][PAIR_PITCH], b[DEPTH][PAIR_PITCH];
+    const int l = pair[blockIdx.x].x, k = pair[blockIdx.x].y, me = (int)threadIdx.x, ns = p.ns;
+    const int r0 = (int)blockIdx.y * PAIR, c0 = (int)blockIdx.z * PAIR, width = (int)p.width, n = width * rows;
+    const bool itself = l == k && r0 == c0;
     if (l == k && r0 > c0)
         return;
-    const size_t each = (size_t)width * (size_t)rows * (size_t)ns;
-    const double *el = image + (size_t)(l - line0) * each, *ek = image + (size_t)(k - line0) * each;
+    const size_t each = (size_t)n * (size_t)ns;
+    const float *el = image + (size_t)(l - line0) * each, *ek = image + (size_t)(k - line0) * each;
     const int *at_l = strip + (size_t)l * (size_t)width, *at_k = strip + (size_t)k * (size_t)width;
-    const int *of_l = s.rows + 2 * (x * p.nl + l), *of_k = s.rows + 2 * (x * p.nl + k);
-    const bool apart = of_l[1] <= of_k[0] || of_k[1] <= of_l[0];
-    const int n = apart ? 0 : width * rows;
     /* pixels of the rows that this thread fetches, while those before are multiplied */
-    constexpr int MINE = DEPTH * TILE / TILE_THREADS;
-    double va[MINE], vb[MINE];
+    constexpr int MINE = (DEPTH * PAIR + PAIR_THREADS - 1) / PAIR_THREADS;
+    float va[MINE], vb[MINE];
     const auto fetch = [&](int k0) {
 #pragma unroll
         for (int e = 0; e < MINE; e++) {
-            const int pixel = k0 + me / TILE + e * (TILE_THREADS / TILE), c = pixel / rows, r = pixel % rows;
-            const int other = pixel < n ? r + at_l[c] - at_k[c] : -1;
-            const bool both = other >= 0 && other < rows;
+            const int of = me + e * PAIR_THREADS, i = of % PAIR, pixel = of / PAIR < DEPTH ? k0 + of / PAIR : n;
+            const int c = pixel / rows, r = pixel % rows;
+            const int other = l == k ? r : pixel < n ? r + at_l[c] - at_k[c] : -1;
+            const bool both = pixel < n && other >= 0 && other < rows;
             va[e] = both && r0 + i < ns ? el[(size_t)pixel * (size_t)ns + (size_t)(r0 + i)] : 0;
-            vb[e] = both && c0 + i < ns ? ek[(size_t)(c * rows + other) * (size_t)ns + (size_t)(c0 + i)] : 0;
+            vb[e] = both && !itself && c0 + i < ns ? ek[(size_t)(c * rows + other) * (size_t)ns + (size_t)(c0 + i)] : 0;
         }
     };
-    tile_sum sum;
+    const int band = me / WARP % PAIR_BANDS, half = me / WARP / PAIR_BANDS, lane = me % WARP;
+    const int row = band * PAIR_ROWS, column = half * PAIR_STEPS * PART;
+    double d[PAIR_STEPS][4];
+    for (int j = 0; j < PAIR_STEPS; j++)
+        for (double &v : d[j])
+            v = 0;
     fetch(0);
     for (int k0 = 0; k0 < n; k0 += DEPTH) {
 #pragma unroll
         for (int e = 0; e < MINE; e++) {
-            a[me / TILE + e * (TILE_THREADS / TILE)][i] = va[e];
-            b[me / TILE + e * (TILE_THREADS / TILE)][i] = vb[e];
+            const int of = me + e * PAIR_THREADS;
+            if (of >= DEPTH * PAIR)
+                continue;
+            a[of / PAIR][of % PAIR] = va[e];
+            if (!itself)
+                b[of / PAIR][of % PAIR] = vb[e];
         }
         __syncthreads();
         fetch(k0 + DEPTH);
-        sum.add(a, b, DEPTH, ns - r0, ns - c0);
+        const double(*const by)[PAIR_PITCH] = itself ? a : b;
+#pragma unroll
+        for (int t = lane % 4; t < DEPTH; t += 4) {
+            const double a0 = a[t][row + lane / 4], a1 = a[t][row + PART + lane / 4];
+#pragma unroll
+            for (int j = 0; j < PAIR_STEPS; j++) {
+                const int c = column + j * PART;
+                if (c < PAIR && c0 + c < ns && r0 + row < ns && (!itself || c + PART > row))
+                    spx::multiply_add(d[j], a0, a1, by[t][c + lane / 4]);
+            }
+        }
         __syncthreads();
     }
     out += (size_t)blockIdx.x * (size_t)ns * (size_t)ns;
-    sum.each([&](int r, int c, double v) {
-        if (r0 + r < ns && c0 + c < ns)
-            out[(size_t)(r0 + r) * (size_t)ns + (size_t)(c0 + c)] = v;
-    });
+#pragma unroll
+    for (int j = 0; j < PAIR_STEPS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int r = row + lane / 4 + e / 2 * PART, c = column + j * PART + lane % 4 * 2 + e % 2;
+            if (r < PAIR && c < PAIR && r0 + r < ns && c0 + c < ns)
+                out[(size_t)(r0 + r) * (size_t)ns + (size_t)(c0 + c)] = d[j][e];
+        }
 }
 
 /* The shape by the shape: H += sum over pairs of lines P_b(u_l) P_b'(u_k) E_l' E_k, both ways. */
@@ -386,7 +414,7 @@ __global__ void __launch_bounds__(THREADS)
  * largest group][2 (2 reach + 1)][3]. Lines of the groups from line0 to line1. */
 __global__ void __launch_bounds__(THREADS)
     spot_rows_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, int line0, int rows,
-                     int most, const int *strip, const double *stamp, const double *image, double *dots, double *u)
+                     int most, const int *strip, const double *stamp, const float *image, double *dots, double *u)
 {
     extern __shared__ double shared[]; /* [3][npix] */
     const size_t n = spots_of(p), npix = (size_t)p.npix, base = (size_t)x * n;
@@ -462,9 +490,9 @@ __global__ void __launch_bounds__(THREADS)
             double sum[3] = {0, 0, 0};
             for (int col = at.x0; col < at.x1; col++) {
                 const long to = at.yc - strip[(size_t)m * (size_t)p.width + (size_t)(at.xc + col)];
-                const double *e =
-                    image + (size_t)(m - line0) * each + (size_t)((at.xc + col) * rows) * (size_t)p.ns + c;
+                const float *e = image + (size_t)(m - line0) * each + (size_t)((at.xc + col) * rows) * (size_t)p.ns + c;
                 const int y0 = to + at.y0 < 0 ? (int)-to : at.y0, y1 = to + at.y1 > rows ? (int)(rows - to) : at.y1;
+#pragma unroll 4
                 for (int y = y0; y < y1; y++) {
                     const double v = e[(size_t)(to + y) * (size_t)p.ns];
                     for (int q = 0; q < nq; q++)

@@ -491,26 +491,45 @@ __global__ void __launch_bounds__(WARP)
         row[columns - 1] = all;
 }
 
-/* L^-1 W of the rows of a group, whose lines begin with group[blockIdx.x]; a thread a column. stride 0: W is the
- * border's; else rows of all spots of that many columns. */
+/* L^-1 W of the rows of a group, whose lines begin with group[blockIdx.x]; a thread a column, MANY rows at a time.
+ * stride 0: W is the border's; else rows of all spots of that many columns. */
 __global__ void __launch_bounds__(THREADS)
     eliminate_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *group, int x,
                      int stride, double *w)
 {
+    constexpr int MANY = 8;
     const line &of = p.lines[group[blockIdx.x]];
-    const size_t n = (size_t)((of.last - of.first) * p.nf),
-                 columns = stride > 0 ? (size_t)stride : (size_t)(of.nband * p.nf + 1);
+    const int n = (of.last - of.first) * p.nf;
+    const size_t columns = stride > 0 ? (size_t)stride : (size_t)(of.nband * p.nf + 1);
     const size_t c = (size_t)blockIdx.y * THREADS + threadIdx.x;
     const double *l = s.factor + (size_t)x * p.nfactor + of.factor;
     double *v = w + (stride > 0 ? (size_t)(of.first * p.nf) * columns : of.border) + c;
     if (c >= columns || (stride > 0 && of.quiet))
         return;
-    for (size_t i = 0; i < n; i++) {
-        double sum = v[i * columns];
-#pragma unroll 8
-        for (size_t j = 0; j < i; j++)
-            sum = fma(-l[j * n + i], v[j * columns], sum);
-        v[i * columns] = sum / l[i * n + i];
+    for (int i0 = 0; i0 < n; i0 += MANY) {
+        double sum[MANY];
+        const int last = n - 1;
+#pragma unroll
+        for (int q = 0; q < MANY; q++)
+            sum[q] = v[(size_t)min(i0 + q, last) * columns];
+#pragma unroll 2
+        for (int j = 0; j < i0; j++) {
+            const double by = v[(size_t)j * columns], *row = l + (size_t)j * (size_t)n;
+#pragma unroll
+            for (int q = 0; q < MANY; q++)
+                sum[q] = fma(-row[min(i0 + q, last)], by, sum[q]);
+        }
+#pragma unroll
+        for (int q = 0; q < MANY; q++) {
+            if (i0 + q >= n)
+                break;
+            const double *row = l + (size_t)(i0 + q) * (size_t)n;
+            sum[q] /= row[i0 + q];
+            v[(size_t)(i0 + q) * columns] = sum[q];
+#pragma unroll
+            for (int t = q + 1; t < MANY; t++)
+                sum[t] = fma(-row[min(i0 + t, last)], sum[q], sum[t]);
+        }
     }
 }
 

@@ -484,7 +484,8 @@ void upload(context &c, const spx_pf_bundle *b)
 
 /* Arrays of normal(). */
 struct matrices {
-    double *h, *g, *prior, *weight, *add, *spot, *by_line, *stamp, *dots, *u, *image, *product;
+    double *h, *g, *prior, *weight, *add, *spot, *by_line, *stamp, *dots, *u, *product;
+    float *image;
     int *strip, *most;
     int2 *pair;
 };
@@ -1062,10 +1063,11 @@ void add_lines(context &c, const spx_pf_bundle *b, size_t x, size_t line0, size_
 {
     const problem &p = c.p;
     const state &s = *static_cast<const state *>(b->now.there);
-    std::vector<int2> pairs;
+    std::vector<int2> pairs; /* that have rows in common */
+    const int *of = c.rows[b->now.there == &c.trial].data() + 2 * x * b->nl;
     for (size_t l = line0; l < line1 && p.ns > 0; l++)
         for (size_t k = l; k < (size_t)c.lines[l].last; k++)
-            if (!c.lines[l].weak && !c.lines[k].weak)
+            if (!c.lines[l].weak && !c.lines[k].weak && of[2 * l] < of[2 * k + 1] && of[2 * k] < of[2 * l + 1])
                 pairs.push_back(int2{(int)l, (int)k});
     if (p.ns > 0)
         LAUNCH(image_kernel, dim3((unsigned)(line1 - line0), (unsigned)p.width), THREADS,
@@ -1075,10 +1077,10 @@ void add_lines(context &c, const spx_pf_bundle *b, size_t x, size_t line0, size_
     if (pairs.empty())
         return;
     const size_t all = (size_t)(p.nb * p.ns);
-    const unsigned tiles = spx::blocks((size_t)p.ns, TILE);
+    const unsigned tiles = spx::blocks((size_t)p.ns, PAIR);
     put(c, m.pair, pairs.data(), pairs.size() * sizeof(int2));
-    LAUNCH(pair_kernel, dim3((unsigned)pairs.size(), tiles, tiles), TILE_THREADS, 0, p, s, (int)x, (int)line0, rows,
-           m.strip, m.pair, m.image, m.product);
+    LAUNCH(pair_kernel, dim3((unsigned)pairs.size(), tiles, tiles), PAIR_THREADS, 0, p, (int)line0, rows, m.strip,
+           m.pair, m.image, m.product);
     LAUNCH(shape_kernel, spx::blocks(all * all, THREADS), THREADS, 0, p, (int)pairs.size(), m.pair, m.product, m.h);
 }
 
@@ -1128,13 +1130,18 @@ int normal(spx_pf_bundle *b, const double *weight, double *diagonal, double *g)
             clear(c, m.u, 3 * per * n * sizeof(double));
             get(c, &rows, m.most, sizeof rows);
             wait(c);
-            const size_t image = (size_t)p.width * (size_t)rows * (size_t)p.ns * sizeof(double);
+            const size_t image = (size_t)p.width * (size_t)rows * (size_t)p.ns * sizeof(float);
             size_t lines, pairs;
             const std::vector<size_t> first = parts(c, b, image, &lines, &pairs);
-            const size_t square = (size_t)p.ns * (size_t)p.ns * sizeof(double);
-            m.image = reinterpret_cast<double *>(c.scratch.need(lines * image + pairs * (square + sizeof(int2)) + 64));
-            m.product = m.image + lines * image / sizeof(double);
-            m.pair = reinterpret_cast<int2 *>(m.product + pairs * square / sizeof(double));
+            const auto part = [&](spx::arena &a) {
+                m.image = a.take<float>(lines * image / sizeof(float));
+                m.product = a.take<double>(pairs * (size_t)p.ns * (size_t)p.ns);
+                m.pair = a.take<int2>(pairs);
+            };
+            spx::arena each{};
+            part(each);
+            spx::arena room{c.scratch.need(each.used), 0, each.used};
+            part(room);
             for (size_t k = 0; k + 1 < first.size(); k++)
                 add_lines(c, b, x, first[k], first[k + 1], rows, m);
             LAUNCH(trace_rows_kernel, dim3((unsigned)p.shape0, spx::blocks(n, THREADS)), THREADS, 0, p, (int)x, m.u,
