@@ -1,5 +1,6 @@
 /* bench_psf [DEVICE...]: seconds of the fit of traces and PSF to an arc of bundles of 25 fibres, 4096 rows and 67 or
- * 165 lines, and of traces alone from a start that is half a pixel off, as a camera moves from day to day.
+ * 165 lines, and of traces alone from a start that is half a pixel off, as a camera moves from day to day; then of two
+ * and four arcs of 67 lines.
  *
  * cpu (the default): processor seconds of two bundles with 1 and 2 threads, against a floor: the products of the
  * shape's derivatives of spots with themselves and with those of the next two fibres, once in each of three passes that
@@ -50,7 +51,7 @@ static double floor_seconds(size_t nline)
 static double floor_of_device(const psffit_scene *s)
 {
     const double images = (double)s->r.nline * (double)s->truth.npix_x / (double)s->truth.nspec * FIBRES * (NY + 2);
-    return FULL * images * 2 * 100 * 100 / 30e12;
+    return (double)s->r.nexp * FULL * images * 2 * 100 * 100 / 30e12;
 }
 
 /* Seconds, of wall time and of the processor, and iterations of all bundles. */
@@ -67,7 +68,7 @@ static double fit_once(spx_backend *b, const psffit_scene *s, int fix, int nthre
         moved.y.coef[moved.y.ncoef * i] -= 0.2;
     }
     const spx_psffit_input in = {
-        .nexp = 1, .image = s->image, .start = fix ? &moved : &s->start, .nline = s->r.nline, .line = s->line};
+        .nexp = s->r.nexp, .image = s->image, .start = fix ? &moved : &s->start, .nline = s->r.nline, .line = s->line};
     o.fix_shape = fix;
     o.nthreads = nthreads;
     const double begin = spx_seconds();
@@ -116,22 +117,26 @@ static void bench_device(spx_backend *b, const psffit_scene *s, int fix)
         fix ? 0 : CAMERA * floor_of_device(s));
 }
 
-static void bench(const char *device, size_t nline)
+static void bench(const char *device, size_t nline, size_t arcs)
 {
     const int on_cpu = strcmp(device, "cpu") == 0;
     const size_t bundles = on_cpu ? BUNDLES : CAMERA;
     psffit_scene s;
     spx_backend b;
     spx_err e = {0};
-    const psffit_request r = scene_camera(bundles, nline);
+    psffit_request r = scene_camera(bundles, nline);
+    r.nexp = arcs;
     if (spx_blas_open(&e) != SPX_OK || spx_backend_open(&b, device, SPX_OP_PSFFIT, NULL, &e) != SPX_OK ||
-        !scene_make(&r, 0, &s) || !scene_expose(&s, 0, 0, 0, NULL)) {
+        !scene_make(&r, 0, &s)) {
         (void)fprintf(stderr, "bench_psf: %s\n", spx_err_text(&e));
         exit(1);
     }
-    printf("%s: %zu bundles of %d fibres, %zu x %zu pixels, %zu lines\n", device, bundles, FIBRES, s.truth.npix_x, r.ny,
-           nline);
-    const double floor_one = on_cpu ? floor_seconds(nline) : 0;
+    for (size_t x = 0; x < arcs; x++)
+        if (!scene_expose(&s, x, 0.1 * (double)x, -0.1 * (double)x, NULL))
+            exit(1);
+    printf("%s: %zu bundles of %d fibres, %zu x %zu pixels, %zu lines, %zu arc%s\n", device, bundles, FIBRES,
+           s.truth.npix_x, r.ny, nline, arcs, arcs > 1 ? "s" : "");
+    const double floor_one = on_cpu ? (double)arcs * floor_seconds(nline) : 0;
     for (int fix = 0; fix < 2; fix++)
         if (on_cpu)
             bench_cpu(&b, &s, fix, floor_one);
@@ -143,9 +148,9 @@ static void bench(const char *device, size_t nline)
 
 int main(int argc, char **argv)
 {
-    static const size_t nline[] = {67, 165};
+    static const size_t nline[] = {67, 165, 67, 67}, arcs[] = {1, 1, 2, 4};
     for (int d = 1; d < argc || d == 1; d++)
-        for (size_t k = 0; k < 2; k++)
-            bench(argc > 1 ? argv[d] : "cpu", nline[k]);
+        for (size_t k = 0; k < 4; k++)
+            bench(argc > 1 ? argv[d] : "cpu", nline[k], arcs[k]);
     return 0;
 }
