@@ -721,6 +721,24 @@ static void add_block(double *h, size_t n, size_t ntr, int diagonal, double v, c
             h[k * n + l] += v * a[k] * b[l];
 }
 
+/* Adds the products of the derivatives of a group's spots by their places with those by the exposure's shift, the sums
+ * of all of these: sum[2 n][2]. */
+static void add_shift(job *j, const spx_pf_group *g, const double *sum)
+{
+    const spx_pf_bundle *b = j->b;
+    const size_t ntr = (size_t)b->p->ntr, shift = b->shift0 + 2 * (j->x - 1);
+    for (size_t r = 0; r < 2 * (g->last - g->first) * b->nf; r++) {
+        const double *term = b->line[g->first + r / 2 / b->nf].term;
+        double *row = j->h + (2 * (r / 2 % b->nf) + r % 2) * ntr * j->n + shift;
+        for (size_t z = 0; z < 2; z++) {
+            for (size_t k = 0; k < ntr; k++)
+                row[k * j->n + z] += term[k] * sum[2 * r + z];
+            if (r % 2 <= z)
+                j->h[(shift + r % 2) * j->n + shift + z] += sum[2 * r + z];
+        }
+    }
+}
+
 /* Traces alone: of a group products of the derivatives of its spots by their places, d[m][m] with m two a spot, and
  * their fluxes taken off, d - B' N_ff^-1 B with B those of root S with them, [fluxes][m]: few numbers, as all terms of
  * a trace have the same derivatives but for a factor. Then that goes to H. */
@@ -731,8 +749,8 @@ static void traces_alone(job *j, const spx_pf_group *g)
     const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n, ntr = (size_t)p->ntr;
     const size_t first = g->first * nf;
     const spx_pf_at *at = b->now.at + j->x * b->nl * nf + first;
-    double *w = j->w, *d = w + n * m;
-    memset(w, 0, (n * m + m * m) * sizeof *w);
+    double *w = j->w, *d = w + n * m, *by_shift = d + m * m;
+    memset(w, 0, (n * m + m * m + 2 * m) * sizeof *w);
     for (size_t k = 0; k < n; k++)
         for (size_t l = k / nf; l < n / nf; l++)
             for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
@@ -767,7 +785,7 @@ static void traces_alone(job *j, const spx_pf_group *g)
                 continue;
             /* row and column of h, the other way round of two lines where the second's fibre comes first */
             const size_t row = (2 * ir + r % 2) * ntr, column = (2 * ic + c % 2) * ntr;
-            if (j->x > 0 || b->line[lr].free > 0 || b->line[lc].free > 0) {
+            if (b->line[lr].free > 0 || b->line[lc].free > 0) {
                 chain_of(j, lc, ic, (int)(c % 2), &two);
                 add_pair(j->h, j->n, &one, &two, v, c != r);
                 continue;
@@ -776,8 +794,12 @@ static void traces_alone(job *j, const spx_pf_group *g)
                 add_block(j->h + row * j->n + column, j->n, ntr, row == column, v, tr, tc);
             if (column < row || (row == column && c != r))
                 add_block(j->h + column * j->n + row, j->n, ntr, row == column, v, tc, tr);
+            by_shift[2 * r + c % 2] += v;
+            by_shift[2 * c + r % 2] += c != r ? v : 0;
         }
     }
+    if (j->x > 0 && p->nshift > 0)
+        add_shift(j, g, by_shift);
 }
 
 /* Adds the gradient by the spots of a line to g. */
@@ -1018,7 +1040,7 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    spx_status st = reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : 6 * most * b->nf * most * b->nf,
+    spx_status st = reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf,
                             p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
                             j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
