@@ -199,8 +199,7 @@ static void replaced_pivots(size_t n, int m)
         for (size_t d = 0; d <= (size_t)m && j + d < n; d++)
             a[d * n + j] = j % 7 == 3 || (j + d) % 7 == 3 ? 0 : d == 0 ? 2 * m + draw() : draw();
     a[n / 2] = INFINITY;
-    const size_t replaced = spx_band_factor(n, m, a, 1e-12, l),
-                 by_host = spx_band_factor_host(n, m, a, 1e-12, of_host);
+    const size_t replaced = spx_band_factor(n, m, a, 1e-12, l), by_host = spx_band_factor_host(n, m, a, 1e-12, of_host);
     if (replaced < n / 7 || by_host != replaced) {
         printf("%zu and %zu pivots were replaced of %zu\n", replaced, by_host, n);
         failures++;
