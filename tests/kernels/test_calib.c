@@ -148,9 +148,10 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
     }
     invert(n, dense, inv);
     const int m = (int)ndiag - 1;
-    double *z = malloc(2 * ndiag * n * sizeof *z), *of_host = z + ndiag * n;
+    double *z = malloc(2 * ndiag * n * sizeof *z);
     if (z == NULL)
         exit(1);
+    double *of_host = z + ndiag * n;
     memcpy(of_host, a, ndiag * n * sizeof *a);
     if (spx_band_factor(n, m, a, 1e-14, a) + spx_band_factor_host(n, m, of_host, 1e-14, of_host) != 0) {
         printf("a pivot was replaced\n");
@@ -192,9 +193,10 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
 static void replaced_pivots(size_t n, int m)
 {
     const size_t size = ((size_t)m + 1) * n;
-    double *a = calloc(3 * size, sizeof *a), *l = a + size, *of_host = l + size;
+    double *a = calloc(3 * size, sizeof *a);
     if (a == NULL)
         exit(1);
+    double *l = a + size, *of_host = l + size;
     for (size_t j = 0; j < n; j++)
         for (size_t d = 0; d <= (size_t)m && j + d < n; d++)
             a[d * n + j] = j % 7 == 3 || (j + d) % 7 == 3 ? 0 : d == 0 ? 2 * m + draw() : draw();
