@@ -206,13 +206,20 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* A spot that a column of a line's strip has: its fibre, its rows of the bundle, and where row 0 would be in its
+ * stamps, g_i(x) and g_j(y). */
+struct crossing {
+    int fibre, y0, y1;
+    long stamp, gx, gy;
+};
+
 /* E_l of a column: image[line - line0][width][rows][ns]; a block a line and column. */
 __global__ void __launch_bounds__(THREADS)
     image_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, int x, int line0, int rows,
                  const int *strip, const double *stamp, float *image)
 {
     extern __shared__ double shared[];
-    int *in = reinterpret_cast<int *>(shared);
+    crossing *in = reinterpret_cast<crossing *>(shared);
     __shared__ int nin;
     const int l = line0 + (int)blockIdx.x, lane = (int)threadIdx.x % WARP;
     const long c = blockIdx.y;
@@ -226,37 +233,42 @@ __global__ void __launch_bounds__(THREADS)
             const int i = first + lane;
             const unsigned has =
                 __ballot_sync(FULL, i < p.nf && place[i].xc + place[i].x0 <= c && c < place[i].xc + place[i].x1);
-            if (has >> lane & 1)
-                in[some + __popc(has & ((1u << lane) - 1))] = i;
+            if (has >> lane & 1) {
+                const spx_pf_at &at = place[i];
+                const long col = c - at.xc, spot = (long)base + i, k = (long)((size_t)x * n) + spot;
+                in[some + __popc(has & ((1u << lane) - 1))] = crossing{i,
+                                                                       (int)at.yc + at.y0,
+                                                                       (int)at.yc + at.y1,
+                                                                       spot * (long)npix - at.yc * p.nx + col,
+                                                                       k * (p.norder * p.nx) + col,
+                                                                       k * (p.norder * p.ny) - at.yc};
+            }
             some += __popc(has);
         }
         if (lane == 0)
             nin = some;
     }
     __syncthreads();
-    const long row0 = strip[(size_t)l * (size_t)p.width + (size_t)c];
+    const int row0 = strip[(size_t)l * (size_t)p.width + (size_t)c];
     image += ((size_t)blockIdx.x * (size_t)p.width + (size_t)c) * (size_t)rows * (size_t)p.ns;
-    for (int e = (int)threadIdx.x; e < rows * p.ns; e += THREADS) {
-        const int a = e % p.ns / p.active, q = e % p.active;
-        const long r = row0 + e / p.ns;
-        double sum = 0;
-        for (int m = 0; m < nin; m++) {
-            const spx_pf_at &at = place[in[m]];
-            const long y = r - at.yc, col = c - at.xc;
-            if (y < at.y0 || y >= at.y1)
-                continue;
-            const size_t spot = base + (size_t)in[m], pixel = spot * npix + (size_t)(y * p.nx + col);
-            const size_t k = (size_t)x * n + spot;
-            double v;
-            if (q < 2)
-                v = stamp[(size_t)(2 + q) * n * npix + pixel];
-            else
-                v = stamp[4 * n * npix + pixel] *
-                    s.gx[k * (size_t)(p.norder * p.nx) + (size_t)((q - 1) % p.side * p.nx + col)] *
-                    s.gy[k * (size_t)(p.norder * p.ny) + (size_t)((q - 1) / p.side * p.ny + y)];
-            sum = fma(p.vterm[in[m] * p.na + a], v, sum);
+    for (int e = (int)threadIdx.x; e < p.ns; e += THREADS) {
+        const int a = e / p.active, q = e % p.active, i = q < 2 ? 0 : (q - 1) % p.side,
+                  j = q < 2 ? 0 : (q - 1) / p.side;
+        const double *by = stamp + (size_t)(q < 2 ? 2 + q : 4) * n * npix, *gx = s.gx + i * p.nx, *gy = s.gy + j * p.ny;
+        for (int r = 0; r < rows; r++) {
+            double sum = 0;
+            for (int m = 0; m < nin; m++) {
+                const crossing &of = in[m];
+                const int row = row0 + r;
+                if (row < of.y0 || row >= of.y1)
+                    continue;
+                double v = by[of.stamp + row * p.nx];
+                if (q >= 2)
+                    v = v * gx[of.gx] * gy[of.gy + row];
+                sum = fma(p.vterm[of.fibre * p.na + a], v, sum);
+            }
+            image[(size_t)r * (size_t)p.ns + (size_t)e] = (float)sum;
         }
-        image[e] = (float)sum;
     }
 }
 

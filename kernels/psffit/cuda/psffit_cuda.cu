@@ -250,7 +250,7 @@ int attribute(int device, cudaDeviceAttr which)
 void allow()
 {
     const auto each = [](auto *...kernel) { (check(spx::allow_shared(kernel, 0), "kernel"), ...); };
-    each(spots_kernel, nodes_kernel, spot_gradient_kernel, derive_kernel, spot_rows_kernel, factor_kernel,
+    each(spots_kernel, nodes_kernel, spot_gradient_kernel, derive_kernel, spot_rows_kernel, image_kernel, factor_kernel,
          substitute_kernel, whole_kernel);
 }
 
@@ -1070,8 +1070,8 @@ void add_lines(context &c, const spx_pf_bundle *b, size_t x, size_t line0, size_
             if (!c.lines[l].weak && !c.lines[k].weak && of[2 * l] < of[2 * k + 1] && of[2 * k] < of[2 * l + 1])
                 pairs.push_back(int2{(int)l, (int)k});
     if (p.ns > 0)
-        LAUNCH(image_kernel, dim3((unsigned)(line1 - line0), (unsigned)p.width), THREADS,
-               b->nf * sizeof(int) + sizeof(double), p, s, (int)x, (int)line0, rows, m.strip, m.stamp, m.image);
+        LAUNCH(image_kernel, dim3((unsigned)(line1 - line0), (unsigned)p.width), THREADS, b->nf * sizeof(crossing), p,
+               s, (int)x, (int)line0, rows, m.strip, m.stamp, m.image);
     LAUNCH(spot_rows_kernel, (unsigned)((line1 - line0) * b->nf), THREADS, (size_t)(3 * p.npix) * sizeof(double), p, s,
            (int)x, (int)line0, rows, c.deepest, m.strip, m.stamp, m.image, m.dots, m.u);
     if (pairs.empty())
