@@ -183,10 +183,6 @@ spx_status spx_backend_open(spx_backend *b, const char *device, spx_op op, spx_e
 {
     spx_err none = {0};
     char list[32];
-    /* streams of many bundles would wait for each other in the few queues to a device that a program has; read before
-     * CUDA's first call */
-    if (op == SPX_OP_PSFFIT && strcmp(device, "cpu") != 0)
-        (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (strncmp(device, "cuda:", 5) == 0 && strchr(device, '@') == NULL) {
         /* "N@0": the user's device N is the first in view */
         const int alone = only >= 0 && strtol(device + 5, NULL, 10) == only && strchr(device, ',') == NULL;
