@@ -309,6 +309,7 @@ __device__ inline bool factor_cubic(int np, double *gram, double *right)
                 a[k][i - k] = fma(l, a[0][k], a[k][i - k]);
             y[i] = fma(l, y[0], y[i]);
         }
+        __syncwarp(); /* all lanes have read what is written now */
         if (keeps) {
             gram[j * (M + 1)] = over;
 #pragma unroll
@@ -351,6 +352,7 @@ __device__ inline void band_inverse_cubic(int np, const double *factor, double *
             own[i] = -l[i] * s[i];
         }
         s[0] = l[0] + ((own[1] + own[2]) + (own[3] + own[0]));
+        __syncwarp(); /* as above: x(j) */
         if (keeps) {
 #pragma unroll
             for (int i = 0; i <= M; i++)
