@@ -264,7 +264,7 @@ convert() {
     rm -r "$folder"
 }
 
-# Begins conversions, as many at a time as half of the processors: more of them wait in the kernel for pages of memory.
+# Begins conversions, as many at a time as half of the processors: the programs that have begun use the others.
 begin_conversions() {
     local from n=0
     for from in ${converting[@]+"${converting[@]}"}; do
