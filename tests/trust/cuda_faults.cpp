@@ -194,6 +194,9 @@ CALL(LAUNCH, cudaLaunchKernel, (const void *kernel, dim3 grid, dim3 block, void 
      (kernel, grid, block, a, shared, s), (void)kernel; (void)grid; (void)block; (void)a; (void)shared; (void)s)
 CALL(LAUNCH, __cudaLaunchKernel, (cudaKernel_t kernel, dim3 grid, dim3 block, void **a, size_t shared, cudaStream_t s),
      (kernel, grid, block, a, shared, s), (void)kernel; (void)grid; (void)block; (void)a; (void)shared; (void)s)
+CALL(LAUNCH, cudaLaunchCooperativeKernel,
+     (const void *kernel, dim3 grid, dim3 block, void **a, size_t shared, cudaStream_t s),
+     (kernel, grid, block, a, shared, s), (void)kernel; (void)grid; (void)block; (void)a; (void)shared; (void)s)
 CALL(LAUNCH, cudaLaunchKernelExC, (const cudaLaunchConfig_t *c, const void *kernel, void **a), (c, kernel, a),
      (void)c; (void)kernel; (void)a)
 CALL(WAIT, cudaDeviceSynchronize, (void), (), )
