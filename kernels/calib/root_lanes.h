@@ -143,40 +143,25 @@ ALWAYS_INLINE void pole_of(size_t n, int m, int h, matrix a, vec shift, vec weig
 static void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, const root_work *w, double *variance,
                      ivec *bad)
 {
+#define OF_BAND(M)                                                                                                     \
+    case M:                                                                                                            \
+        pole_of(n, M, h, a, shift, weight, w, variance, bad);                                                          \
+        break
     switch (m) {
-    case 7:
-        pole_of(n, 7, h, a, shift, weight, w, variance, bad);
-        break;
-    case 8:
-        pole_of(n, 8, h, a, shift, weight, w, variance, bad);
-        break;
-    case 9:
-        pole_of(n, 9, h, a, shift, weight, w, variance, bad);
-        break;
-    case 10:
-        pole_of(n, 10, h, a, shift, weight, w, variance, bad);
-        break;
-    case 11:
-        pole_of(n, 11, h, a, shift, weight, w, variance, bad);
-        break;
-    case 12:
-        pole_of(n, 12, h, a, shift, weight, w, variance, bad);
-        break;
-    case 13:
-        pole_of(n, 13, h, a, shift, weight, w, variance, bad);
-        break;
-    case 14:
-        pole_of(n, 14, h, a, shift, weight, w, variance, bad);
-        break;
-    case 15:
-        pole_of(n, 15, h, a, shift, weight, w, variance, bad);
-        break;
-    case 16:
-        pole_of(n, 16, h, a, shift, weight, w, variance, bad);
-        break;
+        OF_BAND(7);
+        OF_BAND(8);
+        OF_BAND(9);
+        OF_BAND(10);
+        OF_BAND(11);
+        OF_BAND(12);
+        OF_BAND(13);
+        OF_BAND(14);
+        OF_BAND(15);
+        OF_BAND(16);
     default:
         pole_of(n, m, h, a, shift, weight, w, variance, bad);
     }
+#undef OF_BAND
 }
 
 /* Lanes whose lower bound of the eigenvalues is no bound: no element of A^-1 is above the inverse of the smallest. */
