@@ -342,55 +342,28 @@ template <typename T> T *engine::send(spx::device_buffer<T> &to, const T *from, 
     return p;
 }
 
-/* Calls f with the tiles of eight that functions of a span and the data need, as a constant. */
-template <typename F> void engine::with_tiles(const model &m, F f)
+/* Calls f(n) with n, clamped to LOW..HIGH, as a constant: kernels are compiled for each. */
+template <int LOW, int HIGH, typename F> static void with_constant(int n, F f)
 {
-    switch (basis_tiles(m)) {
-    case 1:
-        f(std::integral_constant<int, 1>());
-        break;
-    case 2:
-        f(std::integral_constant<int, 2>());
-        break;
-    case 3:
-        f(std::integral_constant<int, 3>());
-        break;
-    case 4:
-        f(std::integral_constant<int, 4>());
-        break;
-    default:
-        f(std::integral_constant<int, 5>());
+    if constexpr (LOW < HIGH) {
+        if (n > LOW) {
+            with_constant<LOW + 1, HIGH>(n, f);
+            return;
+        }
     }
+    f(std::integral_constant<int, LOW>());
 }
 
-/* Calls f with the number of derivatives that are broadened, as a constant. */
-template <typename F> void engine::with_broadened(int n, F f)
+/* Calls f with the tiles of eight that functions of a span and the data need. */
+template <typename F> static void with_tiles(const model &m, F f)
 {
-    switch (n) {
-    case 0:
-        f(std::integral_constant<int, 0>());
-        break;
-    case 1:
-        f(std::integral_constant<int, 1>());
-        break;
-    case 2:
-        f(std::integral_constant<int, 2>());
-        break;
-    case 3:
-        f(std::integral_constant<int, 3>());
-        break;
-    case 4:
-        f(std::integral_constant<int, 4>());
-        break;
-    case 5:
-        f(std::integral_constant<int, 5>());
-        break;
-    case 6:
-        f(std::integral_constant<int, 6>());
-        break;
-    default:
-        f(std::integral_constant<int, 7>());
-    }
+    with_constant<1, 5>(basis_tiles(m), f);
+}
+
+/* Calls f with the number of derivatives that are broadened. */
+template <typename F> static void with_broadened(int n, F f)
+{
+    with_constant<0, 7>(n, f);
 }
 
 /* Sums of a model have so much shared memory. */
@@ -524,28 +497,7 @@ void engine::make_templates(const observed &d, size_t n, const spx_rv_stencil *f
         t = t_.need(n * pixels);
         dt = dt_.need(n * pixels * (size_t)m.nfree);
     }
-    switch (lanes) {
-    case 1:
-        templates_of<1>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    case 2:
-        templates_of<2>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    case 3:
-        templates_of<3>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    case 4:
-        templates_of<4>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    case 5:
-        templates_of<5>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    case 6:
-        templates_of<6>(d, n, s, single, large, rotation, work, flux, slope);
-        break;
-    default:
-        templates_of<7>(d, n, s, single, large, rotation, work, flux, slope);
-    }
+    with_constant<1, 7>(lanes, [&](auto nl) { templates_of<nl>(d, n, s, single, large, rotation, work, flux, slope); });
     with_broadened(deriv ? m.nbroadened : 0, [&](auto nb) {
         resample_kernel<nb>
             <<<dim3(blocks((size_t)d.tiles * COLUMNS, KNOTS), (unsigned)n, (unsigned)narm), 128, resample_shared(nb),

@@ -95,8 +95,6 @@ class engine
         spx::check(cudaEventSynchronize(done_), "stream");
     }
 
-    template <typename F> static void with_tiles(const model &m, F f);
-    template <typename F> static void with_broadened(int n, F f);
     template <int T> void allow(const model &m);
     void shared_limits();
 
