@@ -11,20 +11,9 @@
 #include "base/mem.h"
 #include "convert/hdf5.h"
 #include "convert/table_h5.h"
+#include "expect.h"
 #include "fits/values.h"
 #include "h5/table.h"
-
-static int failures;
-
-#define EXPECT(ok, ...)                                                                                                \
-    do {                                                                                                               \
-        if (!(ok)) {                                                                                                   \
-            failures++;                                                                                                \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            putchar('\n');                                                                                             \
-        }                                                                                                              \
-    } while (0)
 
 enum { ROOM = 64 * 2880 };
 

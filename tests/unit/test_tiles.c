@@ -10,21 +10,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "expect.h"
 #include "fits/codec.h"
 #include "fits/tiles.h"
 #include "fits/values.h"
-
-static int failures;
-
-#define EXPECT(ok, ...)                                                                                                \
-    do {                                                                                                               \
-        if (!(ok)) {                                                                                                   \
-            failures++;                                                                                                \
-            printf("%s:%d: ", __FILE__, __LINE__);                                                                     \
-            printf(__VA_ARGS__);                                                                                       \
-            putchar('\n');                                                                                             \
-        }                                                                                                              \
-    } while (0)
 
 enum { MOST = 40 * 30 * 3, LARGEST = 1 << 20 };
 
