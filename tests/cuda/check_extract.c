@@ -398,19 +398,19 @@ static void compare(const scene *s, const spx_extract_device *dev, const char *w
     (void)compare_on(s, dev, 1, FRAME, what);
 }
 
-/* `count` scenes from number `first` on, small ones or on a CCD, by as many threads as OpenMP has: see
+/* `count` scenes from number `first` on, small ones or on a CCD, by a thread for each of `ndev` devices: see
  * extract_random.h. */
-static void compare_drawn(const spx_extract_device *dev, drawn draw(uint64_t), const char *what, uint64_t first,
-                          uint64_t count)
+static void compare_drawn(const spx_extract_device *dev, int ndev, drawn draw(uint64_t), const char *what,
+                          uint64_t first, uint64_t count)
 {
     size_t nbundle = 0, left = 0;
     const int before = failures;
-#pragma omp parallel for schedule(dynamic) reduction(+ : nbundle, left) if (!EMULATED)
+#pragma omp parallel for schedule(dynamic) reduction(+ : nbundle, left) num_threads(ndev)
     for (uint64_t i = first; i < first + count; i++) {
         drawn d = draw(i);
         if (d.s.image.data) {
             nbundle += (d.s.o.nspec + d.s.o.bundle_size - 1) / d.s.o.bundle_size;
-            left += compare_on(&d.s, dev, 1, DRAWN, d.what);
+            left += compare_on(&d.s, &dev[omp_get_thread_num()], 1, DRAWN, d.what);
         }
         free_scene(&d.s);
     }
@@ -419,12 +419,22 @@ static void compare_drawn(const spx_extract_device *dev, drawn draw(uint64_t), c
                (unsigned long long)first, failures - before, left, nbundle);
 }
 
+/* As many at a time as OpenMP has threads, each with the device for itself: calls that share one wait for each other,
+ * and a small scene's kernels fill a hundredth of it. */
 static void compare_all_drawn(const spx_extract_device *dev, uint64_t first, uint64_t count)
 {
-    compare_drawn(dev, draw_scene, "random scenes", first, count);
-    compare_drawn(dev, draw_ccd, "random scenes on a CCD", first, count);
-    compare_drawn(dev, draw_extreme, "one row, wild weights", first, count);
-    compare_drawn(dev, draw_narrow, "random narrow bins", first, count);
+    const int ndev = EMULATED ? 1 : omp_get_max_threads();
+    spx_extract_device *own = must_have(spx_alloc((size_t)ndev, sizeof *own, NULL));
+    spx_err e = {0};
+    for (int i = 0; i < ndev; i++)
+        must(spx_extract_cuda_open(&own[i], dev->device, &e) == SPX_OK, &e);
+    compare_drawn(own, ndev, draw_scene, "random scenes", first, count);
+    compare_drawn(own, ndev, draw_ccd, "random scenes on a CCD", first, count);
+    compare_drawn(own, ndev, draw_extreme, "one row, wild weights", first, count);
+    compare_drawn(own, ndev, draw_narrow, "random narrow bins", first, count);
+    for (int i = 0; i < ndev; i++)
+        spx_extract_cuda_free(&own[i]);
+    spx_free(own);
 }
 
 /* Frames one after another, which share spots, with a bundle that is solved again beside others: a device's memory is
@@ -433,8 +443,8 @@ static void compare_all_drawn(const spx_extract_device *dev, uint64_t first, uin
 static void compare_repeated(const spx_extract_device *dev, const char *what)
 {
     for (int i = 0; i < (EMULATED ? 1 : 10); i++) {
-        compare_drawn(dev, draw_ccd, what, 880001040u, 1);
-        compare_drawn(dev, draw_ccd, what, 880001051u, 1);
+        compare_drawn(dev, 1, draw_ccd, what, 880001040u, 1);
+        compare_drawn(dev, 1, draw_ccd, what, 880001051u, 1);
     }
 }
 
@@ -442,30 +452,30 @@ static void compare_repeated(const spx_extract_device *dev, const char *what)
  * most: fluxes 1.1e-5 and 0.024 of their errors off. */
 static void compare_once_wrong(const spx_extract_device *dev)
 {
-    compare_drawn(dev, draw_scene, "third neighbours", 1795658166001u, 1);
+    compare_drawn(dev, 1, draw_scene, "third neighbours", 1795658166001u, 1);
     if (!EMULATED) /* ten seconds */
-        compare_drawn(dev, draw_extreme, "third neighbours", 1795658166006u, 1);
+        compare_drawn(dev, 1, draw_extreme, "third neighbours", 1795658166006u, 1);
     /* elements that bins beside masks feel: ivar 6.7e-7 off */
-    compare_drawn(dev, draw_ccd, "beside masks", 1795690900012u, 1);
+    compare_drawn(dev, 1, draw_ccd, "beside masks", 1795690900012u, 1);
     /* what a neighbour's neighbour takes off, diagonals that M does not have: 2.2e-6 and 9e-8 off without these */
-    compare_drawn(dev, draw_scene, "beside a dead column", 2001100042u, 1);
+    compare_drawn(dev, 1, draw_scene, "beside a dead column", 2001100042u, 1);
     /* what more neighbours change grows before it falls: 0.06 and 1.8e-7 of ivar */
-    compare_drawn(dev, draw_extreme, "all neighbours", 550002047u, 1);
-    compare_drawn(dev, draw_extreme, "all neighbours", 2001200130u, 1);
+    compare_drawn(dev, 1, draw_extreme, "all neighbours", 550002047u, 1);
+    compare_drawn(dev, 1, draw_extreme, "all neighbours", 2001200130u, 1);
     /* fibres that can hardly be told apart: the iteration ended 1.6e-5 of an error too early */
-    compare_drawn(dev, draw_extreme, "one row", 2003300165u, 1);
+    compare_drawn(dev, 1, draw_extreme, "one row", 2003300165u, 1);
     /* elements of A_s that are small in units of 1/Z, beside bins with a signal-to-noise ratio of a thousand, of the
      * spectrum or of its padding: fluxes 1.0e-6 and 1.1e-6 off */
-    compare_drawn(dev, draw_scene, "beside bright bins", 179571171700017u, 1);
-    compare_drawn(dev, draw_scene, "beside bright padding", 179571332001014u, 1);
+    compare_drawn(dev, 1, draw_scene, "beside bright bins", 179571171700017u, 1);
+    compare_drawn(dev, 1, draw_scene, "beside bright padding", 179571332001014u, 1);
     /* fibres that stand between others than those next to them by number: 7.1e-5, 8e-6 and 1.1e-4 off */
-    compare_drawn(dev, draw_extreme, "traces that cross", 179571184701511u, 1);
-    compare_drawn(dev, draw_ccd, "traces that cross", 179571332000313u, 1);
+    compare_drawn(dev, 1, draw_extreme, "traces that cross", 179571184701511u, 1);
+    compare_drawn(dev, 1, draw_ccd, "traces that cross", 179571332000313u, 1);
     if (!EMULATED)
-        compare_drawn(dev, draw_ccd, "traces that cross", 179571184701605u, 1);
+        compare_drawn(dev, 1, draw_ccd, "traces that cross", 179571184701605u, 1);
     /* rounding that bins of other fibres and of the padding amplify */
     if (!EMULATED)
-        compare_drawn(dev, draw_scene, "rounding", 179571332001117u, 1);
+        compare_drawn(dev, 1, draw_scene, "rounding", 179571332001117u, 1);
 }
 
 /* An image without information, and traces that miss it, are refused as on the CPU, with a background, too, which finds
