@@ -200,13 +200,29 @@ column() {
 
 @test "saturated lines: their pixels are flagged, and traces are right" {
     local d=$BATS_FILE_TMPDIR/d
-    # wings of 3e6 electrons are brighter than the model is good: 0.008 and 0.013 pixel with weights of noise alone
-    for seed in 1 2 3; do
-        arc saturated --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 60000 --noise-seed $seed
+    # Wings of 3e6 electrons are brighter than the model is good. 31 seeds: rms 0.0014 and 0.0018 pixel, worst 0.0021 and
+    # 0.0025; 0.0157 where the hard clip, which does not know that, takes wings of a fibre one after the other.
+    for seed in 4 $RANDOM $RANDOM $RANDOM; do
+        echo "noise seed $seed"
+        arc saturated --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 60000 --noise-seed "$seed"
         specx-psf -q --start "$d/arc.h5" "${fit[@]}" -f -o psf.h5 saturated.h5
         h5table -q --csv -c XSHIFT,YSHIFT,STATUS -t /psffit/fibre psf.h5 | awk -F, '
             NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2; late += $3 >= 128 }
-            END { print sqrt(x / n), sqrt(y / n); exit !(x < n * 0.006 ^ 2 && y < n * 0.006 ^ 2 && late == 0) }'
+            END { print sqrt(x / n), sqrt(y / n); exit !(x < n * 0.004 ^ 2 && y < n * 0.004 ^ 2 && late == 0) }'
+    done
+}
+
+@test "lines too bright for the degrees that are given: places, and errors that cover them" {
+    local d=$BATS_FILE_TMPDIR/d seed
+    # widths of this camera are no straight lines along a bundle; 0.010 to 0.016 pixel with a clip of noise alone
+    for seed in 4 $RANDOM $RANDOM; do
+        echo "noise seed $seed"
+        arc bright --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 1e9 --noise-seed "$seed"
+        specx-psf -q --start "$d/arc.h5" "${fit[@]}" --hermite-degree 6 --shape-degree 1,2 -f -o psf.h5 bright.h5
+        h5table -q --csv -c XSHIFT,YSHIFT,X_ERR,Y_ERR -t /psffit/fibre psf.h5 | awk -F, '
+            NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2; a += (($1 - 0.3) / $3) ^ 2; b += (($2 + 0.2) / $4) ^ 2 }
+            END { print sqrt(x / n), sqrt(y / n), sqrt(a / n), sqrt(b / n)
+                exit !(x < n * 0.003 ^ 2 && y < n * 0.003 ^ 2 && a < n * 2.5 ^ 2 && b < n * 2.5 ^ 2) }'
     done
 }
 

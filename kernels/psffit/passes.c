@@ -42,6 +42,8 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define SHARE 0.02
 /* A background is also good enough where its last solution was worth less than this part of what ends the pass. */
 #define QUIET 0.2
+/* Weights have at most this uncertainty of the model, a part of it. */
+#define UNSURE 0.005
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -93,6 +95,15 @@ static int evaluate(spx_pf_bundle *b, spx_pf_state *s)
 /* The background in a step stays, is found again, or is found again and traces follow it: a continuum that is stronger
  * than lines tells best where traces are, until spots lie so near that lines do, which are sharper. */
 typedef enum { KEEP, FIND, FOLLOW } background_of;
+
+/* Uncertainty of the model by its bright pixels. The hard clip allows for all of it: pixels where spots are of another
+ * shape than the model can have would be rejected one after the other, as each fit is worse where it has none. */
+static spx_status doubt(spx_pf_bundle *b, int pass, double *epsilon, spx_err *e)
+{
+    const spx_status st = spx_pf_uncertain(b, &b->doubt, e);
+    *epsilon = pass == FINAL ? fmin(b->doubt, UNSURE) : passes[pass].epsilon;
+    return st;
+}
 
 /* Background and weights, then fluxes again, for parameters as they are, whose fluxes are known in the first of the
  * rounds; they end early where the background stays as it is. *ok 0: no solution. */
@@ -293,8 +304,8 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
         st = spx_pf_regroup(b, pass < CLIP, e);
     if (st == SPX_OK && pass == 0)
         ok = spx_pf_fluxes(b, &b->now);
-    if (st == SPX_OK && pass == FINAL)
-        st = spx_pf_uncertain(b, &epsilon, e);
+    if (st == SPX_OK && ok && clip)
+        st = doubt(b, pass, &epsilon, e);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
     if (st == SPX_OK && ok && pass > 0)
@@ -326,7 +337,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
             fall = 1;
         }
         if (st == SPX_OK && pass == FINAL && !chord && fall > passes[pass].chord)
-            st = spx_pf_uncertain(b, &epsilon, e);
+            st = doubt(b, pass, &epsilon, e);
         if (st == SPX_OK)
             st = settle(b, epsilon, clip, 1, is_settled(b, fall, stop) ? KEEP : FIND, &ok, e);
         if (ends)
@@ -344,10 +355,13 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
     int same = !changed && b->nl == model->nl;
     for (size_t l = 0; l < b->nl && same; l++) /* a trace that has moved may take one over the edge of the CCD */
         same = b->line[l].row == model->row[l];
+    double epsilon = passes[CLIP].epsilon;
     if (!same) {
-        const spx_status st = spx_pf_first_weights(b, passes[CLIP].epsilon, e);
+        spx_status st = spx_pf_first_weights(b, epsilon, e);
         *ok = st == SPX_OK && spx_pf_fluxes(b, &b->now);
-        return *ok ? settle(b, passes[CLIP].epsilon, 1, ROUNDS, FIND, ok, e) : st;
+        if (*ok)
+            st = doubt(b, CLIP, &epsilon, e);
+        return *ok && st == SPX_OK ? settle(b, epsilon, 1, ROUNDS, FIND, ok, e) : st;
     }
     memcpy(b->now.flux, model->flux, b->nspot * sizeof *b->now.flux);
     if (b->there != NULL && !b->p->device->put_fluxes(b)) {
@@ -358,8 +372,10 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
         return SPX_EIO;
     *ok = 1;
     spx_pf_draw(b, &b->now);
-    spx_pf_weights(b, passes[CLIP].epsilon, 1);
-    return SPX_OK;
+    const spx_status st = doubt(b, CLIP, &epsilon, e);
+    if (st == SPX_OK)
+        spx_pf_weights(b, epsilon, 1);
+    return st;
 }
 
 /* Covariance of all parameters, from the matrix of the last step, where it is still good. *ok 0: that is not positive
@@ -369,7 +385,12 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
     const lapack_int n = (lapack_int)b->ntheta;
     spx_status st = SPX_OK;
     *ok = 1;
-    if (s->lately >= STILL) {
+    const int unsure = b->doubt > UNSURE;
+    if (unsure) { /* errors are those of all that is uncertain */
+        spx_pf_weights(b, b->doubt, 1);
+        *ok = spx_pf_fluxes(b, &b->now);
+    }
+    if (*ok && (unsure || s->lately >= STILL)) {
         b->terms = b->p->ntr;
         b->active = b->p->nq;
         b->gauge = 1;

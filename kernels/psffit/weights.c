@@ -96,15 +96,16 @@ static int has_near(const uint8_t *rows, size_t height, size_t r, int bits)
 
 /* Rows whose weights are to be made again: all, or, where nothing but the light of spots has changed, those that have
  * it now or had it then, and those beside them, for the clip. */
-static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, double epsilon, int clip)
+static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, double epsilon, double doubt, int clip)
 {
-    const int same = px->weighed && px->clip == clip && px->epsilon == epsilon;
+    const int same = px->weighed && px->clip == clip && px->epsilon == epsilon && px->doubt == doubt;
     for (size_t r = 0; r < height; r++)
         if (!same || has_near(lit, height, r, 0xff) || has_near(px->rows, height, r, SPX_PF_ROW_LIT))
             px->rows[r] |= SPX_PF_ROW_NEW;
     px->weighed = 1;
     px->clip = clip;
     px->epsilon = epsilon;
+    px->doubt = doubt;
 }
 
 /* Rejects pixels of an exposure, and weighs their rows again: those that may be far, beside rows with new weights. */
@@ -116,7 +117,7 @@ static void clip_rows(const spx_pf_bundle *b, const spx_pf_pixels *px, const dou
         if ((px->rows[r] & SPX_PF_ROW_FAR) && has_near(px->rows, height, r, SPX_PF_ROW_NEW))
             for (size_t y = r > 0 ? r - 1 : 0; y <= r + 1 && y < height; y++) {
                 if (!(px->rows[y] & SPX_PF_ROW_MISFITS))
-                    kernels->misfit(width, px, y * width, light + y * width, epsilon);
+                    kernels->misfit(width, px, y * width, light + y * width, fmax(epsilon, b->doubt));
                 px->rows[y] |= SPX_PF_ROW_MISFITS;
             }
     for (size_t r = 0; r < height; r++)
@@ -141,7 +142,7 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         spx_pf_pixels *px = &b->px[x];
         const double *light = b->now.light + x * height * width;
         const uint8_t *lit = b->now.lit + x * height;
-        find_new_rows(px, height, lit, epsilon, clip);
+        find_new_rows(px, height, lit, epsilon, b->doubt, clip);
         for (size_t r = 0; r < height; r++) {
             int far = 0;
             if (!(px->rows[r] & SPX_PF_ROW_NEW))
@@ -188,7 +189,7 @@ static size_t bright_pixels(const spx_pf_bundle *b, size_t most, double *sample)
 spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e)
 {
     enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
-    const double least = 1e-4, most = 0.005;
+    const double least = 1e-4, most = 0.01;
     double *sample = spx_alloc2(MOST, 4, sizeof *sample, e);
     size_t n = 0;
     *epsilon = 0;

@@ -787,7 +787,8 @@ void weights(spx_pf_bundle *b, double epsilon, int clip)
         const problem &p = c.p;
         const state &s = of(&b->now);
         if (clip) {
-            LAUNCH(misfit_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon);
+            const double most = std::fmax(epsilon, b->doubt);
+            LAUNCH(misfit_kernel, pixel_blocks(p), THREADS, 0, p, s, most * most);
             LAUNCH(reject_kernel, pixel_blocks(p), THREADS, 0, p);
         }
         LAUNCH(weights_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon, clip ? 0 : SPX_PF_ROBUST);
