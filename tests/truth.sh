@@ -6,9 +6,13 @@
 #     model-z model-r sky spoilt   sky, and how far traces have moved; barycentric: grids; velocities
 #     shift flat flux coadd        others of these programs
 #     night                        all of them together, one effect at a time
-# TRUTH_SEEDS=FIRST:LAST: exposures of sky, velocities, coadd and night; 1:2 without it.
+# TRUTH_SEEDS=FIRST:LAST: exposures of sky, velocities, coadd and night; 1:2 without it. The first is that of all other
+# cases. TRUTH_JOBS=N: that many cases at the same time, each in a folder of its name; 1 without it.
 # The programs and helpers are found on the PATH. `make truth` runs all in BUILD/truth: 14 minutes of processor time. Exit
-# status 1: a case is beyond its limits.
+# status 1: a case is beyond its limits, or did not end.
+#
+# Functions are called by the names of cases, and variables are read in truth/*.bash.
+# shellcheck disable=SC2034,SC2317
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,10 +22,12 @@ shift
 all=(grid b r z artefacts real faint reject model-z model-r sky spoilt barycentric velocities shift flat flux coadd night)
 cases=" ${*:-${all[*]}} "
 seeds=${TRUTH_SEEDS:-1:2}
+seed=${seeds%:*}
+together=${TRUTH_JOBS:-1}
 SPX_SHARED=${SPX_SHARED:-}
 limits=(--mean 0.01 --sd 0.01 --corr 0.02)
 failed=0
-rm -f ./*.h5 ./*.txt ./*.png
+rm -f ./*.txt ./*.png
 
 wanted() { [[ $cases == *" $1 "* ]]; }
 
@@ -51,20 +57,63 @@ night_case() {
     "$here/science/night.sh" "$seeds" plain moved shifted hits scatter moffat disc tails between fringes fringes-10 stars || failed=1
 }
 
-{
+grid_case() {
     extract_case grid "spectra that consist of the bins of the extraction" "--arm r --fibers 50 --step 0.8" "" "${limits[@]}"
-    for arm in b r z; do
-        extract_case "$arm" "stars and sky lines on a 0.1 Angstrom grid" "--arm $arm --fibers 50" "" "${limits[@]}"
-    done
+}
+
+arm_case() { extract_case "$1" "stars and sky lines on a 0.1 Angstrom grid" "--arm $1 --fibers 50" "" "${limits[@]}"; }
+b_case() { arm_case b; }
+r_case() { arm_case r; }
+z_case() { arm_case z; }
+
+artefacts_case() {
     extract_case artefacts "an amplifier gap, bad columns, saturated blocks and many cosmic rays" \
         "--arm z --fibers 50 --cosmics 300 --bad-columns 20 --saturated 5 --nans 50 --gap 1500:1510" "" "${limits[@]}"
-    psf=$SPX_SHARED/data/extract/psf-r0-00067784.fits
-    if [ -e "$psf" ]; then
+}
+
+real_case() {
+    local psf=$SPX_SHARED/data/extract/psf-r0-00067784.fits
+    [ ! -e "$psf" ] ||
         extract_case real "the same through the PSF of a real camera" "--psf $psf --fibers 0:50" "--spectra 0:50" "${limits[@]}"
-    fi
-    for name in faint reject model-z model-r sky spoilt barycentric velocities shift flat flux coadd night; do
-        ! wanted $name || "${name//-/_}_case"
+}
+
+# start CASE: its report and pictures in a folder of its name.
+start() {
+    rm -rf "$1"
+    mkdir "$1"
+    (
+        cd "$1"
+        "${1//-/_}_case"
+        rm -f ./*.h5
+        exit "$failed"
+    ) >"$1/report.txt" 2>&1 &
+}
+
+run=()
+for name in "${all[@]}"; do ! wanted "$name" || run+=("$name"); done
+declare -A case_of status
+begun=0 told=0 running=0
+while [ $told -lt ${#run[@]} ]; do
+    while [ $running -lt "$together" ] && [ $begun -lt ${#run[@]} ]; do
+        start "${run[begun]}"
+        case_of[$!]=${run[begun]}
+        begun=$((begun + 1)) running=$((running + 1))
     done
-    rm -f ./*.h5
-    exit "$failed"
-} 2>&1 | tee report.txt
+    code=0
+    wait -n -p pid || code=$?
+    status[${case_of[$pid]}]=$code
+    running=$((running - 1))
+    # in the order of the cases
+    while [ $told -lt ${#run[@]} ] && [ -n "${status[${run[told]}]:-}" ]; do
+        cat "${run[told]}/report.txt"
+        if [ "${status[${run[told]}]}" != 0 ]; then
+            [ "${status[${run[told]}]}" = 1 ] || echo "   DID NOT END: status ${status[${run[told]}]}"
+            failed=1
+        fi
+        told=$((told + 1))
+    done
+done > >(tee report.txt)
+for name in "${run[@]}"; do
+    for picture in "$name"/*.png; do [ ! -e "$picture" ] || mv "$picture" .; done
+done
+exit "$failed"

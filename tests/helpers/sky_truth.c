@@ -8,7 +8,9 @@
  *                            model; s: /sky/sky of EXACT, so that it means something where the PSF is right and all
  *                            fibres have the same throughput
  *     pull NAME ROLE VALUE   (value - truth)/error of T, DELTA, the slope of DELTA and KAPPA, of each fibre; NAME t, d,
- * d1, k
+ *                            d1, k
+ *     alone NAME ROLE ERROR VALUE - TRUTH   the same by the fibre's own bins, without the prior of all fibres; where
+ *                            the frame was divided by a flat, truth of T has to be that of the rest
  *
  * Scales: throughputs; with EXACT, /sky/parameters of the same fibres without noise, whose scales also have the light
  * that spots beside their traces, or wider than the PSF, lose in the extraction.
@@ -31,6 +33,7 @@
 #include "products/frame_h5.h"
 #include "products/psf_h5.h"
 #include "psf/psf_math.h"
+#include "sky/params.h"
 
 enum { ROLE = 9, SAMPLES = 200 };
 
@@ -113,9 +116,59 @@ static double *read_bins(const spx_input *in, const char *path, const spx_frame 
     return v;
 }
 
-/* Pulls of column q of the parameters. */
+/* Quantities p[nspec][4] and cov[nspec][4][4] of each fibre by its own bins: data and weights as they were before the
+ * sky was subtracted, scales of shifts and widths from `found` (with the prior). */
+static void measure_alone(const spx_input *in, const spx_frame *f, const char *role, const double *variance,
+                          const double *found, double *p, double *cov)
+{
+    enum { NQ = 4 };
+    const size_t nw = f->arm.nwave, size = f->nspec * nw;
+    double *sky = NULL, *model = read_bins(in, "/sky/model", f);
+    double *c = spx_alloc(size, sizeof *c, &e), *d = spx_alloc(size, sizeof *d, &e),
+           *w = spx_alloc(size, sizeof *w, &e);
+    double *info = spx_alloc(f->nspec * NQ * NQ, sizeof *info, &e),
+           *right = spx_alloc(f->nspec * NQ, sizeof *right, &e);
+    double *scale = spx_alloc(f->nspec, sizeof *scale, &e);
+    uint8_t *kind = spx_alloc(f->nspec, 1, &e);
+    must(c != NULL && d != NULL && w != NULL && info != NULL && right != NULL && scale != NULL && kind != NULL
+             ? SPX_OK
+             : SPX_EIO);
+    must(spx_h5_read_f64(in->file, "/sky/sky", 1, (size_t[]){nw}, &sky, &e));
+    for (size_t i = 0; i < f->nspec; i++) {
+        kind[i] = strcmp(role + i * ROLE, "SKY") == 0 ? SPX_SKY_ALONE : SPX_SKY_STAR;
+        scale[i] = found[i * NQ];
+        spx_resolution_apply(nw, f->arm.ndiag, f->arm.resolution + i * f->arm.ndiag * nw, sky, c + i * nw);
+    }
+    for (size_t at = 0; at < size; at++) {
+        const double rest = f->arm.ivar[at] > 0 && f->arm.mask[at] == 0 ? 1 / f->arm.ivar[at] - variance[at] : 0;
+        w[at] = rest > 0 ? 1 / rest : 0;
+        d[at] = f->arm.flux[at] + model[at];
+    }
+    spx_sky_fit fit = {.nwave = nw,
+                       .first = f->arm.wavelength[0],
+                       .step = f->arm.wavelength[1] - f->arm.wavelength[0],
+                       .terms = {1, 2, 1},
+                       .knots = 25,
+                       .rounds = 3,
+                       .nthreads = 1};
+    must(spx_sky_measure(&fit, f->nspec, c, NULL, d, w, kind, info, right, &e));
+    spx_sky_physical(&fit.terms, f->nspec, scale, info, right);
+    for (size_t i = 0; i < f->nspec; i++)
+        (void)spx_sky_estimate(NQ, info + i * NQ * NQ, right + i * NQ, p + i * NQ, cov + i * NQ * NQ);
+    spx_free(sky);
+    spx_free(model);
+    spx_free(c);
+    spx_free(d);
+    spx_free(w);
+    spx_free(info);
+    spx_free(right);
+    spx_free(scale);
+    spx_free(kind);
+}
+
+/* Pulls of column q of the parameters, or with `alone` errors and what values are off. */
 static void print_pulls(const char *name, size_t ns, size_t nq, size_t q, const double *p, const double *cov,
-                        const double *truth, const char *role, int scaled)
+                        const double *truth, const char *role, int scaled, int alone)
 {
     double mean = 0;
     size_t n = 0;
@@ -126,9 +179,12 @@ static void print_pulls(const char *name, size_t ns, size_t nq, size_t q, const 
         }
     mean /= (double)n;
     for (size_t i = 0; i < ns; i++) {
-        const double expected = scaled ? truth[i] / mean : truth[i] - mean;
-        printf("pull %s %s %.6f\n", name, role + i * ROLE,
-               (p[i * nq + q] - expected) / sqrt(cov[(i * nq + q) * nq + q]));
+        const double off = p[i * nq + q] - (scaled ? truth[i] / mean : truth[i] - mean);
+        const double error = sqrt(cov[(i * nq + q) * nq + q]);
+        if (!alone)
+            printf("pull %s %s %.6f\n", name, role + i * ROLE, off / error);
+        else if (error > 0)
+            printf("alone %s %s %.6f %.6f\n", name, role + i * ROLE, error, off);
     }
 }
 
@@ -211,10 +267,16 @@ int main(int argc, char **argv)
             }
     }
     if (of_p[1] == 4) { /* terms 1,2,1 */
-        print_pulls("t", f.nspec, 4, 0, p, cov, truth, role, 1);
-        print_pulls("d", f.nspec, 4, 1, p, cov, truth + f.nspec, role, 0);
-        print_pulls("d1", f.nspec, 4, 2, p, cov, truth + 2 * f.nspec, role, 0);
-        print_pulls("k", f.nspec, 4, 3, p, cov, truth + 3 * f.nspec, role, 0);
+        static const char *const name[] = {"t", "d", "d1", "k"};
+        double *own = spx_alloc(f.nspec * 4, sizeof *own, &e), *of_own = spx_alloc(f.nspec * 16, sizeof *of_own, &e);
+        must(own != NULL && of_own != NULL ? SPX_OK : SPX_EIO);
+        measure_alone(&s, &f, role, variance, p, own, of_own);
+        for (size_t q = 0; q < 4; q++) {
+            print_pulls(name[q], f.nspec, 4, q, p, cov, truth + q * f.nspec, role, q == 0, 0);
+            print_pulls(name[q], f.nspec, 4, q, own, of_own, truth + q * f.nspec, role, q == 0, 1);
+        }
+        spx_free(own);
+        spx_free(of_own);
     }
     spx_free(class);
     spx_free(variance);

@@ -5,7 +5,7 @@
 # expose NAME WIDTH NUMBER [SIM-OPTION...]: a frame of 10 stars, whose lines are WIDTH wider than 1, and whose resolution
 # matrix says so
 expose() {
-    specx-sim -q -f --arm r --seed 5 --noise-seed "$3" --expid "$3" --fibers 10 --sky-fibers 0 --no-sky --cosmics 0 \
+    specx-sim -q -f --arm r --seed $((seed + 4)) --noise-seed $((10 * seed + $3 - 10)) --expid "$3" --fibers 10 --sky-fibers 0 --no-sky --cosmics 0 \
         --bad-columns 0 --snr 20:60 --wavelength 6400,6700 --shift "0,0,0,$2" "${@:4}" --truth truth.h5 -o image.h5
     h5edit image.h5 delete /psf
     specx-extract -q -f --precision double -w 6400,6700,0.8 -o "$1.h5" image.h5 truth.h5

@@ -9,7 +9,7 @@ extract_case() {
     printf '\n== %s: %s\n   specx-sim %s\n' "$name" "$text" "${sim//"$SPX_SHARED"/\$SPX_SHARED}"
     # The options are words.
     # shellcheck disable=SC2086
-    specx-sim -q -f $sim --format hdf5 --truth truth.h5 -o image.h5
+    specx-sim -q -f --seed "$seed" $sim --format hdf5 --truth truth.h5 -o image.h5
     # shellcheck disable=SC2086
     specx-extract -q -f $extract --precision double -o frame.h5 image.h5
     frame_truth "$@" frame.h5 truth.h5 "$name.txt" || failed=1
@@ -26,7 +26,7 @@ faint_case() {
     while IFS='|' read -r name text sim extract prototype limits; do
         # The options are words.
         # shellcheck disable=SC2086
-        specx-sim -q -f --arm r --fibers 50 --no-sky --mag 21:25 $sim --truth truth.h5 -o image.h5
+        specx-sim -q -f --arm r --seed "$seed" --fibers 50 --no-sky --mag 21:25 $sim --truth truth.h5 -o image.h5
         # shellcheck disable=SC2086
         specx-extract -q -f $extract --precision double -o frame.h5 image.h5
         # shellcheck disable=SC2086
@@ -41,7 +41,7 @@ END
 
 # Cosmic rays that nobody has flagged: found, false, and what they leave of the spectra.
 reject_case() {
-    local camera=(-q -f --arm r --fibers 50 --wavelength 6300,6800 --bad-columns 0) f motion
+    local camera=(-q -f --arm r --seed "$seed" --fibers 50 --wavelength 6300,6800 --bad-columns 0) f motion
     local extract=(-q -f -w 6310,6790,0.8 --precision double)
     printf '\n== reject: cosmic rays, 150 a million pixels: arm r, 50 fibres, 500 Angstrom\n'
     specx-sim "${camera[@]}" --cosmics 150 --no-flag-cosmics --truth truth.h5 -o hit.h5
@@ -69,7 +69,7 @@ reject_case() {
     for motion in '' '--shift wave'; do
         # The options are words.
         # shellcheck disable=SC2086
-        specx-sim -q -f --arm z --fibers 50 --wavelength 8750,9050 --bad-columns 0 --cosmics 0 $motion --truth truth.h5 -o clean.h5
+        specx-sim -q -f --arm z --seed "$seed" --fibers 50 --wavelength 8750,9050 --bad-columns 0 --cosmics 0 $motion --truth truth.h5 -o clean.h5
         specx-extract -q -f -w 8760,9040,0.8 --precision double clean.h5 -o frame-clean.h5
         specx-extract -q -f -w 8760,9040,0.8 --precision double --reject 5 clean.h5 -o frame-reject-clean.h5
         hits_truth clean.h5 clean.h5 truth.h5 frame-clean.h5 frame-clean.h5 frame-reject-clean.h5 >none.txt

@@ -9,8 +9,8 @@ flat_frames() {
     for n in 1 2 3 ${1:+exact}; do
         # The options are words.
         # shellcheck disable=SC2086,SC2046
-        specx-sim -q --arm z --fibers 50 --wavelength 8900,9500 --flat --throughput 0.1 $1 --seed 3 \
-            $([ "$n" = exact ] && echo --no-noise || echo "--noise-seed $n") -f --format hdf5 --truth truth.h5 -o image.h5
+        specx-sim -q --arm z --fibers 50 --wavelength 8900,9500 --flat --throughput 0.1 $1 --seed $((seed + 2)) \
+            $([ "$n" = exact ] && echo --no-noise || echo "--noise-seed $((10 * seed + n - 10))") -f --format hdf5 --truth truth.h5 -o image.h5
         specx-extract -q -f -w 8910,9490,0.8 image.h5 -o "frame-$n.h5"
     done
 }
@@ -60,9 +60,9 @@ flat_case() {
 # pulls, by STARS fitted stars of S/N 25 to 40; limits of both. Quadratic means over six exposures: off bands the error is a
 # tilt and little else, so that the scatter of one exposure is 0.7 to 1.6.
 flux_row() {
-    local arm=$1 range=$2 stars=$3 seed
-    for seed in 1 2 3 4 5 6; do
-        specx-sim -q -f --arm "$arm" --seed $seed --fibers $((stars + 4)) --sky-fibers 4 --no-sky --tellurics 1 \
+    local arm=$1 range=$2 stars=$3 n
+    for n in {0..5}; do
+        specx-sim -q -f --arm "$arm" --seed $((seed + n)) --fibers $((stars + 4)) --sky-fibers 4 --no-sky --tellurics 1 \
             --teff 5600:6800 --logg 3.7:4.4 --feh -1.5:-0.3 --alpha 0 --snr 25:40 --truth truth.h5 -o image.h5
         specx-extract -q -f -o frame.h5 image.h5
         rvs-fit -q -f -t templates.h5 --resolution-matrix -w "$range" --with-template -o rv.h5 frame.h5

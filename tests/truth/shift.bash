@@ -70,8 +70,8 @@ image_row() {
 coefficients() {
     local n
     for n in {1..24}; do
-        specx-sim -q -f --arm z --fibers 25 --wavelength 8400,8600 --snr 3:30 --cosmics 0 --bad-columns 0 --seed "${seeds%:*}" \
-            --noise-seed $((100 * ${seeds%:*} + n)) --shift 0.05,0,0.01,0 -o image.h5
+        specx-sim -q -f --arm z --fibers 25 --wavelength 8400,8600 --snr 3:30 --cosmics 0 --bad-columns 0 --seed "$seed" \
+            --noise-seed $((100 * seed + n)) --shift 0.05,0,0.01,0 -o image.h5
         specx-shift -q -f --psf-only --lines none -o psf.h5 image.h5
         paste -d' ' <(values psf.h5 /shift/coefficients) <(values psf.h5 /shift/covariance | awk -v n="$(values psf.h5 /shift/coefficients | wc -l)" '
             { v[NR - 1] = $1 }
@@ -105,7 +105,7 @@ information() {
 moved() {
     # The options are words.
     # shellcheck disable=SC2086
-    specx-sim -q -f $2 --seed "${seeds%:*}" --cosmics 1 --truth truth.h5 -o image.h5
+    specx-sim -q -f $2 --seed "$seed" --cosmics 1 --truth truth.h5 -o image.h5
     # shellcheck disable=SC2086
     specx-shift -q -f --psf-only $3 -o psf.h5 image.h5
     left psf.h5 truth.h5 >"$1.txt"

@@ -5,11 +5,11 @@
 # say; 75 or 60 fibres see the sky, 25 or 20 of them are held out. Makes flat.h5, and frames and truth of sky-*.h5.
 sky_frames() {
     local arm=$1 n=$2 sky=$3 name
-    local camera=(-q -f --arm "$arm" --fibers "$n" --cosmics 0 --bad-columns 0)
+    local camera=(-q -f --arm "$arm" --seed "$seed" --fibers "$n" --cosmics 0 --bad-columns 0)
     local exposure=("${camera[@]}" --sky-fibers "$sky" --snr 3:30)
     for name in true-flat flat; do
         # shellcheck disable=SC2046
-        specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave $([ $name = flat ] && echo --noise-seed 2 || echo --no-noise) -o image.h5
+        specx-sim "${camera[@]}" --flat --throughput 0.1 --shift wave $([ $name = flat ] && echo --noise-seed $((seed + 1)) || echo --no-noise) -o image.h5
         specx-extract -q -f -o flat-frame.h5 image.h5
         specx-flat -q -f -o "$name.h5" flat-frame.h5
     done
@@ -60,6 +60,23 @@ quantity_row() {
                     if (n == int(NR / 2)) printf "%.4f ", v[q, i] } } }')" "$4" -
 }
 
+# alone_row FILE ROLE NAME PROTOTYPE: median errors of t, delta and slope by bins of the fibre alone, of lines of sky_truth
+alone_row() {
+    local q errors=()
+    for q in t d d1; do
+        errors+=("$(awk -v q=$q -v role="$2" '$1 == "alone" && $2 == q && $3 == role { print $4 }' "$1" | robust | awk '{ printf "%.4f", $1 }')")
+    done
+    row "$3" "${errors[*]}" "$4" -
+}
+
+# delta_row FILE NAME PROTOTYPE: delta before the prior: rms of what it is off, rms of pulls; of targets, robust scatter
+delta_row() {
+    row "$2" "$(awk '$1 == "alone" && $2 == "d" && $3 == "SKY" { n++; s += $5 * $5; p += ($5 / $4)^2 }
+        END { printf "%.4f, %.2f", sqrt(s / n), sqrt(p / n) }' "$1"); $(awk '$1 == "alone" && $2 == "d" && $3 == "TARGET" { print $5 / $4 }' "$1" |
+        robust | awk '{ printf "%.2f", $2 }')" "$3" -
+    bad "$(awk '$1 == "alone" && $2 == "d" && $3 == "SKY" { n++; p += ($5 / $4)^2 } END { print (p > 1.69 * n) }' "$1")"
+}
+
 # A held-out fibre before and after, in the frame and what specx-sky left of it.
 sky_picture() {
     local fibre
@@ -95,7 +112,11 @@ model_z_case() {
     sky_row '  + t, delta, kappa' wrong '--flat flat.h5' '0.992 0.994 0.932' '1.031 0.862 0.914 (own errors)'
     sky_limits 0.03 1.1 1.15
     quantity_row sky.h5 TARGET '     errors of t, delta, slope: targets' '0.0041 0.0031 0.0017'
-    quantity_row sky.h5 SKY '     sky fibres (prototype: without prior)' '0.0016 0.0032 0.0064'
+    quantity_row sky.h5 SKY '     sky fibres' -
+    sky_truth sky.h5 sky-truth.h5 sky-truth.h5 >alone.txt
+    alone_row alone.txt TARGET '     by bins of the fibre alone: targets' '0.0048 0.0038 0.0077'
+    alone_row alone.txt SKY '     sky fibres' '0.0016 0.0032 0.0064'
+    delta_row alone.txt '     delta alone, rms; pulls: sky; targets' '0.0024 to 0.0038, 0.77 to 0.89; 1.02'
     row '     of the fit, as fitted' "$(chi2 sky.h5 '')" '0.984 1.003 1.052' -
     row '     of the fit, each left out' "$(chi2 sky.h5 loo_)" '1.004 1.023 1.073' -
     sky_picture sky-wrong.h5 sky.h5 model-z
@@ -154,13 +175,13 @@ END
 
 # Errors of the model over twelve draws of noise, in units of what the product says.
 model_errors() {
-    local camera=(-q -f --arm z --seed "${seeds%:*}" --fibers 40 --cosmics 0 --bad-columns 0 --wavelength 8250,8650) n
+    local camera=(-q -f --arm z --seed "$seed" --fibers 40 --cosmics 0 --bad-columns 0 --wavelength 8250,8650) n
     specx-sim "${camera[@]}" --sky-fibers 40 --no-noise -o image.h5
     specx-extract -q -f -o frame.h5 image.h5
     h5edit frame.h5 scale /frame/ivar 400 # errors so small that no prior matters
     specx-sky -q -f --reject 0 -o exact.h5 frame.h5
     for n in 1 2 3 4 5 6 7 8 9 10 11 12; do
-        specx-sim "${camera[@]}" --sky-fibers 24 --snr 3:30 --noise-seed $((100 * ${seeds%:*} + n)) --truth truth.h5 -o image.h5
+        specx-sim "${camera[@]}" --sky-fibers 24 --snr 3:30 --noise-seed $((100 * seed + n)) --truth truth.h5 -o image.h5
         specx-extract -q -f -o frame.h5 image.h5
         specx-sky -q -f --hold-out 8 -o sky.h5 frame.h5
         sky_truth sky.h5 image.h5 truth.h5 exact.h5
@@ -188,7 +209,7 @@ moved_scale() {
 spoilt_case() {
     local held=15 n
     printf '\n== spoilt: arm z, 75 fibres, 600 Angstrom, traces moved, throughputs not known\n'
-    specx-sim -q -f --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --wavelength 8250,8850 \
+    specx-sim -q -f --arm z --seed "$seed" --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --wavelength 8250,8850 \
         --shift wave --fiber-scatter 0.02 -o image.h5
     specx-extract -q -f --precision double -o sky-clean.h5 image.h5
     specx-sky -q -f --hold-out $held -o clean.h5 sky-clean.h5
@@ -250,7 +271,7 @@ misfit() {
 barycentric_case() {
     local way held=15
     printf '\n== barycentric: misfit of frames without noise, in errors: rms, on lines, brightest 1 %%, worst\n'
-    specx-sim -q -f --arm z --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
+    specx-sim -q -f --arm z --seed "$seed" --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
         --wavelength 8250,8850 -o image.h5
     row '' specpipe prototype ''
     for way in topocentric barycentric; do
