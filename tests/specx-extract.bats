@@ -663,6 +663,33 @@ Angstrom: its series are extrapolated there"* ]]
     fails_with 3 '*masked*' specx-extract -w $grid -o out.h5 dark.h5
 }
 
+@test "bright sky lines: kappa of stars beside them is right" {
+    local n
+    specx-sim -q -f --arm r --seed 3 --fibers 30 --sky-fibers 15 --mag 16:16.5 --cosmics 0 --bad-columns 0 --no-noise \
+        --wavelength 6200,6400 --format hdf5 -o image.h5
+    specx-extract -q -w 6210.3,6390.3,1 -o plain.h5 image.h5
+    specx-extract -q -w 6210.3,6390.3,1 --sky-lines oi -o placed.h5 image.h5
+    h5table --provenance placed.h5 | grep -o 'sky_lines_placed=2'
+    for n in plain placed; do
+        specx-sky -q -o $n-sky.h5 $n.h5
+        h5table --csv -t /sky/table -c ROLE,KAPPA,KAPPA_ERR $n-sky.h5 | awk -F, '$1 == "TARGET" { s += $2 / $3; n++ } END { print s / n }' >$n
+    done
+    cat plain placed
+    awk '{ exit !($1 < -0.5) }' plain
+    awk '{ exit !($1 * $1 < 0.01) }' placed
+    # by wavelengths, of which one is off the grid, and from three fibres: as of all
+    specx-extract -q -w 6210,6390,0.8 --sky-lines 6302.05,6365.54,7000 -s 4:7 --precision double -o some.h5 image.h5
+    specx-extract -q -w 6210,6390,0.8 --sky-lines oi --precision double -o all.h5 image.h5
+    h5dump -A 0 -y -w 1 -m %.17g -d /frame/flux -s 4,0 -c 3,226 all.h5 | tr -d ' ' | grep '^[-0-9]' >a
+    h5dump -A 0 -y -w 1 -m %.17g -d /frame/flux some.h5 | tr -d ' ' | grep '^[-0-9]' >b
+    [ "$(wc -l <a)" = 678 ]
+    cmp a b
+    fails_with 2 '*--sky-lines*' specx-extract -q --sky-lines nowhere -o no.h5 image.h5
+    fails_with 2 '*--sky-lines*' specx-extract -q --sky-lines 6302,-1 -o no.h5 image.h5
+    fails_with 2 '*lines between bins*' specx-extract -q --method patch --sky-lines oi -o no.h5 image.h5
+    [ ! -e no.h5 ]
+}
+
 @test "refuses options that make no sense" {
     local image=$BATS_FILE_TMPDIR/image.h5
     fails_with 2 '*--wavelength*MIN,MAX,STEP*' specx-extract -w 6400,6410 -o out.h5 "$image"

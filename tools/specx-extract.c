@@ -59,6 +59,8 @@ static const spx_opt options[] = {
                "Fit smooth light between and beneath the spectra, in cells of N pixels, and take it off; 512 is a good "
                "value. 0: there is none",
                .min = 0, .max = 1e6),
+    SPX_OPTION(STRING, "sky-lines", 0, "oi|W,W,...", o.sky_lines,
+               "Sky lines whose place between bins matters: bright ones of oxygen, or wavelengths", .absent = "none"),
     SPX_OPTION(STRING, "psf-error", 0, "FRACTION", o.psf_error,
                "Error of the PSF model, a fraction, in the chi2 of the fit", .absent = "the PSF's own"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.strict,
@@ -144,14 +146,12 @@ static spx_status to_barycentre(job *j, spx_err *e)
         st = spx_image_barycentric(&j->x.image, j->psf, o.site != NULL ? &site : NULL, j->factor, &nowhere, e);
     if (st == SPX_OK)
         st = spx_psf_to_barycentre(j->psf, j->factor, &j->stretched, e);
-    if (st != SPX_OK)
-        return st;
-    if (nowhere > 0)
-        spx_note(
-            "%s%zu of %zu fibres have no position: they get the barycentric velocity of the others' mean direction",
-            j->x.label, nowhere, j->psf->nspec);
-    j->psf = &j->stretched;
-    return SPX_OK;
+    if (st == SPX_OK && nowhere > 0)
+        spx_note("%s%zu of %zu fibres have no position: they get the velocity of the others' mean direction",
+                 j->x.label, nowhere, j->psf->nspec);
+    if (st == SPX_OK)
+        j->psf = &j->stretched;
+    return st;
 }
 
 /* ---- the steps of a frame: see run/queue_run.h for the threads that they run in ---- */
@@ -171,6 +171,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = to_barycentre(j, e);
     if (st == SPX_OK)
         st = spx_extract_args_options(&o, (int)w->s->common.threads, &x->image, j->psf, &j->o, e);
+    j->o.line_factor = j->factor;
     if (st == SPX_EUSAGE) /* of all frames */
         atomic_store(&w->stop, 1);
     return st == SPX_OK ? spx_frame_inherit(&j->frame, &x->image, j->psf, j->o.first, j->o.nspec, e) : st;
@@ -297,9 +298,10 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
     work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
-    spx_extract_args_complete(&o);
+    spx_status st = spx_extract_args_complete(&o, e);
     spx_backend_restrict(s->common.device);
-    spx_status st = spx_rules_allow("specx-extract", &o.allow, &w.allowed, e);
+    if (st == SPX_OK)
+        st = spx_rules_allow("specx-extract", &o.allow, &w.allowed, e);
     if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_IMAGES, o.skip_existing, &queue, e);
     if (st == SPX_OK && o.variance == SPX_VARIANCE_MODEL)

@@ -78,6 +78,11 @@ spx_status spx_extract_check(const spx_psf *psf, const spx_extract_options *o, s
                         o->background, (int)SPX_EXTRACT_LEAST_CELL);
     if (o->background > 0.0 && o->method != SPX_METHOD_TRACE)
         return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace", "patches fit no background");
+    for (size_t l = 0; l < o->nline; l++)
+        if (!(o->line[l] > 0.0 && isfinite(o->line[l])))
+            return spx_fail(e, SPX_EUSAGE, "{sky_lines} %g: is no wavelength", o->line[l]);
+    if (o->nline > 0 && o->method != SPX_METHOD_TRACE)
+        return spx_fail_remedy(e, SPX_EUSAGE, "use {method} trace", "patches have no lines between bins");
     if (!isfinite(o->psf_error * o->psf_error))
         return spx_fail(e, SPX_EUSAGE, "{psf_error} %g: must not be so large", o->psf_error);
     return SPX_OK;

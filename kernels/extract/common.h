@@ -50,10 +50,10 @@ static inline int spx_extract_corrects_tail(const spx_psf *psf, const spx_extrac
     return o->tail_corrections > 0 && spx_psf_has_tail(psf);
 }
 
-/* Whether light beyond the spots is taken off the image. */
+/* Whether light that spots of bins do not have is taken off the image: tails, a background, lines between bins. */
 static inline int spx_extract_goes_beyond(const spx_psf *psf, const spx_extract_options *o)
 {
-    return spx_extract_corrects_tail(psf, o) || o->background > 0.0;
+    return spx_extract_corrects_tail(psf, o) || o->background > 0.0 || o->nline > 0;
 }
 
 /* SPX_EUSAGE when the options make no sense for this PSF. */

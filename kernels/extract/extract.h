@@ -61,6 +61,11 @@ typedef struct {
     /* Of the trace method: smooth light between and beneath the traces is fitted with the fluxes, as cubic splines with
      * knots so many pixels apart; 0: there is none. */
     double background;
+    /* Of the trace method: lines of the sky whose place between bins is taken care of (extract/trace/lines.h): vacuum
+     * wavelengths line[nline], Angstrom, on the ground; line_factor [fibres of the PSF]: wavelengths of the PSF over
+     * these, NULL: 1. The arrays stay the caller's. */
+    const double *line, *line_factor;
+    size_t nline;
     int want_model; /* fill the model image */
     int nthreads;   /* 0: OpenMP's default; the result does not depend on it */
     /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
@@ -117,6 +122,9 @@ typedef struct {
      * as hits. 0 without one. */
     double background;
     size_t background_unknowns, background_clipped;
+    /* Of lines between bins: those on the grid, and the electrons of all of them in a fibre, a median. */
+    size_t nline;
+    double line_light;
     double seconds[SPX_EXTRACT_STEPS]; /* of processor time by step, all threads; the trace method's */
     spx_fallback fallback;             /* bundles (trace method), and those that a device left to the CPU */
     double device_seconds;             /* from the first transfer to the last, where a device computed; else 0 */

@@ -243,6 +243,20 @@ spoilt_case() {
     sky_row "$(wc -l <edits.txt) outliers of 8 to 100 errors" line '' '0.9925 0.997 0.931' ''
     sky_limits 0.03 1.1 1.2
     row '  bins left out' "$(column NREJECTED sky.h5 /sky/table | awk '{ n += $1 } END { print n }')" '628 of 626' ''
+    # the brightest line of r lies between bins, and is another one beside stars
+    specx-sim -q -f --arm r --seed "$seed" --fibers 60 --sky-fibers 30 --mag 16:17 --cosmics 0 --bad-columns 0 --no-noise \
+        --wavelength 6150,6450 -o image.h5
+    specx-extract -q -f -w 6160.3,6440.3,1 -o frame.h5 image.h5
+    specx-sky -q -f -o sky.h5 frame.h5
+    specx-extract -q -f -w 6160.3,6440.3,1 --sky-lines oi -o frame.h5 image.h5
+    specx-sky -q -f -o placed.h5 frame.h5
+    row 'kappa of bright stars at 6302 A, bins of 1 A' "$(kappa_pull sky.h5); --sky-lines oi: $(kappa_pull placed.h5)" - ''
+    bad "$(kappa_pull placed.h5 | awk '{ print $1 * $1 }') > 0.01"
+}
+
+# kappa_pull FILE: mean of kappa of targets, in errors
+kappa_pull() {
+    column ROLE,KAPPA,KAPPA_ERR "$1" /sky/table | awk '$1 == "TARGET" && $3 > 0 { s += $2 / $3; n++ } END { printf "%+.3f", s / n }'
 }
 
 # misfit FILE: rms of flux/error of held-out fibres but for 8 bins at either end: all bins, on lines, brightest 1 %; the

@@ -1,11 +1,17 @@
 #include "common/extract_options.h"
 
+#include <string.h>
+
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/parse.h"
 #include "psf/psf.h"
+#include "spectral/lines.h"
 
 /* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
+/* Strength of the oxygen lines that --sky-lines oi means, Rayleigh: 5579, 6302 and 6366 Angstrom. */
+#define BRIGHT 40
 /* Tolerance of spots whose wings reach many fibres. */
 #define WIDE_TOLERANCE 1e-4
 
@@ -17,7 +23,25 @@ static spx_extract_options defaults(spx_extract_method method)
     return method == SPX_METHOD_TRACE ? spx_extract_trace_defaults() : spx_extract_defaults();
 }
 
-void spx_extract_args_complete(spx_extract_args *o)
+/* Wavelengths of --sky-lines: numbers, or those of forbidden oxygen, by their strength the only ones that need it. */
+static spx_status find_lines(spx_extract_args *o, spx_err *e)
+{
+    spx_line *known = NULL;
+    size_t n = 0;
+    if (o->sky_lines == NULL || strcmp(o->sky_lines, "none") == 0)
+        return SPX_OK;
+    if (strcmp(o->sky_lines, "oi") != 0)
+        return spx_parse_doubles(o->sky_lines, ',', "--sky-lines", "oi, none, or W,W,...", SPX_EXTRACT_MOST_LINES,
+                                 o->line, &o->nline, e);
+    spx_status st = spx_sky_lines(&known, &n, e);
+    for (size_t i = 0; st == SPX_OK && i < n && o->nline < SPX_EXTRACT_MOST_LINES; i++)
+        if (known[i].source == SPX_SKY_LINE_OI && known[i].strength >= BRIGHT)
+            o->line[o->nline++] = known[i].wavelength;
+    spx_free(known);
+    return st;
+}
+
+spx_status spx_extract_args_complete(spx_extract_args *o, spx_err *e)
 {
     const spx_extract_options d = defaults(o->method);
     if (!o->wave_pad_given)
@@ -25,6 +49,7 @@ void spx_extract_args_complete(spx_extract_args *o)
     if (!o->pix_pad_frac_given)
         o->pix_pad_frac = d.pix_pad_frac;
     o->wave_pad_given = o->pix_pad_frac_given = 1;
+    return find_lines(o, e);
 }
 
 /* The bundles that the PSF names: all of one size, which every device takes, or not. */
@@ -87,6 +112,8 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     eo->variance = o->variance;
     eo->tail_corrections = o->tail == SPX_TAIL_ALL ? TAIL_CORRECTIONS : 0;
     eo->background = o->background;
+    eo->line = o->line;
+    eo->nline = o->nline;
     eo->want_model = o->model;
     eo->max_device_mem = o->max_device_mem;
     eo->nthreads = nthreads;

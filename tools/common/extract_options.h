@@ -8,9 +8,12 @@
 /* The tail of the PSF: on the whole image, in the spots alone, nowhere. */
 typedef enum { SPX_TAIL_ALL = 0, SPX_TAIL_NEAR, SPX_TAIL_NONE } spx_tail_use;
 
+/* Most wavelengths of --sky-lines. */
+enum { SPX_EXTRACT_MOST_LINES = 64 };
+
 /* Values of specx-extract's option table; its help says what they are. */
 typedef struct {
-    const char *wavelength, *spectra, *psf_error, *site;
+    const char *wavelength, *spectra, *psf_error, *site, *sky_lines;
     spx_extract_method method;
     spx_variance variance;
     spx_tail_use tail;
@@ -20,12 +23,14 @@ typedef struct {
     size_t max_device_mem;
     spx_opt_list allow;
     int model, strict, barycentric, skip_existing;
+    double line[SPX_EXTRACT_MOST_LINES]; /* of sky_lines: spx_extract_args_complete() */
+    size_t nline;
     int sub_bundles_given, wave_pad_given, pix_pad_frac_given, tolerance_given, bundle_size_given;
 } spx_extract_args;
 
 /* Defaults of --wave-pad and --pix-pad-frac, which are the method's, as if they had been given: so the product's record
- * shows what is in effect. */
-void spx_extract_args_complete(spx_extract_args *o);
+ * shows what is in effect; and wavelengths of --sky-lines. SPX_EUSAGE: these are no numbers; SPX_EIO: memory. */
+spx_status spx_extract_args_complete(spx_extract_args *o, spx_err *e);
 
 /* Options for a frame: the fibres wanted of this PSF, and without --wavelength the range that all of them have on the
  * CCD. nthreads: of the call. SPX_EUSAGE: an option makes no sense, or belongs to the other method. */

@@ -70,6 +70,10 @@ spx_status spx_extract_report(spx_run *s, const char *label, const spx_extract_o
         st = spx_run_record(s, "rounding_bound", e, "%.2g", c->rounding);
     if (st == SPX_OK && c->core_light > 0)
         st = spx_run_record(s, "tail_light", e, "%.4g", c->tail_light / c->core_light);
+    if (st == SPX_OK && c->nline > 0)
+        st = spx_run_record(s, "sky_lines_placed", e, "%zu", c->nline);
+    if (st == SPX_OK && c->nline > 0)
+        st = spx_run_record(s, "sky_lines_light", e, "%.4g", c->line_light);
     if (st == SPX_OK && c->background_unknowns > 0)
         st = spx_run_record(s, "background_mean", e, "%.4g", c->background);
     if (st == SPX_OK && c->background_unknowns > 0)

@@ -38,6 +38,7 @@ const spx_err_option spx_kernel_options[] = {
     {"resolution_matrix", "--resolution-matrix"},
     {"scale_errors", "--scale-errors"},
     {"setup", "-s"},
+    {"sky_lines", "--sky-lines"},
     {"sky_fibers", "--sky-fibers"},
     {"skip_nan", "--skip-nan"},
     {"snr", "--snr"},

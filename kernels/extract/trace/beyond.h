@@ -1,5 +1,5 @@
 /* Provides the light beyond the spots of an image for what extracts the rest of it elsewhere, as devices do: found on
- * the host, of tails and a background (extract/trace/tail.c). Private to kernels/extract/.
+ * the host, of tails, a background and lines between bins (extract/trace/tail.c). Private to kernels/extract/.
  *
  * spx_beyond_make() for a job; spx_beyond_find() with the weights as they are, as often as these change; extraction of
  * the image without spx_beyond_light(); spx_beyond_end() on the frame. */

@@ -1,8 +1,9 @@
 /* Provides the extraction with light beyond the spots: with a PSF that has a tail (psf/tail.h), with a background
- * (extract/trace/background.h), or both. That light is found from the light of all fibres by rows
- * (extract/trace/rows.h), whichever fibres and wavelengths are wanted, and taken off the image, which is then extracted
- * as without. With a tail, spots are cores alone: with wings of thousands of pixels in the equations, 25 fibres at
- * tolerance 1e-8 took fifty times as long. Flux is given as electrons within the spots with their tails.
+ * (extract/trace/background.h), with lines between bins (extract/trace/lines.h), or all of them. That light is found
+ * from the light of all fibres by rows (extract/trace/rows.h), whichever fibres and wavelengths are wanted, and taken
+ * off the image, which is then extracted as without. With a tail, spots are cores alone: with wings of thousands of
+ * pixels in the equations, 25 fibres at tolerance 1e-8 took fifty times as long. Flux is given as electrons within the
+ * spots with their tails.
  *
  *   1. f_0: the light by rows
  *   2. f_1 = f_0 - K f_0: that of the image without tail(f_0). Where K f is k f the limit of f_n = f_0 - K f_(n-1) is
@@ -26,6 +27,7 @@
 #include "base/mem.h"
 #include "extract/trace/background.h"
 #include "extract/trace/beyond.h"
+#include "extract/trace/lines.h"
 #include "extract/trace/trace.h"
 #include "psf/psf_math.h"
 
@@ -235,7 +237,15 @@ spx_status spx_beyond_find(spx_beyond *s, int corrections, spx_extract_counts *c
     }
     if (st == SPX_OK && s->background != NULL && (s->tail == NULL || corrections == 0))
         st = spx_background_fit(s->background, s->rows, s->far, 1, s->nthreads, counts, e);
-    return st == SPX_OK && s->background != NULL ? take_background(s, 0, counts, e) : st;
+    if (st == SPX_OK && s->background != NULL)
+        st = take_background(s, 0, counts, e);
+    const double begin = spx_thread_seconds();
+    if (st == SPX_OK && s->job->o->nline > 0)
+        st = spx_rows_light(s->rows, s->far, 0, s->nthreads, s->light, e);
+    if (st == SPX_OK && s->job->o->nline > 0)
+        st = spx_lines_add(s->job, s->light, s->nthreads, s->far, counts, e);
+    counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
+    return st;
 }
 
 /* Hits and variance of the wanted bundles, from an image that has been corrected once; weights of *job are changed. */
