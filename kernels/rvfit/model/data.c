@@ -64,8 +64,11 @@ spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_e
     if (ok && c->ccf.n > 0) {
         size_t stride = c->ccf.stride, ntemp = c->arm[0].setup->ccf.ntemp;
         ok = (r->cdata = spx_alloc(2 * c->ccf.n + 4, sizeof *r->cdata, e)) &&
-             (r->cout = spx_alloc(c->ccf.n + 3, sizeof *r->cout, e)) && (r->cs = spx_alloc(stride, sizeof *r->cs, e)) &&
+             (r->cout = spx_alloc(c->ccf.n, sizeof *r->cout, e)) && (r->cs = spx_alloc(stride, sizeof *r->cs, e)) &&
              (r->civ = spx_alloc(stride, sizeof *r->civ, e)) && (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
+             (r->cfew = spx_alloc2(4, c->ccf.nfew, sizeof *r->cfew, e)) &&
+             (r->csum = spx_alloc(c->ccf.nsum, sizeof *r->csum, e)) &&
+             (r->csample = spx_alloc2(c->ccf.ncomp, c->ccf.nsample, sizeof *r->csample, e)) &&
              (r->clag = spx_alloc2(c->ccf.ncomp, c->ccf.nlag, sizeof *r->clag, e)) &&
              (r->chi = spx_alloc2(ntemp, c->ccf.nlag, sizeof *r->chi, e)) &&
              (r->best = spx_alloc(c->ccf.nlag, sizeof *r->best, e)) &&
@@ -115,6 +118,9 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
     spx_free(r->cs);
     spx_free(r->civ);
     spx_free(r->cprod);
+    spx_free(r->cfew);
+    spx_free(r->csum);
+    spx_free(r->csample);
     spx_free(r->clag);
     spx_free(r->chi);
     spx_free(r->best);

@@ -907,21 +907,27 @@ static void match(size_t ndiag, size_t n, size_t m, const double *M, const doubl
 #define IMAG_PARTS(z) __builtin_shufflevector(z, z, 1, 1, 3, 3)
 #endif
 
-static void correlate(size_t n, const float (*s)[2], const float (*si)[2], const float (*v)[2], const float (*vi)[2],
-                      const float (*f)[2], const float (*f2)[2], float (*out)[2])
+static void correlate(size_t n, size_t per, const float *tap, const float (*s)[2], const float (*si)[2],
+                      const float (*v)[2], const float (*vi)[2], const float (*f)[2], const float (*f2)[2],
+                      float (*out)[2])
 {
-    size_t i = 0;
-    for (; i + SPX_VL <= n; i += SPX_VL) {
-        const vecf z = load_vecf(f[i]), z2 = load_vecf(f2[i]);
-        vecf sum = load_vecf(s[i]) * REAL_PARTS(z);
-        sum += load_vecf(si[i]) * IMAG_PARTS(z);
-        sum += load_vecf(v[i]) * REAL_PARTS(z2);
-        sum += load_vecf(vi[i]) * IMAG_PARTS(z2);
-        store_vecf(out[i], sum);
+    for (size_t b = 0; b < n; b += SPX_VL) {
+        vecf sum[SPX_RV_TAPS];
+        for (size_t t = 0; t < SPX_RV_TAPS; t++)
+            sum[t] = everyf(0);
+        for (size_t r = 0; r < per; r++) {
+            const size_t i = r * n + b;
+            const vecf z = load_vecf(f[i]), z2 = load_vecf(f2[i]);
+            vecf p = load_vecf(s[i]) * REAL_PARTS(z);
+            p += load_vecf(si[i]) * IMAG_PARTS(z);
+            p += load_vecf(v[i]) * REAL_PARTS(z2);
+            p += load_vecf(vi[i]) * IMAG_PARTS(z2);
+            for (size_t t = 0; t < SPX_RV_TAPS; t++)
+                sum[t] += tap[r * SPX_RV_TAPS + t] * p;
+        }
+        for (size_t t = 0; t < SPX_RV_TAPS; t++)
+            store_vecf(out[t * n + b], sum[t]);
     }
-    for (; i < n; i++)
-        for (size_t k = 0; k < 2; k++)
-            out[i][k] = s[i][k] * f[i][0] + si[i][k] * f[i][1] + v[i][k] * f2[i][0] + vi[i][k] * f2[i][1];
 }
 
 static const spx_rv_kernels SPX_KERNELS = {.combine = combine,

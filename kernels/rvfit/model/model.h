@@ -108,9 +108,11 @@ typedef struct {
                     double *out);
     /* m columns of rows[ndiag][n], each by ((1 - t) M + t N), matrices [ndiag][ndiag], t[m]; N NULL: by M. */
     void (*match)(size_t ndiag, size_t n, size_t m, const double *M, const double *N, const double *t, double *rows);
-    /* out[n] = s conj(f) + v conj(f2), complex; si, vi: -i times s and v, (imaginary part, -real part). */
-    void (*correlate)(size_t n, const float (*s)[2], const float (*si)[2], const float (*v)[2], const float (*vi)[2],
-                      const float (*f)[2], const float (*f2)[2], float (*out)[2]);
+    /* out[SPX_RV_TAPS][n] = sum over r < per of tap[r][SPX_RV_TAPS] times p[per][n] = s conj(f) + v conj(f2), complex;
+     * si, vi: -i times s and v, (imaginary part, -real part). n is a multiple of SPX_RV_LANES. */
+    void (*correlate)(size_t n, size_t per, const float *tap, const float (*s)[2], const float (*si)[2],
+                      const float (*v)[2], const float (*vi)[2], const float (*f)[2], const float (*f2)[2],
+                      float (*out)[2]);
 } spx_rv_kernels;
 
 /* NULL: not for this processor. */
@@ -138,6 +140,22 @@ typedef struct {
     double *wave;   /* [n] Angstrom, in the medium of the transmission */
     double *kernel; /* [match.nclass][SPX_RV_LEVELS][reach+1] weights of the samples around the centre of a bin */
 } spx_rv_fine;
+
+/* Inverse transform where it is wanted at few lags only, of P_f, f = 0 ... nshort/2. Convolved with a window h that is
+ * narrow in frequency and whose transform g falls off beyond these lags, P is needed at every per-th frequency only:
+ * Q_m = sum_f h(f - m per) P_f has the inverse transform g_j p_j, in a length of nshort/per (gridding: Jackson et al.
+ * 1991, IEEE Trans. Med. Imaging 10, 473). Spectra for it have frequency (b - SPX_RV_TAPS/2) per + r at [r][b], as
+ * that of a real function continues beyond its ends. */
+enum { SPX_RV_TAPS = 8 };
+typedef struct {
+    size_t per, nblock, length; /* [per][nblock], 0 behind length/2 + SPX_RV_TAPS of them; length nshort/per */
+    float *window;              /* [per][SPX_RV_TAPS] h((b - SPX_RV_TAPS/2) per + r) */
+    float *comp;                /* [nccf][2][per][nblock][2] the components */
+    size_t first, n;            /* samples that the lags need, cyclic from the first one on */
+    size_t *at;                 /* [nlag] first of four of these, and their weights, g divided out */
+    float *weight;              /* [nlag][4] */
+    fftwf_plan inverse;
+} spx_rv_few_lags;
 
 /* One arm: its pixels on the templates' grid, and the continuum. */
 typedef struct {
@@ -169,7 +187,8 @@ typedef struct {
     float *lag_weight; /* [nlag][4] */
     int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
     double *rebin;     /* [nwave of the set] this fraction */
-    fftwf_plan forward, inverse;
+    fftwf_plan forward;
+    spx_rv_few_lags few;
 } spx_rv_arm;
 
 /* Parameters of the templates, of a grid, simplices or a network. */
@@ -186,8 +205,9 @@ typedef struct {
 
 /* Sizes of the cross-correlation, and its velocities lag_v0 + i lag_step, which all arms share. */
 typedef struct {
-    size_t n, ncomp; /* largest of all arms: samples of a set, components */
-    size_t stride;   /* between arms, of transforms: keeps FFTW's alignment */
+    size_t n, ncomp;            /* largest of all arms: samples of a set, components, */
+    size_t nfew, nsum, nsample; /* and of spx_rv_few_lags frequencies, sums of the taps, samples */
+    size_t stride;              /* between arms, of transforms: keeps FFTW's alignment */
     size_t nlag;
     double lag_v0, lag_step; /* km/s */
     size_t main;             /* as in spx_rv_set; */
@@ -295,7 +315,10 @@ typedef struct {
     /* cross-correlation */
     float *cdata, *cout;
     fftwf_complex *cs, *civ, *cprod;
-    float *clag;         /* [nccf][nlag] */
+    float (*cfew)[2];    /* [4][nfew] the data as spx_rv_few_lags has them, and their products with -i; */
+    float (*csum)[2];    /* [nsum] */
+    float *csample;      /* [nsample][nccf] */
+    float *clag;         /* [nlag][nccf] */
     float *chi;          /* [entries][nlag] chi^2 less what is common to all */
     float *best;         /* [nlag] the least of all entries */
     int32_t *best_entry; /* [nlag] whose it is */
@@ -413,6 +436,9 @@ typedef struct {
     double weight[(SPX_MAX_PAR + 1) * (SPX_MAX_PAR + 1)]; /* [corner][1+ng] value, and derivatives by the axes */
     int32_t clamped[SPX_MAX_PAR];                         /* of axis g: outside the templates' range */
 } spx_rv_stencil;
+
+/* Spectrum z[nshort/2+1] of a real function as arm->few takes it, out[per][nblock]. */
+void spx_rv_few_of(const spx_rv_arm *a, const float (*z)[2], float (*out)[2]);
 
 /* The stencil of a point, seen from within `cell` (NULL: the one that it is in); its prior and penalty are kept in w.
  */

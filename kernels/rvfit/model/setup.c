@@ -126,6 +126,10 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->ccf_coef);
         spx_free(a->lag_at);
         spx_free(a->lag_weight);
+        spx_free(a->few.window);
+        spx_free(a->few.comp);
+        spx_free(a->few.at);
+        spx_free(a->few.weight);
         spx_free(a->rebin_at);
         spx_free(a->rebin);
         spx_free(a->comp);
@@ -141,8 +145,8 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         {
             if (a->forward)
                 fftwf_destroy_plan(a->forward);
-            if (a->inverse)
-                fftwf_destroy_plan(a->inverse);
+            if (a->few.inverse)
+                fftwf_destroy_plan(a->few.inverse);
         }
     }
     for (size_t p = 0; p < SPX_MAX_PAR; p++)

@@ -50,7 +50,7 @@ static spx_status make_ccf_components(spx_rv_arm *a, spx_err *e)
     if (!(x = spx_alloc2(nt, width, sizeof *x, e)))
         goto end;
     for (size_t t = 0; t < nt; t++)
-        for (size_t i = 0; i < width / 2; i++) {
+        for (size_t i = 0; i + 2 < width / 2; i++) { /* 0 at nshort/2, which is its own conjugate */
             x[t * width + i] = f->fft[t * half * 2 + i];
             x[t * width + width / 2 + i] = f->fft2[t * half * 2 + i];
         }
@@ -108,6 +108,95 @@ static spx_status make_lags(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
         w[2] = (float)(0.5 * u * (1 + u * (4 - 3 * u)));
         w[3] = (float)(0.5 * u * u * (u - 1));
     }
+    return SPX_OK;
+}
+
+/* Modified Bessel function I_0, by its power series. */
+static double bessel_i0(double x)
+{
+    double sum = 1, term = 1;
+    for (int k = 1; term > 1e-17 * sum; k++) {
+        term *= 0.25 * x * x / ((double)k * (double)k);
+        sum += term;
+    }
+    return sum;
+}
+
+/* Frequency f of a spectrum z[nshort/2+1] of a real function, which goes on as its conjugate. */
+static const float *frequency(const float (*z)[2], size_t nshort, ptrdiff_t f, float *sign)
+{
+    const ptrdiff_t n = (ptrdiff_t)nshort;
+    *sign = f < 0 || f > n / 2 ? -1 : 1;
+    return z[f < 0 ? -f : f > n / 2 ? n - f : f];
+}
+
+void spx_rv_few_of(const spx_rv_arm *a, const float (*z)[2], float (*out)[2])
+{
+    const spx_rv_few_lags *w = &a->few;
+    const size_t used = w->length / 2 + SPX_RV_TAPS;
+    for (size_t r = 0; r < w->per; r++)
+        for (size_t b = 0; b < w->nblock; b++) {
+            float sign = 0;
+            const ptrdiff_t f = ((ptrdiff_t)b - SPX_RV_TAPS / 2) * (ptrdiff_t)w->per + (ptrdiff_t)r;
+            const float *from = b < used ? frequency(z, a->nshort, f, &sign) : NULL;
+            out[r * w->nblock + b][0] = from != NULL ? from[0] : 0;
+            out[r * w->nblock + b][1] = from != NULL ? sign * from[1] : 0;
+        }
+}
+
+/* Makes a->few of the lags and components. */
+static spx_status make_few(const spx_rv_ctx *c, spx_rv_arm *a, spx_err *e)
+{
+    enum { WIDER = 4 }; /* length of the inverse transform, in largest lags: images are below 3e-7 */
+    spx_rv_few_lags *w = &a->few;
+    const size_t ns = a->nshort, nlag = c->ccf.nlag;
+    w->first = a->lag_at[0];
+    w->n = 4;
+    for (size_t i = 0; i < nlag; i++) {
+        const size_t end = ((a->lag_at[i] - w->first) & (ns - 1)) + 4;
+        w->n = w->n < end ? end : w->n;
+    }
+    size_t most = 1; /* largest lag of those samples, at which they are not cyclic */
+    for (size_t j = 0; j < w->n; j++) {
+        const size_t at = (w->first + j) & (ns - 1), size = at < ns - at ? at : ns - at;
+        most = most < size ? size : most;
+    }
+    for (w->length = 16; w->length < ns && w->length < WIDER * most;)
+        w->length *= 2;
+    w->length = w->length < ns ? w->length : ns;
+    w->per = ns / w->length;
+    w->nblock = (w->length / 2 + SPX_RV_TAPS + SPX_RV_LANES - 1) / SPX_RV_LANES * SPX_RV_LANES;
+    const size_t n = w->per * w->nblock, nf = ns / 2 + 1, half = SPX_RV_TAPS / 2 * w->per;
+    w->window = spx_alloc2(w->per, SPX_RV_TAPS, sizeof *w->window, e);
+    w->comp = spx_alloc2(a->nccf * 2, n * 2, sizeof *w->comp, e);
+    w->at = spx_alloc(nlag, sizeof *w->at, e);
+    w->weight = spx_alloc2(nlag, 4, sizeof *w->weight, e);
+    double *gain = spx_alloc(w->n, sizeof *gain, e);
+    if (!w->window || !w->comp || !w->at || !w->weight || !gain) {
+        spx_free(gain);
+        return SPX_EIO;
+    }
+    /* Kaiser-Bessel window, as wide in lags as fits between them and their images; with all frequencies, none */
+    const double wider = (double)w->length / (2 * (double)most),
+                 beta = M_PI * sqrt(fmax(0, pow(SPX_RV_TAPS / wider * (wider - 0.5), 2) - 0.8));
+    for (size_t d = 0; d < 2 * half; d++) {
+        const double u = ((double)d - (double)half) / (double)half;
+        const double h = w->per > 1 ? bessel_i0(beta * sqrt(1 - u * u)) / bessel_i0(beta) : d == half;
+        const double one = d > 0 ? h : 0; /* symmetric */
+        w->window[d % w->per * SPX_RV_TAPS + d / w->per] = (float)one;
+        for (size_t j = 0; j < w->n; j++)
+            gain[j] += one / (double)w->per *
+                       cos(2 * M_PI * ((double)d - (double)half) * (double)((w->first + j) & (ns - 1)) / (double)ns);
+    }
+    for (size_t k = 0; k < 2 * a->nccf; k++)
+        spx_rv_few_of(a, (const float(*)[2])(a->ccf_comp + k * 2 * nf), (float(*)[2])(w->comp + k * 2 * n));
+    for (size_t i = 0; i < nlag; i++) {
+        w->at[i] = (a->lag_at[i] - w->first) & (ns - 1);
+        for (size_t q = 0; q < 4; q++)
+            w->weight[4 * i + q] = (float)((double)a->lag_weight[4 * i + q] / gain[w->at[i] + q]);
+    }
+    w->first &= w->length - 1;
+    spx_free(gain);
     return SPX_OK;
 }
 
@@ -220,11 +309,16 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
     for (size_t i = 0; i < c->narm; i++)
         if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK && make_rebin(&c->arm[i], &err[i]) == SPX_OK)
-            (void)make_lags(c, &c->arm[i], &err[i]);
+            (void)(make_lags(c, &c->arm[i], &err[i]) == SPX_OK && make_few(c, &c->arm[i], &err[i]) == SPX_OK);
     for (size_t i = 0; i < c->narm; i++) {
         const spx_rv_arm *a = &c->arm[i];
         c->ccf.n = a->setup->ccf.nwave > c->ccf.n ? a->setup->ccf.nwave : c->ccf.n;
         c->ccf.ncomp = a->nccf > c->ccf.ncomp ? a->nccf : c->ccf.ncomp;
+        const spx_rv_few_lags *w = &a->few;
+        const size_t few = w->per * w->nblock, sum = SPX_RV_TAPS * w->nblock;
+        c->ccf.nfew = few > c->ccf.nfew ? few : c->ccf.nfew;
+        c->ccf.nsum = sum > c->ccf.nsum ? sum : c->ccf.nsum;
+        c->ccf.nsample = w->n > c->ccf.nsample ? w->n : c->ccf.nsample;
         if (st == SPX_OK && err[i].code != SPX_OK)
             st = spx_err_pass(e, &err[i]);
     }
@@ -241,9 +335,9 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
 #pragma omp critical(spx_fftw) /* FFTW's planner is one for all threads */
         {
             a->forward = fftwf_plan_dft_r2c_1d((int)a->setup->ccf.nwave, r, z, FFTW_ESTIMATE);
-            a->inverse = fftwf_plan_dft_c2r_1d((int)a->nshort, z, r, FFTW_ESTIMATE);
+            a->few.inverse = fftwf_plan_dft_c2r_1d((int)a->few.length, z, r, FFTW_ESTIMATE);
         }
-        if (!a->forward || !a->inverse)
+        if (!a->forward || !a->few.inverse)
             st = spx_fail(e, SPX_EIO, "no plan for a Fourier transform of length %zu", a->setup->ccf.nwave);
     }
     spx_free(r);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "calib/clones.h"
 #include "num/stat.h"
 #include "rvfit/search/search.h"
 #include "spectral/continuum.h"
@@ -70,30 +71,54 @@ static void transform(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
     fftwf_execute_dft_r2c(a->forward, r->cdata + nc, r->civ);
 }
 
+/* out[n] = four rows of x[4][n], weighted. */
+SPX_CLONES
+static void weigh(size_t n, const float *u, const float *x, float *restrict out)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        out[k] = u[0] * x[k] + u[1] * x[n + k] + u[2] * x[2 * n + k] + u[3] * x[3 * n + k];
+}
+
+/* Sums of the taps, into the frequencies of the short inverse transform. */
+SPX_CLONES
+static void add_taps(const spx_rv_few_lags *f, const float (*sum)[2], float (*restrict out)[2])
+{
+    const float *p = &sum[0][0];
+    float *q = &out[0][0];
+    const size_t next = 2 * (f->nblock + 1);
+#pragma omp simd
+    for (size_t i = 0; i < 2 * (f->length / 2 + 1); i++)
+        q[i] = ((p[i] + p[i + next]) + (p[i + 2 * next] + p[i + 3 * next])) +
+               ((p[i + 4 * next] + p[i + 5 * next]) + (p[i + 6 * next] + p[i + 7 * next]));
+}
+_Static_assert(SPX_RV_TAPS == 8, "terms of this sum");
+
 /* n pieces, all of one arm: chi^2 of the components at all lags in workspace->clag. */
 static void correlate(spx_rv_spectra *w, size_t n, const spx_rv_data *piece)
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[piece->arm];
+    const spx_rv_few_lags *few = &a->few;
     spx_rv_workspace *r = w->workspace;
-    size_t ns = a->nshort, nf = ns / 2 + 1;
+    const size_t nf = few->per * few->nblock, nc = a->nccf;
     transform(w, n, piece);
-    const float(*s)[2] = (const float(*)[2])r->cs, (*iv)[2] = (const float(*)[2])r->civ;
-    float(*s_turned)[2] = (float(*)[2])r->cdata, (*iv_turned)[2] = s_turned + nf; /* the data have been transformed */
-    turn(nf, s, s_turned);
-    turn(nf, iv, iv_turned);
-    for (size_t k = 0; k < a->nccf; k++) {
-        const float(*f)[2] = (const float(*)[2])(a->ccf_comp + k * 4 * nf);
-        float *out = r->clag + k * c->ccf.nlag;
-        c->kernels->correlate(nf, s, (const float(*)[2])s_turned, iv, (const float(*)[2])iv_turned, f, f + nf,
-                              (float(*)[2])r->cprod);
-        fftwf_execute_dft_c2r(a->inverse, r->cprod, r->cout);
-        memcpy(r->cout + ns, r->cout, 3 * sizeof *r->cout);
-        for (size_t i = 0; i < c->ccf.nlag; i++) {
-            const float *p = r->cout + a->lag_at[i], *u = a->lag_weight + 4 * i;
-            out[i] = u[0] * p[0] + u[1] * p[1] + u[2] * p[2] + u[3] * p[3];
-        }
+    float(*s)[2] = r->cfew, (*iv)[2] = s + nf, (*s_turned)[2] = iv + nf, (*iv_turned)[2] = s_turned + nf;
+    spx_rv_few_of(a, (const float(*)[2])r->cs, s);
+    spx_rv_few_of(a, (const float(*)[2])r->civ, iv);
+    turn(nf, (const float(*)[2])s, s_turned);
+    turn(nf, (const float(*)[2])iv, iv_turned);
+    for (size_t k = 0; k < nc; k++) {
+        const float(*f)[2] = (const float(*)[2])(few->comp + k * 4 * nf);
+        c->kernels->correlate(few->nblock, few->per, few->window, (const float(*)[2])s, (const float(*)[2])s_turned,
+                              (const float(*)[2])iv, (const float(*)[2])iv_turned, f, f + nf, r->csum);
+        add_taps(few, (const float(*)[2])r->csum, (float(*)[2])r->cprod);
+        fftwf_execute_dft_c2r(few->inverse, r->cprod, r->cout);
+        for (size_t j = 0; j < few->n; j++)
+            r->csample[j * nc + k] = r->cout[(few->first + j) & (few->length - 1)];
     }
+    for (size_t i = 0; i < c->ccf.nlag; i++)
+        weigh(nc, few->weight + 4 * i, r->csample + few->at[i] * nc, r->clag + i * nc);
 }
 
 /* Adds arm ia to chi^2 of all entries at all lags. */
@@ -102,9 +127,8 @@ static void add_arm(spx_rv_spectra *w, size_t ia)
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     correlate(w, w->first[ia + 1] - w->first[ia], &w->piece[w->first[ia]]);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->setup->ccf.ntemp, (int)c->ccf.nlag, (int)a->nccf, 1,
-                a->ccf_coef, (int)a->nccf, w->workspace->clag, (int)c->ccf.nlag, 1, w->workspace->chi,
-                (int)c->ccf.nlag);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)a->setup->ccf.ntemp, (int)c->ccf.nlag, (int)a->nccf, 1,
+                a->ccf_coef, (int)a->nccf, w->workspace->clag, (int)a->nccf, 1, w->workspace->chi, (int)c->ccf.nlag);
 }
 
 void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *out)
@@ -112,7 +136,7 @@ void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *ou
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     correlate(w, 1, d);
-    cblas_sgemv(CblasRowMajor, CblasTrans, (int)a->nccf, (int)c->ccf.nlag, -1, w->workspace->clag, (int)c->ccf.nlag,
+    cblas_sgemv(CblasRowMajor, CblasNoTrans, (int)c->ccf.nlag, (int)a->nccf, -1, w->workspace->clag, (int)a->nccf,
                 a->ccf_coef + entry * a->nccf, 1, 0, out, 1);
 }
 
