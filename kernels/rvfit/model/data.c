@@ -29,104 +29,97 @@ static void free_templates(spx_rv_templates *t)
     }
 }
 
+enum { LINE = 64 }; /* bytes of a line of the cache */
+
+/* The next n elements of `size` bytes of memory at `at`, from a line of the cache on; NULL where that is nowhere. *used
+ * is raised by their bytes. */
+static void *place(char *at, size_t *used, size_t n, size_t size)
+{
+    void *p = at != NULL ? at + *used : NULL;
+    *used += (n * size + LINE - 1) / LINE * LINE;
+    return p;
+}
+
+/* Places the arrays of a workspace in memory at `at`, NULL: nowhere. Those that a device's engine leaves alone are the
+ * last ones, so that their pages are never touched there. Returns the bytes. */
+static size_t place_workspace(const spx_rv_ctx *c, char *at, spx_rv_workspace *r)
+{
+    const size_t lanes = 1 + c->nfree, planes = 1 + c->grid.ng, nlag = c->ccf.nlag;
+    const size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
+    const spx_rv_lags *ccf = &c->ccf;
+    size_t used = 0, nnode = 1;
+    for (size_t g = 0; g < c->grid.ng; g++)
+        nnode *= 4;
+#define PLACE(array, n) ((array) = place(at, &used, (n), sizeof *(array)))
+    PLACE(r->q, c->size.n);
+    PLACE(r->r, c->size.n);
+    PLACE(r->w, c->size.n);
+    PLACE(r->u, lanes * c->size.n);
+    PLACE(r->t, lanes * c->size.sample);
+    PLACE(r->t2, lanes * c->size.sample);
+    PLACE(r->product, c->size.sample);
+    PLACE(r->rot, 2 * c->size.nt);
+    PLACE(r->rotf, 3 * c->size.nt);
+    PLACE(r->node, nnode);
+    PLACE(r->row, nnode);
+    PLACE(r->weight, nnode * planes);
+    PLACE(r->single, nnode * planes);
+    PLACE(r->sum, planes * c->size.comp);
+    PLACE(r->net, 2 * planes * c->size.width);
+    for (size_t i = 0; i < c->narm; i++) { /* templates that are kept are made when they are needed */
+        PLACE(r->own.y[i], c->arm[i].nt + 2);
+        PLACE(r->own.m[i], c->arm[i].nt);
+        PLACE(r->s[i], SPX_MAX_FIT * (c->arm[i].nt + 2));
+    }
+    if (c->scan.n > 0) {
+        PLACE(r->pixel, c->size.n);
+        PLACE(r->pair, c->size.nt + 2);
+        if (c->opt->resolution)
+            PLACE(r->rows, SPX_RV_LANES * c->size.n);
+    }
+    if (ccf->n > 0) {
+        const size_t ntemp = c->arm[0].setup->ccf.ntemp;
+        PLACE(r->cdata, 2 * ccf->n + 4);
+        PLACE(r->cout, ccf->n);
+        PLACE(r->cs, ccf->stride);
+        PLACE(r->civ, ccf->stride);
+        PLACE(r->cprod, ccf->stride);
+        PLACE(r->cfew, 4 * ccf->nfew);
+        PLACE(r->csum, ccf->nsum);
+        PLACE(r->csample, ccf->ncomp * ccf->nsample);
+        PLACE(r->clag, ccf->ncomp * nlag);
+        PLACE(r->chi, ntemp * nlag);
+        PLACE(r->best, nlag);
+        PLACE(r->best_entry, nlag);
+        PLACE(r->least, ntemp);
+        PLACE(r->least_lag, ntemp);
+    }
+    for (size_t i = 0; i < batch; i++) {
+        PLACE(r->plane[i], c->size.nt);
+        PLACE(r->slope[i], planes * c->size.nt);
+        PLACE(r->cd[i], planes * c->narm * c->size.comp);
+        PLACE(r->cf[i], planes * c->narm * c->size.comp);
+    }
+#undef PLACE
+    return used;
+}
+
 spx_status spx_rv_workspace_init(spx_rv_workspace *r, const spx_rv_ctx *c, spx_err *e)
 {
     *r = (spx_rv_workspace){0};
-    size_t lanes = 1 + c->nfree, planes = 1 + c->grid.ng, nnode = 1;
-    size_t batch = c->interpolator != SPX_INTERPOLATE_GRID ? SPX_RV_BATCH : 1;
-    for (size_t g = 0; g < c->grid.ng; g++)
-        nnode *= 4;
-    int ok = (r->rot = spx_alloc2(2, c->size.nt, sizeof *r->rot, e)) &&
-             (r->rotf = spx_alloc2(3, c->size.nt, sizeof *r->rotf, e)) &&
-             (r->t = spx_alloc2(lanes, c->size.sample, sizeof *r->t, e)) &&
-             (r->t2 = spx_alloc2(lanes, c->size.sample, sizeof *r->t2, e)) &&
-             (r->product = spx_alloc(c->size.sample, sizeof *r->product, e)) &&
-             (r->q = spx_alloc(c->size.n, sizeof *r->q, e)) && (r->r = spx_alloc(c->size.n, sizeof *r->r, e)) &&
-             (r->w = spx_alloc(c->size.n, sizeof *r->w, e)) && (r->u = spx_alloc2(lanes, c->size.n, sizeof *r->u, e)) &&
-             (r->node = spx_alloc(nnode, sizeof *r->node, e)) && (r->row = spx_alloc(nnode, sizeof *r->row, e)) &&
-             (r->weight = spx_alloc2(nnode, planes, sizeof *r->weight, e)) &&
-             (r->single = spx_alloc2(nnode, planes, sizeof *r->single, e)) &&
-             (r->sum = spx_alloc2(planes, c->size.comp, sizeof *r->sum, e)) &&
-             (r->net = spx_alloc2(2 * planes, c->size.width, sizeof *r->net, e));
-    for (size_t i = 0; i < c->narm && ok; i++)
-        ok = (r->s[i] = spx_alloc2(SPX_MAX_FIT, c->arm[i].nt + 2, sizeof *r->s[i], e)) != NULL;
-    ok = ok && spx_rv_make_templates(c, &r->own, e); /* those that are kept are made when they are needed */
+    r->memory = spx_alloc(place_workspace(c, NULL, r), 1, e);
+    if (r->memory == NULL)
+        return SPX_EIO;
+    (void)place_workspace(c, r->memory, r);
     r->at = &r->own;
-    for (size_t i = 0; i < batch && ok; i++)
-        ok = (r->plane[i] = spx_alloc(c->size.nt, sizeof *r->plane[i], e)) &&
-             (r->slope[i] = spx_alloc2(planes, c->size.nt, sizeof *r->slope[i], e)) &&
-             (r->cd[i] = spx_alloc2(planes * c->narm, c->size.comp, sizeof *r->cd[i], e)) &&
-             (r->cf[i] = spx_alloc2(planes * c->narm, c->size.comp, sizeof *r->cf[i], e));
-    if (ok && c->scan.n > 0)
-        ok = (r->pixel = spx_alloc(c->size.n, sizeof *r->pixel, e)) &&
-             (r->pair = spx_alloc(c->size.nt + 2, sizeof *r->pair, e)) &&
-             (!c->opt->resolution || (r->rows = spx_alloc2(c->size.n, SPX_RV_LANES, sizeof *r->rows, e)));
-    if (ok && c->ccf.n > 0) {
-        size_t stride = c->ccf.stride, ntemp = c->arm[0].setup->ccf.ntemp;
-        ok = (r->cdata = spx_alloc(2 * c->ccf.n + 4, sizeof *r->cdata, e)) &&
-             (r->cout = spx_alloc(c->ccf.n, sizeof *r->cout, e)) && (r->cs = spx_alloc(stride, sizeof *r->cs, e)) &&
-             (r->civ = spx_alloc(stride, sizeof *r->civ, e)) && (r->cprod = spx_alloc(stride, sizeof *r->cprod, e)) &&
-             (r->cfew = spx_alloc2(4, c->ccf.nfew, sizeof *r->cfew, e)) &&
-             (r->csum = spx_alloc(c->ccf.nsum, sizeof *r->csum, e)) &&
-             (r->csample = spx_alloc2(c->ccf.ncomp, c->ccf.nsample, sizeof *r->csample, e)) &&
-             (r->clag = spx_alloc2(c->ccf.ncomp, c->ccf.nlag, sizeof *r->clag, e)) &&
-             (r->chi = spx_alloc2(ntemp, c->ccf.nlag, sizeof *r->chi, e)) &&
-             (r->best = spx_alloc(c->ccf.nlag, sizeof *r->best, e)) &&
-             (r->best_entry = spx_alloc(c->ccf.nlag, sizeof *r->best_entry, e)) &&
-             (r->least = spx_alloc(ntemp, sizeof *r->least, e)) &&
-             (r->least_lag = spx_alloc(ntemp, sizeof *r->least_lag, e));
-    }
-    if (ok)
-        return SPX_OK;
-    spx_rv_workspace_free(r);
-    return SPX_EIO;
+    return SPX_OK;
 }
 
 void spx_rv_workspace_free(spx_rv_workspace *r)
 {
-    for (size_t i = 0; i < SPX_MAX_ARM; i++)
-        spx_free(r->s[i]);
-    free_templates(&r->own);
     for (size_t i = 0; i < SPX_RV_TOGETHER; i++)
         free_templates(&r->kept[i]);
-    for (size_t i = 0; i < SPX_RV_BATCH; i++) {
-        spx_free(r->plane[i]);
-        spx_free(r->slope[i]);
-        spx_free(r->cd[i]);
-        spx_free(r->cf[i]);
-    }
-    spx_free(r->rot);
-    spx_free(r->rotf);
-    spx_free(r->t);
-    spx_free(r->t2);
-    spx_free(r->product);
-    spx_free(r->q);
-    spx_free(r->r);
-    spx_free(r->w);
-    spx_free(r->u);
-    spx_free(r->pixel);
-    spx_free(r->pair);
-    spx_free(r->rows);
-    spx_free(r->node);
-    spx_free(r->row);
-    spx_free(r->weight);
-    spx_free(r->single);
-    spx_free(r->sum);
-    spx_free(r->net);
-    spx_free(r->cdata);
-    spx_free(r->cout);
-    spx_free(r->cs);
-    spx_free(r->civ);
-    spx_free(r->cprod);
-    spx_free(r->cfew);
-    spx_free(r->csum);
-    spx_free(r->csample);
-    spx_free(r->clag);
-    spx_free(r->chi);
-    spx_free(r->best);
-    spx_free(r->best_entry);
-    spx_free(r->least);
-    spx_free(r->least_lag);
+    spx_free(r->memory);
     *r = (spx_rv_workspace){0};
 }
 
@@ -134,7 +127,6 @@ void spx_rv_workspace_free(spx_rv_workspace *r)
  * bytes. */
 static size_t place_piece(const spx_rv_ctx *c, char *at, spx_rv_data *d)
 {
-    enum { LINE = 64 };
     const size_t n = c->size.n, nair = c->opt->transmission ? 2 * c->size.sample : 0;
     const struct {
         double **array;

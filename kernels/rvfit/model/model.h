@@ -291,6 +291,7 @@ typedef struct {
 
 /* What is computed of one star at a time; the stars of a batch share it. */
 typedef struct {
+    void *memory;                                /* of all arrays but those of kept[] */
     spx_rv_templates own, kept[SPX_RV_TOGETHER]; /* the last ones; those of stars side by side */
     const spx_rv_templates *at;                  /* those in use */
     float *s[SPX_MAX_ARM];                       /* coefficients of splines of derivatives, [SPX_MAX_FIT][nt+2] */
