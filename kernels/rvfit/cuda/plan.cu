@@ -32,12 +32,17 @@ std::vector<float> response_of(const spx_rv_arm &a, const lag_samples &w)
 {
     const size_t ns = a.nshort, nf = ns / 2 + 1;
     std::vector<float> out(2 * nf * w.n);
+    std::vector<double> cosine(ns), sine(ns);
+    for (size_t i = 0; i < ns; i++) {
+        cosine[i] = cos(2 * M_PI * (double)i / (double)ns);
+        sine[i] = sin(2 * M_PI * (double)i / (double)ns);
+    }
     for (size_t i = 0; i < nf; i++) {
         const double twice = i == 0 || 2 * i == ns ? 1 : 2;
         for (size_t j = 0; j < w.n; j++) {
-            const double angle = 2 * M_PI * (double)(i * (w.first + j) & (ns - 1)) / (double)ns;
-            out[2 * i * w.n + j] = (float)(twice * cos(angle));
-            out[(2 * i + 1) * w.n + j] = (float)(-twice * sin(angle));
+            const size_t angle = i * (w.first + j) & (ns - 1);
+            out[2 * i * w.n + j] = (float)(twice * cosine[angle]);
+            out[(2 * i + 1) * w.n + j] = (float)(-twice * sine[angle]);
         }
     }
     return out;
@@ -207,6 +212,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     if (from.comp != nullptr) {
         std::vector<float> comp(p->ncomp * (size_t)a->columns);
         std::vector<double> mean((size_t)a->columns);
+#pragma omp parallel for num_threads(c->opt->threads) schedule(static) if (c->opt->threads > 1)
         for (size_t k = 0; k < p->ncomp; k++)
             for (size_t i = 0; i < from.nt; i++)
                 comp[k * (size_t)a->columns + i] =
