@@ -514,7 +514,8 @@ static int neighbours_traces(spx_pf_bundle *b, double *lever, spx_psffit *fit, s
 }
 
 /* Scatter of the fibres' places about the cubic at a wavelength, *x and *y, from v'Q v of those that live; the others
- * lie on what the prior says and add nothing. 0 where there are too few. place[2 nf]: room. */
+ * lie on what the prior says and add nothing. A place that is told by few has Student's distribution, whose variance is
+ * larger by dof / (dof - 2). 0 where there are too few. place[2 nf]: room. */
 static void scatter(const spx_pf_bundle *b, const double *lever, double wave, double *place, double *x, double *y)
 {
     const size_t nf = b->nf;
@@ -527,8 +528,8 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
         for (size_t k = 0; k < nf; k++)
             for (int q = 0; q < 2; q++)
                 sum[q] += place[2 * i + (size_t)q] * b->prior[i * nf + k] * place[2 * k + (size_t)q];
-    *x = dof > 0 ? sqrt(fmax(0, sum[0]) / dof) : 0;
-    *y = dof > 0 ? sqrt(fmax(0, sum[1]) / dof) : 0;
+    *x = dof > 0 ? sqrt(fmax(0, sum[0]) / fmax(dof - 2, 1)) : 0;
+    *y = dof > 0 ? sqrt(fmax(0, sum[1]) / fmax(dof - 2, 1)) : 0;
 }
 
 /* Errors of the places of spots: of living fibres from the covariance, of dead ones from the scatter of the others. */

@@ -924,7 +924,9 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         finish_shifts(&c);
     }
     if (st == SPX_OK && nfitted == 0)
-        st = spx_fail_remedy(e, SPX_ENO, "see whether the lamps were on, and whether {start} is of this camera",
+        st = spx_fail_remedy(e, SPX_ENO,
+                             "see whether the lamps were on and are those of the list ({lamps}, {lines}), and whether "
+                             "{start} is of this camera",
                              "no bundle could be fitted");
     if (st == SPX_OK)
         st = find_lamps(&c, in, e);

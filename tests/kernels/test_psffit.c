@@ -739,6 +739,65 @@ static void test_truth(void)
     }
 }
 
+/* Centre of light of a spot, at[2]. 0: there is no spot. room: work and pixels. */
+static int centre_of(const spx_psf *p, size_t fibre, double wave, double *room, double *at)
+{
+    double *pixel = room + spx_psf_spot_work(p);
+    spx_spot s;
+    if (spx_psf_spot(p, fibre, wave, room, pixel, &s) != SPX_SPOT_OK)
+        return 0;
+    at[0] = (double)s.xc;
+    at[1] = (double)s.yc;
+    for (int r = 0; r < spx_psf_ny(p); r++)
+        for (int c = 0; c < spx_psf_nx(p); c++, pixel++) {
+            at[0] += *pixel * c;
+            at[1] += *pixel * r;
+        }
+    return 1;
+}
+
+/* Errors of fibres without light cover: up to three of ten in each of 16 scenes. 60 scenes with one to three: rms 1.0
+ * and 1.3 in x and y, where the scatter of the five to seven others about a cubic was taken for known 1.5 and 1.9. */
+static void test_dead_errors(void)
+{
+    enum { SCENES = 16 };
+    double sum[2] = {0, 0}, n = 0;
+    for (size_t k = 0; k < SCENES && failures == 0; k++) {
+        psffit_request r = small;
+        psffit_scene s;
+        spx_psf psf = {0};
+        spx_psffit fit = {0};
+        unsigned char dead[10] = {0};
+        r.seed = 100 + k;
+        dead[3 * k % 10] = dead[7 * k % 10] = dead[(k + 5) % 10] = 1;
+        CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, dead), "no memory");
+        const spx_psffit_options o = small_options();
+        double *room = failures == 0 && fit_scene(&s, &o, &psf, &fit)
+                           ? spx_alloc(spx_psf_spot_work(&psf) + spx_psf_spot_work(&s.truth) +
+                                           (size_t)(spx_psf_nx(&psf) * spx_psf_ny(&psf)),
+                                       sizeof *room, NULL)
+                           : NULL;
+        for (size_t i = 0; i < fit.nspec && room != NULL; i++)
+            for (size_t w = 1; w + 1 < fit.nplace && dead[i]; w++) {
+                double is[2], was[2];
+                const double error[] = {fit.x_error[i * fit.nplace + w], fit.y_error[i * fit.nplace + w]};
+                if (!(error[0] > 0) || !centre_of(&psf, i, fit.place[w], room, is) ||
+                    !centre_of(&s.truth, i, fit.place[w], room, was))
+                    continue;
+                for (int q = 0; q < 2; q++)
+                    sum[q] += pow((is[q] - was[q]) / error[q], 2);
+                n++;
+            }
+        spx_free(room);
+        spx_psf_free(&psf);
+        spx_psffit_free(&fit);
+        scene_free(&s);
+    }
+    for (int q = 0; q < 2; q++)
+        CHECK(n > 100 && sum[q] < 1.5 * 1.5 * n && sum[q] > 0.5 * 0.5 * n, "dead fibres: pulls %g of %g places",
+              sqrt(sum[q] / n), n);
+}
+
 /* A continuum that ends within the CCD, which no B-spline follows, moves spots near its end: the fibres say so. A light
  * one does not. */
 static void test_edge(void)
@@ -1110,6 +1169,7 @@ int main(void)
     test_spot_loops();
     test_normal();
     test_truth();
+    test_dead_errors();
     test_edge();
     test_beyond();
     test_low_degrees();
