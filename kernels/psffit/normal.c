@@ -425,9 +425,9 @@ typedef struct {
     size_t nrow;    /* these */
     double *rest;   /* root (data - model), [height][width] */
     double *across; /* g_i(x) of spots by columns, [nl nf][nx][pad] */
-    /* of two lines: products of the shape's derivatives, [ns][ns], and transposed; with those by GH-i-j as
-     * kernels->shapes makes them; and of the stamps of spots of one with the derivatives of the other, both ways,
-     * [2][nf][SPX_PF_DENSE][na][projected] */
+    /* traces alone: their blocks of h, square[2 nf][2 nf][ntr][ntr]. Of two lines: products of the shape's derivatives,
+     * [ns][ns], and transposed; with those by GH-i-j as kernels->shapes makes them; and of the stamps of spots of one
+     * with the derivatives of the other, both ways, [2][nf][SPX_PF_DENSE][na][projected] */
     double *square, *turned, *sums, *projected;
 } job;
 
@@ -713,12 +713,26 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
             }
 }
 
-/* Adds v a_k b_l to the first ntr rows and columns of h, from the diagonal on where it is one of the matrix'. */
-static void add_block(double *h, size_t n, size_t ntr, int diagonal, double v, const double *a, const double *b)
+/* Products of the terms of each two lines of a group, out[lines][lines][ntr][ntr]. */
+static void products_of_terms(const spx_pf_bundle *b, const spx_pf_group *g, double *out)
 {
-    for (size_t k = 0; k < ntr; k++)
-        for (size_t l = diagonal ? k : 0; l < ntr; l++)
-            h[k * n + l] += v * a[k] * b[l];
+    const size_t ntr = (size_t)b->p->ntr;
+    for (size_t l = g->first; l < g->last; l++)
+        for (size_t k = g->first; k < g->last; k++)
+            for (size_t s = 0; s < ntr; s++)
+                for (size_t t = 0; t < ntr; t++)
+                    *out++ = b->line[l].term[s] * b->line[k].term[t];
+}
+
+/* Adds the blocks of the traces to the upper triangle of h. */
+static void take_blocks(job *j)
+{
+    const size_t n = 2 * j->b->nf, ntr = (size_t)j->b->p->ntr;
+    for (size_t r = 0; r < n; r++)
+        for (size_t c = r; c < n; c++)
+            for (size_t s = 0; s < ntr; s++)
+                for (size_t t = c == r ? s : 0; t < ntr; t++)
+                    j->h[(r * ntr + s) * j->n + c * ntr + t] += j->square[((r * n + c) * ntr + s) * ntr + t];
 }
 
 /* Adds the products of the derivatives of a group's spots by their places with those by the exposure's shift, the sums
@@ -741,7 +755,7 @@ static void add_shift(job *j, const spx_pf_group *g, const double *sum)
 
 /* Traces alone: of a group products of the derivatives of its spots by their places, d[m][m] with m two a spot, and
  * their fluxes taken off, d - B' N_ff^-1 B with B those of root S with them, [fluxes][m]: few numbers, as all terms of
- * a trace have the same derivatives but for a factor. Then that goes to H. */
+ * a trace have the same derivatives but for a factor. Then that, times these, goes to the blocks of H. */
 static void traces_alone(job *j, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
@@ -749,8 +763,10 @@ static void traces_alone(job *j, const spx_pf_group *g)
     const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n, ntr = (size_t)p->ntr;
     const size_t first = g->first * nf;
     const spx_pf_at *at = b->now.at + j->x * b->nl * nf + first;
-    double *w = j->w, *d = w + n * m, *by_shift = d + m * m;
+    const size_t lines = g->last - g->first, nterm = ntr * ntr;
+    double *w = j->w, *d = w + n * m, *by_shift = d + m * m, *terms = by_shift + 2 * m;
     memset(w, 0, (n * m + m * m + 2 * m) * sizeof *w);
+    products_of_terms(b, g, terms);
     for (size_t k = 0; k < n; k++)
         for (size_t l = k / nf; l < n / nf; l++)
             for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
@@ -780,20 +796,22 @@ static void traces_alone(job *j, const spx_pf_group *g)
         chain_of(j, lr, ir, (int)(r % 2), &one);
         for (size_t c = r; c < m && !b->line[lr].weak; c++) {
             const size_t lc = g->first + c / 2 / nf, ic = c / 2 % nf;
-            const double v = d[r * m + c], *tr = b->line[lr].term, *tc = b->line[lc].term;
+            const double v = d[r * m + c];
             if (b->line[lc].weak)
                 continue;
-            /* row and column of h, the other way round of two lines where the second's fibre comes first */
-            const size_t row = (2 * ir + r % 2) * ntr, column = (2 * ic + c % 2) * ntr;
+            /* the other way round of two lines where the second's fibre comes first */
+            const size_t row = 2 * ir + r % 2, column = 2 * ic + c % 2;
             if (b->line[lr].free > 0 || b->line[lc].free > 0) {
                 chain_of(j, lc, ic, (int)(c % 2), &two);
                 add_pair(j->h, j->n, &one, &two, v, c != r);
                 continue;
             }
+            const size_t one_two = (lr - g->first) * lines + lc - g->first,
+                         two_one = (lc - g->first) * lines + lr - g->first;
             if (row <= column)
-                add_block(j->h + row * j->n + column, j->n, ntr, row == column, v, tr, tc);
+                j->k->add(nterm, v, terms + one_two * nterm, j->square + (row * 2 * nf + column) * nterm);
             if (column < row || (row == column && c != r))
-                add_block(j->h + column * j->n + row, j->n, ntr, row == column, v, tc, tr);
+                j->k->add(nterm, v, terms + two_one * nterm, j->square + (column * 2 * nf + row) * nterm);
             by_shift[2 * r + c % 2] += v;
             by_shift[2 * c + r % 2] += c != r ? v : 0;
         }
@@ -1040,9 +1058,11 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    spx_status st = reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf,
-                            p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : 1,
-                            j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
+    const size_t nterm = (size_t)(p->ntr * p->ntr), blocks = 4 * b->nf * b->nf * nterm;
+    spx_status st =
+        reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf + most * most * nterm,
+                p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : blocks,
+                j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
         j.w = b->work->w;
         j.rest = b->work->rest;
@@ -1052,13 +1072,17 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         j.sums = j.turned + j.ns * j.ns;
         j.projected = j.sums + sums;
     }
+    if (st == SPX_OK && j.ns == 0)
+        memset(j.square, 0, blocks * sizeof *j.square);
     for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
         add_gradient(&j);
         weigh_spots(b, &b->now, j.x, b->stamp);
         for (size_t k = 0; k < b->ngroup; k++)
             add_group(&j, &b->group[k]);
     }
-    if (st == SPX_OK)
+    if (st == SPX_OK && j.ns > 0)
         take_rows(&j);
+    else if (st == SPX_OK)
+        take_blocks(&j);
     return st == SPX_OK ? with_prior(b, j.n, h, g, ok, e) : st;
 }
