@@ -59,7 +59,8 @@ flat_case() {
 
 # flux_row ARM RANGE STARS OFF IN PROTOTYPE DESISPEC: error of the response in per cent, off telluric bands and within, with its
 # pulls, by STARS fitted stars of S/N 25 to 40; limits of both. Quadratic means over six exposures: off bands the error is a
-# tilt and little else, so that the scatter of one exposure is 0.7 to 1.6.
+# tilt and little else, so that the scatter of one exposure is 0.7 to 1.6, and that of six, 1.16 in z (39 exposures), has an error of
+# 0.13: three of these are its limit.
 flux_row() {
     local arm=$1 range=$2 stars=$3 n
     for n in {0..5}; do
@@ -72,7 +73,7 @@ flux_row() {
     done | awk '{ n[$1]++; e[$1] += $2 * $2; m[$1] += $3; s[$1] += $4 * $4 }
         END { for (k in n) print k, sqrt(e[k] / n[k]), m[k] / n[k], sqrt(s[k] / n[k]) }' | sort -r >flux.txt
     row "arm $arm, $stars stars" "$(awk '{ printf "%s%.2f (%+.2f %.2f)", (NR > 1 ? "; " : ""), $2, $3, $4 }' flux.txt)" "$6" "$7"
-    bad "$(awk '$1 == "off" { print $2 " > '"$4"' || " $4 " > 1.4" }' flux.txt) || $(awk '$1 == "in" { print $2 " > '"$5"' || " $4 " > 1.2" }' flux.txt)"
+    bad "$(awk '$1 == "off" { print $2 " > '"$4"' || " $4 " > 1.55" }' flux.txt) || $(awk '$1 == "in" { print $2 " > '"$5"' || " $4 " > 1.2" }' flux.txt)"
 }
 
 flux_case() {
