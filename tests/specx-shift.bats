@@ -217,12 +217,12 @@ pulls() {
 
 @test "an eighth of an arm is measured: beyond it the PSF stays one, near its old place" {
     local seed
-    for seed in 2 6; do
+    for seed in 2 6 812; do
         specx-sim -q -f --arm z --fibers 25 --seed $seed --sky-fibers 8 --snr 10:40 --shift 0.05,0.05,0.01,0.01 --cosmics 0 \
             --bad-columns 0 --truth truth.h5 -o image.h5
         specx-shift -q -f --psf-only -w 8400,8700,0.8 -o out.h5 image.h5
         between "$(psf_places out.h5 truth.h5 8400:8700)" 0 0.03
-        between "$(psf_places out.h5 truth.h5 7500:9800)" 0 0.5 # 2 pixels, or no spots, without a prior
+        between "$(psf_places out.h5 truth.h5 7500:9800)" 0 0.25 # 2 pixels, or no spots, without a prior
     done
 }
 
