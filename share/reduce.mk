@@ -276,11 +276,16 @@ behind      := $(shell echo $$(($(BATCH) + 1)))
 present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/rvtab-*.fits $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
 absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present) $(in-whole),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
+# A list of products, for job.sh: in a file where it is made, which make -n is not to write, and printed as recipes are.
+letters      = $(filter-out --%,$(firstword -$(MAKEFLAGS)))
+this-make   := $(shell mktemp -u XXXXXXXXXX)
+list         = $(OUT)/.list-$(this-make)-$(notdir $o)
+listed       = $(if $(findstring n,$(letters)),$1,$(if $(findstring s,$(letters)),,$(info $1))$(file >$(list),$1)@list $(list))
 # batch KINDS STEMS [AFTER]
 made-of      = $(foreach k,$1,$(2:%=$(OUT)/$k-%.h5))
 define batch
 $(foreach p,$(made-of),$p $p.failed) &: $(sort $(filter-out $(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from))))) $(if $3,| $3)
-	$$(foreach k,$1,$$(foreach stem,$2,$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
+	$$(call listed,$$(foreach k,$1,$$(foreach stem,$2,$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make)))))
 endef
 in-batches   = $(if $2,$(if $(word 2,$1)$(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2),$3)))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2),$3))
 # On devices a batch waits for an earlier one of its arm, so that there are as many as have places, and one more of each arm whose
@@ -309,7 +314,7 @@ product-of   = $(OUT)/$1-$2.$(if $(filter rvtab,$1),fits,h5)
 whole-made   = $(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$(call product-of,$k,$(stem))))
 define whole
 $(foreach p,$(whole-made),$p $p.failed) &: $(sort $(filter-out $(foreach p,$(whole-made),$p $p.failed),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))))) $(if $2,| $2)
-	$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$$(call product-of,$$k,$$(stem)),$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make))))
+	$$(call listed,$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$$(call product-of,$$k,$$(stem)),$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make)))))
 endef
 petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(BATCH),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(BATCH),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(behind),$(words $1),$1)))
 begun       :=

@@ -365,6 +365,19 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     quick status | grep '^sframe  *8  *0  *0$'
 }
 
+@test "a list of products that is longer than an argument may be" {
+    local path
+    fake_programs
+    empty_night b1 b2
+    rm in/*_n1_0008.img in/*_n1_0011.img
+    printf -v path 'out/%0200d/%0200d/%0200d/%0200d' 1 2 3 4
+    quick OUT="$path" GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' -n >plan
+    [ "$(sed -n '/^# .*psf-b1-0009/,/^[^# ]* *h52fits.*rvtab-2-51/p' plan | wc -c)" -gt 131072 ]
+    quick OUT="$path" GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' >log
+    quick OUT="$path" GROUP=petal status | grep '^rvtab  *4  *0  *0$'
+    [ -z "$(find out -name '.list*')" ]
+}
+
 @test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
     fake_programs
     empty_night b1 b2 r1

@@ -56,13 +56,15 @@ case \$first in
 *.h5 | *.fits | *.html) ;;
 *) exec $here/job.sh "\$@" ;;
 esac
+script=\${*: -1}
+[[ \$script != list\ * ]] || script=\$(<"\${script#list }")
 export JOB=\$\$
 TIMEFORMAT="\$JOB \${first##*/} job %R %U %S"
 { time $here/job.sh "\$@" 2>&7; } 7>&2 2>>"\$TIMES" || exit
 # what is read: files on the command line, but for the product; one job may have several (job.sh)
 product=\$first all=()
 declare -A bytes=() seen=()
-for f in \${*: -1}; do
+for f in \$script; do
     f=\${f%)}
     [[ \$last != '#' ]] || product=\${f%:}
     last=\$f

@@ -7,9 +7,10 @@
 # All messages of the programs are in OUT/log/PRODUCT.log.
 #
 # A command may be a list of products, each with a line "# PRODUCT: INPUT..." before its own command, in the order in which
-# they are made. Those that are to be made by one program with the same options are made by one process of it (make_queues), and
-# what it fails to make each by its own command, which leaves the record. An image that several products begin with is
-# converted once. Bytes are the same (--reproducible).
+# they are made; "list FILE" has them in a file, which is removed: an argument has 128 kB at most. Those that are to be made by
+# one program with the same options are made by one process of it (make_queues), and what it fails to make each by its own
+# command, which leaves the record. An image that several products begin with is converted once. Bytes are the same
+# (--reproducible).
 #
 # A failure of the input (status 1 to 3, or an input that failed) is final until an input changes: the record is newer than
 # all of them. A failure of the machine, such as a full disk or a killed program, is tried again by the next make: its
@@ -27,6 +28,10 @@
 # among the jobs, and AT_ONCE, how many of the kind there are, if that is less; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
 set -fuo pipefail
 script=${*: -1}
+if [[ $script =~ ^[[:space:]]*list\ ([^[:space:]]+)[[:space:]]*$ ]]; then
+    script=$(<"${BASH_REMATCH[1]}") || exit
+    rm -f "${BASH_REMATCH[1]}"
+fi
 case ${1%.failed} in
 *.h5 | *.fits | *.html) ;;
 *) exec bash -euo pipefail -c "$script" ;;
