@@ -12,6 +12,8 @@
 
 RULES := $(realpath $(lastword $(MAKEFILE_LIST)))
 SHARE := $(dir $(RULES))night
+# of make's own arithmetic; of recipes below
+SHELL := bash
 
 # ---- settings: on the command line, or in a file night.mk in the current folder ----
 
@@ -60,9 +62,9 @@ DEVICES    ?=
 # are among them where DEVICES names a GPU, since one process makes many. BATCH changes nothing here: else it would change the
 # commands that the products keep.
 ON_DEVICE  ?= psf frame sframe standards $(if $(filter cuda%,$(DEVICES)),cframe) rv
-# Exposures that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
-# longer than a frame, and ten are the petals of an arm; processors have nothing from it.
-BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),10,1)
+# Frames of an arm that one process takes, one after another, where a program takes queues. On a GPU the start of a process takes
+# longer than a frame, and 40 are the petals of four exposures; processors have nothing from it.
+BATCH      ?= $(if $(if $(DEVICES),$(filter cuda%,$(DEVICES)),$(wildcard /dev/nvidia[0-9])),40,1)
 # Several machines: a file of them, for GNU Parallel, and options of that; for Slurm options of all jobs, and the most elements
 # of an array. The script that starts them is given to SUBMIT: cat prints it.
 HOSTS      ?= hosts
@@ -153,9 +155,6 @@ targets     = $(if $(filter healpix,$(GROUP)),$(OUT)/inputs/$(stem))
 # device KIND
 device      = $(if $(filter $1,$(ON_DEVICE)),$(if $(DEVICES),--device $$DEVICE),--device cpu)
 
-# Recipes are run by job.sh, which keeps the record, finds a device, and divides the processors among the jobs.
-SHELL       = $(SHARE)/job.sh
-.SHELLFLAGS = $@ $^ -c
 .ONESHELL:
 .SECONDEXPANSION:
 .SUFFIXES:
@@ -316,8 +315,10 @@ define whole
 $(foreach p,$(whole-made),$p $p.failed) &: $(sort $(filter-out $(foreach p,$(whole-made),$p $p.failed),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))))) $(if $2,| $2)
 	$$(call listed,$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$$(call product-of,$$k,$$(stem)),$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make)))))
 endef
-petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(BATCH),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(BATCH),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(behind),$(words $1),$1)))
+petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(together-whole),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(together-whole),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(shell echo $$(($(together-whole) + 1))),$(words $1),$1)))
 begun       :=
+# Whole exposures, as many as make each of the batches that have places at the same time the same length, in BATCH.
+together-whole := $(shell echo $$((p = $(words $(PETALS)), w = $(at-work) - 1, n = ($(words $(units)) + w - 1) / w, n = p ? (n + p - 1) / p * p : n, n < $(BATCH) ? (n > 0 ? n : 1) : $(BATCH))))
 $(call petals-whole,$(units))
 in-whole    := $(foreach unit,$(units),$(foreach k,psf frame sframe cframe,$(cams:%=$(OUT)/$k-%.h5)))
 $(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
@@ -369,3 +370,8 @@ $(TEMPLATES) $(CONTINUUM):
 # The page, of all products and failures: it is the last.
 $(OUT)/night.html $(OUT)/night.html.failed: $(call made,$(PRODUCTS))
 	$(PAGE)
+
+# Recipes are run by job.sh, which keeps the record, finds a device, and divides the processors among the jobs. A shell above
+# is bash alone, since there are twenty of it.
+SHELL       = $(SHARE)/job.sh
+.SHELLFLAGS = $@ $^ -c

@@ -365,6 +365,60 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     quick status | grep '^sframe  *8  *0  *0$'
 }
 
+@test "jobs that begin together take their turns in the order of exposures, and wait for none that has ended" {
+    local n places='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0'
+    fake_programs
+    empty_night b1 r2
+    quick status >log
+    # before the first, of a process that lives; and of one that does not
+    echo "$$ $(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20)" >"out/.turn-$HOSTNAME-0001.h5-psf-b1-0001.h5"
+    echo "$$ 1" >"out/.turn-$HOSTNAME-0002.h5-psf-b1-0002.h5"
+    quick -j16 BATCH=2 DEVICES="$places $places $places $places $places" >log 2>&1 &
+    for ((n = 0; n < 6; )); do
+        sleep 0.05
+        n=$(find out -name ".turn-$HOSTNAME-*" | wc -l)
+    done
+    [ ! -e out/psf-b1-0008.h5 ]
+    rm "out/.turn-$HOSTNAME-0001.h5-psf-b1-0001.h5"
+    wait
+    quick status | grep '^sframe  *8  *0  *0$'
+    [ "$(sed -n 's/^begin .*out.psf-b1-\(00..\).h5.*/\1/p' calls | xargs)" = '0008 0009 0010 0011' ]
+    [ -z "$(find out -name ".turn-$HOSTNAME-*")" ]
+}
+
+@test "on GPUs one process takes several exposures, as many jobs as have places; its images are held only until they are read" {
+    local places='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0'
+    fake_programs
+    empty_night b1 r1
+    # of eight images five are held at one time: the others wait for the first of their arms
+    printf '%s\n' psf-b1-0008.h5 psf-r1-0008.h5 >hold
+    sed -i '1a echo "${0##*/}" >>started' fake/*
+    true >conversions
+    HELD=5 quick DEVICES="$places" >log &
+    until [ -e out/flat-r1.h5 ] && [ "$(grep -c end conversions)" -ge 7 ]; do sleep 0.05; done
+    sleep 0.5
+    [ "$(grep -c begin conversions)" -eq 7 ]
+    # programs begin when those two before them have made something
+    [ "$(sort -u started | grep -v fits2h5 | xargs)" = 'specx-extract specx-flat specx-shift' ]
+    touch go
+    wait
+    quick status | grep '^spectra  *4  *0  *0$'
+    [ "$(sort converted | uniq -d)" = '' ]
+    grep -q '^begin cuda:0 out/frame-r1-0011.h5 4$' calls
+    # the first fails, and its program goes on: no image waits for it
+    rm -r out hold go held-*
+    true >calls
+    echo 'psf-b1-0008.h5 3' >bad
+    run env HELD=2 timeout 60 make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.img' PSFS=in/psf_CAM OUT=out PAGE= DEVICES="$places"
+    [ "$status" -eq 2 ]
+    quick status | grep '^psf  *9  *0  *1$'
+    # two GPUs: two jobs, each of two exposures
+    rm -r out
+    true | tee calls >bad
+    quick -j16 DEVICES="$places $places ${places//:0/:1}" >log
+    [ "$(sed -n 's/^begin .*out.frame-r1-\(00[01].\).h5 2$/\1/p' calls | sort | xargs)" = '0008 0009 0010 0011' ]
+}
+
 @test "a list of products that is longer than an argument may be" {
     local path
     fake_programs
@@ -433,6 +487,26 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(made_by | uniq -d)" = '' ]
     run ! records out
     [ -z "$(ls -A out/lock)" ]
+}
+
+@test "messages of a program that makes many products: each in the log of its product, the others in all" {
+    fake_programs
+    empty_night b1 b2
+    rm in/*_n1_00{08,09,10}.img
+    # of an input, by its name in the list and with a dot that is not any character; of none; and the sum, which says nothing
+    cat >fake/specx-sky <<'END'
+#!/usr/bin/env bash
+while IFS=$'\t' read -r flat frame; do
+    echo "specx-sky: warning: $frame: of $(basename "$frame")" >&2
+    touch "out/s${frame#out/}"
+done
+echo 'specx-sky: warning: of none: out/frame-b1-0011xh5: as it is' >&2
+echo 'specx-sky: 1 of 2 frames failed: see above' >&2
+END
+    quick BATCH=2 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' >log || true
+    cat out/log/sframe-b?-0011.h5.log
+    [ "$(cat out/log/sframe-b1-0011.h5.log)" = $'specx-sky: warning: sframe-b1-0011.h5: of frame-b1-0011.h5\nspecx-sky: warning: of none: out/frame-b1-0011xh5: as it is' ]
+    [ "$(cat out/log/sframe-b2-0011.h5.log)" = $'specx-sky: warning: sframe-b2-0011.h5: of frame-b2-0011.h5\nspecx-sky: warning: of none: out/frame-b1-0011xh5: as it is' ]
 }
 
 @test "failures of the machine are tried again, those of the input are not" {

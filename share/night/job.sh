@@ -25,7 +25,8 @@
 #
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
-# among the jobs, and AT_ONCE, how many of the kind there are, if that is less; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
+# among the jobs, and AT_ONCE, how many of the kind there are, if that is less; HELD, how many converted images a job
+# holds; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
 set -fuo pipefail
 script=${*: -1}
 if [[ $script =~ ^[[:space:]]*list\ ([^[:space:]]+)[[:space:]]*$ ]]; then
@@ -139,7 +140,7 @@ over() {
 # While any lock is held, a process renews them.
 renew() {
     [ -z "${renewer:-}" ] || return 0
-    trap 'of_mine -delete' EXIT
+    trap 'of_mine -delete; leave_line' EXIT
     # It ends with the process that holds the other end of its pipe.
     exec {renewer}> >({
         while :; do
@@ -205,20 +206,29 @@ settled() {
 
 # shellcheck disable=SC2016
 on_device='--device $DEVICE'
+# processes of this job, each with the index of its place (make_all)
+processes=() taken=()
 # A device is a lock of this machine, which the kernel releases with the process, however that ends. All are tried ten times a
-# second, and one in turn is waited for meanwhile. take_device now: fails where none is free.
+# second, and one in turn is waited for meanwhile. take_device now: fails where none is free; each try is a process, so the places
+# of this job's own programs are not tried.
 tried=0
 take_device() {
-    local i list turn=0 moment
+    local i k list turn=0 moment
+    local -A own=()
     [ ! "${1:-}" ] || [ $((${EPOCHREALTIME/[^0-9]/} - tried)) -gt 100000 ] || return
     # shellcheck disable=SC2153 # it is not DEVICE
     read -ra list <<<"$DEVICES"
+    for k in ${processes[@]+"${!processes[@]}"}; do
+        [ ! "${1:-}" ] || has_ended "$k" || own[${taken[k]:-none}]=1
+    done
     while :; do
         for i in "${!list[@]}"; do
+            [ -z "${own[$i]:-}" ] || continue
             exec 9>"$OUT/.device-$HOSTNAME-$i" || return
             moment=0
             [ "$i" -ne "$turn" ] || [ "${1:-}" ] || moment=0.1
             if flock -w $moment 9; then
+                place=$i
                 export DEVICE=${list[i]}
                 return
             fi
@@ -232,6 +242,8 @@ take_device() {
 
 processors=${SLURM_CPUS_ON_NODE:-$(nproc)}
 most_conversions=$((processors > 1 ? processors / 2 : 1))
+most_loaded=${HELD:-$((3 * processors > 40 ? 3 * processors : 40))}
+[ "$most_loaded" -gt 0 ] || most_loaded=1
 if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; then
     jobs=${BASH_REMATCH[1]}
     [ "${AT_ONCE:-0}" -eq 0 ] || [ "$AT_ONCE" -ge "$jobs" ] || jobs=$AT_ONCE
@@ -246,8 +258,8 @@ fi
 # Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
 # that do, PID MESSAGES, or "later MESSAGES"; their messages, and the files that had these; and those that are to be begun, in
 # the order of the products.
-declare -A converted=() converting=() said=()
-later=() told=()
+declare -A converted=() converting=() said=() users=()
+later=() told=() loaded=()
 
 # Notes those COMMANDs that several of the products I... begin with.
 convert() {
@@ -258,6 +270,7 @@ convert() {
         from=${begins[i]}
         [ "$from" != none ] || continue
         : "${first[$from]:=$i}"
+        users[$from]+=" $i"
         [ "${first[$from]}" -ne "$i" ] || continue
         [ -z "${converted[$from]:-}" ] || continue
         exec {fd}<>"$folder/$i" || continue
@@ -269,15 +282,17 @@ convert() {
     rm -r "$folder"
 }
 
-# Begins conversions, as many at a time as half of the processors: the programs that have begun use the others.
+# Begins conversions, as many at a time as half of the processors: the programs that have begun use the others. No more images
+# are held than those of some exposures, since they are in memory.
 begin_conversions() {
     local from n=0
     for from in ${converting[@]+"${converting[@]}"}; do
         [[ $from = later* ]] || ! kill -0 "${from%% *}" 2>/dev/null || n=$((n + 1))
     done
-    for (( ; ${#later[@]} > 0 && n < most_conversions; n++)); do
+    for (( ; ${#later[@]} > 0 && n < most_conversions && ${#loaded[@]} < most_loaded; n++)); do
         from=${later[0]}
         later=("${later[@]:1}")
+        loaded+=("$from")
         (
             shut
             exec {renewer}>&-
@@ -285,6 +300,30 @@ begin_conversions() {
         ) &
         converting[$from]="$! ${converting[$from]#* }"
     done
+}
+
+# Frees the memory of images whose products are made: programs have them open until they end. Where too many are held, those, too,
+# whose products their queues have failed to make: their own commands convert them again.
+release_images() {
+    local from i fd keep=()
+    for from in ${loaded[@]+"${loaded[@]}"}; do
+        fd=${converted[$from]:-}
+        [ "$fd" ] || continue
+        for i in ${users[$from]} converting; do
+            if [ "$i" = converting ]; then
+                [ "${converting[$from]:-}" ] || continue
+            elif ! pending "$i" || { [ "${queued[i]:-}" ] && [ ${#loaded[@]} -ge "$most_loaded" ] && ! comes "$i"; }; then
+                continue
+            fi
+            keep+=("$from")
+            continue 2
+        done
+        # it takes a while
+        (: >"/dev/fd/$fd") &
+        exec {fd}<&-
+        unset "converted[$from]"
+    done
+    loaded=(${keep[@]+"${keep[@]}"})
 }
 
 # has_converted COMMAND: whether it has ended, or is none that is to be begun
@@ -377,8 +416,8 @@ make_one() {
 # ---- many products by one process ----
 #
 # A program takes a queue of exposures as a list whose lines come (@FILE), each when its inputs are there: the products of an
-# earlier program of this job, and images that are being converted. So all programs of a job begin at the same time, as far as
-# there are devices for them, and are at work on different exposures.
+# earlier program of this job, and images that are being converted. So the programs of a job are at work on different exposures at the
+# same time, as far as there are devices for them.
 
 # Of the K-th queue: its program with options, its products I..., which are in the order of its list; how many lines are written,
 # and to which descriptor; its process and messages.
@@ -402,9 +441,6 @@ pending() { [ -z "${finished[$1]:-}" ] && { [ -z "${queued[$1]:-}" ] || ! has_ma
 # Programs that take lists. On processors several frames side by side take less time than one after another.
 takes_lists='^[[:space:]]*(specx-(shift|extract|sky|flux)|rvs-fit) '
 
-# literal TEXT: what stands for it in both halves of sed's s|||
-literal() { printf '%s\n' "$1" | sed 's/[][\\.*^$|&]/\\&/g'; }
-
 # Closes lists in a process that would keep their ends from their programs, and the job's turn.
 shut() {
     local fd
@@ -412,17 +448,42 @@ shut() {
 }
 
 # Jobs with queues begin one after another on a machine: else all are at the same stage at the same time, and wait for the same
-# thing. take_turn: fails where another job has the turn. end_turn: gives it back.
-turn=
+# thing. Those that begin together stand in line by their first exposures: else the first may come last, and make waits for it.
+# take_turn: fails where another job has the turn, or is before this one. end_turn: gives it back.
+turn='' ticket=''
+stand_in_line() {
+    local name=${products[0]##*/}
+    ticket=$OUT/.turn-$HOSTNAME-${name##*-}-$name
+    echo "$$ $began" >"$ticket" || exit
+}
+leave_line() {
+    [ -z "$ticket" ] || rm -f "$ticket"
+    ticket=
+}
 take_turn() {
+    local waits pid started other
     [ -z "$turn" ] || return 0
     [ $((${EPOCHREALTIME/[^0-9]/} - tried)) -gt 100000 ] || return
+    set +f
+    waits=("$OUT/.turn-$HOSTNAME-"*)
+    set -f
+    for other in "${waits[@]}"; do
+        [ "$other" != "$ticket" ] || break
+        { read -r pid started <"$other"; } 2>/dev/null || continue
+        start "/proc/$pid/stat"
+        if [ "$began" = "$started" ]; then
+            tried=${EPOCHREALTIME/[^0-9]/}
+            return 1
+        fi
+        rm -f "$other"
+    done
     exec {turn}>"$OUT/.turn-$HOSTNAME" || exit
     flock -n "$turn" || {
         end_turn
         tried=${EPOCHREALTIME/[^0-9]/}
         return 1
     }
+    leave_line
 }
 end_turn() {
     [ -z "$turn" ] || exec {turn}>&-
@@ -451,13 +512,27 @@ images_wanted() {
     return 1
 }
 
+# timely K: whether the queue has something to do soon: a queue two kinds of products before it has made its first, or has ended.
+# Contexts of a device are made one after another, and those of the last programs would hold back the first images.
+timely() {
+    local k i
+    for k in "${!ranks[@]}"; do
+        [ "${ranks[k]}" -eq $((${ranks[$1]} - 2)) ] || continue
+        ! has_ended "$k" || return 0
+        for i in ${items[k]}; do
+            ! has_made "$i" || return 0
+        done
+    done
+    [ "${ranks[$1]}" -lt 2 ]
+}
+
 # begin_queue K: starts its program; fails where none of the devices is free now
 begin_queue() {
     local k=$1 program=${programs[$1]} i fd feed list fifo word targets=()
     readers[k]=
     if [[ $program == *"$on_device"* ]]; then
         take_device now || return
-        places[k]=$DEVICE
+        places[k]=$DEVICE taken[k]=$place
     fi
     for i in ${items[k]}; do
         at "$i"
@@ -561,7 +636,7 @@ feed_queue() {
 
 # end_queue K: when its program has ended; what that has not made waits for its own command
 end_queue() {
-    local k=$1 i fd begin status=0 all=${notes[$1]} rename=() labels=() name
+    local k=$1 i fd begin status=0 all=${notes[$1]} name
     local -A held=()
     wait "${processes[k]}" || status=$?
     case $status in
@@ -577,27 +652,39 @@ end_queue() {
     for i in ${items[k]}; do
         fd=${pipes[i]:-}
         [ -z "$fd" ] || exec {fd}<&-
-        labels[i]=${products[i]##*/}
-        rename+=(-e "s|\(^[^ ]*: \(warning: \)\{0,1\}\)$(literal "${last[i]:-none}"): |\1$(literal "${labels[i]}"): |")
     done
-    # Messages about one product go to its log, those of none to all.
-    [ ! -s "$all" ] || sed -i "${rename[@]}" -e "/ frames failed: see above$/d" "$all"
     while read -r name; do held[$name]=1; done < <(of_mine -printf '%f\n')
     for i in ${items[k]}; do
         at "$i"
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
-        if [ -s "$all" ]; then
-            grep -F ": ${labels[i]}: " "$all" >>"$messages"
-            printf ' %s: \n' "${labels[@]}" | grep -vF -f - "$all" >>"$messages"
-        fi
         if has_made "$i"; then
             finished[i]=1
-            [ "${held[${labels[i]}]:-}" ] || touch -c -d "@${claimed[i]}" "$product"
+            [ "${held[${product##*/}]:-}" ] || touch -c -d "@${claimed[i]}" "$product"
         else
             queued[i]=
             waiting[i]=$i
         fi
     done
+    # Messages about one product, which its input names, go to its log, those of none to all.
+    [ ! -s "$all" ] || for i in ${items[k]}; do
+        printf '%s\t%s\t%s\n' "${last[i]:-none}" "${products[i]##*/}" "$OUT/log/${products[i]##*/}.log"
+    done | awk -F '\t' '
+        FNR == NR { input[++n] = $1; label[n] = $2; log_of[n] = $3; next }
+        / frames failed: see above$/ { next }
+        {
+            of = 0
+            for (i = 1; i <= n && !of; i++) {
+                text = input[i] ": "
+                at = index($0, ": " text) + 2
+                before = substr($0, 1, at - 1)
+                if (at > 2 && before ~ /^[^ ]*: (warning: )?$/)
+                    $0 = before label[i] ": " substr($0, at + length(text))
+                if (index($0, " " label[i] ": "))
+                    of = i
+            }
+            for (i = of ? of : 1; i <= (of ? of : n); i++)
+                print >>log_of[i]
+        }' - "$all"
     rm -f "$all"
 }
 
@@ -659,9 +746,10 @@ end_all() {
 # Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
 # their own commands, when their inputs are there, some at a time.
 make_all() {
-    local i k n part parts program list order=() pipes=() last=() places=() idle guest='' waiting=() running=() queued=() finished=() awaited=()
+    local i k n part parts program list place name kind='' rank=-1 begun='' idle guest=''
+    local order=() ranks=() pipes=() last=() places=() taken=() waiting=() running=() queued=() finished=() awaited=()
     local most at_once=6 round
-    local -A queue=() number=()
+    local -A queue=() number=() exposures=()
     for i; do
         number[${products[i]}]=$i
         waiting[i]=$i
@@ -676,13 +764,22 @@ make_all() {
             ! whole "$i" || list+=("$i")
         done
         [ ${#list[@]} -ge 2 ] || continue
-        # Of programs that wait for the host most of their time there are two for many products: others wait for these.
-        most=20
-        [[ ! $program =~ ^[[:space:]]*rvs-fit ]] || most=5
-        parts=$((${#list[@]} > most ? 2 : 1))
+        # Of programs that wait for the host most of their time there are two for many products of an exposure: others wait for
+        # these.
+        case $program in
+        *rvs-fit\ *) most=5 ;;
+        *specx-shift\ *) most=15 ;;
+        *) most=20 ;;
+        esac
+        exposures=()
+        for i in "${list[@]}"; do exposures[${products[i]##*-}]=1; done
+        parts=$((${#list[@]} > most * ${#exposures[@]} ? 2 : 1))
+        name=${products[${list[0]}]##*/}
+        [ "${name%%-*}" = "$kind" ] || rank=$((rank + 1)) kind=${name%%-*}
         for ((part = 0; part < parts; part++)); do
             k=${#programs[@]}
             programs+=("$program")
+            ranks[k]=$rank
             for ((n = part; n < ${#list[@]}; n += parts)); do
                 i=${list[n]}
                 items[k]+=" $i"
@@ -695,18 +792,23 @@ make_all() {
     trap 'end_all $(jobs -p); exit 130' INT
     trap 'end_all $(jobs -p); exit 143' TERM
     exec {idle}<> <(:)
+    [ ${#programs[@]} -gt 0 ] || leave_line
     for ((n = 0, round = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; round++)); do
         for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
         done
         # one program at a time: contexts of a device are made one after another
-        if [ $n -lt ${#programs[@]} ] && take_turn && begin_queue $n; then
-            n=$((n + 1))
+        if [ $n -lt ${#programs[@]} ] && timely $n && { [ "$begun" ] || take_turn; } && begin_queue $n; then
+            n=$((n + 1)) begun=1
         fi
-        if [ ${#later[@]} -gt 0 ] && { [ "$turn" ] || [ $n -eq ${#programs[@]} ]; }; then
+        [ $((round % 4)) -ne 0 ] || [ ${#loaded[@]} -eq 0 ] || release_images
+        if [ ${#later[@]} -gt 0 ] && { [ "$turn$begun" ] || [ $n -eq ${#programs[@]} ]; }; then
             begin_conversions
-        elif [ $n -eq ${#programs[@]} ]; then
+        fi
+        # until it waits for its own
+        if [ "$turn" ] && { [ ${#later[@]} -eq 0 ] || [ ${#loaded[@]} -ge "$most_loaded" ]; } &&
+            { [ $n -eq ${#programs[@]} ] || ! timely $n; }; then
             end_turn
         fi
         for i in ${running[@]+"${!running[@]}"}; do
@@ -753,6 +855,7 @@ due=() claimed=()
 # the names, as by all makes.
 order=(0)
 if [ ${#products[@]} -gt 1 ]; then
+    [[ $script != *"$on_device"* ]] || stand_in_line
     mapfile -t order < <(for i in "${!products[@]}"; do echo "${products[i]} $i"; done | LC_ALL=C sort)
     take_locks
 fi
@@ -770,7 +873,10 @@ for i in "${order[@]##* }"; do
 done
 case ${#due[@]} in
 0) ;;
-1) make_one "${due[@]}" ;;
+1)
+    leave_line
+    make_one "${due[@]}"
+    ;;
 *)
     convert "${due[@]}"
     make_all "${due[@]}"
