@@ -321,10 +321,9 @@ static void on_cpu(const spx_templates *t)
         comp_bytes += arm->ntile * SPX_RV_TILE * arm->setup->pca.ncomp * sizeof(float);
         comp_flop += 2.0 * 5 * (double)(arm->nt * arm->setup->pca.ncomp);
         coarse_flop += 2.0 * 5 * (double)(few->nt * few->setup->pca.ncomp);
-        ccf_flop +=
-            (double)arm->nccf * ((16.0 + 4.0 * SPX_RV_TAPS) * (double)(arm->few.per * arm->few.nblock) +
-                                 2.5 * (double)arm->few.length * log2((double)arm->few.length)) +
-            2.0 * (double)(arm->setup->ccf.ntemp * arm->nccf * c.ccf.nlag);
+        ccf_flop += (double)arm->nccf * ((16.0 + 4.0 * SPX_RV_TAPS) * (double)(arm->few.per * arm->few.nblock) +
+                                         2.5 * (double)arm->few.length * log2((double)arm->few.length)) +
+                    2.0 * (double)(arm->setup->ccf.ntemp * arm->nccf * c.ccf.nlag);
         nt += arm->nt;
         npix += arm->n;
     }

@@ -17,11 +17,21 @@ static void invert(size_t n, double *x)
         x[i] = 1 / x[i];
 }
 
+/* sigma of good pixels, `large` of others. */
+SPX_CLONES
+static void choose_errors(size_t n, const uint8_t *good, double large, const double *restrict sigma, double *restrict s)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        s[i] = good[i] ? sigma[i] : large;
+}
+
 void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma, const double *level, double jitter)
 {
     double *s = d->ie; /* errors, at first */
-    for (size_t i = 0; i < a->n; i++)
-        s[i] = !d->good[i] ? d->large : jitter > 0 ? hypot(sigma[i], jitter * level[i]) : sigma[i];
+    choose_errors(a->n, d->good, d->large, sigma, s);
+    for (size_t i = 0; jitter > 0 && i < a->n; i++)
+        s[i] = d->good[i] ? hypot(sigma[i], jitter * level[i]) : s[i];
     double sum = 0;
     for (size_t i = 0; i < a->n; i += 4) { /* of four errors, which are within 1e-50 and 1e50 */
         double product = s[i];

@@ -3,6 +3,7 @@
 #ifndef SPX_RVFIT_MATH_H
 #define SPX_RVFIT_MATH_H
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -45,7 +46,8 @@ SPX_HD double spx_rv_vsini_square_dx(double x, double a)
 /* A model's value as it is kept: finite. */
 SPX_HD float spx_rv_model(double model)
 {
-    return isfinite(model) ? (float)fmax(-1e38, fmin(1e38, model)) : 0.0F;
+    const double most = 1e38, finite = fabs(model) <= DBL_MAX ? model : 0;
+    return (float)(finite > most ? most : finite < -most ? -most : finite);
 }
 
 /* (data - model) / error, ie = 1 / error, likewise. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/clones.h"
 #include "num/stat.h"
 #include "products/plausible.h"
 #include "rvfit/search/group.h"
@@ -147,6 +148,14 @@ void spx_rv_bad_star(const spx_rv_ctx *c, spx_rvfit_star *s)
         s->covar[i] = NAN;
 }
 
+SPX_CLONES
+static void keep_model(size_t n, const double *restrict model, float *restrict out)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        out[i] = spx_rv_model(model[i]);
+}
+
 /* What a piece adds to the star's sums (sn: of the squares), and what is kept of it. */
 static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_star *s, spx_rvfit *out)
 {
@@ -163,8 +172,8 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_st
     s->arm_chisq_c[a] += d->chisq_c;
     s->npix += (int64_t)d->ngood;
     s->nreject += (int64_t)d->nreject;
-    for (size_t i = 0; model && i < n; i++)
-        model[i] = spx_rv_model(d->model[i]);
+    if (model != NULL)
+        keep_model(n, d->model, model);
     for (size_t i = 0; residual && i < n; i++)
         residual[i] = d->good[i] ? spx_rv_residual(d->flux[i], d->ie[i], d->model[i]) : 0;
 }
