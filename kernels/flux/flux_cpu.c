@@ -16,6 +16,11 @@ static const double FIRST_SMOOTH = 1e4;                   /* weight of the penal
 static const double LEAST_SMOOTH = 4.6, MOST_SMOOTH = 23; /* its natural logarithm: 1e2, 1e10 */
 static const double NODE_WIDTH = 100;                     /* of the penalty, Angstrom */
 
+/* Fall of log(told/seen) with the logarithm of a penalty, which is 1 where nothing else feels it: within these. */
+static const double LEAST_SLOPE = 0.2, MOST_SLOPE = 2;
+/* Steps of the natural logarithm of a penalty that need no other: of one that is found again, and at last. */
+static const double ABOUT = 0.5, SMALL = 0.05;
+
 enum { SMOOTH_ROUNDS = 30 };
 
 /* Arrays of a solution; of each star [nstar][n]: b is R diag(T), [nstar][ndiag][n]. */
@@ -243,14 +248,18 @@ static void solve_band(const spx_flux_options *o, double middle, fit *f)
     spx_band_solve_host(f->n, (int)f->half, f->band, f->c);
 }
 
-/* The most likely penalty: a fixed point of its nodes. noise: chi^2 of the stars, at least 1. */
-static void find_smooth(const spx_flux_options *o, double middle, double noise, fit *f)
+/* The most likely penalty: where each node tells as many degrees of freedom as are seen, log(told/seen) = 0 (MacKay
+ * 1992, Neural Computation 4, 415). By steps of this size at first, then by those of the secant. noise: chi^2 of the
+ * stars, at least 1. enough: a step that needs no other. */
+static void find_smooth(const spx_flux_options *o, double middle, double noise, double enough, fit *f)
 {
     const size_t n = f->n, size = (f->half + 1) * n;
     double change = INFINITY;
+    double *v = f->inverse, *told = f->tmp, *seen = told + f->nnode, *before = seen + f->nnode,
+           *step = before + f->nnode;
     memcpy(f->normal, f->band, size * sizeof *f->band);
-    for (int round = 0; round < SMOOTH_ROUNDS && change > 0.05; round++) {
-        double *v = f->inverse, *told = f->tmp, *seen = f->tmp + f->nnode;
+    memset(step, 0, f->nnode * sizeof *step);
+    for (int round = 0; round < SMOOTH_ROUNDS && change > enough; round++) {
         memcpy(f->band, f->normal, size * sizeof *f->band);
         solve_band(o, middle, f);
         spx_band_inverse_host(n, (int)f->half, f->band, v);
@@ -269,8 +278,12 @@ static void find_smooth(const spx_flux_options *o, double middle, double noise, 
         for (size_t j = 0; j < f->nnode; j++) {
             if (!(told[j] > 0 && seen[j] > 0))
                 continue;
-            const double now = fmin(fmax(f->node[j] + log(told[j] / seen[j]), LEAST_SMOOTH), MOST_SMOOTH);
-            change = fmax(change, fabs(now - f->node[j]));
+            const double rest = log(told[j] / seen[j]), slope = step[j] != 0 ? (before[j] - rest) / step[j] : 1;
+            const double to = f->node[j] + rest / fmin(fmax(slope, LEAST_SLOPE), MOST_SLOPE);
+            const double now = fmin(fmax(to, LEAST_SMOOTH), MOST_SMOOTH);
+            before[j] = rest;
+            step[j] = now - f->node[j];
+            change = fmax(change, fabs(step[j]));
             f->node[j] = now;
         }
     }
@@ -278,8 +291,8 @@ static void find_smooth(const spx_flux_options *o, double middle, double noise, 
 }
 
 /* C with the scales as they are, and the models with it. noise: chi^2 of the stars, with which the penalty is found; 0:
- * it stays. */
-static spx_status solve(const spx_flux_options *o, double noise, fit *f, spx_err *e)
+ * it stays. enough: a step of its natural logarithm that needs no other. */
+static spx_status solve(const spx_flux_options *o, double noise, double enough, fit *f, spx_err *e)
 {
     const spx_status st = normal(o, f, e);
     if (st != SPX_OK)
@@ -288,7 +301,7 @@ static spx_status solve(const spx_flux_options *o, double noise, fit *f, spx_err
     if (!(middle > 0))
         return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
     if (noise > 0 && !(o->smooth > 0))
-        find_smooth(o, middle, noise, f);
+        find_smooth(o, middle, noise, enough, f);
     solve_band(o, middle, f);
     f->middle = middle;
     return f->engine->models(f->engine->state, f->c, f->model, e);
@@ -532,7 +545,8 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
     size_t odd = 0;
     for (int pass = 0; pass < passes + (odd > 0) && st == SPX_OK; pass++) {
         /* when scales are about right and outliers are out, and once more behind that */
-        if ((st = solve(o, pass == 2 || pass + 1 == passes ? find_noise(f, out) : 0, f, e)) != SPX_OK)
+        const int last = pass + 1 == passes;
+        if ((st = solve(o, pass == 2 || last ? find_noise(f, out) : 0, last ? SMALL : ABOUT, f, e)) != SPX_OK)
             break;
         test_stars(o, 1, pass > 0, f, out);
         test_scales(in, pass > 1, f, out);
@@ -542,7 +556,7 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
         }
         st = too_few(f, e);
     }
-    if (st != SPX_OK || (st = solve(o, 0, f, e)) != SPX_OK)
+    if (st != SPX_OK || (st = solve(o, 0, 0, f, e)) != SPX_OK)
         return st;
     test_stars(o, 0, 0, f, out);
     make_blocks(f, b);
