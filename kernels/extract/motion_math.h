@@ -13,8 +13,9 @@
 #define SPX_MOTION_LIGHT 5.0
 enum { SPX_MOTION_HALF = 15, SPX_MOTION_LINE_REACH = 3 };
 
-/* Accuracy of F: CG's error of v^T M^-1 v is of second order, so this is that of F, relative. */
-#define SPX_MOTION_RELATIVE 1e-10
+/* Accuracy of v^T M^-1 v, relative: CG's error of it is of second order, that of v with another's solution of first. F
+ * has some per cent of them, and is the matrix of a step and its covariance: the place where steps end is g = 0. */
+#define SPX_MOTION_RELATIVE 1e-8
 /* v^T M^-1 v that fibres left out of a column's system may have, relative. */
 #define SPX_MOTION_LEFT_OUT 1e-8
 

@@ -3,9 +3,9 @@
  * 2: spots lean (TILT), 3: one bundle of all fibres, 4: fluxes held in F, electrons of the brightest lines in thousands
  * (0: no light).
  *
- * Tolerance: 1e-5 of F and of what g scatters by, sqrt(F): where the iteration ends that projects out the fluxes of
- * fibres on each other. The reference's differences of 1e-4 pixel have errors of 1e-8 relative, in
- * sums of opposite signs. */
+ * Tolerance: 1e-4 of F, where the iteration ends that projects out the fluxes of fibres on each other (1e-8 of a
+ * square, its root of a product), and 1e-5 of what g scatters by, sqrt(F). The reference's differences of 1e-4 pixel
+ * have errors of 1e-8 relative, in sums of opposite signs. */
 #include "calib/bordered.h"
 #include "device.h"
 #include "extract_exposure.h"
@@ -72,14 +72,12 @@ static void *draw(const size_t *size, uint64_t from)
 }
 
 /* F, F with the next fibre, g, wavelengths, chi^2 as parts. */
-static void put(const motion_scene *m, const spx_motion_row *row, const spx_motion_fit *fit, double tolerance,
-                op_answer *a)
+static void put(const motion_scene *m, const spx_motion_row *row, const spx_motion_fit *fit, op_answer *a)
 {
     const size_t n = NWINDOW * m->s.psf->nspec, nfit = NWINDOW * spx_motion_bundles(m->s.psf, &m->o);
     double *of_fisher, *of_next, *of_gradient, *scale;
-    double *fisher = op_add(a, "fisher", 3 * n, tolerance, &of_fisher),
-           *next = op_add(a, "next", 4 * n, tolerance, &of_next);
-    double *gradient = op_add(a, "gradient", 2 * n, tolerance, &of_gradient);
+    double *fisher = op_add(a, "fisher", 3 * n, 1e-4, &of_fisher), *next = op_add(a, "next", 4 * n, 1e-4, &of_next);
+    double *gradient = op_add(a, "gradient", 2 * n, 1e-5, &of_gradient);
     for (size_t i = 0; i < n; i++) {
         const double both = fmax(row[i].fisher[0], row[i].fisher[2]);
         for (size_t k = 0; k < 3; k++) {
@@ -119,7 +117,7 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
     o.nthreads = threads;
     if (!op_done(b->motion(b, &m->s.image, m->s.psf, &o, row, fit, &left, &e), &e))
         return;
-    put(m, row, fit, 1e-5, a);
+    put(m, row, fit, a);
     /* twice again, at last with the image that a device has: the same bits */
     static unsigned long long images = 1ull << 40;
     spx_motion_row *again = need(n, sizeof *again);
@@ -388,7 +386,7 @@ static void reference(void *scene_, op_answer *a)
             const size_t f = b * m->o.bundle_size, nf = ns - f < m->o.bundle_size ? ns - f : m->o.bundle_size;
             bundle_dense(m, f, nf, i, row + i * ns + f, &fit[i * nb + b]);
         }
-    put(m, row, fit, 1e-5, a);
+    put(m, row, fit, a);
     spx_free(row);
     spx_free(fit);
 }
