@@ -16,9 +16,10 @@
 enum { SAMPLES = 40, STRAIGHT = 8, MOST_TERMS = 10 };
 
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
-enum { MOST_STEPS = 12, EVERY = 2 };
-/* Bundles from which on the first step, which is not to be the last, looks at one window in EVERY of each. */
-#define MANY_BUNDLES 8
+enum { MOST_STEPS = 12 };
+/* Bundles from which on the first step, which is not to be the last, looks at one window in two of each; windows of all
+ * bundles from which on one in three is enough. One in four leaves steps of 0.08 pixel of 0.05. */
+enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
 #define SMALL_STEP   0.02
 /* Step, pixels and relative, after which a window is measured again; that of others leaves some 1e-4 of a pixel. */
 #define FAR_STEP 0.005
@@ -686,9 +687,10 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                                      : NOT_FREE;
         w->prior[i] = error * error;
     }
-    if (w->nb >= MANY_BUNDLES && w->nw >= EVERY) {
+    const size_t every = w->nw * w->nb >= MANY_WINDOWS ? 3 : 2;
+    if (w->nb >= MANY_BUNDLES && w->nw >= every) {
         for (size_t i = 0; i < w->nw * w->nb; i++)
-            w->only[i] = (i / w->nb + i % w->nb) % EVERY == 0;
+            w->only[i] = (i / w->nb + i % w->nb) % every == 0;
         w->motion.only = w->only;
         w->motion.rough = 1;
     }
