@@ -511,7 +511,7 @@ size_t spx_shift_projection(double wmin, double wmax, size_t use, size_t m, cons
 {
     double p[16], g[256], weight;
     size_t value;
-    for (use = use > 16 ? 16 : use; use > 0; use--) {
+    for (use = use > SPX_SHIFT_MOST_USE ? SPX_SHIFT_MOST_USE : use; use > 0; use--) {
         memset(g, 0, sizeof g);
         for (size_t k = 0; k < m + 2 * OUTSIDE; k++) {
             spx_legendre_basis(use, spx_psf_u(wmin, wmax, place_of(k, wmin, wmax, m, lambda, &weight, &value)), p);
@@ -543,14 +543,15 @@ void spx_shift_project(size_t n, const double *projection, size_t m, const doubl
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,
                           const double *y)
 {
-    double to[16 * SPX_SHIFT_NODES];
+    double to[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES];
     spx_shift_project(spx_shift_projection(wmin, wmax, use > n ? n : use, m, lambda, to), to, m, y, c);
 }
 
 /* Where polynomials of a fibre are compared: nodes over the wavelengths that are measured and that its trace has. */
 typedef struct {
     double low, high, lambda[SPX_SHIFT_NODES], p[SPX_SHIFT_NODES * MOST_TERMS];
-    double centre[16 * SPX_SHIFT_NODES], width[16 * SPX_SHIFT_NODES]; /* projections on the trace, and its width */
+    double centre[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES],
+        width[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES]; /* projections on the trace, and its width */
     size_t ncentre, nwidth;
 } nodes;
 

@@ -109,30 +109,56 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     return c;
 }
 
-/* Moves one trace, row i of the frame, fibre f of the PSF. Returns the largest shift, pixels; 0 and the old trace where
- * it is not known. */
-static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, size_t f,
-                         spx_psf *psf)
+/* Places of a trace where its change is compared with polynomials, over the wavelengths low ... high, and projections
+ * on its series and on those of its widths. */
+typedef struct {
+    double low, high, lambda[NODES];
+    double y[SPX_SHIFT_MOST_USE * NODES], width[SPX_SHIFT_MOST_USE * NODES];
+    size_t ny, nwidth;
+} places;
+
+/* Those of fibre f; p: of the fibre before, or zeroed. Fibres without ranges of their own share them. 0: there are
+ * none. */
+static int find_places(const spx_frame *frame, const spx_psf *psf, size_t f, places *p)
 {
-    const int row[2] = {psf->sigy, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigy2 : -1};
-    double lambda[NODES], dy[NODES], ds[2][NODES], most = 0, lo, hi;
+    const double *own = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
+    double lo, hi;
     range_of(frame, psf, f, &lo, &hi);
     if (!(hi > lo))
         return 0;
+    if (p->ny > 0 && own == NULL && lo == p->low && hi == p->high)
+        return 1;
+    p->low = lo;
+    p->high = hi;
+    for (size_t k = 0; k < NODES; k++)
+        p->lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
+    p->ny = spx_shift_projection(own ? own[0] : psf->y.wmin, own ? own[1] : psf->y.wmax, psf->y.ncoef, NODES, p->lambda,
+                                 p->y);
+    p->nwidth =
+        spx_shift_projection(own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, NODES, p->lambda, p->width);
+    return 1;
+}
+
+/* Moves one trace, row i of the frame, fibre f of the PSF. Returns the largest shift, pixels; 0 and the old trace where
+ * it is not known. p: of find_places(). */
+static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, size_t f,
+                         places *p, spx_psf *psf)
+{
+    const int row[2] = {psf->sigy, psf->type == SPX_PSF_GAUSS_HERMITE2 ? psf->sigy2 : -1};
+    double dy[NODES], ds[2][NODES], most = 0;
+    if (!find_places(frame, psf, f, p))
+        return 0;
     for (size_t k = 0; k < NODES; k++) {
-        lambda[k] = lo + (hi - lo) * (double)k / (NODES - 1);
-        const change c = change_at(frame, sky, zero, i, psf, f, lambda[k]);
+        const change c = change_at(frame, sky, zero, i, psf, f, p->lambda[k]);
         dy[k] = c.dy;
         for (int core = 0; core < 2 && row[core] >= 0; core++)
-            ds[core][k] = 0.5 * c.wider / sigma_y(psf, row[core], f, lambda[k]);
+            ds[core][k] = 0.5 * c.wider / sigma_y(psf, row[core], f, p->lambda[k]);
         most = fmax(most, fabs(dy[k]));
     }
-    const double *own = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
-    spx_shift_add_series(psf->y.ncoef, psf->y.coef + f * psf->y.ncoef, own ? own[0] : psf->y.wmin,
-                         own ? own[1] : psf->y.wmax, psf->y.ncoef, NODES, lambda, dy);
+    spx_shift_project(p->ny, p->y, NODES, dy, psf->y.coef + f * psf->y.ncoef);
     for (int core = 0; core < 2 && row[core] >= 0 && sky->nk > 0; core++)
-        spx_shift_add_series(psf->ndeg, psf->coeff + ((size_t)row[core] * psf->nspec + f) * psf->ndeg,
-                             own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, NODES, lambda, ds[core]);
+        spx_shift_project(p->nwidth, p->width, NODES, ds[core],
+                          psf->coeff + ((size_t)row[core] * psf->nspec + f) * psf->ndeg);
     return most;
 }
 
@@ -302,14 +328,18 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
         seen -= all > MOST_FIBRES ? all : seen;
         row[m++] = i;
     }
-#pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
-    for (size_t k = 0; k < m; k++) {
-        const size_t i = row[k], f = (size_t)frame->fiber[i];
-        scale[k] = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
-        if (known(frame, sky, i, psf, f) && scale[k] > 0)
-            (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &own);
-        else
-            scale[k] = 0;
+#pragma omp parallel num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
+    {
+        places p = {0};
+#pragma omp for schedule(static)
+        for (size_t k = 0; k < m; k++) {
+            const size_t i = row[k], f = (size_t)frame->fiber[i];
+            scale[k] = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
+            if (known(frame, sky, i, psf, f) && scale[k] > 0)
+                (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &p, &own);
+            else
+                scale[k] = 0;
+        }
     }
     for (size_t k = 0; k < m; k++)
         if (scale[k] > 0) {
@@ -384,7 +414,7 @@ static spx_status check_fibres(spx_frame *frame, const spx_psf *psf, spx_err *e)
 
 /* Moves the trace of row i of the frame, and records it, where it is known well enough. *largest: shift, pixels;
  * *errors2: square of that in the middle over its variance, negative where nothing is known. */
-static void move_and_record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
+static void move_and_record(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, places *p,
                             spx_psf *psf, spx_shift *out, double *largest, double *errors2)
 {
     const size_t f = (size_t)frame->fiber[i];
@@ -399,7 +429,7 @@ static void move_and_record(const spx_frame *frame, const spx_sky *sky, const sp
     }
     record(frame, sky, zero, i, f, psf, out);
     const change c = change_at(frame, sky, zero, i, psf, f, middle);
-    *largest = move_fibre(frame, sky, zero, i, f, psf);
+    *largest = move_fibre(frame, sky, zero, i, f, p, psf);
     *errors2 = c.dy_error > 0 ? c.dy * c.dy / (c.dy_error * c.dy_error) : 0;
 }
 
@@ -421,9 +451,13 @@ spx_status spx_shift_along(const spx_shift_engine *g, const spx_image *image, co
     if (largest == NULL)
         return SPX_EIO;
     double *errors2 = largest + frame->nspec;
-#pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
-    for (size_t i = 0; i < frame->nspec; i++)
-        move_and_record(frame, sky, &zero, i, psf, out, &largest[i], &errors2[i]);
+#pragma omp parallel num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
+    {
+        places p = {0};
+#pragma omp for schedule(static)
+        for (size_t i = 0; i < frame->nspec; i++)
+            move_and_record(frame, sky, &zero, i, &p, psf, out, &largest[i], &errors2[i]);
+    }
     for (size_t i = 0; i < frame->nspec; i++) {
         moved->largest = fmax(moved->largest, largest[i]);
         sum += fmax(errors2[i], 0);

@@ -47,18 +47,19 @@ spx_status spx_shift_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e) SPX_
 spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_image *image, spx_psf *psf,
                             const spx_shift_options *o, spx_shift *out, spx_err *e) SPX_NODISCARD;
 
-/* Wavelengths that polynomials are compared at: enough for degree 15. */
-enum { SPX_SHIFT_NODES = 33 };
+/* Most coefficients of polynomials that change, and wavelengths that they are compared at: enough for these. */
+enum { SPX_SHIFT_MOST_USE = 16, SPX_SHIFT_NODES = 33 };
 
 /* Matrix to[n][m] that gives the n coefficients of the polynomial nearest to m values at wavelengths lambda[m] (least
  * squares), a Legendre series over wmin ... wmax; beyond them it stays near the values at their ends. Returns n: `use`,
- * at most 16, or fewer where the wavelengths do not tell as many. spx_shift_project() adds what it gives for values
- * y[m] to c. */
+ * at most SPX_SHIFT_MOST_USE, or fewer where the wavelengths do not tell as many. spx_shift_project() adds what it
+ * gives for values y[m] to c. */
 size_t spx_shift_projection(double wmin, double wmax, size_t use, size_t m, const double *lambda, double *to);
 void spx_shift_project(size_t n, const double *projection, size_t m, const double *y, double *c);
 
 /* Adds to a Legendre series c[n] over wmin ... wmax the polynomial that is nearest to values y[m] at wavelengths
- * lambda[m] (least squares), m at most SPX_SHIFT_NODES; the first `use` coefficients, at most 16, change. */
+ * lambda[m] (least squares), m at most SPX_SHIFT_NODES; the first `use` coefficients, at most SPX_SHIFT_MOST_USE,
+ * change. */
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,
                           const double *y);
 
