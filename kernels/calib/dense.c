@@ -70,20 +70,20 @@ void spx_dense_solve(size_t n, const double *a, size_t m, double *x)
     }
 }
 
-void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, double *x)
+void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, size_t stride, double *x)
 {
     for (size_t i = 0; i < v->n; i++) {
         const double *ai = a + v->row[i];
         for (size_t t = v->first[i]; t < i; t++)
-            take_off(m, ai[t], x + t * m, x + i * m);
+            take_off(m, ai[t], x + t * stride, x + i * stride);
         for (size_t c = 0; c < m; c++)
-            x[i * m + c] /= ai[i];
+            x[i * stride + c] /= ai[i];
     }
     for (size_t i = v->n; i-- > 0;) {
         const double *ai = a + v->row[i];
         for (size_t c = 0; c < m; c++)
-            x[i * m + c] /= ai[i];
+            x[i * stride + c] /= ai[i];
         for (size_t t = v->first[i]; t < i; t++)
-            take_off(m, ai[t], x + i * m, x + t * m);
+            take_off(m, ai[t], x + i * stride, x + t * stride);
     }
 }

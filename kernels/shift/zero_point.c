@@ -875,13 +875,18 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
     return SPX_OK;
 }
 
-/* Columns first ... first + m - 1 of the inverse side by side, x[nc][m] by the ranks of columns. */
+/* Columns first ... first + m - 1 of the inverse side by side, x[nc][m] by the ranks of columns; a thread solves for
+ * SIDES. */
+enum { SIDES = 16 };
+
 static void inverse_columns(const work *w, size_t first, size_t m, double *x)
 {
     memset(x, 0, w->nc * m * sizeof *x);
     for (size_t i = 0; i < m; i++)
         x[w->rank[first + i] * m + i] = 1;
-    spx_envelope_solve_many(&w->shape, w->g, m, x);
+#pragma omp parallel for schedule(static) num_threads(w->nthreads)
+    for (size_t i = 0; i < m; i += SIDES)
+        spx_envelope_solve_many(&w->shape, w->g, m - i < SIDES ? m - i : SIDES, m, x + i);
 }
 
 /* ---- the fit ---- */

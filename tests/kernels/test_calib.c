@@ -411,7 +411,8 @@ static void envelope(size_t n)
     const size_t chosen[3] = {0, n / 2, n - 1};
     for (size_t c = 0; c < 3; c++)
         many[chosen[c] * 3 + c] = 1;
-    spx_envelope_solve_many(&v, e, 3, many);
+    spx_envelope_solve_many(&v, e, 1, 3, many);
+    spx_envelope_solve_many(&v, e, 2, 3, many + 1);
     for (size_t c = 0; c < 3; c++) {
         memset(x, 0, sizeof x);
         x[chosen[c]] = 1;
