@@ -33,15 +33,18 @@ __global__ void __launch_bounds__(THREADS) total_kernel(const __grid_constant__ 
         spx_zero_total(&g, i);
 }
 
-#define STEP(name, items, team, bytes)                                                                                 \
-    __global__ void __launch_bounds__(team) name##_kernel(const __grid_constant__ spx_zero_view g)                     \
+#define STEP(name, items, team, bytes, teams)                                                                          \
+    __global__ void __launch_bounds__((team) * (teams))                                                                \
+        name##_kernel(const __grid_constant__ spx_zero_view g, size_t n)                                               \
     {                                                                                                                  \
         extern __shared__ double shared[];                                                                             \
         __shared__ double sums[(team) / SPX_TEAM_WARP];                                                                \
-        const spx_team t = {(int)threadIdx.x, team, sums, shared, nullptr, nullptr};                                   \
-        spx_zero_##name(&g, &t, blockIdx.x);                                                                           \
+        const spx_team t = {(int)threadIdx.x % (team), team, sums, shared, nullptr, nullptr};                          \
+        const size_t item = blockIdx.x * (size_t)(teams) + threadIdx.x / (team);                                       \
+        if (item < n)                                                                                                  \
+            spx_zero_##name(&g, &t, item);                                                                             \
     }
-STEP(splines, 0, SPX_ZERO_TEAM, 0)
+STEP(splines, 0, SPX_ZERO_TEAM, 0, 1)
 SPX_ZERO_STEPS_OF_A_SUM(STEP)
 #undef STEP
 
@@ -91,7 +94,7 @@ spx_status begin(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
         spx::stopwatch watch(c.stream.s);
         row_kernel<<<spx::blocks(rows, THREADS), THREADS, 0, c.stream.s>>>(g);
         check(cudaGetLastError(), "launch");
-        splines_kernel<<<(unsigned)g.nstrip, SPX_ZERO_TEAM, 0, c.stream.s>>>(g);
+        splines_kernel<<<(unsigned)g.nstrip, SPX_ZERO_TEAM, 0, c.stream.s>>>(g, (size_t)g.nstrip);
         check(cudaGetLastError(), "launch");
         char *results = c.k.results.need((size_t)g.nstrip * sizeof(double) + rows * sizeof(int));
         double *step = reinterpret_cast<double *>(results);
@@ -127,9 +130,9 @@ spx_status sum_up(spx_zero_engine *engine, spx_zero_work *w, int reject, spx_err
         (void)spx_zero_sum_memory(&view, c.k.sums.need(spx_zero_sum_memory(&view, nullptr)));
         put(c, c.k.sum_tables.get(), c.k.sum_staging.get(), bytes);
         spx::stopwatch watch(c.stream.s);
-#define STEP(name, items, team, bytes)                                                                                 \
+#define STEP(name, items, team, bytes, teams)                                                                          \
     if ((items) > 0)                                                                                                   \
-        name##_kernel<<<(unsigned)(items), team, bytes, c.stream.s>>>(view);                                           \
+        name##_kernel<<<spx::blocks(items, teams), (team) * (teams), bytes, c.stream.s>>>(view, items);                \
     check(cudaGetLastError(), "launch");
         SPX_ZERO_STEPS_OF_A_SUM(STEP)
 #undef STEP

@@ -36,7 +36,7 @@ spx_status spx_zero_sizes(const spx_zero_work *w, spx_zero_view *g, spx_err *e)
     /* groups: their lines have gaps of fewer than GROUP bins */
     const size_t of_groups = 2 * (rows + of_lines);
     const double most = (double)(w->in->nfibre + 1) * (double)cols * (double)(3 * of_lines + of_groups + 4 * rows);
-    if (!(most < MOST_ELEMENTS))
+    if (!(most < MOST_ELEMENTS) || spx_zero_model_shared(g) > MOST_SHARED)
         return spx_fail(e, SPX_EIO, "%zu fibres of %zu rows and %zu lines: too many for a device: use {device} cpu",
                         w->in->nfibre, rows, w->nl);
     g->rows = (int)rows;

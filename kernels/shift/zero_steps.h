@@ -391,19 +391,50 @@ SPX_HD void spx_zero_group(const spx_zero_view *g, const spx_team *t, size_t ite
 
 /* ---- model ---- */
 
+/* Bytes of shared memory: whether a line has rows of a chunk, and those that have. */
+SPX_HD size_t spx_zero_model_shared(const spx_zero_view *g)
+{
+    return 2 * (size_t)g->nl * sizeof(int);
+}
+
+/* Lines that have any of rows from ... end - 1 of a strip, in their order, into list[nl]; their number. Waits. */
+SPX_HD int spx_zero_lines_of(const spx_zero_view *g, const spx_team *t, size_t strip, int from, int end, int *list)
+{
+    int *has = list + g->nl, n = 0;
+    for (int l = t->thread; l < g->nl; l += t->threads) {
+        const spx_zero_rows *rows = spx_zero_span_of(g, strip, l);
+        has[l] = rows->n > 0 && rows->first < end && rows->first + rows->n > from;
+    }
+    spx_team_wait(t);
+    for (int l = t->thread; l < g->nl; l += t->threads) {
+        int before = 0;
+        for (int k = 0; k < l; k++)
+            before += has[k];
+        if (has[l])
+            list[before] = l;
+    }
+    for (int l = 0; l < g->nl; l++)
+        n += has[l];
+    spx_team_wait(t);
+    return n;
+}
+
 SPX_HD void spx_zero_model(const spx_zero_view *g, const spx_team *t, size_t item)
 {
     const size_t strip = item / spx_zero_chunks(g);
     const int from = (int)(item % spx_zero_chunks(g)) * SPX_ZERO_ROWS, ncol = g->strip[strip].ncol;
     const int end = from + SPX_ZERO_ROWS < g->strip[strip].nrow ? from + SPX_ZERO_ROWS : g->strip[strip].nrow;
     double chi2 = 0, used = 0;
+    int *list = (int *)t->shared;
+    const int n = spx_zero_lines_of(g, t, strip, from, end, list);
     for (int i = t->thread; i < (end - from) * ncol; i += t->threads) {
         const int row = from + i / ncol, x = i % ncol;
         const size_t at = spx_zero_row_at(g, strip, row), p = at * (size_t)g->cols + (size_t)x;
         double rest = g->data[p];
         for (int q = 0; q < g->nk; q++)
             g->wide[spx_zero_wide_at(g, q, at, x)] = 0;
-        for (int l = 0; l < g->nl; l++) {
+        for (int k = 0; k < n; k++) {
+            const int l = list[k];
             const spx_zero_rows *has = spx_zero_span_of(g, strip, l);
             if (!spx_zero_has_row(has, row))
                 continue;
@@ -480,13 +511,13 @@ SPX_HD void spx_zero_chi2(const spx_zero_view *g, const spx_team *t, size_t item
     }
 }
 
-/* STEP(name, items, threads, bytes of shared memory) of all steps that teams take in a sum, in their order, for view
- * *g; total, of one thread, stands behind them. */
+/* STEP(name, items, threads, bytes of shared memory, teams of a block) of all steps that teams take in a sum, in their
+ * order, for view *g; total, of one thread, stands behind them. Teams that share a block are warps without memory. */
 #define SPX_ZERO_STEPS_OF_A_SUM(STEP)                                                                                  \
-    STEP(line, (size_t)g->nstrip *(size_t)g->nl, SPX_TEAM_WARP, spx_zero_line_shared(g) * sizeof(double))              \
-    STEP(group, (size_t)g->nstrip *(size_t)g->ng, SPX_TEAM_WARP, 0)                                                    \
-    STEP(model, (size_t)g->nstrip *spx_zero_chunks(g), SPX_ZERO_TEAM, 0)                                               \
-    STEP(element, (size_t)g->nstrip *(size_t)(g->size + g->nc), SPX_TEAM_WARP, 0)                                      \
-    STEP(chi2, 1, SPX_ZERO_TEAM, 0)
+    STEP(line, (size_t)g->nstrip *(size_t)g->nl, SPX_TEAM_WARP, spx_zero_line_shared(g) * sizeof(double), 1)           \
+    STEP(group, (size_t)g->nstrip *(size_t)g->ng, SPX_TEAM_WARP, 0, 8)                                                 \
+    STEP(model, (size_t)g->nstrip *spx_zero_chunks(g), SPX_ZERO_TEAM, spx_zero_model_shared(g), 1)                     \
+    STEP(element, (size_t)g->nstrip *(size_t)(g->size + g->nc), SPX_TEAM_WARP, 0, 8)                                   \
+    STEP(chi2, 1, SPX_ZERO_TEAM, 0, 1)
 
 #endif

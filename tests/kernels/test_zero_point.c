@@ -16,12 +16,12 @@ static const double WMIN = 8250, WMAX = 8950, STEP_OF_BINS = 0.8;
 
 /* ---- a device that is the host ---- */
 
-#define STEP(name, items, threads, bytes)                                                                              \
+#define STEP(name, items, threads, bytes, teams)                                                                       \
     static void run_##name(const void *g, const spx_team *t, size_t item)                                              \
     {                                                                                                                  \
         spx_zero_##name(g, t, item);                                                                                   \
     }
-STEP(splines, 0, 0, 0)
+STEP(splines, 0, 0, 0, 0)
 SPX_ZERO_STEPS_OF_A_SUM(STEP)
 #undef STEP
 
@@ -67,7 +67,7 @@ static spx_status sum_on_host(spx_zero_engine *engine, spx_zero_work *w, int rej
     (void)spx_zero_sum_tables(&view, tables);
     (void)spx_zero_sum_memory(&view, sums);
     spx_zero_fill_sum(w, g);
-#define RUN(name, items, threads, bytes) team_run(run_##name, g, items, bytes);
+#define RUN(name, items, threads, bytes, teams) team_run(run_##name, g, items, bytes);
     SPX_ZERO_STEPS_OF_A_SUM(RUN)
 #undef RUN
     for (size_t k = 0; k < (size_t)(g->size + g->nc); k++)
