@@ -20,7 +20,7 @@ enum { MOST_STEPS = 12 };
 /* Bundles from which on the first step, which is not to be the last, looks at one window in two of each; windows of all
  * bundles from which on one in three is enough. One in four leaves steps of 0.08 pixel of 0.05. */
 enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
-#define SMALL_STEP   0.02
+#define SMALL_STEP 0.02
 /* Step, pixels and relative, after which a window is measured again; that of others leaves some 1e-4 of a pixel. */
 #define FAR_STEP 0.005
 
@@ -290,40 +290,60 @@ static const double *of_next(const work *w, size_t f)
     return w->q + (f + 1 < w->ns ? f + 1 : f) * w->nm;
 }
 
-/* Adds the sums of fibre f to the rows of functions p_l of shifts or widths (q): of the lower triangle, and of the
- * right-hand side. */
-static void add_functions(work *w, size_t q, size_t l, size_t f, const fibre_sums *s)
+/* Adds the sums of fibre f to the block of functions p_l of shifts or widths (q) with p_k of r: of the lower triangle.
+ */
+static void add_functions(work *w, size_t q, size_t l, size_t r, size_t k, size_t f, const fibre_sums *s)
 {
     const size_t nl = w->nl, nm = w->nm;
     const double *mine = of_fibre(w, f), *its = of_next(w, f);
-    for (size_t m = 0; m < nm; m++)
-        w->right[q * w->smooth + l * nm + m] += s->right[q][l] * mine[m];
-    for (size_t r = 0; r <= q; r++)
-        for (size_t k = 0; k < (q == r ? l + 1 : nl); k++) {
-            const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k];
-            const double b = s->next[r][q][k * nl + l];
-            for (size_t m = 0; m < nm; m++) {
-                double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
-                const double x = own * mine[m] + b * its[m], y = a * mine[m];
-                for (size_t i = 0; i < nm; i++)
-                    to[i] += x * mine[i] + y * its[i];
-            }
-        }
+    const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k], b = s->next[r][q][k * nl + l];
+    for (size_t m = 0; m < nm; m++) {
+        double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
+        const double x = own * mine[m] + b * its[m], y = a * mine[m];
+        for (size_t i = 0; i < nm; i++)
+            to[i] += x * mine[i] + y * its[i];
+    }
 }
 
-/* The same of the offsets of bundles. */
-static void add_offset(work *w, size_t q, size_t f, const fibre_sums *s)
+/* The same of the offset of its bundle with p_k, or with the offset of r (k = nl). */
+static void add_offset(work *w, size_t q, size_t r, size_t k, size_t f, const fibre_sums *s)
 {
-    const size_t nl = w->nl, nm = w->nm, offset = offset_of(w, q, f);
+    const size_t nm = w->nm, offset = offset_of(w, q, f);
     const double *mine = of_fibre(w, f), *its = of_next(w, f);
-    w->right[offset] += s->right_offset[q];
-    for (size_t r = 0; r < 2; r++) {
-        for (size_t l = 0; l < nl; l++)
-            for (size_t m = 0; m < nm; m++)
-                w->normal[offset * w->n + r * w->smooth + l * nm + m] +=
-                    s->with_own[q][r][l] * mine[m] + s->with_next[q][r][l] * its[m];
-        if (r <= q)
-            w->normal[offset * w->n + offset_of(w, r, f)] += s->offset[q][r];
+    if (k == w->nl)
+        w->normal[offset * w->n + offset_of(w, r, f)] += s->offset[q][r];
+    for (size_t m = 0; m < nm && k < w->nl; m++)
+        w->normal[offset * w->n + r * w->smooth + k * nm + m] +=
+            s->with_own[q][r][k] * mine[m] + s->with_next[q][r][k] * its[m];
+}
+
+/* The same of the right-hand side. */
+static void add_right(work *w, size_t q, size_t l, size_t f, const fibre_sums *s)
+{
+    const double *mine = of_fibre(w, f);
+    if (l == w->nl)
+        w->right[offset_of(w, q, f)] += s->right_offset[q];
+    for (size_t m = 0; m < w->nm && l < w->nl; m++)
+        w->right[q * w->smooth + l * w->nm + m] += s->right[q][l] * mine[m];
+}
+
+/* All fibres' sums of a block: of functions p_l of shifts or widths (q), or offsets of bundles (l = nl), with those of
+ * r and k. */
+static void add_block(work *w, size_t q, size_t l, size_t r, size_t k)
+{
+    const int offset = l == w->nl, other = k == w->nl;
+    if (offset ? other && r > q : other || r > q || (r == q && k > l))
+        return; /* not of the lower triangle, which offsets are the last rows of */
+    for (size_t f = 0; f < w->ns; f++) {
+        const fibre_sums *s = &w->sums[f];
+        if (!s->any)
+            continue;
+        if (offset)
+            add_offset(w, q, r, k, f, s);
+        else
+            add_functions(w, q, l, r, k, f, s);
+        if (q == r && l == k)
+            add_right(w, q, l, f, s);
     }
 }
 
@@ -360,17 +380,11 @@ static void sum_up(work *w, int begin)
                 add_next(w->nl, &w->row[i], both, w->p + i * w->nl, w->p + (i + 1) * w->nl, s);
         }
     }
-    /* each row by one thread, fibre by fibre: the same sums for any number of threads */
+    /* each block by one thread, fibre by fibre: the same sums for any number of threads */
+    const size_t kinds = w->nl + 1, rows = 2 * kinds;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(nthreads)
-    for (size_t i = 0; i < 2 * (w->nl + 1); i++)
-        for (size_t f = 0; f < w->ns; f++) {
-            if (!w->sums[f].any)
-                continue;
-            if (i % (w->nl + 1) < w->nl)
-                add_functions(w, i / (w->nl + 1), i % (w->nl + 1), f, &w->sums[f]);
-            else
-                add_offset(w, i / (w->nl + 1), f, &w->sums[f]);
-        }
+    for (size_t i = 0; i < rows * rows; i++)
+        add_block(w, i / rows / kinds, i / rows % kinds, i % rows / kinds, i % kinds);
     memcpy(w->summed, w->use, w->nw * w->ns);
 }
 
