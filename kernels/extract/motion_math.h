@@ -16,8 +16,11 @@ enum { SPX_MOTION_HALF = 15, SPX_MOTION_LINE_REACH = 3 };
 /* Accuracy of v^T M^-1 v, relative: CG's error of it is of second order, that of v with another's solution of first. F
  * has some per cent of them, and is the matrix of a step and its covariance: the place where steps end is g = 0. */
 #define SPX_MOTION_RELATIVE 1e-8
-/* v^T M^-1 v that fibres left out of a column's system may have, relative. */
-#define SPX_MOTION_LEFT_OUT 1e-8
+/* v^T M^-1 v that fibres left out of a column's system may have: relative, or to J^T W J, as it is taken from that.
+ * Where spots are symmetric a column is nearly free of the fluxes of its own fibre, and a relative limit would be too
+ * strict. */
+#define SPX_MOTION_LEFT_OUT      1e-8
+#define SPX_MOTION_LEFT_OUT_OF_F 1e-10
 
 /* Elements of M between fibres, relative to the diagonal, below which there is no coupling; bins whose diagonal is
  * below a fraction of the largest, at the ends of the rows that are used, carry no light of a column. */

@@ -307,7 +307,7 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
     spx_status st = SPX_OK;
     if (!rough) {
         couple(p, b, s, &range, &m);
-        st = solve_columns(p, b, range.v, range.z, m.v, r, m.z, e);
+        st = solve_columns(p, b, range.v, range.z, out, m.v, r, m.z, e);
     }
     for (size_t i = 0; i < 7 && st == SPX_OK && !rough; i++) { /* F: 00, 01, 11; with the next fibre: 00, 01, 10, 11 */
         const size_t q = i < 3 ? i / 2 : (i - 3) / 2, with = i < 3 ? (i + 1) / 2 : (i - 3) % 2, next = i >= 3;

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "extract/motion.h"
 #include "extract/motion_math.h"
 #include "extract/trace/trace.h"
 #include "simd/simd.h"
@@ -149,16 +150,22 @@ static void inner_columns(const lane_systems *c, const double *a, const double *
 }
 
 /* x = M^-1 r in each lane; x, z, q, d: zeros. r is used up. The preconditioned residual r^T P^-1 r is driven below
- * SPX_MOTION_RELATIVE of what it was at first. Returns whether the fibres left out do not matter. */
-static int solve_lanes(const lane_systems *c, double *r, double *x, double *z, double *q, double *d)
+ * SPX_MOTION_RELATIVE of what it was at first. row: with J^T W J. Returns whether the fibres left out do not matter. */
+static int solve_lanes(const lane_systems *c, const spx_motion_row *row, double *r, double *x, double *z, double *q,
+                       double *d)
 {
-    vec rz[2], dq[2], next[2], enough[2];
+    vec rz[2], dq[2], next[2], enough[2], little[2];
     ivec on[2];
     precondition_columns(c, r, c->in, c->out, z);
     inner_columns(c, r, z, c->in, c->out, rz);
     memcpy(d, z, column_size(c) * sizeof *d);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        double of_f[SPX_VL];
+        for (size_t l = 0; l < SPX_VL; l++)
+            of_f[l] = c->lane + l < c->b->nf ? SPX_MOTION_LEFT_OUT_OF_F * row[c->lane + l].fisher[2 * i] : 0;
         enough[i] = every(SPX_MOTION_RELATIVE) * rz[i];
+        little[i] = vmax(every(SPX_MOTION_LEFT_OUT) * rz[i], load(of_f));
+    }
     for (int step = 0; step < MOST_COLUMN_STEPS; step++) {
         for (int i = 0; i < 2; i++)
             on[i] = rz[i] > enough[i];
@@ -200,16 +207,18 @@ static int solve_lanes(const lane_systems *c, double *r, double *x, double *z, d
         precondition_columns(c, q, first, last, z);
         inner_columns(c, q, z, first, last, next);
         for (int i = 0; i < 2; i++)
-            if (any_lane(next[i] > every(SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE) * enough[i]))
+            if (any_lane(next[i] > little[i]))
                 return 0;
     }
     return 1;
 }
 
 /* z = M^-1 v of all fibres: v, z: [2][2 reach + 1][nbin][nl], element (q, d, k) of the system of a lane on the fibre d
- * away, d = -reach ... reach. coupled: fibres apart that have elements of M. v is 0 where there is no fibre. */
+ * away, d = -reach ... reach. coupled: fibres apart that have elements of M. row[nf]: with J^T W J. v is 0 where there
+ * is no fibre. */
 static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle *b, int coupled, int reach,
-                                const double *v, spx_trace_workspace *r, double *z, spx_err *e)
+                                const spx_motion_row *row, const double *v, spx_trace_workspace *r, double *z,
+                                spx_err *e)
 {
     const size_t nl = b->nl, part = p->nbin * nl, around = 2 * (size_t)reach + 1;
     for (size_t lane = 0; lane < b->nf; lane += SPX_VL)
@@ -233,7 +242,7 @@ static spx_status solve_columns(const spx_trace_plan *p, const spx_trace_bundle 
                         store(column_at(&c, memory, d, k) + q * SPX_VL,
                               load(v + (q * around + (size_t)(d + reach)) * part + k * nl + lane));
             double *x = memory + size;
-            done = solve_lanes(&c, memory, x, x + size, x + 2 * size, x + 3 * size);
+            done = solve_lanes(&c, row, memory, x, x + size, x + 2 * size, x + 3 * size);
             for (int d = c.in > -reach ? c.in : -reach; d <= c.out && d <= reach; d++)
                 for (size_t k = 0; k < p->nbin; k++)
                     for (size_t q = 0; q < 2; q++)

@@ -1186,7 +1186,8 @@ SPX_HD int spx_motion_beyond_systems(const spx_motion_view *g, const spx_team *t
         }
         sum = spx_team_part_sum(sum, SPX_TEAM_PART);
         if (i < 4 * s->nf)
-            bad += sum > SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * s->enough[2 * f + q];
+            bad += sum > fmax(SPX_MOTION_LEFT_OUT / SPX_MOTION_RELATIVE * s->enough[2 * f + q],
+                              SPX_MOTION_LEFT_OUT_OF_F * g->row[s->job * (size_t)g->nl + (size_t)f].fisher[2 * q]);
     }
     return !(spx_team_sum(t, bad) > 0);
 }
