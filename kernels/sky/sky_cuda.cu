@@ -874,15 +874,15 @@ void put_tables(cuda &c, const spx_sky_input *in, const spx_sky_options *o, cons
     std::vector<double> legendre((g.nq + 1) * n), b(4 * n), expected(2 * g.nq + 1);
     std::vector<uint32_t> first(g.ninterval + 1, (uint32_t)n), interval(n);
     double p[SPX_SKY_MOST + 1], at[4];
-    for (size_t k = n; k-- > 0;) {
+    for (size_t k = 0, begun = 0; k < n; k++) {
         spx_legendre(spx_legendre_place(from, last, in->wavelength[k]), nterm, p);
         for (size_t l = 0; l < nterm; l++)
             legendre[l * n + k] = p[l];
         interval[k] = (uint32_t)spx_bspline_at(&spline, from + (double)k * g.step, at);
         for (size_t a = 0; a < 4; a++)
             b[a * n + k] = at[a];
-        for (size_t l = 0; l <= interval[k]; l++) /* intervals that begin here or before */
-            first[l] = (uint32_t)k;
+        for (; begun <= interval[k]; begun++) /* intervals that begin here, or had no bin */
+            first[begun] = (uint32_t)k;
     }
     for (size_t q = 0; q < g.nq; q++) {
         expected[q] = spx_sky_expected(&o->terms, q);
