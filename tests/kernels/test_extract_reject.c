@@ -91,7 +91,7 @@ static void plain_solve(plain *d, int first)
     }
     for (size_t i = 0; i + 1 < n; i++)
         if ((i + 1) % d->nb != 0 && (d->seen[i] < 0.7 * d->whole[i] || d->seen[i + 1] < 0.7 * d->whole[i + 1])) {
-            const double t = 1e-2 * d->first[i];
+            const double t = 4e-2 * d->first[i];
             d->m[i * n + i] += t;
             d->m[(i + 1) * n + i + 1] += t;
             d->m[i * n + i + 1] -= t;

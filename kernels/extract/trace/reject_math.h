@@ -30,9 +30,10 @@
 /* Change of the flux in units of its error, below which the model stays as it is. */
 #define SPX_REJECT_SAME 1e-4
 /* Part of a spot's light that a bin has to lose to be tied to the next, and the strength: a fraction of the diagonal of
- * M, of the square of the difference. */
+ * M, of the square of the difference. With 1e-2 the rest of a hit that looks like a spot stays in, as a bin between two
+ * that ring; with 1e-1 bins on lines of the sky lose their light to hits beside them. */
 #define SPX_REJECT_TIED_LOSS     0.3
-#define SPX_REJECT_TIED_STRENGTH 1e-2
+#define SPX_REJECT_TIED_STRENGTH 4e-2
 enum { SPX_REJECT_AROUND = 24, SPX_REJECT_ROUNDS = 30, SPX_REJECT_CHANCES = 2 };
 
 /* Read noise below which a pixel has none, electrons: its variance could be 0. */
