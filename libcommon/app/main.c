@@ -809,5 +809,7 @@ int spx_main(const spx_program *program, int argc, char **argv)
     spx_ending_guard(program->name);
     const spx_status st = run_program(program, argc, argv);
     spx_ending_expected();
+    if (st == SPX_OK)
+        spx_ending_now();
     return (int)st;
 }

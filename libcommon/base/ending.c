@@ -23,6 +23,7 @@ enum {
 
 static const char *name = "specpipe";
 static volatile sig_atomic_t succeeded, expected, growing;
+static int at_once;
 
 /* One line, `program: text`, by system calls alone. */
 static void say(const char *text)
@@ -61,6 +62,21 @@ void spx_ending_success(void)
 void spx_ending_expected(void)
 {
     expected = 1;
+}
+
+void spx_ending_at_once(void)
+{
+#ifdef SPX_REPLACES_LIBC
+    at_once = getenv("CUDA_INJECTION64_PATH") == NULL && getenv("LD_PRELOAD") == NULL;
+#endif
+}
+
+void spx_ending_now(void)
+{
+    if (!at_once || !succeeded)
+        return;
+    spx_tmpfile_abandon();
+    _exit(SPX_OK);
 }
 
 /* ---- signals and crashes ---- */

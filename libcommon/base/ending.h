@@ -39,6 +39,13 @@ void spx_ending_success(void);
 /* From now on exit() is meant. */
 void spx_ending_expected(void);
 
+/* A run that succeeds is to end without what libraries do at exit(): CUDA gives back one by one there what the system
+ * takes at once, which takes a twentieth of a second. Not where a tool is in the process that writes its report then
+ * (compute-sanitizer, nsys, ncu). */
+void spx_ending_at_once(void);
+/* Ends the process so, with status 0, if that is wanted. */
+void spx_ending_now(void);
+
 /* Removes temporary files, says `program: text` and ends the program with SPX_EIO. Does not allocate; for any thread,
  * and for handlers of signals. */
 _Noreturn void spx_end_now(const char *text);

@@ -72,6 +72,43 @@ static void exits_after_success(void)
     exit(1);
 }
 
+static void handler(void)
+{
+    (void)fputs("handler\n", stderr);
+}
+
+/* Main's end: what libraries do at exit() is left out after success alone, and where nothing reports then. */
+static void ends_now(int success)
+{
+    (void)atexit(handler);
+    spx_ending_at_once();
+    if (success)
+        spx_ending_success();
+    spx_ending_expected();
+    spx_ending_now();
+    exit(5);
+}
+
+static void ends_at_once(void)
+{
+    (void)unsetenv("LD_PRELOAD");
+    (void)unsetenv("CUDA_INJECTION64_PATH");
+    ends_now(1);
+}
+
+static void ends_at_once_in_vain(void)
+{
+    (void)unsetenv("LD_PRELOAD");
+    (void)unsetenv("CUDA_INJECTION64_PATH");
+    ends_now(0);
+}
+
+static void ends_under_a_tool(void)
+{
+    (void)setenv("CUDA_INJECTION64_PATH", "tool.so", 1);
+    ends_now(1);
+}
+
 /* More address space than there is: a thread has no stack. */
 static void no_thread(void)
 {
@@ -153,6 +190,9 @@ int main(void)
     ends("a stack that overflows", overflow_here, 128 + SIGSEGV, "prog: crashed;");
     ends("a thread's stack that overflows", overflow_there, 128 + SIGSEGV, "prog: crashed;");
     ends("abort()", aborts, 128 + SIGABRT, "prog: crashed;");
+    ends("the end of a run on a device", ends_at_once, SPX_OK, "");
+    ends("the end of one that failed", ends_at_once_in_vain, 5, "handler");
+    ends("the end of one under a tool", ends_under_a_tool, 5, "handler");
     ends("a thread that cannot be started", no_thread, SPX_EIO, "prog: cannot start a thread");
 #endif
     for (int k = 0; k < 200; k++)

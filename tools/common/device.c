@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/ending.h"
 #include "base/pipeline.h"
 
 /* Bytes of the inputs up to which a fit takes less time than CUDA's queues take to be made: some 2 000 stars. */
@@ -50,6 +51,8 @@ spx_status spx_open_device_end(spx_device_opening *d, spx_err *e)
     spx_run_device(d->s, d->b->device);
     if (d->why.code != SPX_OK)
         spx_detail("computes on the CPU: %s", spx_err_text(&d->why));
+    if (d->b->library != NULL)
+        spx_ending_at_once();
     return SPX_OK;
 }
 
