@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(BAND_THREADS) broad_bounds_kernel(params k, ba
         scratch, n, l, [&](int j, int d) { return element_of(k, v, j, d); }, [](int, double, const double *) {});
     if (threadIdx.x >= WARP)
         return;
-    inverse_norm norm;
+    inverse_norm norm(k);
     for (int j = lane; j < n; j += WARP)
         z[j] = (v.begin + j) % 2 == 0 ? 1.0 : -1.0;
     __syncwarp();

@@ -289,20 +289,28 @@ __global__ void magnitudes_kernel(params k)
 }
 
 /* Solutions that the norm of the inverse is estimated from, as in smallest() of the CPU: for the signs 1, -1, ..., for
- * the signs of that, and two of inverse iteration or more, as long as what they say grows. */
-enum { BOUND_STEPS = 4, BOUND_MOST_STEPS = 20 };
-__device__ constexpr double BOUND_GROWS = 1.1;
+ * the signs of that, and two of inverse iteration or more, as long as what they say grows. Where traces cross, the
+ * largest eigenvalue of the inverse may be that of a few bins, of which the signs have little: after four solutions the
+ * estimate stood at 0.3 of it, and began to grow after six. */
+enum { BOUND_STEPS = 4, COUPLED_BOUND_STEPS = 8, BOUND_MOST_STEPS = 20 };
+__device__ constexpr double BOUND_GROWS = 1.1, COUPLED_BOUND_GROWS = 1.02;
 
 /* Of these: what the last one has, and the one before, of all bins worked on; the largest of the item's own. */
 struct inverse_norm {
+    const int least;
+    const double grows;
     double last = 1.0, before = 0.0, most = 0.0;
 
+    __device__ explicit inverse_norm(const params &k)
+        : least(k.coupled ? COUPLED_BOUND_STEPS : BOUND_STEPS), grows(k.coupled ? COUPLED_BOUND_GROWS : BOUND_GROWS)
+    {
+    }
     /* After solution number `step` with the largest elements `size` of all bins and `own` of the item's: whether it
      * was the last. */
     __device__ bool ends(int step, double size, double own)
     {
         const double grown = step < 2 ? size : size / last;
-        const bool settled = step + 1 >= BOUND_STEPS && grown <= BOUND_GROWS * before;
+        const bool settled = step + 1 >= least && grown <= grows * before;
         most = fmax(most, step < 2 ? own : grown);
         before = grown;
         last = size;
@@ -323,7 +331,7 @@ template <int M> __global__ void bounds_kernel(params k, batch o)
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes, lrow = (size_t)(mm + 1) * WARP;
     const double *a = k.a + v.begin * arow + v.column;
     double *l = o.lower + blockIdx.x * o.rows * lrow + in, *z = o.rhs + (size_t)blockIdx.x * o.rows * WARP + in;
-    inverse_norm norm;
+    inverse_norm norm(k);
     bool good;
     const auto sign = [&](int j) { return (v.begin + j) % 2 == 0 ? 1.0 : -1.0; };
     if constexpr (M > 0) {

@@ -232,7 +232,7 @@ __global__ void wide_bounds_kernel(params k, batch o)
     const int n = v.end - v.begin, lane = threadIdx.x;
     const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     double *l = o.lower + (size_t)blockIdx.x * o.rows * (o.mm + 1), *rhs = o.rhs + (size_t)blockIdx.x * o.rows;
-    inverse_norm norm;
+    inverse_norm norm(k);
     wide_warp w = {lane, n, v.mm, ring, (double *)line, coming};
     const bool good = w.factor(
         k.a + v.begin * arow + v.column, arow, lanes, 0.0, l,
