@@ -23,12 +23,23 @@ enum {
     COUPLED_EACH = 5,
     COUPLED_BLOCKS = 132 * COUPLED_EACH,
     COUPLED_SHARED = 44 << 10,
-    COUPLED_DIAGONALS = 8
+    COUPLED_DIAGONALS = 8,
+    COUPLED_ROWS = 16
 };
 
 /* Change of T, as a multiple of the tolerance, that ends the search for neighbours. On the CPU, where it is 0.1, the
  * fibres of a vector go on together; of a single one, with as much, ivar was 3e-7 off beside a mask. */
 __device__ constexpr double SETTLED = 0.002;
+
+/* The same of a change that falls: what all more neighbours would change is that of a geometric series, and FALLEN
+ * times its next is within SETTLED. Behind a gap each neighbour changes a ten-thousandth of what the one before has. */
+__device__ constexpr double FALLS = 0.1, FALLEN = 10.0;
+
+__device__ bool has_settled(double tolerance, double change, double before)
+{
+    return change <= SETTLED * tolerance || (change <= FALLS * tolerance && isfinite(before) &&
+                                             FALLEN * change * change <= SETTLED * tolerance * before);
+}
 
 /* Neighbours from which on a change that does not fall is taken for rounding: see SPX_TRACE_STALL. On the CPU it is the
  * largest of a vector's fibres; a single one stalled at 3 to 5 of six, with ivar 1.8e-7 off. */
@@ -227,7 +238,17 @@ __device__ bool choose_others(const params &k, const coupled_work &w, double *me
     return factor + columns + window <= w.each && column <= room;
 }
 
-/* V = L^-1 B, a warp 32 columns. */
+/* Subtracts from COUPLED_ROWS rows, `after` the row v of which l is the column of L, what that row gives them. */
+template <bool WHOLE> __device__ void take_row(double *sum, const double *l, double v, int after, int m)
+{
+#pragma unroll
+    for (int u = 0; u < COUPLED_ROWS; u++)
+        if (WHOLE || after + u <= m)
+            sum[u] = fma(-l[after + u], v, sum[u]);
+}
+
+/* V = L^-1 B, a warp 32 columns, a lane one: COUPLED_ROWS rows at a time, so that rows before them are asked for once
+ * for all, and sums do not wait for each other. */
 __device__ void coupled_columns(const params &k, const coupled_block &o)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, q = o.q, m = o.m, wide = o.m + 1;
@@ -238,30 +259,38 @@ __device__ void coupled_columns(const params &k, const coupled_block &o)
     for (int c0 = warp * WARP; c0 < o.ncol; c0 += BAND_THREADS) {
         const int c = c0 + lane, j = o.low + c, last = min(o.low + c0 + WARP, o.j1) - 1 + k.depth + o.tail;
         const bool in = c < o.ncol;
-        double *v = o.v + (in ? c : 0);
-        const int first = max(o.low + c0 - k.depth, o.r0);
-        for (int bin = first; bin <= min(last, o.r1 - 1); bin++)
-            for (int i = 0; i < q; i++) {
-                const int row = (bin - o.bin0) * q + i, at = (bin - o.r0) * q + i;
-                const int most = min(m, (bin - first) * q + i);
-                double sums[4] = {0.0};
-                if (in && abs(bin - j) <= k.depth)
-                    sums[0] = coupling(k, o.column0, o.f, o.other[i], j, bin - j);
-                const double *l = o.l + (size_t)(at - 1) * wide + 1, *back = v + (size_t)(row - 1) * o.ncol;
-                int s = 1;
-                for (; s + 3 <= most; s += 4) {
+        const int first = max(o.low + c0 - k.depth, o.r0), n = (min(last, o.r1 - 1) - first + 1) * q;
+        double *v = o.v + (size_t)(first - o.bin0) * q * o.ncol + (in ? c : 0);
+        const double *l = o.l + (size_t)(first - o.r0) * q * wide;
+        for (int row0 = 0; row0 < n; row0 += COUPLED_ROWS) {
+            double sum[COUPLED_ROWS];
 #pragma unroll
-                    for (int u = 0; u < 4; u++)
-                        sums[u] = fma(-l[-(ptrdiff_t)u * (wide - 1)], back[-(ptrdiff_t)u * o.ncol], sums[u]);
-                    l -= 4 * (wide - 1);
-                    back -= 4 * (ptrdiff_t)o.ncol;
-                }
-                for (; s <= most; s++, l -= wide - 1, back -= o.ncol)
-                    sums[0] = fma(-*l, *back, sums[0]);
-                if (in)
-                    v[(size_t)row * o.ncol] =
-                        bin <= j + k.depth + o.tail ? (sums[0] + sums[1]) + (sums[2] + sums[3]) : 0.0;
+            for (int u = 0; u < COUPLED_ROWS; u++) {
+                const int bin = first + (row0 + u) / q;
+                sum[u] = in && row0 + u < n && abs(bin - j) <= k.depth
+                             ? coupling(k, o.column0, o.f, o.other[(row0 + u) % q], j, bin - j)
+                             : 0.0;
             }
+            int row = max(row0 - m, 0);
+            for (; row < min(row0 + COUPLED_ROWS - 1 - m, row0); row++)
+                take_row<false>(sum, l + (size_t)row * wide, v[(size_t)row * o.ncol], row0 - row, m);
+#pragma unroll 2
+            for (; row < row0; row++)
+                take_row<true>(sum, l + (size_t)row * wide, v[(size_t)row * o.ncol], row0 - row, m);
+#pragma unroll
+            for (int u = 0; u < COUPLED_ROWS; u++) {
+                if (row0 + u >= n)
+                    break;
+                const double *of = l + (size_t)(row0 + u) * wide;
+                const double own = first + (row0 + u) / q <= j + k.depth + o.tail ? sum[u] : 0.0;
+                if (in)
+                    v[(size_t)(row0 + u) * o.ncol] = own;
+#pragma unroll
+                for (int w = u + 1; w < COUPLED_ROWS; w++)
+                    if (w - u <= m)
+                        sum[w] = fma(-of[w - u], own, sum[w]);
+            }
+        }
     }
     __syncthreads();
 }
@@ -414,7 +443,7 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
         double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0;
         int tail = SPX_TRACE_TAIL, used = 0;
         bool again = w.what == COUPLED_LARGE; /* T is that of the launch before, which the first round repeats */
-        for (int reach = all ? k.nl : 2; change > SETTLED * k.tolerance; reach++) {
+        for (int reach = all ? k.nl : 2; !has_settled(k.tolerance, change, before[0]); reach++) {
             if (threadIdx.x == 0)
                 enough = choose_others(k, w, memory, reach, tail, o);
             __syncthreads();
