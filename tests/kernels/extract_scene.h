@@ -420,10 +420,11 @@ static inline void compare(const scene *s, double limit, const char *what)
     for (size_t i = 0; i < n && s->o.nspec <= 64; i++) {
         const size_t f = i / nw, k = i % nw;
         fraction = fmax(fraction, fabs(a.frame.pixmask_fraction[i] - p.frame.pixmask_fraction[i]));
+        if (a.counts.npatch_inexact > 0 && is_flagged(&a.frame, f)) /* of which patches may have no solution */
+            continue;
         other += ((a.frame.arm.mask[i] ^ p.frame.arm.mask[i]) & SPX_ALLBADPIX) != 0;
         /* what is left of a bin with hardly a pixel is rounding */
-        if (!(a.frame.arm.ivar[i] > 0.0) || a.frame.pixmask_fraction[i] > 0.99 ||
-            (a.counts.npatch_inexact > 0 && is_flagged(&a.frame, f)))
+        if (!(a.frame.arm.ivar[i] > 0.0) || a.frame.pixmask_fraction[i] > 0.99)
             continue;
         for (size_t r = 0; r < nd; r++) {
             const size_t at = (f * nd + r) * nw + k, row = k + r - nd / 2; /* beyond the grid: some large number */
