@@ -56,59 +56,74 @@ __device__ inline int around_ring(int slot, int step, int m)
 }
 
 /* L D L^T: element(j, d) is element (j, j + d), d <= m, of n x n; l[n][m + 1] gets 1/D and L. each(j, inverse, column)
- * is called by all threads when column j of L D is in `column`. All threads of the block; false: a pivot is not
- * positive. Ends with a barrier. */
+ * is called by all threads when column j of L D is in `column`. Two columns at a time, each of which has an array in
+ * o.shared, so that what comes after them is read and written half as often. All threads of the block; false: a pivot
+ * is not positive. Ends with a barrier. */
 template <class ELEMENT, class EACH>
 __device__ bool block_factor(const band_block &o, int n, double *l, ELEMENT element, EACH each)
 {
-    const int me = threadIdx.x, lane = me % WARP, warp = me / WARP, m = o.m, pitch = band_pitch(m);
-    double next[BAND_EACH], *column = o.shared;
+    const int me = threadIdx.x, lane = me % WARP, warp = me / WARP, m = o.m, wide = m + 1, pitch = band_pitch(m);
+    double next[2][BAND_EACH], *const column[2] = {o.shared, o.shared + wide}, inverse[2];
     bool good = true;
     const auto ask = [&](int j) {
 #pragma unroll
-        for (int i = 0; i < BAND_EACH; i++) {
-            const int d = me + i * BAND_THREADS;
-            next[i] = d <= m && j + d < n ? element(j, d) : 0.0;
-        }
+        for (int c = 0; c < 2; c++)
+#pragma unroll
+            for (int i = 0; i < BAND_EACH; i++) {
+                const int d = me + i * BAND_THREADS;
+                next[c][i] = d <= m && j + c + d < n ? element(j + c, d) : 0.0;
+            }
+    };
+    const auto invert = [&](double pivot) {
+        const bool is = pivot > 0.0 && pivot < INFINITY;
+        good &= is;
+        return is ? 1.0 / pivot : 1.0;
     };
     for (int i = me; i < (int)band_window(m); i += BAND_THREADS)
         o.window[i] = 0.0;
     ask(0);
     __syncthreads();
-    for (int j = 0, slot = 0; j < n; j++) {
-        double *now = o.window + slot * pitch;
+    for (int j = 0, slot = 0; j < n; j += 2) {
+        const int following = around_ring(slot, 1, m), count = min(2, n - j);
 #pragma unroll
-        for (int i = 0; i < BAND_EACH; i++) {
-            const int d = me + i * BAND_THREADS;
-            if (d <= m) {
-                column[d] = next[i] - now[d];
+        for (int c = 0; c < 2; c++) { /* the second one, less what the first gives it */
+            double *now = o.window + (c == 0 ? slot : following) * pitch;
+            const double first = c == 0 ? 0.0 : column[0][min(1, m)] * inverse[0];
+            const auto take = [&](int d, double own) {
+                const double sum = c == 1 && d < m ? fma(first, column[0][d + 1], now[d]) : now[d];
+                column[c][d] = own - sum;
                 now[d] = 0.0;
+            };
+#pragma unroll
+            for (int i = 0; i < BAND_EACH; i++) {
+                const int d = me + i * BAND_THREADS;
+                if (d <= m && c < count)
+                    take(d, next[c][i]);
+            }
+            for (int d = me + BAND_EACH * BAND_THREADS; d <= m && c < count; d += BAND_THREADS)
+                take(d, j + c + d < n ? element(j + c, d) : 0.0);
+            __syncthreads();
+            inverse[c] = c < count ? invert(column[c][0]) : 1.0;
+        }
+        if (j + 2 < n)
+            ask(j + 2);
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            for (int d = me; d <= m && c < count; d += BAND_THREADS)
+                l[(size_t)(j + c) * wide + d] = d == 0 ? inverse[c] : column[c][d] * inverse[c];
+        for (int t = 2 + warp; t <= wide && j + 2 < n; t += BAND_WARPS) { /* row t after the first */
+            const double l0 = t <= m ? column[0][t] * inverse[0] : 0.0, l1 = column[1][t - 1] * inverse[1];
+            double *row = o.window + around_ring(slot, t, m) * pitch;
+            for (int d = lane; d <= wide - t; d += WARP) {
+                const double sum = t + d <= m ? fma(l0, column[0][t + d], row[d]) : row[d];
+                row[d] = fma(l1, column[1][t - 1 + d], sum);
             }
         }
-        for (int d = me + BAND_EACH * BAND_THREADS; d <= m; d += BAND_THREADS) {
-            column[d] = (j + d < n ? element(j, d) : 0.0) - now[d];
-            now[d] = 0.0;
-        }
+        each(j, inverse[0], (const double *)column[0]);
+        if (count > 1)
+            each(j + 1, inverse[1], (const double *)column[1]);
         __syncthreads();
-        if (j + 1 < n)
-            ask(j + 1);
-        double pivot = column[0];
-        if (!(pivot > 0.0 && pivot < INFINITY)) {
-            good = false;
-            pivot = 1.0;
-        }
-        const double inverse = 1.0 / pivot;
-        for (int d = me; d <= m; d += BAND_THREADS)
-            l[(size_t)j * (m + 1) + d] = d == 0 ? inverse : column[d] * inverse;
-        for (int t = 1 + warp; t <= m; t += BAND_WARPS) {
-            const double lt = column[t] * inverse;
-            double *row = o.window + around_ring(slot, t, m) * pitch;
-            for (int d = lane; d <= m - t; d += WARP)
-                row[d] = fma(lt, column[t + d], row[d]);
-        }
-        each(j, inverse, (const double *)column);
-        __syncthreads();
-        slot = slot < m ? slot + 1 : 0;
+        slot = around_ring(following, 1, m);
     }
     return good;
 }

@@ -230,7 +230,7 @@ __device__ bool choose_others(const params &k, const coupled_work &w, double *me
     o.ncol = o.j1 - o.low;
     o.rows = (o.ncol + 2 * k.depth + tail) * o.q;
     const size_t factor = (size_t)(o.r1 - o.r0) * o.q * (o.m + 1), columns = (size_t)o.rows * o.ncol;
-    const size_t room = w.shared, column = (size_t)o.m + 1;
+    const size_t room = w.shared, column = 2 * ((size_t)o.m + 1);
     const size_t window = column + band_window(o.m) <= room ? 0 : band_window(o.m);
     o.l = memory;
     o.v = o.l + factor;
@@ -455,7 +455,7 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
             }
             if (!enough || o.q == used)
                 break;
-            const band_block scratch = {o.m, o.window ? o.window : shared + o.m + 1, shared};
+            const band_block scratch = {o.m, o.window ? o.window : shared + 2 * (o.m + 1), shared};
             (void)block_factor(
                 scratch, (o.r1 - o.r0) * o.q, o.l,
                 [&](int i, int s) {
