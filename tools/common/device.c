@@ -23,6 +23,11 @@ static int is_little(const spx_run *s)
     return s->ninput > 0 && sum < LITTLE;
 }
 
+void spx_device_few_queues(void)
+{
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
+}
+
 static void *open_now(void *arg)
 {
     spx_device_opening *d = arg;
@@ -33,9 +38,8 @@ static void *open_now(void *arg)
 void spx_open_device_begin(spx_device_opening *d)
 {
     spx_backend_restrict(d->s->common.device);
-    /* CUDA makes eight queues to a device, 10 to 20 ms each; with two, many groups of stars wait for each other */
-    if (d->op == SPX_OP_RVFIT && is_little(d->s))
-        (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
+    if (d->op == SPX_OP_RVFIT && is_little(d->s)) /* many groups of stars would wait for each other */
+        spx_device_few_queues();
     d->threaded = spx_thread_begin(&d->thread, open_now, d);
     if (!d->threaded)
         (void)open_now(d);

@@ -17,6 +17,10 @@ typedef struct {
     int threaded;
 } spx_device_opening;
 
+/* Asks CUDA for two queues to a device, not for eight of 10 to 20 ms each, unless the user has asked for some: for
+ * programs that end before these are used. Before the device is opened, in the only thread. */
+void spx_device_few_queues(void);
+
 /* Opening a GPU takes a good part of a second, in which files can be read: begin, and end before the backend is used,
  * also after an error; further ends have the same result. */
 void spx_open_device_begin(spx_device_opening *d);
