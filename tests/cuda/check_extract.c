@@ -284,11 +284,14 @@ static double largest_in_row(const spx_frame *f, size_t fibre, long row)
 }
 
 /* The same for elements of R. Of rows at the ends of the grid, and of those of the padding, a frame does not have all
- * elements: in drawn scenes the largest may be another one, and is taken for 10 at least. */
+ * elements: in drawn scenes the largest may be another one, and is taken for 10 at least at the ends, and for ten times
+ * what there is of the padding (eleven in scene 179573609300194 of draw_extreme()). */
 static double scale_of_row(const spx_frame *f, size_t fibre, long row, kind of)
 {
     const long half = (long)(f->arm.ndiag / 2), nw = (long)f->arm.nwave;
     const double most = largest_in_row(f, fibre, row);
+    if (of == DRAWN && (row < 0 || row >= nw))
+        return 10.0 * most;
     return of == DRAWN && (row < half || row >= nw - half) ? fmax(most, 10.0) : most;
 }
 
