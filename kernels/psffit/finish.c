@@ -311,24 +311,25 @@ static void find_range(const spx_pf_bundle *b, size_t i, double first, double la
         to->status |= SPX_PSF_RANGE;
 }
 
-/* Pixels near a fibre in each part of the rows: to[nparts][nf][2] of an exposure (spx_pf_look). */
-static void look_at_parts(const spx_pf_bundle *b, size_t x, size_t i, double *to)
+/* Pixels near each fibre in each part of the rows: to[nparts][nf][2] of an exposure (spx_pf_look). */
+static void look_at_parts(const spx_pf_bundle *b, size_t x, double *to)
 {
     const spx_pf_plan *p = b->p;
     const spx_pf_pixels *px = &b->px[x];
     const double *light = b->now.light + x * p->height * b->width;
-    for (size_t r = 0; r < spx_pf_nparts(p->height) * SPX_PF_PART; r++) {
-        const long middle = px->at[r * b->nf + i] + p->hx;
-        double *sum = to + (r / SPX_PF_PART * b->nf + i) * 2;
-        for (long c = middle - (long)SPX_PF_NEAR; c <= middle + (long)SPX_PF_NEAR; c++) {
-            const size_t k = r * b->width + (size_t)c;
-            if (c < 0 || c >= (long)b->width || !(px->root[k] > 0))
-                continue;
-            const double t = px->goal[k] - px->root[k] * light[k];
-            sum[0] += t * t;
-            sum[1]++;
+    for (size_t r = 0; r < spx_pf_nparts(p->height) * SPX_PF_PART; r++)
+        for (size_t i = 0; i < b->nf; i++) {
+            const long middle = px->at[r * b->nf + i] + p->hx;
+            double *sum = to + (r / SPX_PF_PART * b->nf + i) * 2;
+            for (long c = middle - (long)SPX_PF_NEAR; c <= middle + (long)SPX_PF_NEAR; c++) {
+                const size_t k = r * b->width + (size_t)c;
+                if (c < 0 || c >= (long)b->width || !(px->root[k] > 0))
+                    continue;
+                const double t = px->goal[k] - px->root[k] * light[k];
+                sum[0] += t * t;
+                sum[1]++;
+            }
         }
-    }
 }
 
 /* Adds the residuals of a spot to the cells of its phase, cell[SPX_PF_PHASES][SPX_PF_PHASES][npix][3]. */
@@ -383,11 +384,10 @@ static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to
         bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]) && !is_saturated(b, s / per, s);
     if (b->there != NULL)
         *ok = p->device->look(b, bright, to);
-    for (size_t i = 0; i < b->nf && b->there == NULL; i++) {
+    for (size_t i = 0; i < b->nf && b->there == NULL; i++)
         look_near(b, i, to->near + 4 * i);
-        for (size_t x = 0; x < p->nexp; x++)
-            look_at_parts(b, x, i, to->part + 2 * x * spx_pf_nparts(p->height) * b->nf);
-    }
+    for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
+        look_at_parts(b, x, to->part + 2 * x * spx_pf_nparts(p->height) * b->nf);
     for (size_t s = 0; s < b->nspot && b->there == NULL; s++)
         if (bright[s])
             stack_spot(b, s / per, s, to->cell);
