@@ -102,12 +102,42 @@ __global__ void __launch_bounds__(THREADS)
         number[row] = n;
 }
 
-/* Samples of every step-th of them, before[nexp height] of which are in earlier rows, out[..][3]: a warp a row. */
+/* How many of them are in earlier rows, before[rows], and told[2]: all, and every how many-th of them is a sample, so
+ * that there are at most `most`, whose room out[most][3] becomes 0. A block. */
+__global__ void __launch_bounds__(THREADS)
+    before_bright_kernel(size_t rows, const int *number, size_t most, size_t *before, size_t *told, double *out)
+{
+    __shared__ size_t sum[THREADS];
+    const size_t me = threadIdx.x, each = (rows + THREADS - 1) / THREADS;
+    const size_t first = me * each < rows ? me * each : rows, end = first + each < rows ? first + each : rows;
+    size_t mine = 0, at = 0;
+    for (size_t r = first; r < end; r++)
+        mine += (size_t)number[r];
+    sum[me] = mine;
+    for (size_t k = me; k < 3 * most; k += THREADS)
+        out[k] = 0;
+    __syncthreads();
+    for (size_t k = 0; k < me; k++)
+        at += sum[k];
+    for (size_t r = first; r < end; r++) {
+        before[r] = at;
+        at += (size_t)number[r];
+    }
+    if (me + 1 < THREADS)
+        return;
+    size_t step = 1;
+    while (at > most * step)
+        step *= 2;
+    told[0] = at;
+    told[1] = step;
+}
+
+/* Samples of every told[1]-th of them, before[nexp height] of which are in earlier rows, out[..][3]: a warp a row. */
 __global__ void __launch_bounds__(THREADS)
     sample_bright_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const size_t *before,
-                         size_t step, double *out)
+                         const size_t *told, double *out)
 {
-    const size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    const size_t row = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP, step = told[1];
     const int lane = (int)threadIdx.x % WARP;
     if (row >= (size_t)p.nexp * (size_t)p.height)
         return;

@@ -803,29 +803,18 @@ int bright(spx_pf_bundle *b, size_t most, double *sample, size_t *n)
         const state &s = of(&b->now);
         const size_t rows = (size_t)p.nexp * (size_t)p.height;
         const unsigned blocks = spx::blocks(rows, WARPS);
-        size_t *before =
-            reinterpret_cast<size_t *>(c.scratch.need((rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
+        size_t *told =
+            reinterpret_cast<size_t *>(c.scratch.need((2 + rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
+        size_t *before = told + 2, found[2];
         double *out = reinterpret_cast<double *>(before + rows);
         int *number = reinterpret_cast<int *>(out + 3 * most);
-        std::vector<int> of_row(rows);
-        std::vector<size_t> first(rows);
-        size_t all = 0, each = 1;
         LAUNCH(count_bright_kernel, blocks, THREADS, 0, p, s, number);
-        get(c, of_row.data(), number, rows * sizeof(int));
+        LAUNCH(before_bright_kernel, 1, THREADS, 0, rows, number, most, before, told, out);
+        LAUNCH(sample_bright_kernel, blocks, THREADS, 0, p, s, before, told, out);
+        get(c, found, told, sizeof found);
+        get(c, sample, out, 3 * most * sizeof *sample);
         wait(c);
-        for (size_t r = 0; r < rows; r++) {
-            first[r] = all;
-            all += (size_t)of_row[r];
-        }
-        while (all > most * each)
-            each *= 2;
-        *n = (all + each - 1) / each;
-        if (all == 0)
-            return 1;
-        put(c, before, first.data(), rows * sizeof(size_t));
-        LAUNCH(sample_bright_kernel, blocks, THREADS, 0, p, s, before, each, out);
-        get(c, sample, out, 3 * *n * sizeof *sample);
-        wait(c);
+        *n = (found[0] + found[1] - 1) / found[1];
         return 1;
     });
 }
