@@ -169,7 +169,7 @@ column() {
     # no light, all pixels masked
     specx-sim -q --flat --lamp-level 1 --fibers 10 --wavelength 5850,6450 -o dark.h5
     fails_with 1 '*no bundle could be fitted*' specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 dark.h5
-    fails_with 1 '*no bundle could be fitted: see whether the lamps*are those of the list (--lamps*' \
+    fails_with 1 '*no bundle could be fitted: fibres need four lines*see whether the lamps*are those of the list (--lamps*' \
         specx-psf --start "$d/arc.h5" "${fit[@]}" --lamps Hg,Cd -o no.h5 "$d/arc.h5"
     specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
     fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5

@@ -924,10 +924,11 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         finish_shifts(&c);
     }
     if (st == SPX_OK && nfitted == 0)
-        st = spx_fail_remedy(e, SPX_ENO,
-                             "see whether the lamps were on and are those of the list ({lamps}, {lines}), and whether "
-                             "{start} is of this camera",
-                             "no bundle could be fitted");
+        st = spx_fail_remedy(
+            e, SPX_ENO,
+            "see whether the lamps were on and are those of the list ({lamps}, {lines}), whether {start} "
+            "is of this camera, or raise {trace_degree}",
+            "no bundle could be fitted: fibres need four lines with S/N above 5, near their places");
     if (st == SPX_OK)
         st = find_lamps(&c, in, e);
     if (st == SPX_OK)
