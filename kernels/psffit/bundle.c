@@ -541,10 +541,11 @@ static const double *shift_profile(size_t wide, int nx, const double *g, long fi
     return padded + (long)wide - by;
 }
 
-/* Fibres from i on whose profiles, which begin at columns at[.][stride], overlap with its own; at least `least`. */
-static size_t overlap_from(const spx_pf_bundle *b, size_t i, const int32_t *at, size_t stride, size_t least)
+/* Fibres from i on whose profiles, which begin at columns at[.][stride] and move by `moves` columns at most between two
+ * nodes, overlap with its own; at least `least`. */
+static size_t overlap_from(const spx_pf_bundle *b, size_t i, const int32_t *at, size_t stride, long moves, size_t least)
 {
-    const long wide = (long)spx_pf_profile_width(b->p);
+    const long most = (long)spx_pf_profile_width(b->p), wide = b->p->nx + moves < most ? b->p->nx + moves : most;
     while (i + least < b->nf && labs(at[(i + least) * stride] - at[i * stride]) < wide)
         least++;
     return least;
@@ -568,12 +569,16 @@ static spx_status profiles_there(spx_pf_bundle *b, size_t x, spx_err *e)
     if (st == SPX_OK)
         (void)p->device->profiles(b, x, PROFILE_STEP, nstep, node, at);
     b->px[x].overlap = 1;
+    long moves = 0;
     for (size_t i = 0; i < b->nf && st == SPX_OK; i++) /* profiles begin at the lower column of two nodes */
-        for (size_t k = 0; k < nstep; k++)
+        for (size_t k = 0; k < nstep; k++) {
+            const long by = labs((long)at[i * n + k + 1] - at[i * n + k]);
+            moves = by > moves ? by : moves;
             at[i * n + k] = at[i * n + k] < at[i * n + k + 1] ? at[i * n + k] : at[i * n + k + 1];
+        }
     for (size_t k = 0; k < nstep && st == SPX_OK; k++)
         for (size_t i = 0; i < b->nf; i++)
-            b->px[x].overlap = overlap_from(b, i, at + k, n, b->px[x].overlap);
+            b->px[x].overlap = overlap_from(b, i, at + k, n, moves, b->px[x].overlap);
     spx_free(node);
     spx_free(at);
     return st;
@@ -585,6 +590,7 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
     const size_t wide = spx_pf_profile_width(p);
     double below[128], above[128], padded[2][3 * SPX_PF_MOST_WIDE];
+    long moves = 0; /* columns that a profile moves by between two nodes, at most */
     spx_status st = SPX_OK;
     for (size_t x = 0; x < p->nexp && st == SPX_OK; x++) {
         b->px[x].whole = 0;
@@ -601,6 +607,7 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
                 node = node_at(b, x, i, row, &place);
                 const long next = profile_at(b, i, &node, above);
                 const long first = at < next ? at : next;
+                moves = labs(next - at) > moves ? labs(next - at) : moves;
                 const double *lo = shift_profile(wide, p->nx, below, first, at, padded[0]);
                 const double *hi = shift_profile(wide, p->nx, above, first, next, padded[1]);
                 for (size_t k = 0; k < PROFILE_STEP && r + k < p->height; k++) {
@@ -616,7 +623,7 @@ spx_status spx_pf_profiles(spx_pf_bundle *b, spx_err *e)
         b->px[x].overlap = 1;
         for (size_t r = 0; r < p->height; r += PROFILE_STEP)
             for (size_t i = 0; i < b->nf; i++)
-                b->px[x].overlap = overlap_from(b, i, b->px[x].at + r * b->nf, 1, b->px[x].overlap);
+                b->px[x].overlap = overlap_from(b, i, b->px[x].at + r * b->nf, 1, moves, b->px[x].overlap);
     }
     return st;
 }
