@@ -23,6 +23,13 @@ struct stream {
     {
         check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
     }
+    /* urgent: its blocks go before those of streams that are not. */
+    explicit stream(bool urgent)
+    {
+        int low = 0, high = 0;
+        check(cudaDeviceGetStreamPriorityRange(&low, &high), "device");
+        check(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? high : low), "stream");
+    }
     stream(const stream &) = delete;
     stream &operator=(const stream &) = delete;
     ~stream()

@@ -56,7 +56,8 @@ struct context {
     {
     }
     const int device;
-    spx::stream stream;
+    spx::stream stream{true};         /* chains of small kernels, and */
+    spx::stream slow{false};          /* large ones, behind which those of other bundles would wait */
     size_t fibre0;                    /* of the bundle whose pixels are there, SIZE_MAX: of none */
     spx::device_buffer<float> pixels; /* data, then noise */
     spx::device_buffer<char> fixed, factors, tables, border, scratch;
@@ -263,6 +264,27 @@ state &of(spx_pf_state *s)
 {
     return *static_cast<state *>(s->there);
 }
+
+/* While it lives kernels go to the stream of large ones, which has to be waited for before it ends. */
+class slowly
+{
+  public:
+    explicit slowly(context &c) : c_(c)
+    {
+        if (spx::order(c.stream.s, c.slow.s) != 0)
+            spx::fail("event");
+        std::swap(c_.stream.s, c_.slow.s);
+    }
+    slowly(const slowly &) = delete;
+    slowly &operator=(const slowly &) = delete;
+    ~slowly()
+    {
+        std::swap(c_.stream.s, c_.slow.s);
+    }
+
+  private:
+    context &c_;
+};
 
 /* Runs a step: 1, or 0 where it, or one before, has failed. */
 template <typename F> int step(spx_pf_bundle *b, F f)
@@ -1098,6 +1120,7 @@ std::vector<size_t> parts(const context &c, const spx_pf_bundle *b, size_t image
 int normal(spx_pf_bundle *b, const double *weight, double *diagonal, double *g)
 {
     return step(b, [&](context &c) {
+        const slowly all_of_it(c);
         put_pass(c, b);
         const problem &p = c.p;
         const state &s = of(&b->now);
