@@ -2,8 +2,9 @@
 # site.sh FOLDER MAN: the documentation as a site in FOLDER, of the manual pages in MAN, README.md, CONTRIBUTING.md and
 # CHANGELOG.md: their text, and no other. Run in the root of the repository, with the programs on the PATH.
 #
-# Pictures come from the commands of the tutorial and of specpipe-desi(7), which are run; without gnuplot there are none. The
-# latter takes DESI's files where $SPX_DESI has them, else a simulated exposure (tests/desi.sh, which needs the tests' h5edit).
+# Pictures come from the commands of the tutorial and of specpipe-desi(7), which are run, and from a small simulated night,
+# whose page is shown too; without gnuplot there are none. specpipe-desi(7) takes DESI's files where $SPX_DESI has them, else a
+# simulated exposure (tests/desi.sh, which needs the tests' h5edit).
 # Needs mandoc and cmark-gfm.
 set -euo pipefail
 export LC_ALL=C.UTF-8
@@ -37,7 +38,7 @@ head() {
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"><title>$1</title></head><body>
-<nav><a href="index.html"><b>specpipe</b></a> <a href="tutorial.html">Tutorial</a> <a href="install.html">Install</a> <a href="manual.html">Manual</a> <a href="specpipe-peers.7.html">Coming from ...</a> <a href="specpipe-reading.7.html">Python, MATLAB</a> <a href="specpipe-methods.7.html">Methods</a> <a href="specpipe-benchmarks.7.html">Benchmarks</a> <a href="changes.html">Changes</a></nav>
+<nav><a href="index.html"><b>specpipe</b></a> <a href="tutorial.html">Tutorial</a> <a href="install.html">Install</a> <a href="manual.html">Manual</a> $([ ! -e "$new/night.html" ] || echo '<a href="night.html">A night</a> ')<a href="specpipe-peers.7.html">Coming from ...</a> <a href="specpipe-reading.7.html">Python, MATLAB</a> <a href="specpipe-methods.7.html">Methods</a> <a href="specpipe-benchmarks.7.html">Benchmarks</a> <a href="changes.html">Changes</a></nav>
 END
 }
 foot() { echo "<footer>specpipe $version</footer></body></html>"; }
@@ -50,6 +51,18 @@ if command -v gnuplot >/dev/null; then
     (cd "$work/tutorial" && bash -euo pipefail "$work/commands") >"$work/log" 2>&1 || {
         cat "$work/log" >&2
         echo "site.sh: the tutorial's commands failed" >&2
+        exit 1
+    }
+    # a night of three exposures, with the failures that `make simulate-night` asks for: its page, and the page's first picture
+    (
+        cd "$work"
+        export NIGHT=20201214 EXPOSURES=3 FIBRES=25
+        "$root/share/night/simulate.sh" night && cd night
+        make -s -f "$root/share/reduce.mk" NIGHT=$NIGHT -j2 || true
+        cp redux/$NIGHT/night.html "$new/" && specplot -q -k night --size 760,660 -o "$work/tutorial/night.svg" redux/$NIGHT/cframe-*.h5
+    ) >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        echo "site.sh: the simulated night failed" >&2
         exit 1
     }
     sed -n 's/^<!-- picture \([^ ]*\) .*/\1/p' README.md | while read -r p; do
