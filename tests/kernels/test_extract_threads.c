@@ -1,6 +1,7 @@
 /* Checks the driver of the trace method that the CPU and the CUDA backend share (spx_trace_solve_bundles()), with bins
  * of less than a pixel and with traces that cross. Bundles from a list have the bits of the whole frame, others are
- * left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves. */
+ * left alone, and neither depends on the threads of OpenMP or OpenBLAS, also where LAPACK solves, and where threads
+ * share a bundle. */
 #include <cblas.h>
 #include <stdatomic.h>
 
@@ -120,6 +121,25 @@ static void check_scene(scene *s, const char *what)
     spx_frame_free(&one.frame);
 }
 
+/* One bundle of all fibres, in vectors as short as there are: threads without a bundle take parts of it. */
+static void check_shared(const scene *from, const char *what)
+{
+    scene s = *from;
+    s.o.bundle_size = NSPEC;
+    s.o.nthreads = 1;
+    spx_trace_forced = spx_trace_kernels_base();
+    result one = extract(&s, 0, what);
+    for (s.o.nthreads = 2; s.o.nthreads <= 9 && one.status == SPX_OK; s.o.nthreads += 7)
+        for (int again = 0; again < 4; again++) { /* shared out otherwise each time */
+            result r = extract(&s, 0, what);
+            CHECK(r.status == SPX_OK && same_rows(&one.frame, 0, &r.frame, 0, NSPEC), "%s: one bundle, %d threads",
+                  what, s.o.nthreads);
+            spx_frame_free(&r.frame);
+        }
+    spx_frame_free(&one.frame);
+    spx_trace_forced = NULL;
+}
+
 int main(void)
 {
     const spx_trace_kernels *usual = spx_trace_kernels_avx512();
@@ -130,6 +150,8 @@ int main(void)
     scene narrow = make_narrow(), crossing = make_crossing();
     check_scene(&narrow, "narrow bins");
     check_scene(&crossing, "traces that cross");
+    check_shared(&narrow, "narrow bins");
+    check_shared(&crossing, "traces that cross");
     spx_trace_forced = &direct;
     check_scene(&crossing, "traces that cross, solved by LAPACK");
     spx_trace_forced = NULL;

@@ -487,6 +487,23 @@ static void clear_rows(const spx_trace_plan *p, const spx_trace_bundle *b, spx_f
         }
 }
 
+void spx_trace_tally_add(const spx_trace_tally *t, spx_trace_tally *sum)
+{
+    sum->failed += t->failed;
+    sum->regularised += t->regularised;
+    sum->inexact += t->inexact;
+    sum->nospot += t->nospot;
+    sum->tolerance = fmax(sum->tolerance, t->tolerance);
+    sum->rounding = fmax(sum->rounding, t->rounding);
+}
+
+void spx_trace_count_tasks(const spx_trace_workspace *list, int nthreads, spx_extract_counts *counts)
+{
+    for (int t = 0; list != NULL && t < nthreads; t++)
+        for (int step = 0; step < SPX_EXTRACT_STEPS; step++)
+            counts->seconds[step] += list->of_tasks[t].seconds[step];
+}
+
 void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *counts)
 {
     if (all) {
@@ -505,7 +522,7 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
                                    const int *chosen, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const int nthreads = spx_extract_threads(p->job->o);
-    spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
+    spx_trace_workspace *workspaces = spx_trace_workspaces_make(nthreads, e);
     spx_trace_tally *tallies = spx_alloc((size_t)nthreads, sizeof *tallies, e);
     spx_status st = workspaces && tallies ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
@@ -523,11 +540,10 @@ spx_status spx_trace_solve_bundles(const spx_trace_plan *p, size_t nbundle, cons
         if (failed) /* there is no other reason */
             st = spx_mem_fail(e);
     }
-    for (int t = 0; workspaces && tallies && t < nthreads; t++) {
-        spx_trace_workspace_free(&workspaces[t]);
+    for (int t = 0; workspaces && tallies && t < nthreads; t++)
         spx_trace_count(&tallies[t], 1, counts);
-    }
-    spx_free(workspaces);
+    spx_trace_count_tasks(workspaces, nthreads, counts);
+    spx_trace_workspaces_free(workspaces, nthreads);
     spx_free(tallies);
     return st;
 }

@@ -175,7 +175,7 @@ static spx_status measure_on_cpu(size_t nwindow, const spx_motion_window *w, siz
 {
     const size_t njob = nwindow * nbundle;
     spx_status st = spx_blas_open(e);
-    spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
+    spx_trace_workspace *workspaces = spx_trace_workspaces_make(nthreads, e);
     spx_err *errors = spx_alloc(njob, sizeof *errors, e);
     if (!workspaces || !errors)
         st = SPX_EIO;
@@ -191,9 +191,7 @@ static spx_status measure_on_cpu(size_t nwindow, const spx_motion_window *w, siz
             if (errors[job].code != SPX_OK)
                 st = spx_err_pass(e, &errors[job]);
     }
-    for (int t = 0; workspaces && t < nthreads; t++)
-        spx_trace_workspace_free(&workspaces[t]);
-    spx_free(workspaces);
+    spx_trace_workspaces_free(workspaces, nthreads);
     spx_free(errors);
     return st;
 }

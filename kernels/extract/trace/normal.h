@@ -3,8 +3,10 @@
 #ifndef SPX_EXTRACT_TRACE_NORMAL_H
 #define SPX_EXTRACT_TRACE_NORMAL_H
 
+#include <omp.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "extract/trace/spots.h"
 
 /* Sum of products of `rows` rows of two spots, nv vectors of each. */
@@ -79,18 +81,46 @@ ALWAYS_INLINE int is_dark(const spx_trace_plan *p, const spx_trace_bundle *b, co
     return lit[p->ny] == lit[0];
 }
 
+/* Of a bin: another part may find at the same time that the PSF has no spot there. */
+ALWAYS_INLINE unsigned char state_of(const unsigned char *state)
+{
+    return __atomic_load_n(state, __ATOMIC_RELAXED);
+}
+
+/* Bins that share out the equations of a bundle: k0 .. k1 - 1, with the spots of those before that they overlap with.
+ * only: as for spx_trace_kernels. zero: rows of M from here on are zeros already, as the next part has elements there.
+ */
+typedef struct {
+    const unsigned char *only;
+    size_t k0, k1, zero;
+} equation_part;
+
+/* The spots of bin k that are in use. */
+ALWAYS_INLINE void make_spots(const spx_trace_plan *p, const spx_trace_bundle *b, const unsigned char *chosen, size_t k,
+                              double *work, double *now)
+{
+    const size_t nf = b->nf, npix = (size_t)p->ny * p->nxp;
+    const spx_bin_geometry *at = b->at + k * nf;
+    unsigned char *state = b->state + k * nf;
+    for (size_t f = 0; f < nf; f++)
+        if (state_of(&state[f]) == SPX_TRACE_SPOT && (chosen ? chosen[f] : !is_dark(p, b, &at[f])) &&
+            !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
+            __atomic_store_n(&state[f], SPX_TRACE_NOSPOT, __ATOMIC_RELAXED);
+}
+
 /* Spots are not made where they are dark: their rows of M are 0 but for what regularisation adds, and no other bin
  * overlaps with them. */
-static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
-                            const unsigned char *only, spx_err *e)
+static spx_status equations_of(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
+                               equation_part part)
 {
     const size_t nf = b->nf, nl = b->nl, npix = (size_t)p->ny * p->nxp, slots = (size_t)b->depth + 1;
-    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix, e);
-    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
+    const unsigned char *only = part.only;
+    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix, NULL);
+    double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, NULL);
     if (!ring || !work)
         return SPX_EIO;
     double *weighted = ring + slots * nf * npix;
-    for (size_t k = 0; k < p->nbin; k++) {
+    for (size_t k = part.k0 > slots - 1 && !only ? part.k0 - (slots - 1) : part.k0; k < part.k1; k++) {
         double *now = ring + k % slots * nf * npix;
         const spx_bin_geometry *at = b->at + k * nf;
         unsigned char *state = b->state + k * nf;
@@ -98,14 +128,13 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         double *row = b->m + k * b->nelem * nl;
         if (chosen && !memchr(chosen, 1, nf))
             continue;
-        if (!chosen)
+        make_spots(p, b, chosen, k, work, now);
+        if (k < part.k0)
+            continue;
+        if (!chosen && k < part.zero)
             memset(row, 0, b->nelem * nl * sizeof *row);
-        for (size_t f = 0; f < nf; f++)
-            if (state[f] == SPX_TRACE_SPOT && (chosen ? chosen[f] : !is_dark(p, b, &at[f])) &&
-                !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
-                state[f] = SPX_TRACE_NOSPOT;
         for (size_t f = 0; f < nf; f++) {
-            if (state[f] != SPX_TRACE_SPOT || (chosen ? !chosen[f] : is_dark(p, b, &at[f])))
+            if (state_of(&state[f]) != SPX_TRACE_SPOT || (chosen ? !chosen[f] : is_dark(p, b, &at[f])))
                 continue;
             weighted_sums(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f],
                           &b->seen[k * nl + f]);
@@ -120,7 +149,7 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
                 long from = g > f ? b->lo[df] : -b->hi[df], to = g >= f ? -1 : b->lo[df] > 0 ? -b->lo[df] : 0;
                 for (long dk = from < -(long)k ? -(long)k : from; dk <= to; dk++) {
                     size_t k2 = (size_t)((long)k + dk), at2 = k2 * nf + g;
-                    if (b->state[at2] != SPX_TRACE_SPOT || (only ? !only[at2] : is_dark(p, b, &b->at[at2])))
+                    if (state_of(&b->state[at2]) != SPX_TRACE_SPOT || (only ? !only[at2] : is_dark(p, b, &b->at[at2])))
                         continue;
                     double sum = overlap(p, weighted, &at[f], ring + (k2 % slots * nf + g) * npix, &b->at[at2]);
                     if (g > f)
@@ -132,6 +161,33 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         }
     }
     return SPX_OK;
+}
+
+/* All bins; without `only` in parts, which are tasks: their bits are those of one. */
+static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                            const unsigned char *only, spx_err *e)
+{
+    enum { MOST_PARTS = 8, LEAST_BINS = 4 }; /* LEAST_BINS: for each whose spots are made twice */
+    const size_t depth = (size_t)b->depth, row = b->nelem * b->nl, threads = (size_t)omp_get_num_threads();
+    size_t parts = p->nbin / (LEAST_BINS * (depth + 1));
+    parts = parts > threads ? threads : parts;
+    parts = only || parts < 1 ? 1 : parts > MOST_PARTS ? MOST_PARTS : parts;
+    int failed = 0;
+    for (size_t i = 1; i < parts; i++) /* the next part has elements in the last rows of one */
+        memset(b->m + (p->nbin * i / parts - depth) * row, 0, depth * row * sizeof *b->m);
+    for (size_t i = 0; i < parts; i++) {
+        const size_t k1 = p->nbin * (i + 1) / parts;
+        const equation_part part = {only, p->nbin * i / parts, k1, k1 < p->nbin ? k1 - depth : k1};
+#pragma omp task shared(failed)
+        {
+            spx_trace_workspace *own = spx_trace_task_begin(r);
+            if (equations_of(p, b, own, part) != SPX_OK)
+                __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+            spx_trace_task_end(r, own, SPX_EXTRACT_EQUATIONS);
+        }
+    }
+#pragma omp taskwait
+    return failed ? spx_mem_fail(e) : SPX_OK;
 }
 
 #endif

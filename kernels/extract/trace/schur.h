@@ -2,14 +2,120 @@
 #ifndef SPX_EXTRACT_TRACE_SCHUR_H
 #define SPX_EXTRACT_TRACE_SCHUR_H
 
+#include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "extract/trace/coupling.h"
 #include "extract/trace/drop_scale.h"
 
+/* The next fibre on each side, one at a time, of those of a vector; *a: for this vector alone. */
+static spx_status next_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
+                                  size_t lane, spx_trace_diagonals *a)
+{
+    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, NULL);
+    if (!columns)
+        return SPX_EIO;
+    find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
+    one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
+    for (size_t k = 0; k < p->nbin; k++) /* which was scratch */
+        store(s.own[1] + k * b->nl + lane, every(0.0));
+    if (lane + 1 < b->nf) /* the last fibre has none on this side */
+        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
+    return SPX_OK;
+}
+
+/* All fibres that matter, where more than these do; strong[nbin]: scratch. */
+static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
+                                  size_t lane, spx_trace_diagonals *a, unsigned char *strong)
+{
+    const size_t n = p->nbin;
+    size_t k0, k1;
+    unsigned char *needed = a->reached + lane / SPX_VL * n;
+    find_strong(p, b, s, lane, a->drop_scale, strong);
+    for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
+        for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
+            const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
+            const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
+            if (traces_cross(p, b, s, j0, j1)) {
+                if (crossing_neighbours(p, b, r, s, lane, low, j0, j1, a, NULL) != SPX_OK)
+                    return SPX_EIO;
+                continue;
+            }
+            double change = 1.0, before[2] = {INFINITY, INFINITY}; /* of the last two rounds */
+            int tail = SPX_TRACE_TAIL, last = 0;
+            for (size_t j = j0; j < j1; j++)
+                last = needed[j] > last ? needed[j] : last;
+            const int begin = last > 2 ? last : 2; /* with a wider band: as many neighbours as before */
+            for (int reach = begin; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH &&
+                                    (last <= 2 || reach == begin) && change > 0.1 * p->tolerance &&
+                                    !(change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
+                                      before[0] > SPX_TRACE_STALL * before[1]);
+                 reach++) {
+                before[1] = before[0];
+                before[0] = reach > begin ? change : INFINITY;
+                int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
+                for (int i = -reach; i <= reach; i++)
+                    if (i != 0)
+                        off[noff++] = i;
+                if (many_neighbours(p, b, r, lane, off, noff, &tail, low, j0, j1, a, &change, NULL) != SPX_OK)
+                    return SPX_EIO;
+                memset(needed + j0, reach, j1 - j0);
+            }
+        }
+    return SPX_OK;
+}
+
 /* A_f = M_ff - T_f, the Schur complement with respect to all other fibres of the bundle. T is some 1e-7 of M where
  * nothing is masked, and there the next fibre on each side matters, one at a time. Where T is larger, beside masks and
- * where traces are close, more and more fibres on both sides are taken off together until nothing changes. */
+ * where traces are close, more and more fibres on both sides are taken off together until nothing changes. Vectors of
+ * fibres are tasks: part[] has what is each one's own of *a. */
+static spx_status schur_of(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
+                           unsigned char *strong, spx_trace_diagonals *a, spx_trace_diagonals *part)
+{
+    const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
+    int failed = 0;
+    for (size_t v = 0; v < nl / SPX_VL; v++) {
+        part[v] = *a;
+#pragma omp task shared(failed, s)
+        {
+            spx_trace_workspace *own = spx_trace_task_begin(r);
+            if (next_neighbours(p, b, own, s, v * SPX_VL, &part[v]) != SPX_OK)
+                __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+            spx_trace_task_end(r, own, SPX_EXTRACT_SCHUR);
+        }
+    }
+#pragma omp taskwait
+    if (b->nf > 2)
+        find_scales(p, b, s);
+    for (size_t v = 0; v * SPX_VL < b->nf && b->nf > 2 && !failed; v++) {
+        const size_t lane = v * SPX_VL;
+        if (!memchr(a->wanted + lane, 1, lane + SPX_VL < b->nf ? SPX_VL : b->nf - lane))
+            continue;
+#pragma omp task shared(failed, s)
+        {
+            spx_trace_workspace *own = spx_trace_task_begin(r);
+            if (more_neighbours(p, b, own, s, lane, &part[v], strong + v * n) != SPX_OK)
+                __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+            spx_trace_task_end(r, own, SPX_EXTRACT_SCHUR);
+        }
+    }
+#pragma omp taskwait
+    for (size_t v = 0; v < nl / SPX_VL; v++) {
+        a->wide |= part[v].wide;
+        a->z = fmax(a->z, part[v].z);
+    }
+    for (size_t v = 0; v < nl / SPX_VL && a->wide; v++)
+        use_far(p, b, v * SPX_VL, &part[v]);
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < row; i += SPX_VL)
+            store(a->near + k * row + i, load(b->m + k * b->nelem * nl + i) - load(a->near + k * row + i));
+    for (size_t i = 0; a->wide && i < (b->band - (size_t)b->hi[0]) * n * nl; i += SPX_VL)
+        store(a->far + i, every(0.0) - load(a->far + i));
+    return failed ? SPX_EIO : SPX_OK;
+}
+
 static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                         spx_trace_diagonals *a, spx_err *e)
 {
@@ -28,71 +134,21 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
             find_drop_scale(p, b, lane, a, sides, sides + n * nl, sides + 2 * n * nl, ring);
         return SPX_OK;
     }
-    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
-    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, e);
-    const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around;
-    double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 5 * scale + n, 1, e);
-    if (!columns || !sides)
-        return SPX_EIO;
-    double *const at = sides + around;
-    const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}};
-    unsigned char *strong = (unsigned char *)(sides + 5 * scale);
-    memset(sides, 0, 5 * scale * sizeof *sides);
-    for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
-        memset(a->near + k * row, 0, row * sizeof *a->near);
-    for (size_t lane = 0; lane < nl; lane += SPX_VL)
-        find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
-    for (size_t lane = 0; lane < nl; lane += SPX_VL)
-        one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
-    for (size_t k = 0; k < n; k++) /* which was scratch */
-        memset(s.own[1] + k * nl, 0, nl * sizeof *s.own[1]);
-    for (size_t lane = 0; lane + 1 < b->nf; lane += SPX_VL) /* the last fibre has none on this side */
-        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
-    if (b->nf > 2)
-        find_scales(p, b, s);
-    for (size_t lane = 0; lane < b->nf && b->nf > 2; lane += SPX_VL) {
-        size_t k0, k1;
-        if (!memchr(a->wanted + lane, 1, lane + SPX_VL < b->nf ? SPX_VL : b->nf - lane))
-            continue;
-        unsigned char *needed = a->reached + lane / SPX_VL * n;
-        find_strong(p, b, s, lane, a->drop_scale, strong);
-        for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
-            for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
-                const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
-                const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
-                if (traces_cross(p, b, s, j0, j1)) {
-                    if (crossing_neighbours(p, b, r, s, lane, low, j0, j1, a, e) != SPX_OK)
-                        return SPX_EIO;
-                    continue;
-                }
-                double change = 1.0, before[2] = {INFINITY, INFINITY}; /* of the last two rounds */
-                int tail = SPX_TRACE_TAIL, last = 0;
-                for (size_t j = j0; j < j1; j++)
-                    last = needed[j] > last ? needed[j] : last;
-                const int begin = last > 2 ? last : 2; /* with a wider band: as many neighbours as before */
-                for (int reach = begin; reach < (int)b->nf && reach <= SPX_TRACE_MAX_REACH &&
-                                        (last <= 2 || reach == begin) && change > 0.1 * p->tolerance &&
-                                        !(change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
-                                          before[0] > SPX_TRACE_STALL * before[1]);
-                     reach++) {
-                    before[1] = before[0];
-                    before[0] = reach > begin ? change : INFINITY;
-                    int off[2 * SPX_TRACE_MAX_REACH], noff = 0;
-                    for (int i = -reach; i <= reach; i++)
-                        if (i != 0)
-                            off[noff++] = i;
-                    if (many_neighbours(p, b, r, lane, off, noff, &tail, low, j0, j1, a, &change, e) != SPX_OK)
-                        return SPX_EIO;
-                    memset(needed + j0, reach, j1 - j0);
-                }
-            }
+    const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around, nvec = nl / SPX_VL;
+    double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 5 * scale + nvec * (n / sizeof(double) + 1), 1, e);
+    spx_trace_diagonals *part = spx_alloc(nvec, sizeof *part, e);
+    spx_status st = sides && part ? SPX_OK : SPX_EIO;
+    if (st == SPX_OK) {
+        double *const at = sides + around;
+        const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}};
+        memset(sides, 0, 5 * scale * sizeof *sides);
+        for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
+            memset(a->near + k * row, 0, row * sizeof *a->near);
+        if ((st = schur_of(p, b, r, s, (unsigned char *)(sides + 5 * scale), a, part)) != SPX_OK)
+            st = spx_mem_fail(e);
     }
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i < row; i += SPX_VL)
-            store(a->near + k * row + i, load(b->m + k * b->nelem * nl + i) - load(a->near + k * row + i));
-    for (size_t i = 0; a->wide && i < (b->band - (size_t)b->hi[0]) * n * nl; i += SPX_VL)
-        store(a->far + i, every(0.0) - load(a->far + i));
-    return SPX_OK;
+    spx_free(part);
+    return st;
 }
 
 #endif

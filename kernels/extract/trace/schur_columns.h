@@ -53,10 +53,11 @@ ALWAYS_INLINE double *element(const spx_trace_plan *p, const spx_trace_bundle *b
                           : a->far + (((size_t)d - m - 1) * p->nbin + k) * b->nl;
 }
 
-static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_diagonals *a)
+/* From now on the vector from `lane` on has elements there, 0 to begin with. */
+static void use_far(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, spx_trace_diagonals *a)
 {
-    if (!a->wide)
-        memset(a->far, 0, (b->band - (size_t)b->hi[0]) * p->nbin * b->nl * sizeof *a->far);
+    for (size_t i = 0; !a->wide && i < (b->band - (size_t)b->hi[0]) * p->nbin; i++)
+        store(a->far + i * b->nl + lane, every(0.0));
     a->wide = 1;
 }
 
@@ -286,7 +287,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
             if (d == 0) {
                 if (any_lane(sum > every(far) * drop_scale * diagonal)) {
                     wide = band + 1;
-                    use_far(p, b, t);
+                    use_far(p, b, lane, t);
                 }
                 if (own)
                     store(own + j * nl + lane, sum);

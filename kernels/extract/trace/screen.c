@@ -121,7 +121,7 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
         return spx_trace_no_readnoise(e);
     if (anew)
         need_readnoise(job, counts);
-    spx_trace_workspace *workspaces = spx_alloc((size_t)nthreads, sizeof *workspaces, e);
+    spx_trace_workspace *workspaces = spx_trace_workspaces_make(nthreads, e);
     spx_trace_tally *tallies = spx_alloc(nbundle, sizeof *tallies, e);
     spx_status st = workspaces && tallies && (s.hit = spx_alloc(npix, 1, e)) &&
                             (s.cosmic = spx_alloc2(job->o->nspec, job->nwave, 1, e)) &&
@@ -158,9 +158,8 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
     }
     if (st == SPX_OK)
         st = weigh(&s, out, counts, e);
-    for (int t = 0; workspaces && t < nthreads; t++)
-        spx_trace_workspace_free(&workspaces[t]);
-    spx_free(workspaces);
+    spx_trace_count_tasks(workspaces, nthreads, counts);
+    spx_trace_workspaces_free(workspaces, nthreads);
     spx_free(tallies);
     spx_free(s.hit);
     spx_free(s.cosmic);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "calib/root_lanes.h"
 #include "extract/trace/band.h"
 #include "extract/trace/schur_columns.h"
@@ -340,54 +341,79 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
     return DONE;
 }
 
+/* The vector of fibres from v on: see spx_trace_kernels. */
+static spx_status root_fibres(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
+                              const spx_trace_diagonals *a, size_t v, size_t f0, size_t f1, unsigned char *pending,
+                              spx_frame *out, spx_trace_tally *t)
+{
+    const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
+    const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + (most + 1) * most;
+    const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
+    double *memory =
+        spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + 2 * n / SPX_VL / sizeof(double) + 1, SPX_VL, NULL);
+    if (!memory)
+        return SPX_EIO;
+    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL), *width = weak + n; /* [n] each */
+    ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
+    vec extra = every(0.0);
+    for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
+        fit[f - v] = b->singular[f] ? 0 : -1;
+        want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
+    }
+    find_weak(p, b, a, v, weak);
+    vec left = every(0.0);
+    outcome end = DONE;
+    for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
+        ivec bad = EVERY_INT(0);
+        end = attempt > 0 ? OPEN
+                          : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, width, memory, out, &bad, &left);
+        if (end == OPEN) {
+            bad = EVERY_INT(0);
+            end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, width, memory, out, &bad, &left);
+        }
+        if (end == NARROW)
+            break;
+        want &= bad;
+        for (int i = 0; i < SPX_VL; i++) {
+            t->regularised += want[i] && attempt == 0;
+            if (want[i] && attempt > 0)
+                b->singular[v + (size_t)i] = 1;
+        }
+        extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
+    }
+    for (size_t f = g0; f < g1 && end != NARROW; f++)
+        if (fit[f - v] && !b->singular[f])
+            say_inexact(p, b, f, left[f - v], out, t);
+    memset(pending + g0, end == NARROW, g1 - g0);
+    return SPX_OK;
+}
+
+/* Vectors of fibres are tasks. */
 static spx_status root(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                        const spx_trace_diagonals *a, size_t f0, size_t f1, unsigned char *pending, spx_frame *out,
                        spx_trace_tally *t, spx_err *e)
 {
-    const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
-    const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + (most + 1) * most;
-    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + 2 * n / SPX_VL / sizeof(double) + 1, SPX_VL, e);
-    if (!memory)
+    int failed = 0;
+    spx_trace_tally *part = spx_alloc(b->nl / SPX_VL, sizeof *part, e);
+    if (!part)
         return SPX_EIO;
-    unsigned char *weak = (unsigned char *)(memory + need * SPX_VL), *width = weak + n; /* [n] each */
     for (size_t v = f0 / SPX_VL * SPX_VL; v < f1; v += SPX_VL) {
         const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
         if (!memchr(pending + g0, 1, g1 - g0))
             continue;
-        ivec want = EVERY_INT(0), fit = EVERY_INT(0); /* fibres whose output is wanted; all that have a solution */
-        vec extra = every(0.0);
-        for (size_t f = v; f < v + SPX_VL && f < b->nf; f++) {
-            fit[f - v] = b->singular[f] ? 0 : -1;
-            want[f - v] = f >= f0 && f < f1 ? fit[f - v] : 0;
+#pragma omp task shared(failed)
+        {
+            spx_trace_workspace *own = spx_trace_task_begin(r);
+            if (root_fibres(p, b, own, a, v, f0, f1, pending, out, &part[v / SPX_VL]) != SPX_OK)
+                __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+            spx_trace_task_end(r, own, SPX_EXTRACT_ROOT);
         }
-        find_weak(p, b, a, v, weak);
-        vec left = every(0.0);
-        outcome end = DONE;
-        for (int attempt = 0; attempt < 2 && any_lane(want) && end == DONE; attempt++) {
-            ivec bad = EVERY_INT(0);
-            end = attempt > 0
-                      ? OPEN
-                      : root_vector(p, b, a, v, f0, f1, want, fit, extra, weak, width, memory, out, &bad, &left);
-            if (end == OPEN) {
-                bad = EVERY_INT(0);
-                end = root_vector(p, b, a, v, f0, f1, want, fit, extra, NULL, width, memory, out, &bad, &left);
-            }
-            if (end == NARROW)
-                break;
-            want &= bad;
-            for (int i = 0; i < SPX_VL; i++) {
-                t->regularised += want[i] && attempt == 0;
-                if (want[i] && attempt > 0)
-                    b->singular[v + (size_t)i] = 1;
-            }
-            extra = (vec)((ivec)every(SPX_TRACE_RETRY * SPX_TRACE_RETRY) & want);
-        }
-        for (size_t f = g0; f < g1 && end != NARROW; f++)
-            if (fit[f - v] && !b->singular[f])
-                say_inexact(p, b, f, left[f - v], out, t);
-        memset(pending + g0, end == NARROW, g1 - g0);
     }
-    return SPX_OK;
+#pragma omp taskwait
+    for (size_t v = 0; v < b->nl / SPX_VL; v++)
+        spx_trace_tally_add(&part[v], t);
+    spx_free(part);
+    return failed ? spx_mem_fail(e) : SPX_OK;
 }
 
 #endif

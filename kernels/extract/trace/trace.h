@@ -237,12 +237,22 @@ typedef enum {
     SPX_BUFFERS
 } spx_trace_buffer;
 
-typedef struct {
+typedef struct spx_trace_workspace {
     double *at[SPX_BUFFERS];
     size_t size[SPX_BUFFERS];
+    /* [threads] of the tasks that a bundle is shared out by: of the one that thread t is at. Threads that have no
+     * bundle left take them. */
+    struct spx_trace_workspace *of_tasks;
+    int thread;
+    double begun, seconds[SPX_EXTRACT_STEPS]; /* when its task began, and what those of others' bundles took */
 } spx_trace_workspace;
 
-void spx_trace_workspace_free(spx_trace_workspace *r);
+/* Workspaces of the threads of a team, [nthreads]; those of their tasks are behind them. NULL: memory is out. */
+spx_trace_workspace *spx_trace_workspaces_make(int nthreads, spx_err *e);
+void spx_trace_workspaces_free(spx_trace_workspace *list, int nthreads);
+/* Within a task of the bundle whose workspace is r: begins, with the workspace that it uses, and ends. */
+spx_trace_workspace *spx_trace_task_begin(const spx_trace_workspace *r);
+void spx_trace_task_end(const spx_trace_workspace *r, spx_trace_workspace *own, int step);
 /* n1 x n2 doubles, with anything in them. NULL and SPX_EIO when memory is out. */
 double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, size_t n1, size_t n2, spx_err *e);
 
@@ -283,8 +293,12 @@ typedef struct {
     double rounding;  /* see spx_extract_counts */
 } spx_trace_tally;
 
+/* Adds what a task has met, but for the seconds. */
+void spx_trace_tally_add(const spx_trace_tally *t, spx_trace_tally *sum);
 /* Adds what was met; all: not the seconds alone. */
 void spx_trace_count(const spx_trace_tally *t, int all, spx_extract_counts *counts);
+/* Adds the seconds of tasks. */
+void spx_trace_count_tasks(const spx_trace_workspace *list, int nthreads, spx_extract_counts *counts);
 
 /* Solves bundles on the CPU, side by side: list[i] where chosen[i] is not 0, whose rows of the output are cleared
  * before; all of them, and the output is 0 already, where `chosen` is NULL. For the CPU backend, and for the bundles
@@ -344,8 +358,8 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
 /* SPX_EINPUT: the variance of a model needs the read noise. */
 spx_status spx_trace_no_readnoise(spx_err *e);
 
-/* The loops that are compiled for each instruction set. All are sequential; they are called for different bundles at
- * the same time. */
+/* The loops that are compiled for each instruction set. They are called for different bundles at the same time, by
+ * threads of a team; equations, schur and root are shared out in tasks to those of them that have no bundle. */
 struct spx_trace_kernels {
     const char *name;
     /* M, y, w and seen of a bundle from its window. only: NULL, or [nbin][nf] with 1 for bins on pixels whose weights
