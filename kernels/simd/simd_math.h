@@ -76,7 +76,9 @@ ALWAYS_INLINE void half_erf(vec e, vec *erf2, vec *gauss)
     vec g = vexp(vmax(power, every(-700.0)));
     vec t = (z - every(4.0)) / (z + every(4.0));
     vec p = every(c[22]);
-    for (int i = 21; i >= 0; i--)
+    for (int i = 21; i >= 11; i--) /* in two loops, each of which compilers unroll */
+        p = p * t + every(c[i]);
+    for (int i = 10; i >= 0; i--)
         p = p * t + every(c[i]);
     vec half = every(0.5) - every(0.5) * g * p / (every(1.0) + every(2.0) * z);
     *erf2 = (vec)((ivec)half | ((ivec)e & EVERY_INT(INT64_MIN)));
