@@ -35,6 +35,22 @@ static scene make_hit(uint64_t from, double cosmics, double pitch)
     return s;
 }
 
+/* The same with two bundles whose spots have no pixel in common: no hit of one matters for the other. */
+static scene make_apart(uint64_t from, double cosmics)
+{
+    small_psf_shape shape = small_psf_default();
+    const spx_sim_noise noise = noise_of(from, cosmics);
+    const size_t half = shape.nspec / 2;
+    shape.pitch = 7.0;
+    spx_psf *psf = small_psf(&shape);
+    for (size_t f = half; f < shape.nspec; f++)
+        psf->x.coef[f * psf->x.ncoef] += 25.0;
+    scene s = expose_scene(psf, 90, 85, shape.wmin, shape.wmax, STEP, &noise);
+    memset(s.image.mask, 0, s.image.ny * s.image.nx * sizeof *s.image.mask);
+    s.o.bundle_size = half;
+    return s;
+}
+
 /* ---- a bundle, by dense algebra: A is stored, and every round solves for all bins with all pixels ---- */
 
 typedef struct {
@@ -433,6 +449,13 @@ static void check_frames(void)
     for (size_t i = 0; i < s.image.ny * s.image.nx; i++) /* one row is left */
         s.image.mask[i] = i / s.image.nx == 45 ? 0 : i / s.image.nx % 8 != 0;
     check_frame(&s, "few rows");
+    free_scene(&s);
+
+    s = make_apart(seed + 6, 3000.0);
+    check_frame(&s, "bundles apart");
+    memset(s.image.mask, 0, s.image.ny * s.image.nx * sizeof *s.image.mask);
+    s.o.dw = 0.7;
+    check_frame(&s, "bundles apart, narrow bins");
     free_scene(&s);
 
     s = make_hit(seed + 5, 60000.0, 7.0); /* hardly a pixel is not hit */

@@ -32,19 +32,33 @@ static spx_status variances(const spx_trace_plan *p, const spx_trace_bundle *b, 
     return ring ? SPX_OK : SPX_EIO;
 }
 
-static size_t factorise(const spx_trace_plan *p, spx_trace_bundle *b)
+/* Rows k0 .. k1 - 1 of a vector's factors, from those of the rows before. Returns lanes without a factor. */
+static ivec factor_rows(const spx_trace_bundle *b, size_t v, size_t k0, size_t k1)
 {
     const int m = b->hi[0];
-    const size_t lrow = (size_t)(m + 1) * b->nl;
-    double *diag = b->diag;
+    const size_t lrow = (size_t)(m + 1) * b->nl, mrow = b->nelem * b->nl;
+    const double *a = b->m + k0 * mrow + v;
+    double *l = b->ldl + k0 * lrow + v, *diag = b->diag + k0 * SPX_VL;
+    vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)];
+    for (size_t t = 1; t <= (size_t)m && t <= k0; t++)
+        store(diag - t * SPX_VL, every(1.0) / load(l - t * lrow));
+    if (m == 7)
+        return factor(k1 - k0, 7, a, mrow, b->nl, every(0.0), l, lrow, b->nl, diag, u);
+    return factor(k1 - k0, m, a, mrow, b->nl, every(0.0), l, lrow, b->nl, diag, u);
+}
+
+static size_t factorise(const spx_trace_plan *p, spx_trace_bundle *b, const unsigned char *only)
+{
+    const size_t n = p->nbin;
     size_t count = 0;
     for (size_t v = 0; v < b->nl; v += SPX_VL) {
-        vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)];
-        ivec bad;
-        if (m == 7)
-            bad = factor(p->nbin, 7, b->m + v, b->nelem * b->nl, b->nl, every(0.0), b->ldl + v, lrow, b->nl, diag, u);
-        else
-            bad = factor(p->nbin, m, b->m + v, b->nelem * b->nl, b->nl, every(0.0), b->ldl + v, lrow, b->nl, diag, u);
+        ivec bad = EVERY_INT(0);
+        for (size_t k0 = 0, k1; k0 < n; k0 = k1) {
+            for (k1 = only ? k0 + 1 : n; k1 < n && only[k1] == only[k0];)
+                k1++;
+            if (!only || only[k0])
+                bad |= factor_rows(b, v, k0, k1);
+        }
         for (size_t i = 0; i < SPX_VL; i++)
             if (v + i < b->nf && bad[i] && !b->singular[v + i]) {
                 b->singular[v + i] = 1;

@@ -16,10 +16,11 @@ static void multiply(const spx_trace_bundle *b, size_t k0, size_t k1, const doub
     memset(out + ((long)k0 - (long)depth) * (long)nl, 0, (k1 - k0 + 2 * depth + 1) * nl * sizeof *out);
     for (size_t k = k0; k < k1; k++) {
         const double *row = b->m + k * b->nelem * nl, *vk = v + k * nl;
+        const int reach = b->far[k] || b->reach < 1 ? b->reach : 1;
         for (size_t i = 0; i < nl; i += SPX_VL) {
             const vec own = load(vk + i);
             vec sum = load(row + i) * own;
-            for (int df = 0; df <= b->reach; df++)
+            for (int df = 0; df <= reach; df++)
                 for (int dk = df == 0 ? 1 : b->lo[df]; dk <= b->hi[df]; dk++) {
                     vec m = load(row + (b->first[df] + (size_t)(dk - b->lo[df])) * nl + i);
                     long at = ((long)k + dk) * (long)nl + (long)i + df;

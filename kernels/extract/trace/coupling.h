@@ -25,7 +25,7 @@ static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scal
         for (size_t i = 0; i < nl; i += SPX_VL)
             store(s.inverse + k * nl + i, every(1.0) / (load(b->m + k * b->nelem * nl + i) + every(SPX_TRACE_PRIOR)));
     for (size_t k = 0; k < n; k++)
-        for (int df = 2; df <= b->reach; df++)
+        for (int df = 2; b->far[k] && df <= b->reach; df++)
             for (int dk = b->lo[df]; dk <= b->hi[df]; dk++) {
                 const double *m = b->m + (k * b->nelem + b->first[df] + (size_t)(dk - b->lo[df])) * nl;
                 const long to = ((long)k + dk) * (long)nl + df;

@@ -235,7 +235,7 @@ static spx_status solve_bundle(const spx_trace_plan *p, const spx_trace_kernels 
         spx_status st = spx_trace_regularise(p, b, e);
         if (st != SPX_OK)
             return st;
-        if (kernels->factorise(p, b) > 0)
+        if (kernels->factorise(p, b, NULL) > 0)
             continue;
         if ((st = kernels->solve(p, b, r, solved, e)) == SPX_OK && !*solved)
             st = solve_directly(p, b, solved, e);
@@ -347,13 +347,13 @@ spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, sp
     /* lanes before the first and after the last are read, and not used */
     const size_t front = SPX_TRACE_MAX_REACH / nl + 1;
     double *elements = spx_trace_workspace_get(r, SPX_BUFFER_M, n * b->nelem + 2 * front, nl, e);
-    double *vectors = spx_trace_workspace_get(r, SPX_BUFFER_VECTORS, 5 * n, nl, e);
+    double *vectors = spx_trace_workspace_get(r, SPX_BUFFER_VECTORS, 5 * n + n / sizeof(double) / nl + 1, nl, e);
     double *factors = spx_trace_workspace_get(r, SPX_BUFFER_FACTOR, nldl + (n + m) * SPX_TRACE_LANES, 1, e);
     if (!elements || !vectors || !factors || load_tile(p, b, r, e) != SPX_OK)
         return SPX_EIO;
     memset(elements, 0, front * nl * sizeof *elements);
     memset(elements + (front + n * b->nelem) * nl, 0, front * nl * sizeof *elements);
-    memset(vectors, 0, 5 * n * nl * sizeof *vectors);
+    memset(vectors, 0, 5 * n * nl * sizeof *vectors + n);
     memset(factors, 0, (nldl + (n + m) * SPX_TRACE_LANES) * sizeof *factors);
     b->m = elements + front * nl;
     b->x = vectors;
@@ -361,6 +361,7 @@ spx_status spx_trace_deconvolve(const spx_trace_plan *p, spx_trace_bundle *b, sp
     b->w = b->y + n * nl;
     b->seen = b->w + n * nl;
     b->diagonal = b->seen + n * nl;
+    b->far = (unsigned char *)(b->diagonal + n * nl);
     b->ldl = factors + b->margin * row;
     b->diag = factors + nldl + m * SPX_TRACE_LANES;
     t->seconds[SPX_EXTRACT_PLAN] += lap(&since);
@@ -447,9 +448,28 @@ static spx_status solve_one(const spx_trace_plan *p, const spx_trace_bundle *fro
     return st;
 }
 
+/* The solution of equations that hits were taken out of, as if they were new. */
+static spx_status solve_again(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_trace_tally *t,
+                              int *any, int *solved, spx_err *e)
+{
+    spx_trace_tally seconds = {0};
+    double since = spx_thread_seconds();
+    memcpy(seconds.seconds, t->seconds, sizeof t->seconds);
+    *t = seconds;
+    memset(b->singular, 0, b->nf);
+    *any = *solved = 0;
+    for (size_t k = 0; k < p->nbin; k++)
+        for (size_t f = 0; f < b->nf; f++)
+            *any |= b->w[k * b->nl + f] > 0.0;
+    const spx_status st = *any ? solve_bundle(p, spx_trace_kernels_best(), b, r, t, solved, e) : SPX_OK;
+    t->seconds[SPX_EXTRACT_SOLVE] += lap(&since);
+    return st;
+}
+
 spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_bundle *b,
-                                   spx_trace_workspace *r, const float *readnoise, int finish, spx_trace_hits *hits,
-                                   double **light, int *chosen, spx_frame *out, spx_trace_tally *t, spx_err *e)
+                                   spx_trace_workspace *r, const float *readnoise, int finish, int alone,
+                                   spx_trace_hits *hits, double **light, int *chosen, spx_frame *out,
+                                   spx_trace_tally *t, spx_err *e)
 {
     const spx_trace_kernels *kernels = spx_trace_kernels_best();
     const spx_extract_options *o = p->job->o;
@@ -464,8 +484,11 @@ spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bund
     if (st == SPX_OK && solved && o->variance == SPX_VARIANCE_MODEL)
         st = spx_trace_smooth_light(p, kernels, b, r, 1, light, e);
     t->seconds[SPX_EXTRACT_SCREEN] += lap(&since);
-    if (st == SPX_OK && finish && !hits->changed && o->variance == SPX_VARIANCE_DATA) {
-        st = end_bundle(p, b, r, any, solved, out, t, e);
+    if (finish && o->variance == SPX_VARIANCE_DATA && (!hits->changed || (alone && hits->solved))) {
+        if (st == SPX_OK && hits->changed)
+            st = solve_again(p, b, r, t, &any, &solved, e);
+        if (st == SPX_OK)
+            st = end_bundle(p, b, r, any, solved, out, t, e);
         *chosen = 0;
     }
     free_copy(b);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "extract/trace/band.h"
+#include "extract/trace/chi2.h"
 #include "extract/trace/spots.h"
 
 /* Adds c times the product of two spots to the window, where both are. */
@@ -26,9 +27,10 @@ ALWAYS_INLINE void add_product(const spx_trace_plan *p, const spx_trace_bundle *
             store(to + v, load(to + v) + every(c) * load(a + v) * load(other + v));
 }
 
-/* Of the blocks of single fibres: what is left out of M^-1 is their coupling. window[wny][wnx]. */
+/* Of the blocks of single fibres: what is left out of M^-1 is their coupling. window[wny][wnx]; model alike, or NULL.
+ */
 static spx_status leverage(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *window,
-                           spx_err *e)
+                           double *model, spx_err *e)
 {
     const size_t n = p->nbin, nf = b->nf, nl = b->nl, m = (size_t)b->hi[0], slots = m + 1;
     const size_t npix = (size_t)p->ny * p->nxp, lrow = slots * nl;
@@ -54,6 +56,8 @@ static spx_status leverage(const spx_trace_plan *p, const spx_trace_bundle *b, s
             if (b->state[k * nf + f] != SPX_TRACE_SPOT)
                 continue;
             make_spot(p, b->fibre0 + f, k, &b->at[k * nf + f], work, spot);
+            if (model != NULL && b->x[k * nl + f] != 0.0)
+                add_model(p, b, &b->at[k * nf + f], spot, b->x[k * nl + f], model);
             for (size_t d = 0; d <= m && d <= k && !b->singular[f]; d++) {
                 const size_t old = k - d, at = old * nf + f;
                 if (b->state[at] == SPX_TRACE_SPOT)

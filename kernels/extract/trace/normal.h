@@ -74,6 +74,38 @@ ALWAYS_INLINE void weighted_sums(const spx_trace_plan *p, const spx_trace_bundle
     *seen = sum_lanes(sum_seen);
 }
 
+/* Columns at each side of a spot that are looked at for how much light others may share with it. */
+enum { SIDE = SPX_VL < 4 ? SPX_VL : 4 };
+
+/* Sum of s^2 over the first 1, ... SIDE columns of a spot, then over the last. */
+ALWAYS_INLINE void light_of_sides(const spx_trace_plan *p, const double *spot, double *side)
+{
+    vec first = every(0.0), last = every(0.0);
+    const size_t end = p->nx < SPX_VL ? 0 : (size_t)p->nx - SPX_VL;
+    for (size_t y = 0; y < (size_t)p->ny; y++, spot += p->nxp) {
+        first += square(load(spot));
+        last += square(load(spot + end));
+    }
+    double sum[2] = {0.0, 0.0};
+    for (int c = 0; c < SIDE; c++) {
+        side[c] = sum[0] += first[c];
+        side[SIDE + c] = sum[1] += last[SPX_VL - 1 - c];
+    }
+}
+
+/* Whether two spots share light: sum s_i s_j <= sqrt(sum s_i^2 sum s_j^2) over the columns that both have. */
+ALWAYS_INLINE int share_light(const spx_trace_plan *p, const spx_bin_geometry *i, const double *side_i,
+                              const spx_bin_geometry *j, const double *side_j)
+{
+    const int dx = j->xc - i->xc, columns = p->nx - (dx < 0 ? -dx : dx);
+    if (columns <= 0)
+        return 0;
+    if (columns > SIDE || p->nx < SPX_VL)
+        return 1;
+    const double both = side_i[(dx > 0 ? SIDE : 0) + columns - 1] * side_j[(dx > 0 ? 0 : SIDE) + columns - 1];
+    return both > SPX_TRACE_NIL * SPX_TRACE_NIL;
+}
+
 /* Whether a spot lies on rows of which no pixel may be used. */
 ALWAYS_INLINE int is_dark(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_bin_geometry *at)
 {
@@ -95,17 +127,21 @@ typedef struct {
     size_t k0, k1, zero;
 } equation_part;
 
-/* The spots of bin k that are in use. */
+/* The spots of bin k that are in use, and the light of their sides. */
 ALWAYS_INLINE void make_spots(const spx_trace_plan *p, const spx_trace_bundle *b, const unsigned char *chosen, size_t k,
-                              double *work, double *now)
+                              double *work, double *now, double *sides)
 {
     const size_t nf = b->nf, npix = (size_t)p->ny * p->nxp;
     const spx_bin_geometry *at = b->at + k * nf;
     unsigned char *state = b->state + k * nf;
-    for (size_t f = 0; f < nf; f++)
-        if (state_of(&state[f]) == SPX_TRACE_SPOT && (chosen ? chosen[f] : !is_dark(p, b, &at[f])) &&
-            !make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
+    for (size_t f = 0; f < nf; f++) {
+        if (state_of(&state[f]) != SPX_TRACE_SPOT || (chosen ? !chosen[f] : is_dark(p, b, &at[f])))
+            continue;
+        if (!make_spot(p, b->fibre0 + f, k, &at[f], work, now + f * npix))
             __atomic_store_n(&state[f], SPX_TRACE_NOSPOT, __ATOMIC_RELAXED);
+        else if (b->reach > 1)
+            light_of_sides(p, now + f * npix, sides + f * 2 * SIDE);
+    }
 }
 
 /* Spots are not made where they are dark: their rows of M are 0 but for what regularisation adds, and no other bin
@@ -115,11 +151,11 @@ static spx_status equations_of(const spx_trace_plan *p, const spx_trace_bundle *
 {
     const size_t nf = b->nf, nl = b->nl, npix = (size_t)p->ny * p->nxp, slots = (size_t)b->depth + 1;
     const unsigned char *only = part.only;
-    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix, NULL);
+    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf + 1, npix + 2 * SIDE, NULL);
     double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, NULL);
     if (!ring || !work)
         return SPX_EIO;
-    double *weighted = ring + slots * nf * npix;
+    double *weighted = ring + slots * nf * npix, *sides = weighted + npix;
     for (size_t k = part.k0 > slots - 1 && !only ? part.k0 - (slots - 1) : part.k0; k < part.k1; k++) {
         double *now = ring + k % slots * nf * npix;
         const spx_bin_geometry *at = b->at + k * nf;
@@ -128,7 +164,7 @@ static spx_status equations_of(const spx_trace_plan *p, const spx_trace_bundle *
         double *row = b->m + k * b->nelem * nl;
         if (chosen && !memchr(chosen, 1, nf))
             continue;
-        make_spots(p, b, chosen, k, work, now);
+        make_spots(p, b, chosen, k, work, now, sides + k % slots * nf * 2 * SIDE);
         if (k < part.k0)
             continue;
         if (!chosen && k < part.zero)
@@ -136,6 +172,7 @@ static spx_status equations_of(const spx_trace_plan *p, const spx_trace_bundle *
         for (size_t f = 0; f < nf; f++) {
             if (state_of(&state[f]) != SPX_TRACE_SPOT || (chosen ? !chosen[f] : is_dark(p, b, &at[f])))
                 continue;
+            const double *side = sides + (k % slots * nf + f) * 2 * SIDE;
             weighted_sums(p, b, &at[f], now + f * npix, weighted, &b->y[k * nl + f], &b->w[k * nl + f],
                           &b->seen[k * nl + f]);
             if (!(b->w[k * nl + f] > 0.0) && !chosen) /* what is changed may have to become 0 */
@@ -151,7 +188,15 @@ static spx_status equations_of(const spx_trace_plan *p, const spx_trace_bundle *
                     size_t k2 = (size_t)((long)k + dk), at2 = k2 * nf + g;
                     if (state_of(&b->state[at2]) != SPX_TRACE_SPOT || (only ? !only[at2] : is_dark(p, b, &b->at[at2])))
                         continue;
-                    double sum = overlap(p, weighted, &at[f], ring + (k2 % slots * nf + g) * npix, &b->at[at2]);
+                    const size_t its = k2 % slots * nf + g;
+                    double sum = 0.0;
+                    if (df < 2 || share_light(p, &at[f], side, &b->at[at2], sides + its * 2 * SIDE)) {
+                        sum = overlap(p, weighted, &at[f], ring + its * npix, &b->at[at2]);
+                        if (df > 1 && sum != 0.0)
+                            __atomic_store_n(&b->far[g > f ? k : k2], 1, __ATOMIC_RELAXED);
+                    } else if (!only) {
+                        continue;
+                    }
                     if (g > f)
                         row[(b->first[df] + (size_t)(dk - b->lo[df])) * nl + f] = sum;
                     else
@@ -173,6 +218,8 @@ static spx_status equations(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
     parts = parts > threads ? threads : parts;
     parts = only || parts < 1 ? 1 : parts > MOST_PARTS ? MOST_PARTS : parts;
     int failed = 0;
+    if (!only)
+        memset(b->far, 0, p->nbin);
     for (size_t i = 1; i < parts; i++) /* the next part has elements in the last rows of one */
         memset(b->m + (p->nbin * i / parts - depth) * row, 0, depth * row * sizeof *b->m);
     for (size_t i = 0; i < parts; i++) {

@@ -15,10 +15,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "calib/clones.h"
 #include "extract/trace/reject_math.h"
 #include "extract/trace/trace.h"
 
-enum { CELL = 8, TIED = 1, WAS_TIED = 2 };
+enum { CELL = 8, TIED = 1, WAS_TIED = 2, UNTIED = 4 };
 
 typedef struct {
     const spx_trace_plan *p;
@@ -37,7 +38,7 @@ typedef struct {
     unsigned char *flag;    /* the window's SPX_REJECT_SEEN, ... */
     spx_reject_window w;    /* these */
     unsigned char *touched; /* [nbin][nf] bins to get new equations */
-    unsigned char *tied;    /* [nbin][nf] bins that are tied to the next: TIED, WAS_TIED */
+    unsigned char *tied;    /* [nbin][nf] bins that are tied to the next: TIED, WAS_TIED; UNTIED: until lately */
     unsigned char *run;     /* [nbin] bins that are solved again */
     unsigned char *dirty;   /* [wny] rows with another model, or others rejected, and those near them */
     unsigned char *cell;    /* CELL x CELL pixels of the window that hold a changed one */
@@ -90,17 +91,52 @@ static spx_status append(search *s, size_t i, spx_err *e)
     return SPX_OK;
 }
 
-/* Makes the list of pixels of which wanted() is true, in the order of the window. */
-static spx_status find(search *s, int (*wanted)(const spx_reject_window *, size_t), spx_err *e)
+enum { RUN = 32 }; /* pixels of a row that are looked at together */
+
+/* Whether a flag is set in a run of pixels from i on, or beside one of them. */
+static int is_flagged(const search *s, size_t i, int flag)
+{
+    const size_t row = s->b->wnx;
+    if (i <= row)
+        return 1;
+    const unsigned char *const at[] = {s->flag + i - row, s->flag + i, s->flag + i + row};
+    int any = 0;
+    for (size_t j = 0; j < 3; j++) {
+        for (size_t x = 0; x < RUN; x++)
+            any |= at[j][x];
+        any |= at[j][-1] | at[j][RUN];
+    }
+    return (any & flag) != 0;
+}
+
+/* Makes the list of pixels of which wanted() is true, in the order of the window: they have the flag, or are beside one
+ * that has it. */
+static spx_status find(search *s, int (*wanted)(const spx_reject_window *, size_t), int flag, spx_err *e)
 {
     const spx_trace_bundle *b = s->b;
     const size_t from = (size_t)(b->y0 - b->wy0) * b->wnx, to = (size_t)(b->y1 - b->wy0) * b->wnx;
     spx_status st = SPX_OK;
     s->nlist = 0;
-    for (size_t i = from; i < to && st == SPX_OK; i++)
-        if (wanted(&s->w, i))
-            st = append(s, i, e);
+    for (size_t i0 = from; i0 < to && st == SPX_OK; i0 += RUN) {
+        if (to - i0 > RUN && !is_flagged(s, i0, flag))
+            continue;
+        for (size_t i = i0; i < i0 + RUN && i < to && st == SPX_OK; i++)
+            if (wanted(&s->w, i))
+                st = append(s, i, e);
+    }
     return st;
+}
+
+/* Whether a pixel of a run from i on stands out of the model. */
+SPX_CLONES
+static int stands_out(const spx_reject_window *w, size_t i)
+{
+    const float *data = w->data + i, *ivar = w->ivar + i, *free = w->free + i;
+    const double *model = w->model + i, least = spx_reject_least(w);
+    int any = 0;
+    for (size_t x = 0; x < RUN; x++)
+        any |= spx_reject_stands_out(least, (double)data[x], (double)ivar[x], (double)free[x], model[x]);
+    return any;
 }
 
 /* Makes the list of pixels to reject, of rows that are dirty; then none is. */
@@ -110,9 +146,13 @@ static spx_status find_new(search *s, spx_err *e)
     spx_status st = SPX_OK;
     s->nlist = 0;
     for (size_t y = (size_t)(b->y0 - b->wy0); y < (size_t)(b->y1 - b->wy0); y++)
-        for (size_t i = y * b->wnx; s->dirty[y] && i < (y + 1) * b->wnx && st == SPX_OK; i++)
-            if (spx_reject_is_new(&s->w, i))
-                st = append(s, i, e);
+        for (size_t i0 = y * b->wnx, end = i0 + b->wnx; s->dirty[y] && i0 < end && st == SPX_OK; i0 += RUN) {
+            if (end - i0 >= RUN && !stands_out(&s->w, i0))
+                continue;
+            for (size_t i = i0; i < i0 + RUN && i < end && st == SPX_OK; i++)
+                if (spx_reject_is_new(&s->w, i))
+                    st = append(s, i, e);
+        }
     memset(s->dirty, 0, b->wny);
     return st;
 }
@@ -154,9 +194,10 @@ static spx_status renew(search *s, spx_err *e)
     const size_t n = s->p->nbin, nf = b->nf, nl = b->nl;
     touch(s);
     for (size_t i = 0; i < n * nf; i++)
-        if (s->tied[i] & TIED) {
+        if ((s->tied[i] & (TIED | UNTIED)) == TIED) {
             const size_t k = i / nf, f = i % nf;
             b->m[(k * b->nelem + 1) * nl + f] = s->untied[k * nl + f];
+            s->tied[i] |= UNTIED;
         }
     const spx_status st = s->kernels->equations(s->p, b, s->r, s->touched, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++)
@@ -247,7 +288,8 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
         return st;
     tie(s);
     find_runs(s);
-    *solved = s->kernels->factorise(s->p, b) == 0;
+    /* for the variance of the model all factors are wanted in the end */
+    *solved = s->kernels->factorise(s->p, b, s->readnoise ? NULL : s->run) == 0;
     if (*solved)
         st = s->kernels->improve(s->p, b, s->r, s->run, SPX_REJECT_TOLERANCE, solved, e);
     if (st != SPX_OK || !*solved)
@@ -313,19 +355,25 @@ static spx_status begin(search *s, spx_err *e)
     memcpy(s->whole, b->seen, row * sizeof *s->whole);
     memcpy(s->in_model, b->x, row * sizeof *s->in_model);
     mark_seen(s);
-    spx_status st = s->kernels->leverage(p, b, s->r, s->model, e);
+    double *leverage = spx_trace_workspace_get(s->r, SPX_BUFFER_SMOOTH, b->wny, b->wnx, e);
+    if (!leverage)
+        return SPX_EIO;
+    memset(s->model, 0, npix * sizeof *s->model);
+    spx_status st = s->kernels->leverage(p, b, s->r, leverage, s->readnoise ? NULL : s->model, e);
     for (size_t i = 0; i < npix; i++)
-        s->free[i] = spx_reject_free(s->model[i]);
+        s->free[i] = spx_reject_free(leverage[i]);
     if (st == SPX_OK && s->readnoise) { /* noise of the model must not make the variance small */
         st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
         for (size_t i = 0; i < npix && st == SPX_OK; i++)
             s->most_ivar[i] =
                 s->ivar[i] > 0.0f ? (float)(1.0 / spx_model_variance((double)s->readnoise[i], s->model[i])) : 0.0f;
+        memset(s->model, 0, npix * sizeof *s->model);
+        if (st == SPX_OK)
+            st = s->kernels->render(p, b, s->r, b->x, s->model, e);
     }
-    memset(s->model, 0, npix * sizeof *s->model);
     s->w =
         (spx_reject_window){b->wnx, p->job->o->reject, b->data, s->most_ivar, s->readnoise, s->free, s->model, s->flag};
-    return st == SPX_OK ? s->kernels->render(p, b, s->r, b->x, s->model, e) : st;
+    return st;
 }
 
 spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *kernels, spx_trace_bundle *b,
@@ -342,7 +390,7 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
             if (s.flag[i] & SPX_REJECT_HIT) /* what was strong may have been another's light */
                 s.flag[i] = (unsigned char)((s.flag[i] & ~SPX_REJECT_IS_STRONG) |
                                             (spx_reject_is_strong(&s.w, i) ? SPX_REJECT_IS_STRONG : 0));
-        st = find(&s, spx_reject_comes_back, e);
+        st = find(&s, spx_reject_comes_back, SPX_REJECT_HIT, e);
         if (st != SPX_OK || s.nlist == 0)
             break;
         st = change(&s, 1, &solved, e);
@@ -352,13 +400,14 @@ spx_status spx_trace_reject(const spx_trace_plan *p, const spx_trace_kernels *ke
     /* the flux is needed for the variance alone */
     const int last = out->changed && solved, flux = p->job->o->variance == SPX_VARIANCE_MODEL;
     if (st == SPX_OK && last)
-        st = find(&s, spx_reject_is_spilled_on, e);
+        st = find(&s, spx_reject_is_spilled_on, SPX_REJECT_IS_STRONG, e);
     if (st == SPX_OK && last)
         st = flux ? change(&s, 0, &solved, e) : apply(&s, 0, e);
     if (st == SPX_OK && last && solved)
-        st = find(&s, spx_reject_is_outside, e);
+        st = find(&s, spx_reject_is_outside, SPX_REJECT_HIT, e);
     if (st == SPX_OK && last && solved)
         st = flux ? change(&s, 1, &solved, e) : apply(&s, 1, e);
+    out->solved = solved;
     out->flag = s.flag;
     out->is_hit = SPX_REJECT_HIT;
     out->whole = s.whole;

@@ -145,11 +145,23 @@ SPX_HD int spx_reject_is_strong(const spx_reject_window *w, size_t i)
     return spx_reject_excess_of(w, i) > fmax(SPX_REJECT_STRONG, w->sigma);
 }
 
+/* Square of the least excess of a hit, and whether a pixel may have it: nearly all have not. */
+SPX_HD double spx_reject_least(const spx_reject_window *w)
+{
+    const double least = fmin(w->sigma, SPX_REJECT_NEAR);
+    return least * least;
+}
+SPX_HD int spx_reject_stands_out(double least, double value, double ivar, double free, double model)
+{
+    const double rest = value - model;
+    return (rest > 0.0) & !(rest * rest * ivar < least * free);
+}
+
 /* The excess of a pixel that is to be rejected if it is large enough beside those around; 0: it is not. */
 SPX_HD double spx_reject_candidate(const spx_reject_window *w, size_t i)
 {
-    const double least = fmin(w->sigma, SPX_REJECT_NEAR), rest = (double)w->data[i] - w->model[i];
-    if (!(rest > 0.0) || rest * rest * (double)w->ivar[i] < least * least * (double)w->free[i]) /* nearly all */
+    if (!spx_reject_stands_out(spx_reject_least(w), (double)w->data[i], (double)w->ivar[i], (double)w->free[i],
+                               w->model[i]))
         return 0.0;
     if ((w->flag[i] & (SPX_REJECT_SEEN | SPX_REJECT_HIT)) != SPX_REJECT_SEEN)
         return 0.0;

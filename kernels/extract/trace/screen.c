@@ -52,6 +52,42 @@ static void join(screen *s, const spx_trace_bundle *b, const spx_trace_hits *hit
         }
 }
 
+/* Columns of each row that the spots of a bundle may cover: first[ny], and end[ny] behind the last; end 0: none. */
+static void find_columns(const spx_trace_plan *p, const spx_trace_bundle *b, long ny, long *first, long *end)
+{
+    memset(end, 0, (size_t)ny * sizeof *end);
+    for (size_t i = 0; i < p->nbin * b->nf; i++) {
+        const spx_bin_geometry *at = &b->at[i];
+        const long last = b->state[i] == SPX_TRACE_SPOT ? at->yc + p->ny : 0;
+        for (long y = at->yc > 0 ? at->yc : 0; y < last && y < ny; y++) {
+            first[y] = end[y] == 0 || at->xc < first[y] ? at->xc : first[y];
+            end[y] = at->xc + p->nx > end[y] ? at->xc + p->nx : end[y];
+        }
+    }
+}
+
+/* Sets alone[] to 1 for bundles whose spots cover no pixel that those of another may cover. */
+static spx_status find_alone(const spx_trace_plan *p, size_t nbundle, const spx_trace_bundle *list, int nthreads,
+                             int *alone, spx_err *e)
+{
+    const size_t ny = p->job->image->ny;
+    long *first = spx_alloc2(2 * nbundle, ny, sizeof *first, e);
+    if (!first)
+        return SPX_EIO;
+    long *end = first + nbundle * ny;
+#pragma omp parallel for schedule(dynamic) num_threads(nthreads)
+    for (size_t i = 0; i < nbundle; i++)
+        find_columns(p, &list[i], (long)ny, first + i * ny, end + i * ny);
+    for (size_t i = 0; i < nbundle; i++) {
+        alone[i] = 1;
+        for (size_t j = 0; j < nbundle; j++)
+            for (size_t y = 0; y < ny && i != j && alone[i]; y++)
+                alone[i] = !(first[i * ny + y] < end[j * ny + y] && first[j * ny + y] < end[i * ny + y]);
+    }
+    spx_free(first);
+    return SPX_OK;
+}
+
 /* Whether a pixel that any bundle has rejected lies in the window of this one. */
 static int is_hit(const screen *s, const spx_trace_bundle *b)
 {
@@ -123,12 +159,15 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
         need_readnoise(job, counts);
     spx_trace_workspace *workspaces = spx_trace_workspaces_make(nthreads, e);
     spx_trace_tally *tallies = spx_alloc(nbundle, sizeof *tallies, e);
-    spx_status st = workspaces && tallies && (s.hit = spx_alloc(npix, 1, e)) &&
+    int *alone = spx_alloc(nbundle, sizeof *alone, e);
+    spx_status st = workspaces && tallies && alone && (s.hit = spx_alloc(npix, 1, e)) &&
                             (s.cosmic = spx_alloc2(job->o->nspec, job->nwave, 1, e)) &&
                             (!anew || (s.light = spx_alloc(npix, sizeof *s.light, e)))
                         ? SPX_OK
                         : SPX_EIO;
     int failed = 0;
+    if (st == SPX_OK && finish && !anew)
+        st = find_alone(p, nbundle, list, nthreads, alone, e);
     if (st == SPX_OK && anew && light)
         memcpy(s.light, light, npix * sizeof *s.light);
     if (st == SPX_OK) {
@@ -141,8 +180,8 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
             const int here = only == NULL || only[i] != 0;
             const float *noise = here && anew && job->o->reject > 0.0 ? load_readnoise(p, &list[i], r, NULL) : NULL;
             failed |= here && anew && job->o->reject > 0.0 && !noise;
-            failed |= here && spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, &hits, &own, &chosen[i], out,
-                                                      &tallies[i], NULL) != SPX_OK;
+            failed |= here && spx_trace_screen_bundle(p, &list[i], &b, r, noise, finish, alone[i], &hits, &own,
+                                                      &chosen[i], out, &tallies[i], NULL) != SPX_OK;
 #pragma omp ordered
             if (here)
                 join(&s, &b, &hits, own);
@@ -151,7 +190,7 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
             st = spx_mem_fail(e);
     }
     for (size_t i = 0; i < nbundle && st == SPX_OK; i++) {
-        chosen[i] |= is_hit(&s, &list[i]);
+        chosen[i] |= !alone[i] && is_hit(&s, &list[i]);
         if (!chosen[i])
             spx_progress_step(job->o->progress, list[i].nf);
         spx_trace_count(&tallies[i], !chosen[i], counts);
@@ -161,6 +200,7 @@ spx_status spx_trace_screen_bundles(const spx_trace_plan *p, size_t nbundle, con
     spx_trace_count_tasks(workspaces, nthreads, counts);
     spx_trace_workspaces_free(workspaces, nthreads);
     spx_free(tallies);
+    spx_free(alone);
     spx_free(s.hit);
     spx_free(s.cosmic);
     spx_free(s.light);

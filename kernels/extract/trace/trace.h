@@ -125,6 +125,11 @@ SPX_HD double spx_trace_amplified(double z, double m, double x)
 /* Regularisation that is tried where equations have no solution. */
 #define SPX_TRACE_RETRY 1e-4
 
+/* Elements of M of fibres with others between them are left out where their spots share less light than this, of spots
+ * whose light is 1: elements that matter have 0.01 and more. In usual cameras nearly all are, as spots touch at their
+ * rims. Weights do not count, so that other masks leave out the same. */
+#define SPX_TRACE_NIL 1e-18
+
 /* Added to the diagonal of M whatever the regularisation is, as in the patch method. */
 #define SPX_TRACE_PRIOR 1e-15
 
@@ -183,9 +188,10 @@ typedef struct {
     float *weight, *data; /* [wny][wnx] ivar and value, both 0 where a pixel must not be used */
     unsigned *lit;        /* [wny + 1] rows before with a pixel that may be used */
     double *m;            /* [nbin][nelem][nl] M, each pair once: in the lane of its fibre with the smaller index */
-    double *ldl;  /* [nbin][hi[0] + 1][nl] L D L^T of each fibre's block: 1/D, then L below it; zeros around it */
-    double *diag; /* [nbin][lanes] scratch of the factorisation, hi[0] rows of zeros before it */
-    double *x;    /* [nbin][nl] deconvolved flux */
+    unsigned char *far; /* [nbin] 1: rows with elements of fibres that have others between them; elsewhere they are 0 */
+    double *ldl;        /* [nbin][hi[0] + 1][nl] L D L^T of each fibre's block: 1/D, then L below it; zeros around it */
+    double *diag;       /* [nbin][lanes] scratch of the factorisation, hi[0] rows of zeros before it */
+    double *x;          /* [nbin][nl] deconvolved flux */
     double *y, *w, *seen; /* [nbin][nl] A^T W p, A^T W 1, A^T [W > 0] */
     double *diagonal;     /* [nbin][nl] of M, without what regularisation adds */
     double *regularize;   /* [nf] alpha */
@@ -317,6 +323,7 @@ spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, sp
 /* Hits in a bundle; arrays are the workspace's. */
 typedef struct {
     int changed;               /* its equations are others than they were, even where no hit is left */
+    int solved;                /* they are those of an extraction without the hits, but for the diagonal of M */
     const unsigned char *flag; /* [wny][wnx] & is_hit: the pixel is rejected */
     int is_hit;
     const double *whole; /* [nbin][nl] b->seen with nothing rejected; now it is without the rejected pixels */
@@ -340,10 +347,12 @@ spx_status spx_trace_smooth_light(const spx_trace_plan *p, const spx_trace_kerne
                                   spx_trace_workspace *r, int lines, double **light, spx_err *e);
 
 /* One bundle of spx_trace_screen_bundles(), which see: *b gets the bundle with its solution, whose arrays are the
- * workspace's; *light stays NULL where none is wanted. */
+ * workspace's; *light stays NULL where none is wanted. alone: no other bundle has spots on its pixels, so that
+ * no other's hits count. */
 spx_status spx_trace_screen_bundle(const spx_trace_plan *p, const spx_trace_bundle *from, spx_trace_bundle *b,
-                                   spx_trace_workspace *r, const float *readnoise, int finish, spx_trace_hits *hits,
-                                   double **light, int *chosen, spx_frame *out, spx_trace_tally *t, spx_err *e);
+                                   spx_trace_workspace *r, const float *readnoise, int finish, int alone,
+                                   spx_trace_hits *hits, double **light, int *chosen, spx_frame *out,
+                                   spx_trace_tally *t, spx_err *e);
 
 /* All bundles, or those of which only[i] is not 0: solves them as far as the flux, rejects hits and makes the variance
  * anew, as the job's options say. job->weight, hit pixels and cosmic bins of *out, and counts of them are changed.
@@ -367,8 +376,8 @@ struct spx_trace_kernels {
     spx_status (*equations)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r,
                             const unsigned char *only, spx_err *e);
     /* Factorise every fibre's block; singular[] gets 1 where it is not positive definite. Returns the number of those.
-     */
-    size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b);
+     * only: NULL, or [nbin] with 1 for rows whose factors are wanted, runs of which follow from the factors before. */
+    size_t (*factorise)(const spx_trace_plan *p, spx_trace_bundle *b, const unsigned char *only);
     /* Diagonal of the inverse of each fibre's block, from its factors, into z[nbin][nl]. */
     spx_status (*variances)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *z,
                             spx_err *e);
@@ -395,9 +404,10 @@ struct spx_trace_kernels {
     spx_status (*render)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, const double *v,
                          double *model, spx_err *e);
     /* Leverage of the pixels, 0 to 1, into window[wny][wnx]: the part of a pixel's value that its model follows;
-     * without the coupling of fibres. */
+     * without the coupling of fibres. The same pass over the spots adds A x to the window `model`, unless it is NULL.
+     */
     spx_status (*leverage)(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *window,
-                           spx_err *e);
+                           double *model, spx_err *e);
     /* Motion of the traces of a bundle that was solved: rows of *out that belong to its fibres and this window. */
     spx_status (*motion)(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, int rough,
                          spx_motion_row *out, spx_motion_fit *fit, spx_err *e);
