@@ -99,13 +99,11 @@ static int is_flagged(const search *s, size_t i, int flag)
     const size_t row = s->b->wnx;
     if (i <= row)
         return 1;
-    const unsigned char *const at[] = {s->flag + i - row, s->flag + i, s->flag + i + row};
+    const unsigned char *const at[] = {s->flag + i - row - 1, s->flag + i - 1, s->flag + i + row - 1};
     int any = 0;
-    for (size_t j = 0; j < 3; j++) {
-        for (size_t x = 0; x < RUN; x++)
+    for (size_t j = 0; j < 3; j++)
+        for (size_t x = 0; x < RUN + 2; x++)
             any |= at[j][x];
-        any |= at[j][-1] | at[j][RUN];
-    }
     return (any & flag) != 0;
 }
 
