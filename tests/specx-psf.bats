@@ -230,7 +230,8 @@ column() {
 
 @test "saturated lines without flags: found, left out, and named; bright ones that are not saturated are none" {
     local d=$BATS_FILE_TMPDIR/d
-    arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000
+    # of exposures 1 to 5 two end in another minimum where their flags are guessed, spots 0.15 % off: 1 and 4, before only 4
+    arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000 --noise-seed 2
     cp right.h5 ceiling.h5
     h5edit ceiling.h5 fill /image/mask 0 fill /image/ivar 1e-5
     specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf-right.h5 right.h5

@@ -323,7 +323,6 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
         (b->vterm = spx_alloc2(nf, (size_t)p->na, sizeof *b->vterm, e)) == NULL ||
         (b->theta0 = spx_alloc(b->ntheta, sizeof *b->theta0, e)) == NULL ||
         (b->base = spx_alloc(b->ntheta, sizeof *b->base, e)) == NULL ||
-        (b->precision = spx_alloc(b->ntheta - b->shape0 + 1, sizeof *b->precision, e)) == NULL ||
         (b->prior = spx_alloc2(nf, nf, sizeof *b->prior, e)) == NULL)
         return SPX_EIO;
     for (size_t i = 0; i < nf; i++) {
@@ -445,6 +444,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->base);
     spx_free(b->prior);
     spx_free(b->precision);
+    spx_free(b->mate);
     free_state(&b->now);
     free_state(&b->trial);
     spx_free(b->slope);

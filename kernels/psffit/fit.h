@@ -130,7 +130,10 @@ typedef struct {
     double *theta0;    /* the start */
     double *held;      /* [nb na][2] widths that the prior holds (spx_pf_narrow()); NULL: it does not */
     double *prior;     /* [nf][nf]: projection off cubics along fibres */
-    double *precision; /* [ntheta - shape0] of the shape's priors, 1/sigma^2, where it was learned; 0: it was not */
+    /* of the shape's prior as it was learned, NULL: it was not: [ntheta - shape0][deg + 1], of each parameter the
+     * elements of the prior's matrix with others of its term, mate[nq][deg + 1]; -1: none */
+    double *precision;
+    int *mate;
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
@@ -196,6 +199,16 @@ typedef struct {
     size_t nreject; /* by the hard clip, of all exposures */
 } spx_pf_look;
 
+/* The shape's parameters of one term as coefficients of functions about the middle of the spot, and back (learn.c):
+ * each is a sum over those of its order, its mates. */
+typedef struct {
+    size_t nq, side; /* deg + 1 */
+    int *mate;       /* [nq][side] parameters; -1: none */
+    int *classes;    /* [nq]; -1: a place or a width to first order, which has the prior that it always has */
+    double *there;   /* [nq][side] coefficient q is the sum of there[q][] times its mates */
+    double *back;    /* [nq][side] B: matrices M of parameters are B M B^T of coefficients, gradients g B g */
+} spx_pf_turned;
+
 /* Steps of a bundle that go over its pixels, spots or groups, by a device: between begin and end they are what the
  * functions with their names do, and the arrays of spots and pixels are on the device, where they stay. Parameters,
  * coefficients of the background and tables of lines and groups are the host's always; places, fluxes and factors of
@@ -240,15 +253,16 @@ typedef struct spx_pf_device {
      * of the coefficients of traces, and diagonal[n], in whose place is the matrix's then. */
     int (*normal)(spx_pf_bundle *b, const double *weight, double *diagonal, double *g);
     int (*take_matrix)(spx_pf_bundle *b, double *h);
-    /* adds to n elements of its diagonal */
-    int (*add_to_matrix)(spx_pf_bundle *b, size_t first, size_t n, const double *add);
+    /* adds add[ntheta - shape0][deg + 1] to elements of parameters of the shape and their mates[nq][deg + 1] */
+    int (*add_to_matrix)(spx_pf_bundle *b, const int *mate, const double *add);
     /* step[m] of its columns at[m], with the diagonal times 1 + damping, for the gradient g */
     int (*solve)(spx_pf_bundle *b, size_t m, const size_t *at, double damping, const double *g, double *step);
-    /* Precisions of the shape's priors by the evidence of the matrix and gradient g (learn.c), of m columns at[m], the
-     * last ns of which are the shape's: z[ns] parameters from the centres of their priors, was[ns] precisions of these,
-     * of[ns] classes, of nclass, and norms. 0: not positive definite. */
+    /* Precisions of coefficients of the shape by the evidence of the matrix and gradient g (learn.c), of m columns
+     * at[m], the last ns of which are the shape's: z[ns] coefficients from the centres of their priors, was[ns]
+     * precisions of parameters, which the matrix has and the gradient has not, of[ns] classes, of nclass;
+     * precision[ns] to begin with. 0: not positive definite. */
     int (*learn)(spx_pf_bundle *b, size_t m, const size_t *at, size_t ns, const double *g, const double *z,
-                 const double *was, const int *of, const double *norm, int nclass, double *precision);
+                 const double *was, const spx_pf_turned *t, const int *of, int nclass, double *precision);
     /* its inverse, of all columns, upper triangle, after which there is no matrix */
     int (*covariance)(spx_pf_bundle *b, double *c);
     /* residuals along traces, sums over exposures: num[nf][height], den[nf][height] (lines.c) */
@@ -355,8 +369,13 @@ void spx_pf_draw(spx_pf_bundle *b, spx_pf_state *s);
 void spx_pf_work_free(struct spx_pf_work *w);
 /* Prior of a state, s->prior. */
 void spx_pf_prior(const spx_pf_bundle *b, spx_pf_state *s);
-/* Centre and 1/sigma^2 of the prior of parameter k of the shape. */
+/* Centre and 1/sigma^2 of the prior of parameter k of the shape, before it is learned. */
 double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre);
+/* Row k of the matrix of the learned prior times v[nq], parameters of its term. */
+double spx_pf_prior_row(const spx_pf_bundle *b, size_t k, const double *v);
+/* Adds the learned prior to the matrix h[n][n], upper triangle, or to that on a device, and takes the diagonal was[] of
+ * the shape's parameters off (NULL: none). SPX_EIO: memory. */
+spx_status spx_pf_add_learned(spx_pf_bundle *b, const double *was, size_t n, double *h, spx_err *e);
 /* Columns of a pass: traces, shifts, and `active` parameters of the shape. */
 size_t spx_pf_columns(const spx_pf_bundle *b);
 /* Gauss-Newton matrix H[n][n] (upper triangle) and gradient g[n] of the pass' columns with fluxes eliminated, priors
@@ -371,11 +390,14 @@ int spx_pf_flux_variance(spx_pf_bundle *b, double *out);
 
 /* ---- learn.c ---- */
 
-/* Priors of the shape by their evidence (empirical Bayes): the coefficients GH-i-j of one i + j, in one term along
- * fibres and wavelengths, are draws of one variance, which the arc tells: sigma^2 = <c^2> by expectation and
- * maximisation (Dempster, Laird & Rubin 1977, J. R. Stat. Soc. B 39, 1), He_i He_j scaled to norm 1. Terms that a
- * camera has stay as they are, others lose most of their noise; so terms may be many. Of a pass in which all parameters
- * are free, whose matrix and gradient are h and g; these change with the prior, and b->now.prior. SPX_EIO: memory. */
+/* Priors of the shape by their evidence (empirical Bayes): coefficients of one class are draws of one variance, which
+ * the arc tells: sigma^2 = <c^2> by expectation and maximisation (Dempster, Laird & Rubin 1977, J. R. Stat. Soc. B 39,
+ * 1). Of the functions of one i + j and one term along fibres and wavelengths, He_i He_j scaled to norm 1, the round
+ * one (that of polar shapelets without angle, Massey & Refregier 2005, MNRAS 363, 197) is a class, and the others are
+ * one: images of fibres and charge that spreads are nearly round, and a class of all would shrink what they have, and
+ * leave noise to the others. Terms that a camera has stay as they are, others lose most of their noise; so terms may be
+ * many. Of a pass in which all parameters are free, whose matrix and gradient are h and g; these change with the prior,
+ * and b->now.prior. SPX_EIO: memory. */
 spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e);
 
 /* ---- passes.c ---- */

@@ -325,13 +325,66 @@ double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
                               (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))))) {
         sigma = SIGMA_GAUGE;
     }
-    return b->precision[k] > 0 ? b->precision[k] : 1 / (sigma * sigma);
+    return 1 / (sigma * sigma);
+}
+
+double spx_pf_prior_row(const spx_pf_bundle *b, size_t k, const double *v)
+{
+    const size_t nq = (size_t)b->p->nq, side = (size_t)b->p->deg + 1;
+    const int *mate = b->mate + k % nq * side;
+    double sum = 0;
+    for (size_t i = 0; i < side; i++)
+        if (mate[i] >= 0)
+            sum += b->precision[k * side + i] * v[mate[i]];
+    return sum;
+}
+
+spx_status spx_pf_add_learned(spx_pf_bundle *b, const double *was, size_t n, double *h, spx_err *e)
+{
+    const size_t nq = (size_t)b->p->nq, side = (size_t)b->p->deg + 1, ns = b->ntheta - b->shape0;
+    double *add = spx_alloc(ns * side + 1, sizeof *add, e);
+    if (add == NULL)
+        return SPX_EIO;
+    memcpy(add, b->precision, ns * side * sizeof *add);
+    for (size_t k = 0; k < ns; k++)
+        for (size_t i = 0; i < side; i++) {
+            const int mate = b->mate[k % nq * side + i];
+            if (mate == (int)(k % nq) && was != NULL)
+                add[k * side + i] -= was[k];
+            if (mate >= (int)(k % nq) && b->there == NULL)
+                h[(b->shape0 + k) * n + b->shape0 + k / nq * nq + (size_t)mate] += add[k * side + i];
+        }
+    if (b->there != NULL)
+        (void)b->p->device->add_to_matrix(b, b->mate, add); /* what fails is told in the end */
+    spx_free(add);
+    return SPX_OK;
 }
 
 /* Weight of the prior that holds coefficient k of the traces to cubics. */
 static double weight_of(size_t k)
 {
     return 1 / (tau_of((int)k) * tau_of((int)k));
+}
+
+/* The same of the learned prior; its gradient, of all parameters of the shape, where g is not NULL. */
+static double add_learned_prior(const spx_pf_bundle *b, const double *theta, double *g)
+{
+    const size_t nq = (size_t)b->p->nq, nterm = (size_t)(b->p->na * b->p->nb);
+    double off[SPX_PF_MOST_LOCAL + 1], sum = 0;
+    for (size_t t = 0; t < nterm; t++) {
+        for (size_t q = 0; q < nq; q++) {
+            double centre;
+            (void)spx_pf_shape_prior(b, t * nq + q, &centre);
+            off[q] = theta[b->shape0 + t * nq + q] - centre;
+        }
+        for (size_t q = 0; q < nq; q++) {
+            const double w = spx_pf_prior_row(b, t * nq + q, off);
+            sum += w * off[q];
+            if (g != NULL)
+                g[b->shape0 + t * nq + q] -= w;
+        }
+    }
+    return sum;
 }
 
 /* Adds the prior at theta to the gradient g of columns n, and its part on the diagonal, without that of cubics, to
@@ -361,6 +414,8 @@ static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, d
         if (g != NULL)
             g[k] -= w * off;
     }
+    if (b->precision != NULL)
+        return sum + add_learned_prior(b, theta, g);
     for (size_t k = b->shape0; k < b->ntheta; k++) {
         double centre;
         const double w = spx_pf_shape_prior(b, k - b->shape0, &centre), off = theta[k] - centre;
@@ -1034,12 +1089,13 @@ static spx_status with_prior(spx_pf_bundle *b, size_t n, double *h, double *g, i
             h[k * n + j * nt + k % nt] += weight[k % nt] * b->prior[k / nt * nf + j];
     for (size_t k = 0; k < n && b->there == NULL; k++)
         diagonal[k] = h[k * n + k] += diagonal[k];
+    const spx_status st = b->precision != NULL && *ok ? spx_pf_add_learned(b, NULL, n, h, e) : SPX_OK;
     if (*ok)
         (void)add_prior(b, b->now.theta, n, NULL, g);
     for (size_t k = 0; k < n; k++)
         *ok &= isfinite(g[k]) && isfinite(diagonal[k]);
     spx_free(diagonal);
-    return SPX_OK;
+    return st;
 }
 
 spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_err *e)

@@ -112,17 +112,17 @@ SPX_HD void spx_pf_add_to_cell(double f, double spot, double peak, double data, 
     cell[2] += w * f * spot;
 }
 
-/* sigma^2 of a class of the shape's parameters (psffit/learn.c), of[n] their classes: sum z^2, scaled by their norms,
- * over the number of them that the arc tells, sum (1 - variance / sigma^2). Its least is that at which the matrix stays
+/* sigma^2 of a class of the shape's coefficients (psffit/learn.c), of[n] their classes: sum z^2 over the number of them
+ * that the arc tells, sum (1 - variance / sigma^2). Its least is that at which the matrix stays
  * well conditioned. */
-SPX_HD double spx_pf_square_of_class(size_t n, const int *of, int c, const double *z, const double *norm,
-                                     const double *precision, const double *variance)
+SPX_HD double spx_pf_square_of_class(size_t n, const int *of, int c, const double *z, const double *precision,
+                                     const double *variance)
 {
     const double least = 1e-5;
     double sum = 0, told = 0;
     for (size_t k = 0; k < n; k++)
         if (of[k] == c) {
-            sum += z[k] * z[k] * norm[k] * norm[k];
+            sum += z[k] * z[k];
             told += fmax(0.0, 1 - precision[k] * variance[k]);
         }
     return fmax(sum / fmax(told, 1e-3), least * least);

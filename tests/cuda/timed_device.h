@@ -67,8 +67,8 @@ TIMED(int, solve, (spx_pf_bundle * b, size_t m, const size_t *at, double damping
       (b, m, at, damping, g, out))
 TIMED(int, learn,
       (spx_pf_bundle * b, size_t m, const size_t *at, size_t ns, const double *g, const double *z, const double *was,
-       const int *of, const double *norm, int nclass, double *precision),
-      (b, m, at, ns, g, z, was, of, norm, nclass, precision))
+       const spx_pf_turned *t, const int *of, int nclass, double *precision),
+      (b, m, at, ns, g, z, was, t, of, nclass, precision))
 TIMED(int, covariance, (spx_pf_bundle * b, double *c), (b, c))
 TIMED(int, residuals, (spx_pf_bundle * b, double *num, double *den), (b, num, den))
 TIMED(int, wavelengths, (spx_pf_bundle * b, size_t x, const double *slope, double *spot, double *rhs),

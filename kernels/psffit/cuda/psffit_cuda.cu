@@ -1184,12 +1184,24 @@ int take_matrix(spx_pf_bundle *b, double *h)
     });
 }
 
-int add_to_matrix(spx_pf_bundle *b, size_t first, size_t n, const double *add)
+int add_to_matrix(spx_pf_bundle *b, const int *mate, const double *add)
 {
     return step(b, [&](context &c) {
-        double *on = reinterpret_cast<double *>(c.scratch.need(n * sizeof *on));
-        put(c, on, add, n * sizeof *add);
-        LAUNCH(diagonal_kernel, spx::blocks(n, THREADS), THREADS, 0, first, n, (size_t)c.p.n, on, c.h);
+        const size_t nq = (size_t)b->p->nq, side = (size_t)b->p->deg + 1, ns = b->ntheta - b->shape0;
+        spx::arena count{};
+        double *on;
+        int *of;
+        const auto all = [&](spx::arena &m) {
+            on = m.take<double>(ns * side);
+            of = m.take<int>(nq * side);
+        };
+        all(count);
+        spx::arena room{c.scratch.need(count.used), 0, count.used};
+        all(room);
+        put(c, on, add, ns * side * sizeof *add);
+        put(c, of, mate, nq * side * sizeof *mate);
+        LAUNCH(mates_kernel, spx::blocks(ns, THREADS), THREADS, 0, b->shape0, ns, (size_t)c.p.n, mates{nq, side, of},
+               on, c.h);
         wait(c);
         return 1;
     });
@@ -1227,25 +1239,29 @@ int solve(spx_pf_bundle *b, size_t m, const size_t *columns, double damping, con
 }
 
 int learn(spx_pf_bundle *b, size_t m, const size_t *columns, size_t ns, const double *g, const double *z,
-          const double *was, const int *of, const double *norm, int nclass, double *precision)
+          const double *was, const spx_pf_turned *t, const int *of, int nclass, double *precision)
 {
     return step(b, [&](context &c) {
         const problem &p = c.p;
         const size_t n = (size_t)p.n, nt = m - ns;
         std::vector<int> which(columns, columns + m);
         spx::arena count{};
-        double *part, *rounds, *rest, *gradient, *values, *square, *room;
-        int *at, *classes, bad = 0;
+        double *part, *rounds, *rest, *rows, *gradient, *values, *back, *square, *room;
+        int *at, *classes, *mate, bad = 0;
+        const size_t nback = t->nq * t->side;
         const auto all = [&](spx::arena &a) {
             part = a.take<double>(room_of(nt, m + 1));
             rounds = a.take<double>(room_of(ns, 2 * ns + 1));
             rest = a.take<double>((ns + 1) * (ns + 1));
+            rows = a.take<double>(ns * (ns + 1));
             gradient = a.take<double>(n);
-            values = a.take<double>(4 * ns); /* z, was, norm, precision */
+            values = a.take<double>(3 * ns); /* z, was, precision */
+            back = a.take<double>(nback);
             square = a.take<double>((size_t)nclass);
             room = a.take<double>(2 * ns);
             at = a.take<int>(m);
             classes = a.take<int>(ns);
+            mate = a.take<int>(nback);
         };
         all(count);
         spx::arena given{c.square.need(count.used), 0, count.used};
@@ -1254,10 +1270,12 @@ int learn(spx_pf_bundle *b, size_t m, const size_t *columns, size_t ns, const do
         put(c, gradient, g, n * sizeof *g);
         put(c, values, z, ns * sizeof *z);
         put(c, values + ns, was, ns * sizeof *was);
-        put(c, values + 2 * ns, norm, ns * sizeof *norm);
+        put(c, values + 2 * ns, precision, ns * sizeof *precision);
+        put(c, back, t->back, nback * sizeof *back);
+        put(c, mate, t->mate, nback * sizeof *mate);
         put(c, classes, of, ns * sizeof *of);
         clear(c, p.bad, sizeof(int));
-        LAUNCH(rest_kernel, (unsigned)(ns + 1), THREADS, 0, n, (int)ns, c.h, at + nt, gradient, rest);
+        LAUNCH(rest_kernel, (unsigned)(ns + 1), THREADS, 0, n, (int)ns, c.h, at + nt, gradient, values + ns, rest);
         if (nt > 0) {
             const factored f = new_factor(c, nt, m + 1, m + 1, part);
             LAUNCH(part_kernel, dim3((unsigned)nt, 2), THREADS, 0, f, n, c.h, at, gradient);
@@ -1266,9 +1284,12 @@ int learn(spx_pf_bundle *b, size_t m, const size_t *columns, size_t ns, const do
             LAUNCH(add_rows_kernel, dim3(tiles, tiles), TILE_THREADS, 0, (int)ns + 1, (int)nt, (size_t)f.rows, f.a + nt,
                    -1.0, rest);
         }
-        launch_together(c, learn_kernel, 0, new_factor(c, ns, 2 * ns + 1, ns, rounds), rest, values + ns, classes,
-                        values + 2 * ns, nclass, SPX_PF_ROUNDS, values, room, room + ns, square, values + 3 * ns);
-        get(c, precision, values + 3 * ns, ns * sizeof *precision);
+        const mates with{t->nq, t->side, mate};
+        LAUNCH(turn_rows_kernel, (unsigned)ns, THREADS, 0, (int)ns, with, back, rest, rows);
+        LAUNCH(turn_columns_kernel, (unsigned)ns, THREADS, 0, (int)ns, with, back, rows, rest);
+        launch_together(c, learn_kernel, 0, new_factor(c, ns, 2 * ns + 1, ns, rounds), rest, classes, nclass,
+                        SPX_PF_ROUNDS, values, room, room + ns, square, values + 2 * ns);
+        get(c, precision, values + 2 * ns, ns * sizeof *precision);
         get(c, &bad, p.bad, sizeof bad);
         wait(c);
         return bad == 0;

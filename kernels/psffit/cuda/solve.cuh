@@ -48,13 +48,25 @@ __global__ void __launch_bounds__(THREADS) prior_kernel(const __grid_constant__ 
     out[r] = h[r * n + r];
 }
 
-/* Adds to the diagonal of h[columns][columns] from element `first` on. */
+/* The shape's parameters of a term, and those that each goes with (spx_pf_turned). */
+struct mates {
+    size_t nq, side;
+    const int *of; /* [nq][side] */
+};
+
+/* Adds add[ns][side] to the elements of h[columns][columns], upper triangle, of parameters from `first` on and their
+ * mates. */
 __global__ void __launch_bounds__(THREADS)
-    diagonal_kernel(size_t first, size_t n, size_t columns, const double *add, double *h)
+    mates_kernel(size_t first, size_t ns, size_t columns, mates m, const double *add, double *h)
 {
-    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (k < n)
-        h[(first + k) * (columns + 1)] += add[k];
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x, q = k % m.nq;
+    if (k >= ns)
+        return;
+    for (size_t i = 0; i < m.side; i++) {
+        const int mate = m.of[q * m.side + i];
+        if (mate >= (int)q)
+            h[(first + k) * columns + first + k - q + (size_t)mate] += add[k * m.side + i];
+    }
 }
 
 /* The columns at[m] of h[n][n], with their diagonal times 1 + damping, and below them the right-hand side g[n] (NULL:
@@ -249,24 +261,66 @@ __global__ void __launch_bounds__(THREADS)
         f.a[(size_t)j * (size_t)f.rows + (size_t)i] = i == m ? g[at[j]] : h[(size_t)at[j] * n + (size_t)at[i]];
 }
 
-/* The rest of it: s[ns + 1][ns + 1], upper triangle, the last column g. A block a row. */
+/* The rest of it: s[ns + 1][ns + 1], upper triangle, the last column g; was[ns] is taken off the diagonal. A block a
+ * row. */
 __global__ void __launch_bounds__(THREADS)
-    rest_kernel(size_t n, int ns, const double *h, const int *at, const double *g, double *s)
+    rest_kernel(size_t n, int ns, const double *h, const int *at, const double *g, const double *was, double *s)
 {
     const int k = (int)blockIdx.x;
     for (int l = k + (int)threadIdx.x; l <= ns; l += THREADS)
-        s[(size_t)k * (size_t)(ns + 1) + (size_t)l] = k == ns   ? 0
-                                                      : l == ns ? g[at[k]]
-                                                                : h[(size_t)at[k] * n + (size_t)at[l]];
+        s[(size_t)k * (size_t)(ns + 1) + (size_t)l] =
+            k == ns   ? 0
+            : l == ns ? g[at[k]]
+                      : h[(size_t)at[k] * n + (size_t)at[l]] - (l == k ? was[k] : 0);
 }
 
-/* Rounds of spx_pf_learn() by blocks that run at one time: s[ns + 1][ns + 1] of rest_kernel(), its traces eliminated;
- * z[ns] parameters from their priors' centres, was[ns] and precision[ns] of the priors before and after; f has
- * 2 ns + 1 rows, of ns columns. Below the matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'.
- * r[ns], variance[ns], square[nclass]: room. */
+/* Row k of back[nq][side] times v[ns]. */
+__device__ inline double turned_row(const mates &m, const double *back, size_t k, const double *v)
+{
+    const size_t q = k % m.nq;
+    double sum = 0;
+    for (size_t i = 0; i < m.side; i++) {
+        const int mate = m.of[q * m.side + i];
+        if (mate >= 0)
+            sum += back[q * m.side + i] * v[k - q + (size_t)mate];
+    }
+    return sum;
+}
+
+/* s[ns + 1][ns + 1] of rest_kernel(), of parameters, to coefficients (turn() of learn.c). First its rows, by columns,
+ * and the last column: out[ns][ns + 1], whole. A block a row. */
+__global__ void __launch_bounds__(THREADS)
+    turn_rows_kernel(int ns, mates m, const double *back, const double *s, double *out)
+{
+    const size_t stride = (size_t)ns + 1, k = blockIdx.x, q = k % m.nq;
+    for (size_t l = threadIdx.x; l < stride; l += THREADS) {
+        double sum = 0;
+        for (size_t i = 0; i < m.side; i++) {
+            const int mate = m.of[q * m.side + i];
+            const size_t r = k - q + (size_t)(mate < 0 ? 0 : mate);
+            if (mate >= 0)
+                sum += back[q * m.side + i] * (r < l ? s[r * stride + l] : s[l * stride + r]);
+        }
+        out[k * stride + l] = sum;
+    }
+}
+
+/* Then its columns: s, upper triangle and last column. A block a row. */
+__global__ void __launch_bounds__(THREADS)
+    turn_columns_kernel(int ns, mates m, const double *back, const double *rows, double *s)
+{
+    const size_t stride = (size_t)ns + 1, k = blockIdx.x;
+    for (size_t l = k + threadIdx.x; l < stride; l += THREADS)
+        s[k * stride + l] = l + 1 == stride ? rows[k * stride + l] : turned_row(m, back, l, rows + k * stride);
+}
+
+/* Rounds of spx_pf_learn() by blocks that run at one time: s[ns + 1][ns + 1] of turn_columns_kernel(); z[ns]
+ * coefficients from their priors' centres, and precision[ns] of these; f has 2 ns + 1 rows, of ns columns. Below the
+ * matrix the unit matrix becomes L'^-1, and the right-hand side (L^-1 r)'. r[ns], variance[ns], square[nclass]: room.
+ */
 __global__ void __launch_bounds__(FACTOR_THREADS)
-    learn_kernel(factored f, const double *s, const double *was, const int *of, const double *norm, int nclass,
-                 int rounds, double *z, double *r, double *variance, double *square, double *precision)
+    learn_kernel(factored f, const double *s, const int *of, int nclass, int rounds, double *z, double *r,
+                 double *variance, double *square, double *precision)
 {
     const cooperative_groups::grid_group all = cooperative_groups::this_grid();
     const int ns = f.m, blocks = (int)gridDim.x, each = (ns + blocks - 1) / blocks;
@@ -277,14 +331,13 @@ __global__ void __launch_bounds__(FACTOR_THREADS)
         for (int l = 0; l < ns; l++)
             sum += s[(size_t)min(k, l) * stride + (size_t)max(k, l)] * z[l];
         r[k] = sum;
-        precision[k] = was[k];
     }
     __syncthreads();
     for (int round = 0; round < rounds; round++) {
         for (int j = k0 + me / WARP; j < k1; j += FACTOR_WARPS)
             for (int i = j + me % WARP; i < f.rows; i += WARP)
                 f.a[(size_t)j * rows + (size_t)i] =
-                    i < ns       ? s[(size_t)j * stride + (size_t)i] + (i == j ? precision[j] - was[j] : 0)
+                    i < ns       ? s[(size_t)j * stride + (size_t)i] + (i == j ? precision[j] : 0)
                     : i < 2 * ns ? i - ns == j
                                  : r[j];
         all.sync();
@@ -302,11 +355,11 @@ __global__ void __launch_bounds__(FACTOR_THREADS)
         }
         all.sync();
         for (int c = (int)blockIdx.x + me * blocks; c < nclass; c += FACTOR_THREADS * blocks)
-            square[c] = spx_pf_square_of_class((size_t)ns, of, c, z, norm, precision, variance);
+            square[c] = spx_pf_square_of_class((size_t)ns, of, c, z, precision, variance);
         all.sync();
         for (int k = k0 + me; k < k1; k += FACTOR_THREADS)
             if (of[k] >= 0)
-                precision[k] = norm[k] * norm[k] / square[of[k]];
+                precision[k] = 1 / square[of[k]];
         __syncthreads();
     }
 }
