@@ -143,13 +143,13 @@ stars() {
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 6 -o wide.h5 arc1.h5 arc2.h5
     psf_shapes disc.h5 wide.h5 6210:6490 | awk '{ exit !($1 > 0.5 && $4 > 3) }'
     run -0 specx-psf --reproducible --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 -o fit.h5 arc1.h5 arc2.h5
-    [[ "$output" == *"all are fitted with --hermite-degree 6 --hermite-width 0.8 --shape-degree 1,2, which leave 0.1"* ]]
-    h5table --provenance fit.h5 | grep -q 'degrees=6; 1,2; width 0.8'
+    [[ "$output" == *"all are fitted with --hermite-degree 8 --hermite-width 0.75 --shape-degree 1,2, which leave 0.1"* ]]
+    h5table --provenance fit.h5 | grep -q 'degrees=8; 1,2; width 0.75'
     psf_shapes disc.h5 fit.h5 6210:6490 | awk '{ exit !($1 < 0.18 && $2 < 0.34 && $3 < 0.38 && $4 < 1) }'
-    specx-psf -q --reproducible --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-width 0.8 -o given.h5 arc1.h5 arc2.h5
+    specx-psf -q --reproducible --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 8 --hermite-width 0.75 -o given.h5 arc1.h5 arc2.h5
     h5diff fit.h5 given.h5 /psf
     # of the next night: widths are those of spots already, and become no narrower
-    specx-psf -q --start fit.h5 --bundle-size 12 --hsize 8,7 --hermite-width 0.8 -o next.h5 arc1.h5 arc2.h5
+    specx-psf -q --start fit.h5 --bundle-size 12 --hsize 8,7 --hermite-degree 8 --hermite-width 0.75 -o next.h5 arc1.h5 arc2.h5
     psf_shapes fit.h5 next.h5 6210:6490 | awk '{ exit !($1 < 0.03 && $4 < 0.3) }'
     specx-psf -q --start fit.h5 --bundle-size 12 --hsize 8,7 --fix shape -o today.h5 arc1.h5
     h5diff fit.h5 today.h5 /psf/coeff

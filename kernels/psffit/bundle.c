@@ -94,6 +94,11 @@ static spx_status start_shape(spx_pf_bundle *b, double *theta, spx_err *e)
                 basis[k * m + l * na + a] = term[l] * b->vterm[i * na + a];
         spx_pf_shape_start(p, b->fibre0 + i, wave[k % NODES], &v[0], &v[1], c);
         memcpy(v + 2, c + 1, (nq - 2) * sizeof *v);
+        if (p->narrow < 1) { /* Gaussians of the same variance, width^2 (1 + 2 GH-2-0), narrow series or not */
+            v[0] *= sqrt(fmax(0.25, 1 + 2 * v[spx_pf_row(p, 2, 0)]));
+            v[1] *= sqrt(fmax(0.25, 1 + 2 * v[spx_pf_row(p, 0, 2)]));
+            memset(v + 2, 0, (nq - 2) * sizeof *v);
+        }
     }
     if (st == SPX_OK)
         st = least_squares(n, m, basis, nq, value, theta + b->shape0, e);
@@ -350,12 +355,10 @@ spx_status spx_pf_narrow(spx_pf_bundle *b, spx_err *e)
     const spx_pf_plan *p = b->p;
     double *shape = b->now.theta + b->shape0;
     for (int axis = 0; axis < 2; axis++) {
-        double *second = &shape[spx_pf_row(p, axis == 0 ? 2 : 0, axis == 0 ? 0 : 2)];
-        /* variance: width^2 (1 + 2 GH-2-0); a start may have series that are narrow already */
-        const double variance = fmax(0.25, 1 + 2 * *second), by = p->narrow * sqrt(variance);
         for (int t = 0; t < p->na * p->nb; t++)
-            shape[t * p->nq + axis] *= by;
-        *second = 0.5 * (variance / (by * by) - 1);
+            shape[t * p->nq + axis] *= p->narrow;
+        /* variance: width^2 (1 + 2 GH-2-0) */
+        shape[spx_pf_row(p, axis == 0 ? 2 : 0, axis == 0 ? 0 : 2)] = 0.5 * (1 / (p->narrow * p->narrow) - 1);
     }
     return hold_widths(b, e);
 }

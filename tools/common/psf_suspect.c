@@ -103,12 +103,12 @@ static spx_status fit_again(spx_backend *backend, const spx_psffit_input *in, co
     return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
 }
 
-/* Degrees that are tried, in the order of their number of parameters. Narrow functions come first, as they have as many
- * parameters as the usual ones: spots with edges need them. */
+/* Degrees that are tried. Narrow functions come first: spots with edges and those with wings need them, and a fit of
+ * the widths that are held ends sooner than one of free ones. */
 static const struct {
     int hermite, fibre, wave;
     double width;
-} degrees[] = {{6, 1, 2, 0.8}, {8, 1, 2, 1}, {8, 1, 2, 0.8}, {6, 2, 3, 1}, {8, 2, 3, 0.8}};
+} degrees[] = {{8, 1, 2, 0.75}, {8, 2, 3, 0.8}, {10, 1, 2, 0.75}, {6, 2, 3, 1}};
 
 /* Whether the lines tell degrees: two for each term along wavelengths whose cores are seen in some exposure; and where
  * any line is saturated in most fibres, no more terms along fibres, as wings do not tell those of the outer fibres: one
@@ -214,7 +214,7 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
                  worst, percent,
                  saturated > 0 || !lines_tell(sizeof degrees / sizeof *degrees - 1, whole, 0)
                      ? "other degrees that its lines tell"
-                     : "degrees of up to 8 and 2,3");
+                     : "degrees of up to 10 and 2,3");
     }
     return SPX_OK;
 }
