@@ -275,15 +275,13 @@ static void clear(void *ctx, spx_queue_item *x)
     j->scores = j->factor = NULL;
 }
 
-/* Workers: four for each device of a queue, where two frames share it while the host reads and completes others. A
- * single frame has one, and is shared out among the devices by its bundles. */
+/* Workers: four for each device of a queue, two frames on it at a time; one for a single frame, a hook, the CPU. */
 static spx_status count_workers(spx_run *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
 {
     const char *device = s->common.device;
     *ndevice = 1;
     for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
         ++*ndevice;
-    /* a hook sees one frame after another */
     *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 4 * *ndevice;
     if (o.method != SPX_METHOD_PATCH)
         return SPX_OK;
