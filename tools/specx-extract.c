@@ -275,14 +275,10 @@ static void clear(void *ctx, spx_queue_item *x)
     j->scores = j->factor = NULL;
 }
 
-/* Workers: four for each device of a queue, two frames on it at a time; one for a single frame, a hook, the CPU. */
-static spx_status count_workers(spx_run *s, size_t total, size_t *ndevice, size_t *nworker, spx_err *e)
+/* Patches are solved on the CPU only. */
+static spx_status check_device(spx_run *s, spx_err *e)
 {
     const char *device = s->common.device;
-    *ndevice = 1;
-    for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
-        ++*ndevice;
-    *nworker = total == 1 || strcmp(device, "cpu") == 0 || s->common.hook != NULL ? 1 : 4 * *ndevice;
     if (o.method != SPX_METHOD_PATCH)
         return SPX_OK;
     if (strncmp(device, "cuda", 4) == 0)
@@ -308,7 +304,9 @@ static spx_status run(spx_run *s, spx_err *e)
         w.total = spx_queue_total(queue);
         if (w.total == 1) /* it takes 3 ms more, and the queues 0.1 s less */
             spx_device_few_queues();
-        st = count_workers(s, w.total, &w.devices.n, &w.nworker, e);
+        /* a hook sees one frame after another */
+        w.nworker = spx_extract_workers(s->common.device, w.total, s->common.hook != NULL, &w.devices.n);
+        st = check_device(s, e);
     }
     if (st == SPX_OK && (w.devices.lost = spx_alloc(w.devices.n, sizeof *w.devices.lost, e)) == NULL)
         st = SPX_EIO;

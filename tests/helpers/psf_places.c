@@ -6,24 +6,7 @@
 
 #include "base/mem.h"
 #include "products/psf_h5.h"
-#include "psf/spot_math.h"
-
-/* Centre of light of a spot, whose pixels sum to 1, at[2]; 0: there is no spot. */
-static int centre(const spx_psf *p, size_t fibre, double lambda, double *room, double *at)
-{
-    spx_spot s;
-    double *pixel = room + spx_psf_spot_work(p);
-    if (spx_psf_spot(p, fibre, lambda, room, pixel, &s) != SPX_SPOT_OK)
-        return 0;
-    at[0] = (double)s.xc;
-    at[1] = (double)s.yc;
-    for (int r = 0; r < spx_psf_ny(p); r++)
-        for (int c = 0; c < spx_psf_nx(p); c++, pixel++) {
-            at[0] += *pixel * c;
-            at[1] += *pixel * r;
-        }
-    return 1;
-}
+#include "spot_centre.h"
 
 int main(int argc, char **argv)
 {
@@ -43,7 +26,7 @@ int main(int argc, char **argv)
         const double lambda = first + (last - first) * (double)(k % PLACES) / (PLACES - 1);
         double at[2][2];
         for (int i = 0; i < 2 && ok; i++)
-            ok = centre(&p[i], k / PLACES, lambda, room[i], at[i]);
+            ok = spot_centre(&p[i], k / PLACES, lambda, room[i], at[i]);
         far = ok ? fmax(far, hypot(at[0][0] - at[1][0], at[0][1] - at[1][1])) : far;
     }
     if (ok)

@@ -73,4 +73,30 @@ static inline spx_frame extract(const spx_image *image, const spx_psf *p, const 
     return f;
 }
 
+/* Whether b has the bits of a from fibre `from` on. */
+static inline int same(const spx_frame *a, size_t from, const spx_frame *b)
+{
+    const size_t n = b->nspec * b->arm.nwave, at = from * b->arm.nwave;
+    return memcmp(a->arm.flux + at, b->arm.flux, n * sizeof(double)) == 0 &&
+           memcmp(a->arm.ivar + at, b->arm.ivar, n * sizeof(double)) == 0 &&
+           memcmp(a->chi2pix + at, b->chi2pix, n * sizeof(double)) == 0 &&
+           memcmp(a->arm.resolution + at * b->arm.ndiag, b->arm.resolution, n * b->arm.ndiag * sizeof(double)) == 0 &&
+           (!b->background || memcmp(a->background + at, b->background, n * sizeof(double)) == 0);
+}
+
+/* One thread gives the bits of f, of two, and so do three fibres alone, the bright one not among them. */
+static inline void check_same(const spx_image *image, const spx_psf *p, spx_extract_options o, const spx_frame *f)
+{
+    spx_extract_counts counts;
+    o.nthreads = 1;
+    spx_frame again = extract(image, p, &o, &counts);
+    CHECK(same(f, 0, &again), "one thread and two");
+    spx_frame_free(&again);
+    o.first = 2;
+    o.nspec = 3;
+    again = extract(image, p, &o, &counts);
+    CHECK(same(f, 2, &again), "three fibres alone");
+    spx_frame_free(&again);
+}
+
 #endif

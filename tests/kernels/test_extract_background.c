@@ -97,15 +97,6 @@ static double off(const spx_psf *p, const spx_frame *f, double *most)
     return sqrt(sum / (double)(f->nspec * f->arm.nwave));
 }
 
-static int same(const spx_frame *a, size_t from, const spx_frame *b)
-{
-    const size_t n = b->nspec * b->arm.nwave, at = from * b->arm.nwave;
-    return memcmp(a->arm.flux + at, b->arm.flux, n * sizeof(double)) == 0 &&
-           memcmp(a->arm.ivar + at, b->arm.ivar, n * sizeof(double)) == 0 &&
-           memcmp(a->chi2pix + at, b->chi2pix, n * sizeof(double)) == 0 &&
-           memcmp(a->arm.resolution + at * b->arm.ndiag, b->arm.resolution, n * b->arm.ndiag * sizeof(double)) == 0;
-}
-
 /* Largest difference of model and image, which has no noise, in errors of a pixel, where wavelengths are extracted. */
 static double model_off(const spx_image *image, const spx_frame *f)
 {
@@ -146,16 +137,7 @@ int main(void)
     CHECK(rms < 0.03 && most < 0.1, "without noise the background is off by %g, %g at most", rms, most);
     CHECK(model_off(&image, &f) < 0.1, "the model is off by %g errors of a pixel", model_off(&image, &f));
 
-    o.nthreads = 1;
-    spx_frame again = extract(&image, &p, &o, &counts);
-    CHECK(same(&f, 0, &again) && memcmp(f.background, again.background, NFIBRE * f.arm.nwave * sizeof(double)) == 0,
-          "one thread and two");
-    spx_frame_free(&again);
-    o.first = 2;
-    o.nspec = 3;
-    again = extract(&image, &p, &o, &counts);
-    CHECK(same(&f, 2, &again), "three fibres alone");
-    spx_frame_free(&again);
+    check_same(&image, &p, o, &f);
     spx_frame_free(&f);
 
     /* nothing is found where nothing is */

@@ -48,14 +48,6 @@ static double worst_bias(const spx_frame *f)
     return worst;
 }
 
-static int same(const spx_frame *a, size_t from, const spx_frame *b)
-{
-    const size_t n = b->nspec * b->arm.nwave, at = from * b->arm.nwave;
-    return memcmp(a->arm.flux + at, b->arm.flux, n * sizeof(double)) == 0 &&
-           memcmp(a->arm.ivar + at, b->arm.ivar, n * sizeof(double)) == 0 &&
-           memcmp(a->arm.resolution + at * b->arm.ndiag, b->arm.resolution, n * b->arm.ndiag * sizeof(double)) == 0;
-}
-
 /* Rms of model and image, which has no noise, in errors of a pixel. */
 static double model_rms(const spx_image *image, const spx_frame *f)
 {
@@ -159,15 +151,7 @@ int main(void)
     off = model_rms(&image, &spots);
     CHECK(off > 0.5, "the model of spots alone is off by an rms of %g errors of a pixel only", off);
 
-    o.nthreads = 1;
-    spx_frame again = extract(&image, &p, &o, &counts);
-    CHECK(same(&f, 0, &again), "one thread and two");
-    spx_frame_free(&again);
-    o.first = 2;
-    o.nspec = 3;
-    again = extract(&image, &p, &o, &counts);
-    CHECK(same(&f, 2, &again), "three fibres alone, the bright one not among them");
-    spx_frame_free(&again);
+    check_same(&image, &p, o, &f);
 
     /* taken off before: spots with what they have within their pixels are left, whatever the number of threads */
     spx_err e = {0};
@@ -182,7 +166,7 @@ int main(void)
     CHECK(memcmp(taken.data, alone.data, bytes) == 0, "tails taken off with one thread and two");
     o = options(&lit, BUNDLE, 0);
     o.tolerance = 1e-4;
-    again = extract(&taken, &p, &o, &counts);
+    spx_frame again = extract(&taken, &p, &o, &counts);
     CHECK(worst_bias(&again) < 0.1 && fabs(bias(&again, BRIGHT)) < 0.1,
           "tails taken off: bias %g sigma beside the star, %g of the star itself", worst_bias(&again),
           bias(&again, BRIGHT));

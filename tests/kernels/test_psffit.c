@@ -2,6 +2,7 @@
  * differences, and its results against the truth of simulated arcs, in units of the errors that it gives. */
 #include <lapacke.h>
 
+#include "../helpers/spot_centre.h"
 #include "check.h"
 #include "num/blas.h"
 #include "psffit_blends.h"
@@ -739,23 +740,6 @@ static void test_truth(void)
     }
 }
 
-/* Centre of light of a spot, at[2]. 0: there is no spot. room: work and pixels. */
-static int centre_of(const spx_psf *p, size_t fibre, double wave, double *room, double *at)
-{
-    double *pixel = room + spx_psf_spot_work(p);
-    spx_spot s;
-    if (spx_psf_spot(p, fibre, wave, room, pixel, &s) != SPX_SPOT_OK)
-        return 0;
-    at[0] = (double)s.xc;
-    at[1] = (double)s.yc;
-    for (int r = 0; r < spx_psf_ny(p); r++)
-        for (int c = 0; c < spx_psf_nx(p); c++, pixel++) {
-            at[0] += *pixel * c;
-            at[1] += *pixel * r;
-        }
-    return 1;
-}
-
 /* Errors of fibres without light cover: up to three of ten in each of 16 scenes. 60 scenes with one to three: rms 1.0
  * and 1.3 in x and y, where the scatter of the five to seven others about a cubic was taken for known 1.5 and 1.9. */
 static void test_dead_errors(void)
@@ -781,8 +765,8 @@ static void test_dead_errors(void)
             for (size_t w = 1; w + 1 < fit.nplace && dead[i]; w++) {
                 double is[2], was[2];
                 const double error[] = {fit.x_error[i * fit.nplace + w], fit.y_error[i * fit.nplace + w]};
-                if (!(error[0] > 0) || !centre_of(&psf, i, fit.place[w], room, is) ||
-                    !centre_of(&s.truth, i, fit.place[w], room, was))
+                if (!(error[0] > 0) || !spot_centre(&psf, i, fit.place[w], room, is) ||
+                    !spot_centre(&s.truth, i, fit.place[w], room, was))
                     continue;
                 for (int q = 0; q < 2; q++)
                     sum[q] += pow((is[q] - was[q]) / error[q], 2);

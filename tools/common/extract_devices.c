@@ -1,7 +1,17 @@
 /* A queue's devices, of which one may fail (common/extract_devices.h). */
 #include "common/extract_devices.h"
 
+#include <string.h>
+
 #include "base/log.h"
+
+size_t spx_extract_workers(const char *device, size_t total, int one_after_another, size_t *ndevice)
+{
+    *ndevice = 1;
+    for (const char *p = device; strncmp(device, "cuda:", 5) == 0 && (p = strchr(p, ',')) != NULL; p++)
+        ++*ndevice;
+    return total == 1 || strcmp(device, "cpu") == 0 || one_after_another ? 1 : 4 * *ndevice;
+}
 
 /* Says, once, that exposures of device `from` go to device `to` from now on. */
 static void give_up(spx_extract_devices *d, size_t from, size_t to, const spx_err *why)

@@ -13,6 +13,11 @@ typedef struct {
     atomic_int *lost;    /* [n]; 1: the device has failed, and others compute in its place */
 } spx_extract_devices;
 
+/* Workers for `total` frames on `device`, the value of --device, and in *ndevice how many devices that names: four for
+ * each device of a queue, where two frames share it while the host reads and completes others; one for a single frame,
+ * which is shared out among the devices by its bundles, on the CPU, and where frames are taken one after another. */
+size_t spx_extract_workers(const char *device, size_t total, int one_after_another, size_t *ndevice);
+
 /* Extracts as the backend's extract(), on the worker's device (o->device is set); where a device fails, on the next one
  * that has not, with a warning. *out may have what it inherits from the image (products/frame.h). SPX_EDEVICE: all have
  * failed; else errors of extract(). Calls may be made from several threads at the same time. */
