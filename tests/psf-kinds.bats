@@ -252,6 +252,48 @@ sets() {
     h52fits map.h5 | cmp - map.fits
 }
 
+# values FILE DATASET: all of them, in a row.
+values() {
+    h5dump -y -d "$2" "$1" | awk '/DATA \{/ { on = 1; next } on && /\}/ { exit } on' | tr -d ' \n'
+}
+
+@test "traces of DESI without spots: widths in Angstrom become pixels, a start of specx-psf" {
+    trace_make desi desi.fits
+    fits2h5 desi.fits -o desi.h5 2>notes
+    h5check desi.h5
+    [[ $(values desi.h5 /psf/xtrace) == 10,2,17.3,2,24.6,2,* ]]
+    [[ $(values desi.h5 /psf/ytrace) == 599.5,590,59,599.5,* ]]
+    # sigma of 0.55 Angstrom times dy/dlambda = 2 + 0.6 P_1; fibre 5, whose width is below 0, has the others'
+    values desi.h5 /psf/coeff >coeff
+    # across: 1.05, along: 1.1 + 0.33 P_1, of terms that are rounding from the third on
+    awk -F, '{ for (f = 0; f < 12; f++) {
+        if ($(4 * f + 1) != 1.05 || $(48 + 4 * f + 1) < 1.0999 || $(48 + 4 * f + 1) > 1.1001 || $(48 + 4 * f + 2) < 0.3299 ||
+            $(48 + 4 * f + 2) > 0.3301 || $(48 + 4 * f + 3) > 1e-9 || $(96 + 4 * f + 1) != 1) exit 1 } }' coeff
+    grep -q '1 of 12 traces, 5 the first, have no width in y that can be: they get that of the median trace' notes
+    h52fits desi.h5 | cmp - desi.fits
+    # newer files have series, pixels; without any spots are Gaussians to begin with
+    trace_make desi desi.fits width=1
+    fits2h5 -f desi.fits -o desi.h5
+    [[ $(values desi.h5 /psf/coeff) == 1.1,0.1,1.1,0.1,*1.2,-0.1,1.2,-0.1,* ]]
+    trace_make desi desi.fits width=2
+    fits2h5 -f desi.fits -o desi.h5 2>notes
+    [ "$(grep -c 'has no widths of spots in [xy]: Gaussians of 1.4 pixel, for specx-psf --start' notes)" -eq 2 ]
+    psf_edit desi.h5 size 110 1200
+    specx-sim -q --psf desi.h5 --arc Ne,Kr --shift 0.4,-0.6 --format hdf5 -o arc.h5
+    specx-psf --start desi.fits --trace-degree 4 --bundle-size 12 arc.h5 -o psf.h5 2>said
+    grep -q '12 of 12 fibres fitted' said
+    h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, 'NR > 1 { n++
+        if ($1 < 0.35 || $1 > 0.45 || $2 < -0.65 || $2 > -0.55) exit 1 } END { exit n != 12 }'
+    local kind says=(none none '*a coefficient is not finite*' none '*YTRACE*11 traces*12*' '*no trace has widths in x above 0*')
+    for kind in 2 4 5; do
+        trace_make desi bad.fits break=$kind
+        fails_with 3 "${says[kind]}" fits2h5 bad.fits -o bad.h5
+    done
+    trace_make desi bad.fits break=1
+    fits2h5 -q bad.fits -o kept.h5
+    run ! h5ls kept.h5/psf
+}
+
 @test "trace sets and detectorMaps: what is broken is refused, with its place" {
     local kind says=(none '*FUNC is none of legendre, chebyshev and poly*' '*DISPSET*not finite*' '*neither rises nor falls*'
         '*TSET*12 traces, WSET*11*' '*trace 3 has a width of -0.138*' '*CENTER: knot 3*row 40*'

@@ -10,9 +10,6 @@
 #include "convert/psf_traces.h"
 #include "fits/values.h"
 
-/* Sigma of the spots that a detectorMap gets, pixels: about that of PFS. */
-#define MAP_SIGMA 1.4
-
 /* Cubic splines with not-a-knot ends (de Boor, A Practical Guide to Splines, chapter IV) of all fibres: knots of fibre
  * f are first[f] ... first[f + 1] - 1. */
 typedef struct {
@@ -135,7 +132,7 @@ static void at_map(const void *of, size_t f, double row, double v[SPX_ROW_VALUES
     const detector_map *m = of;
     v[SPX_ROW_WAVELENGTH] = 10 * spline_value(&m->wave, f, row - m->spectral[f]); /* nm */
     v[SPX_ROW_X] = spline_value(&m->column, f, row - m->spectral[f]) + m->spatial[f];
-    v[SPX_ROW_SIGMA_X] = v[SPX_ROW_SIGMA_Y] = MAP_SIGMA;
+    v[SPX_ROW_SIGMA_X] = v[SPX_ROW_SIGMA_Y] = SPX_TRACE_SIGMA;
 }
 
 int spx_fits_detector_map(const spx_fits *f)
@@ -216,7 +213,7 @@ spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *
         fibre = NULL;
         st = spx_note_list_add(notes, e,
                                "%s: a detectorMap has no widths of spots: Gaussians of %g pixel, for specx-psf --start",
-                               f->name, MAP_SIGMA);
+                               f->name, SPX_TRACE_SIGMA);
     }
     free_splines(&m.column);
     free_splines(&m.wave);

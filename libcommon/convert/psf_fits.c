@@ -46,7 +46,10 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
     char type[32];
     double version;
     note[0] = 0;
-    if (!psf_type(f, type, &version)) {
+    const int has_type = psf_type(f, type, &version);
+    if (spx_fits_desi_traces(f) && !(has_type && strncmp(type, "GAUSS-HERMITE", 13) == 0))
+        return 1;
+    if (!has_type) {
         const int map = spx_fits_detector_map(f);
         if (map < 0)
             snprintf(note, size,
@@ -239,10 +242,11 @@ spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note
     char type[32] = "";
     double v;
     (void)psf_type(f, type, &v);
-    spx_status st = strcmp(type, "SPOTGRID") == 0 ? spx_fits_read_spotgrid(f, &psf, notes, e)
-                    : type[0] != '\0'             ? read_gauss_hermite(f, &psf, e)
-                    : spx_fits_trace_sets(f) != 0 ? spx_fits_read_tsets(f, other, &psf, notes, e)
-                                                  : spx_fits_read_detector_map(f, &psf, notes, e);
+    spx_status st = strcmp(type, "SPOTGRID") == 0             ? spx_fits_read_spotgrid(f, &psf, notes, e)
+                    : strncmp(type, "GAUSS-HERMITE", 13) == 0 ? read_gauss_hermite(f, &psf, e)
+                    : spx_fits_desi_traces(f)                 ? spx_fits_read_desi_traces(f, &psf, notes, e)
+                    : spx_fits_trace_sets(f) != 0             ? spx_fits_read_tsets(f, other, &psf, notes, e)
+                                                              : spx_fits_read_detector_map(f, &psf, notes, e);
     const spx_cards *h = &psf.header;
     psf.psferr = spx_cards_double(h, "PSFERR", &v) && v >= 0.0 ? v : 0.01;
     if (spx_cards_double(h, "NPIX_X", &v) && v > 0.0 && v < 1e6)

@@ -34,9 +34,18 @@ spx_status spx_fits_read_tsets(spx_fits *f, spx_fits *other, spx_psf *psf, spx_n
  * cannot be read; 0: none. */
 int spx_fits_detector_map(const spx_fits *f);
 
-/* A PSF of the splines of a detectorMap. It has no widths: Gaussian spots of 1.4 pixel, noted, for specx-psf to begin
- * with. Errors as of spx_psf_of_rows(). */
+/* A PSF of the splines of a detectorMap. It has no widths: Gaussian spots of SPX_TRACE_SIGMA, noted, for specx-psf to
+ * begin with. Errors as of spx_psf_of_rows(). */
 spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
+
+/* Traces of DESI without spots, as its bootcalib and write_xytraceset() leave them: HDUs XTRACE and YTRACE with WAVEMIN
+ * and WAVEMAX, and no table PSF. */
+int spx_fits_desi_traces(const spx_fits *f);
+
+/* A PSF of Gaussian spots of them: widths of XSIG and YSIG (series, pixels), or XSIGMA (pixels) and WSIGMA (Angstrom),
+ * numbers or series; without these SPX_TRACE_SIGMA, noted. Free *psf also after an error. SPX_EINPUT: shapes disagree,
+ * a number is not finite, or a width is not above 0. */
+spx_status spx_fits_read_desi_traces(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
 
 /* Sub-pixel of an array of n that specter places on the trace, along one axis. */
 double spx_fits_specter_place(size_t n, int oversample);

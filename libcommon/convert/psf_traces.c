@@ -10,10 +10,9 @@
 
 enum { NODES = 48, CHECKS = 257, NTERM = SPX_TRACE_DEGREE + 1 };
 
-#define ENOUGH     1e-4 /* pixels: degrees do not rise farther */
-#define ALIKE      0.05 /* of the range of a trace: one range for all */
-#define BEYOND     0.06 /* of the rows, that a trace is followed beyond its ends */
-#define SPOT_SIGMA 5.0  /* half size of a spot */
+#define ENOUGH 1e-4 /* pixels: degrees do not rise farther */
+#define ALIKE  0.05 /* of the range of a trace: one range for all */
+#define BEYOND 0.06 /* of the rows, that a trace is followed beyond its ends */
 
 /* Series of one trace: row, column and widths. */
 typedef struct {
@@ -167,8 +166,8 @@ static spx_status fill(const spx_row_traces *t, const trace_series *s, const siz
     psf->y.ncoef = nterm[SPX_ROW_WAVELENGTH];
     psf->wmin = psf->x.wmin = psf->y.wmin = range[0];
     psf->wmax = psf->x.wmax = psf->y.wmax = range[1];
-    psf->hsizex = (int)ceil(SPOT_SIGMA * widest[0]);
-    psf->hsizey = (int)ceil(SPOT_SIGMA * widest[1]);
+    psf->hsizex = (int)ceil(SPX_TRACE_SPOT * widest[0]);
+    psf->hsizey = (int)ceil(SPX_TRACE_SPOT * widest[1]);
     psf->x.coef = spx_alloc2(n, psf->x.ncoef, sizeof(double), e);
     psf->y.coef = spx_alloc2(n, psf->y.ncoef, sizeof(double), e);
     psf->param = spx_alloc(psf->npar, sizeof *psf->param, e);

@@ -22,6 +22,10 @@ typedef struct {
 enum { SPX_TRACE_DEGREE = 12 };
 #define SPX_TRACE_RESIDUAL 0.01
 
+/* Half size of a spot, sigma; sigma of spots whose file has no widths, pixels: about that of PFS. */
+#define SPX_TRACE_SPOT  5.0
+#define SPX_TRACE_SIGMA 1.4
+
 /* Fills *psf, which is empty: traces, and Gaussian spots (GH degree 0) with half sizes of five sigma. Series are of the
  * lowest degree that leaves less than 0.0001 pixel; what is left is noted. They share one range of wavelengths where
  * the ranges of the traces differ by 5 % at most, else each has its own (wave_range). Not indexed. SPX_EINPUT: a value

@@ -1,12 +1,14 @@
 /* trace_make: files with traces that are functions of the row, for tests, and whether /psf has these traces.
  *     trace_make flat|arc|both FILE [NAME=VALUE...]   trace sets as SDSS has them in spFlat and spArc, or all in one
  *     trace_make map FILE [NAME=VALUE...]             a detectorMap of PFS, of splines
- *     trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an HDF5 product: rows, columns and widths at 300
- *                                                     rows of each fibre differ by no more than TOLERANCE pixels
- * Names: func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0
- * (Angstrom that the ranges of neighbouring fibres are apart), break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that
- * turn, 4: fewer traces in WSET, 5: width below 0, 6: knots that fall, 7: a wiggling column, 8: distortions).
- * Exit status 0, or 1 with a message. */
+ *     trace_make desi FILE [NAME=VALUE...]            traces of DESI without spots, over 6000 to 6590 Angstrom: columns
+ * 10 + 7.3 f + 2 P_1, rows 599.5 + 590 P_1 + 59 P_2 trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an
+ * HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
+ * func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0 (Angstrom that
+ * the ranges of neighbouring fibres are apart), break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that turn, 4: fewer
+ * traces in WSET, 5: width below 0, 6: knots that fall, 7: a wiggling column, 8: distortions; of desi 1: no range, 2:
+ * NaN, 4: fewer traces in YTRACE, 5: no width above 0), width=0 (of desi: XSIGMA 1.05 pixel and WSIGMA 0.55 Angstrom,
+ * the latter of fibre 5 below 0; 1: series XSIG and YSIG, pixels; 2: none). Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 enum { NFIBRE = 12, NROW = 1200, NTERM = 4, NKNOT = 25 };
 
 typedef struct {
-    double func, jump, names, apart, broken;
+    double func, jump, names, apart, broken, width;
 } wanted;
 
 enum { COLUMN, WAVE, WIDTH, ALONG };
@@ -63,8 +65,8 @@ static int read_words(int n, char **word, wanted *w)
     const struct {
         const char *name;
         double *to;
-    } known[] = {
-        {"func", &w->func}, {"jump", &w->jump}, {"names", &w->names}, {"apart", &w->apart}, {"break", &w->broken}};
+    } known[] = {{"func", &w->func},   {"jump", &w->jump},    {"names", &w->names},
+                 {"apart", &w->apart}, {"break", &w->broken}, {"width", &w->width}};
     for (int i = 0; i < n; i++) {
         size_t k = 0;
         const size_t m = strcspn(word[i], "=");
@@ -203,6 +205,45 @@ static void write_map(fitsfile *f, const wanted *w, int *status)
 }
 
 /* Rows, columns and widths of the product against the functions. */
+/* Coefficients [n][nterm] of fibres that are alike, but for the first term, which rises by `more`. nterm 1: of one
+ * dimension. */
+static void series(fitsfile *f, const wanted *w, const char *name, int n, const double *c, int nterm, double more,
+                   int *status)
+{
+    long dims[] = {nterm, n};
+    double all[NFIBRE * NTERM], range[2] = {6000, 6590};
+    for (int i = 0; i < n * nterm; i++)
+        all[i] = c[i % nterm] + (i % nterm == 0 ? more * (i / nterm) : 0);
+    if (w->broken == 2 && strcmp(name, "XTRACE") == 0)
+        all[3] = NAN;
+    if (strcmp(name, "WSIGMA") == 0)
+        all[5 * nterm] = -1;
+    if (w->broken == 5 && name[1] == 'S')
+        memset(all, 0, sizeof all);
+    fits_create_img(f, DOUBLE_IMG, nterm > 1 ? 2 : 1, nterm > 1 ? dims : dims + 1, status);
+    fits_write_key(f, TSTRING, "EXTNAME", (void *)(size_t)name, NULL, status);
+    if (name[1] == 'T' && w->broken != 1) {
+        fits_write_key(f, TDOUBLE, "WAVEMIN", &range[0], NULL, status);
+        fits_write_key(f, TDOUBLE, "WAVEMAX", &range[1], NULL, status);
+    }
+    fits_write_img(f, TDOUBLE, 1, n * nterm, all, status);
+}
+
+static void write_desi(fitsfile *f, const wanted *w, int *status)
+{
+    const double x[2] = {10, 2}, y[3] = {599.5, 590, 59}, sigma = 1.05, angstrom[2] = {0.55, 0}, sx[2] = {1.1, 0.1},
+                 sy[2] = {1.2, -0.1};
+    series(f, w, "XTRACE", NFIBRE, x, 2, 7.3, status);
+    series(f, w, "YTRACE", NFIBRE - (w->broken == 4), y, 3, 0, status);
+    if (w->width == 0) {
+        series(f, w, "XSIGMA", NFIBRE, &sigma, 1, 0, status);
+        series(f, w, "WSIGMA", NFIBRE, angstrom, 2, 0, status);
+    } else if (w->width == 1) {
+        series(f, w, "XSIG", NFIBRE, sx, 2, 0, status);
+        series(f, w, "YSIG", NFIBRE, sy, 2, 0, status);
+    }
+}
+
 static int check(const char *path, int map, double tolerance, const wanted *w)
 {
     spx_psf p = {0};
@@ -261,13 +302,15 @@ int main(int argc, char **argv)
     if (argc > 4 && strcmp(argv[1], "check") == 0)
         return !(read_words(argc - 5, argv + 5, &w) && check(argv[3], strcmp(argv[2], "map") == 0, atof(argv[4]), &w));
     if (argc < 3 || !read_words(argc - 3, argv + 3, &w)) {
-        fprintf(stderr, "trace_make: flat|arc|both|map FILE, or check sets|map FILE TOLERANCE\n");
+        fprintf(stderr, "trace_make: flat|arc|both|map|desi FILE, or check sets|map FILE TOLERANCE\n");
         return 1;
     }
     (void)remove(argv[2]);
     fits_create_file(&f, argv[2], &status);
     if (strcmp(argv[1], "map") == 0)
         write_map(f, &w, &status);
+    else if (strcmp(argv[1], "desi") == 0)
+        write_desi(f, &w, &status);
     else
         write_sets(f, &w, argv[1], &status);
     fits_close_file(f, &status);
