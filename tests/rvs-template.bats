@@ -142,7 +142,7 @@ values() {
         h5edit bad.h5 "$@"
         fails_with 3 "$text" rvs-template -s a:5050:5350:0.4:R=3000 -o t.h5 bad.h5
     }
-    damaged '*library*' delete /library
+    damaged '*bad.h5:/library: is missing: fits2h5 makes*' delete /library
     damaged '*/library/flux*' delete /library/flux
     damaged '*/library/wavelength*' delete /library/wavelength
     damaged '*/library/parname*' delete /library/parname

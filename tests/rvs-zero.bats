@@ -131,7 +131,7 @@ pulls() {
         -o done.h5 stars.h5
     fails_with 3 '*subtracted already*' rvs-zero -o x.h5 done.h5
     rvs-fit -q -t templates.h5 --no-model "--vrange=-500,500" --rows 0:10 -o single.h5 stars.h5
-    fails_with 3 '*--epochs*' rvs-zero -o x.h5 single.h5
+    fails_with 3 'rvs-zero: single.h5:/rvfit/exposures: is missing: *--epochs*' rvs-zero -o x.h5 single.h5
     fails_with 1 '*--least*' rvs-zero --least 1000 -o x.h5 rv-b.h5
     fails_with 1 '*--max-error*' rvs-zero --max-error 0.001 -o x.h5 rv-b.h5
     fails_with 2 '*--by*' rvs-zero --by moon -o x.h5 rv-b.h5

@@ -140,6 +140,8 @@ axis() {
     LC_ALL=C sed "s/'Angstrom'/'mm      '/" wave.fits >far.fits
     fits2h5 --list far.fits | grep 'far.fits: generic; .* wavelengths are 6.4e+10 to .* Angstrom: is their unit right?'
     fails_with 3 '*far.fits*' fits2h5 --as spectra -o x.h5 far.fits
+    LC_ALL=C sed -E "s/(CRVAL1  = +)[0-9.E]/\1-/" wave.fits >below.fits
+    fits2h5 --list below.fits | grep 'below.fits: generic; .* CRVAL1, -.* Angstrom, is no wavelength'
     spec_make text star.txt
     awk '{ $1 /= 100; print }' star.txt >short.txt
     fails_with 3 '*short.txt: arm spectrum: wavelengths of 64* Angstrom cannot be*' fits2h5 --air -o x.h5 short.txt

@@ -43,6 +43,9 @@ spx_status spx_library_read(hid_t file, spx_library *lib, spx_err *e)
     int ndim;
     size_t dims[SPX_H5_MAXDIM] = {0};
     memset(lib, 0, sizeof *lib);
+    if (!spx_h5_exists(file, "/library"))
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/library", "fits2h5 makes it of model spectra",
+                           "is missing");
     spx_status st = spx_schema_accept(file, "/library", "library", e);
     if (st != SPX_OK || (st = spx_wavelength_read(file, "/library/wavelength", dims, &lib->wavelength, e)) != SPX_OK)
         return st;

@@ -147,7 +147,7 @@ static spx_status add_input(spx_run *run, size_t k, int by, double max_err, spx_
         return st;
     st = spx_table_read(in->file, path, &t, e);
     if (st == SPX_OK && t == NULL)
-        st = spx_fail_at(e, SPX_EINPUT, in->name, path, "fit with rvs-fit --joint target --epochs", "is missing");
+        st = spx_fail(e, SPX_EINPUT, "is missing: fit with rvs-fit --joint target --epochs");
     if (st == SPX_OK)
         st = spx_table_read(in->file, "/exp_fibermap", &fibermap, e);
     if (st == SPX_OK && (st = read_columns(t, fibermap, by, &c, e)) == SPX_OK)

@@ -11,6 +11,7 @@
 #include "convert/spectrum/list.h"
 #include "convert/spectrum/surveys.h"
 #include "convert/spectrum/tables.h"
+#include "fits/cards.h"
 
 /* Keeps sums or single exposures, as requested; exposures where there is no sum. */
 static spx_status choose_sums(const spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
@@ -60,8 +61,17 @@ static void say_why(const spx_fits *f, spx_fits_spectra *out)
         snprintf(out->note, sizeof out->note,
                  "holds an array of %zu rows that may be a spectrum, but nothing says what each row is",
                  f->hdu[0].dims[0]);
-    if (!out->note[0] && spx_image_is_float(&f->hdu[0], 1) && f->hdu[0].nelem >= SPX_LEAST_PIXELS)
-        snprintf(out->note, sizeof out->note, "holds an array that may be a spectrum, but no wavelength scale");
+    if (!out->note[0] && spx_image_is_float(&f->hdu[0], 1) && f->hdu[0].nelem >= SPX_LEAST_PIXELS) {
+        double first;
+        char unit[72] = "";
+        (void)spx_cards_string(&f->hdu[0].header, "CUNIT1", unit, sizeof unit);
+        if (spx_cards_double(&f->hdu[0].header, "CRVAL1", &first))
+            snprintf(out->note, sizeof out->note,
+                     "holds an array that may be a spectrum, but CRVAL1, %g %.20s, is no wavelength, or its step none",
+                     first, unit);
+        else
+            snprintf(out->note, sizeof out->note, "holds an array that may be a spectrum, but no wavelength scale");
+    }
 }
 
 spx_status spx_fits_spectra_find(spx_fits *f, const spx_fits_spectrum_options *o, spx_fits_spectra *out, spx_err *e)
