@@ -157,6 +157,23 @@ stars() {
     fails_with 2 '*contradict*' specx-psf --start fit.h5 --hermite-width 0.8 --fix shape -o no.h5 arc1.h5
 }
 
+@test "SPOTGRID: a start of specx-psf, with Gaussians as wide" {
+    local d=$BATS_FILE_TMPDIR
+    specx-sim -q --psf "$d/spots.h5" --arc Ne,Kr --shift 0.3,-0.4 --noise-seed 1 --format hdf5 -o arc.h5
+    run -0 specx-psf --start "$d/spots.h5" --trace-degree 4 --bundle-size 12 --hermite-degree 6 -o fit.h5 arc.h5
+    [[ "$output" == *"spots of this kind (spotgrid) are nothing that is fitted: begins with Gaussians as wide"* ]]
+    [[ "$output" == *"12 of 12 fibres fitted"* ]]
+    h5check fit.h5
+    # as from a Gauss-Hermite PSF with the same traces
+    specx-psf -q --start "$d/plain.h5" --trace-degree 4 --bundle-size 12 --hermite-degree 6 --hsize 8,7 -o other.h5 arc.h5
+    specx-psf -q --start "$d/spots.h5" --trace-degree 4 --bundle-size 12 --hermite-degree 6 --hsize 8,7 -f -o fit.h5 arc.h5
+    h5diff -d 0.002 fit.h5 other.h5 /psf/ytrace
+    h5diff -d 0.002 fit.h5 other.h5 /psf/xtrace
+    # a shape that stays has to be one that is fitted
+    fails_with 3 '*spotgrid) are nothing that the fit of PSFs can take: fit the shape, too, which begins with Gaussians then' \
+        specx-psf --start "$d/spots.h5" --fix shape --trace-degree 4 --bundle-size 12 -o no.h5 arc.h5
+}
+
 @test "SPOTGRID: what is broken is refused, with its place" {
     local kind says=(none '*sums up to 0*' '*not finite*' '*wavelength 1*increase*' '*FIBERPOS*11 values instead of 12*'
         '*CCDPIXSZ*whole number*' '*HDU SPOTS is missing*')

@@ -185,7 +185,7 @@ static spx_status make_start(spx_run *s, const exposures *x, size_t nline, const
                              double moved[2], spx_err *e)
 {
     if (o.start != NULL) {
-        const spx_status found = spx_psf_file_read(s, o.start, start, e);
+        const spx_status found = spx_psf_file_start(s, o.start, o.fix == FIX_SHAPE, start, e);
         return found == SPX_OK ? spx_cold_args_move(s, x->n, x->image, nline, line, start, moved, e) : found;
     }
     spx_cold_options co;

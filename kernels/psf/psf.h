@@ -36,4 +36,8 @@ double spx_psf_sigma_along(const spx_psf *psf, size_t fibre);
  * as they are. factor[from->nspec], finite, > 0. SPX_EIO: memory. *to: free with spx_psf_free(). */
 spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_psf *to, spx_err *e) SPX_NODISCARD;
 
+/* PSF of Gaussian spots, as wide as the cores of those of any other kind, to begin a fit with: traces, ranges and tail
+ * stay. SPX_EINPUT: spots of a fibre have no width; SPX_EIO: memory. *to: free with spx_psf_free(). */
+spx_status spx_psf_gaussians(const spx_psf *from, spx_psf *to, spx_err *e) SPX_NODISCARD;
+
 #endif

@@ -112,8 +112,12 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
             return spx_fail(e, SPX_EINPUT, "exposure %zu has %zu x %zu pixels, the first one %zu x %zu", x + 1,
                             in->image[x].nx, in->image[x].ny, in->image[0].nx, in->image[0].ny);
     const size_t ny = in->image[0].ny, nx = in->image[0].nx;
-    spx_status st =
-        spx_psf_require(psf, 0, "the fit of PSFs", spx_psf_has_tail(psf) ? "give {tail} start, or fit" : NULL, e);
+    spx_status st = spx_psf_require(psf, 0, "the fit of PSFs",
+                                    psf->type != SPX_PSF_GAUSS_HERMITE || psf->tilt >= 0
+                                        ? "fit the shape, too, which begins with Gaussians then"
+                                    : spx_psf_has_tail(psf) ? "give {tail} start, or fit"
+                                                            : NULL,
+                                    e);
     if (st != SPX_OK)
         return st;
     if ((psf->npix_x > 0 && psf->npix_x != nx) || (psf->npix_y > 0 && psf->npix_y != ny))

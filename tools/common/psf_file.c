@@ -7,6 +7,7 @@
 #include "convert/ccd.h"
 #include "h5/object.h"
 #include "products/psf_h5.h"
+#include "psf/psf.h"
 
 #define REMEDY "give traces and PSF: an HDF5 file with /psf, such as specx-psf makes, or a DESI PSF file"
 
@@ -31,4 +32,20 @@ spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err
         spx_warn("%s", notes.note[i]);
     spx_note_list_free(&notes);
     return st;
+}
+
+spx_status spx_psf_file_start(spx_run *s, const char *path, int as_it_is, spx_psf *psf, spx_err *e)
+{
+    spx_psf from = {0};
+    const spx_status st = spx_psf_file_read(s, path, psf, e);
+    if (st != SPX_OK || as_it_is || (psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0))
+        return st;
+    from = *psf;
+    *psf = (spx_psf){0};
+    const spx_status made = spx_psf_gaussians(&from, psf, e);
+    if (made == SPX_OK)
+        spx_note("%s: spots of this kind (%s) are nothing that is fitted: begins with Gaussians as wide", path,
+                 from.type != SPX_PSF_GAUSS_HERMITE ? spx_psf_type_name(from.type) : "with TILT");
+    spx_psf_free(&from);
+    return made;
 }
