@@ -5,19 +5,21 @@
  * the velocity fit with its own continuum); a_s: grey scale. C minimises
  *     sum_s |D_s - a_s R_s diag(T_s) C|^2_w + sum_k lambda_k (C_(k-1) - 2 C_k + C_(k+1))^2,
  * lambda_k = `smooth` times the median diagonal of the normal matrix off telluric bands, `smooth_band` times within
- * them. smooth 0: lambda_k is found, as a function that is straight in its logarithm between nodes 100 Angstrom
- * apart: the penalty is the prior of a response whose second differences are independent and normal, of a variance that
- * changes along the arm, and its likelihood (evidence) is largest where, h_j being the hat of node j (MacKay 1992),
- *     sum_k h_j (1 - lambda_k v_k) = sum_k h_j lambda_k (C_(k-1) - 2 C_k + C_(k+1))^2 / max(1, chi^2),
- * v_k: variance of the second difference, chi^2: median of the stars. 1e2 to 1e10 times the median diagonal. Steep ends
- * are followed, and a smooth response does not take the stars' lines. The matrix is banded, and the band of its inverse
- * is the covariance of C, exact for any R (calib/band.h). In turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the
- * stars.
+ * them. smooth 0: lambda_k is found, as two functions, one off bands and one within, that are straight in their
+ * logarithm between nodes 100 Angstrom apart: the penalty is the prior of a response whose second differences are
+ * independent and normal, of a variance that changes along the arm, and its likelihood (evidence) is largest where, h_j
+ * being the hat of node j (MacKay 1992), sum_k h_j (1 - lambda_k v_k) = sum_k h_j lambda_k (C_(k-1) - 2 C_k +
+ * C_(k+1))^2 / max(1, chi^2), v_k: variance of the second difference, chi^2: median of the stars. 1e2 to 1e10 times the
+ * median diagonal off bands, 1e-8 to `smooth_band` times within: a band is no one density of lines, and where noise
+ * hides them the evidence would take all for noise. Steep ends are followed, and a smooth response does not take the
+ * stars' lines. The matrix is banded, and the band of its inverse is the covariance of C, exact for any R
+ * (calib/band.h). In turn a_s = <D, R C T>/<R C T, R C T>, of median 1 over the stars.
  *
  * Rows of R that the ends of the spectrum cut, and which lack the light from beyond, are scaled to the sum of the
  * nearest whole row, as the velocity fit does: as if C T went on beyond the ends.
  *
- * Bins beyond `clip` times sqrt(max(1, median chi^2 of the star)) are rejected, and all tested again in each pass. A
+ * Bins beyond `clip` times sqrt(max(1, median chi^2 of the star)) are rejected, and all tested again in each pass; not
+ * those of telluric bands that most stars reject, where C does not follow a line yet. A
  * star is left out whose scale is more than 4 robust standard deviations and 20 % from the median (only where scales
  * are expected to be equal), which loses a fifth of its bins, or whose smooth residual is more than 4 robust standard
  * deviations above the median and above 5 %. No star has more than four times the median weight.
@@ -43,7 +45,7 @@
 enum { SPX_FLUX_LEAST_STARS = 3, SPX_FLUX_LEAST_BINS = 50 };
 
 typedef struct {
-    double smooth, smooth_band; /* 0: found; 1e-2 */
+    double smooth, smooth_band; /* 0: found; 1e-2, at most where smooth is found */
     size_t nband;
     const double *band; /* [nband][2] telluric bands, Angstrom, in the medium of the wavelengths */
     double clip;        /* 6; 0: nothing is rejected */

@@ -9,12 +9,13 @@
 #include "flux/flux.h"
 #include "num/stat.h"
 
-static const double BLOCK_WIDTH = 100;                    /* of the shape of residuals, Angstrom */
-static const double MOST_WEIGHT = 4;                      /* of a star, in units of the median */
-static const double NOTHING = 1e-12;                      /* pivot that says nothing (spx_band_factor()) */
-static const double FIRST_SMOOTH = 1e4;                   /* weight of the penalty before one is found */
-static const double LEAST_SMOOTH = 4.6, MOST_SMOOTH = 23; /* its natural logarithm: 1e2, 1e10 */
-static const double NODE_WIDTH = 100;                     /* of the penalty, Angstrom */
+static const double BLOCK_WIDTH = 100;  /* of the shape of residuals, Angstrom */
+static const double MOST_WEIGHT = 4;    /* of a star, in units of the median */
+static const double NOTHING = 1e-12;    /* pivot that says nothing (spx_band_factor()) */
+static const double FIRST_SMOOTH = 1e4; /* weight of the penalty before one is found */
+/* Its natural logarithm, off telluric bands and within: 1e2 to 1e10, from 1e-8. */
+static const double LEAST_SMOOTH[] = {4.6, -18.4}, MOST_SMOOTH = 23;
+static const double NODE_WIDTH = 100; /* of the penalty, Angstrom */
 
 /* Fall of log(told/seen) with the logarithm of a penalty, which is 1 where nothing else feels it: within these. */
 static const double LEAST_SLOPE = 0.2, MOST_SLOPE = 2;
@@ -39,8 +40,9 @@ typedef struct {
     uint8_t *telluric;            /* [n] */
     double *normal, *inverse;     /* [half+1][n]: without penalty; inverse */
     size_t nnode;                 /* of the penalty */
-    double *node;                 /* [nnode] natural logarithm of the penalty, in units of the middle weight */
-    double middle;                /* weight of a bin */
+    /* [2][nnode] natural logarithm of the penalty, in units of the middle weight: off telluric bands, and within */
+    double *node;
+    double middle; /* weight of a bin */
     const spx_flux_engine *engine;
 } fit;
 
@@ -76,7 +78,7 @@ static spx_status make_fit(fit *f, spx_err *e)
         (f->tmp1 = spx_alloc(ns, sizeof *f->tmp1, e)) != NULL && (f->telluric = spx_alloc(n, 1, e)) != NULL &&
         (f->normal = spx_alloc2(f->half + 1, n, sizeof *f->normal, e)) != NULL &&
         (f->inverse = spx_alloc2(f->half + 1, n, sizeof *f->inverse, e)) != NULL &&
-        (f->node = spx_alloc(f->nnode, sizeof *f->node, e)) != NULL;
+        (f->node = spx_alloc2(2, f->nnode, sizeof *f->node, e)) != NULL;
     return ok ? SPX_OK : SPX_EIO;
 }
 
@@ -216,20 +218,24 @@ static double node_of(const fit *f, size_t k, size_t *j)
 }
 
 /* Adds the penalty to the band; `middle`: the weight of a bin. */
-static void add_penalty(const spx_flux_options *o, double middle, fit *f)
+static void add_penalty(double middle, fit *f)
 {
     const size_t n = f->n;
-    double here = 0, ratio = 1; /* the penalty between two nodes, by its ratio from bin to bin */
-    for (size_t k = 0, node = SIZE_MAX; k < n; k++) {
-        size_t j;
-        const double share = node_of(f, k, &j), next = f->nnode > 1 ? f->node[j + 1] : f->node[j];
-        here *= ratio;
-        if (j != node) {
-            here = exp((1 - share) * f->node[j] + share * next);
-            ratio = n > 1 ? exp((next - f->node[j]) * (double)(f->nnode - 1) / (double)(n - 1)) : 1;
-            node = j;
+    for (uint8_t in = 0; in < 2; in++) {
+        const double *node = f->node + in * f->nnode;
+        double here = 0, ratio = 1; /* the penalty between two nodes, by its ratio from bin to bin */
+        for (size_t k = 0, last = SIZE_MAX; k < n; k++) {
+            size_t j;
+            const double share = node_of(f, k, &j), next = f->nnode > 1 ? node[j + 1] : node[j];
+            here *= ratio;
+            if (j != last) {
+                here = exp((1 - share) * node[j] + share * next);
+                ratio = n > 1 ? exp((next - node[j]) * (double)(f->nnode - 1) / (double)(n - 1)) : 1;
+                last = j;
+            }
+            if (f->telluric[k] == in)
+                f->lambda[k] = middle * here;
         }
-        f->lambda[k] = middle * (f->telluric[k] ? o->smooth_band : here);
     }
     for (size_t k = 1; k + 1 < n; k++) {
         static const double d[3] = {1, -2, 1};
@@ -240,9 +246,9 @@ static void add_penalty(const spx_flux_options *o, double middle, fit *f)
 }
 
 /* C with a penalty; the band becomes the factor. */
-static void solve_band(const spx_flux_options *o, double middle, fit *f)
+static void solve_band(double middle, fit *f)
 {
-    add_penalty(o, middle, f);
+    add_penalty(middle, f);
     (void)spx_band_factor_host(f->n, (int)f->half, f->band, NOTHING, f->band);
     memcpy(f->c, f->y, f->n * sizeof *f->c);
     spx_band_solve_host(f->n, (int)f->half, f->band, f->c);
@@ -253,34 +259,35 @@ static void solve_band(const spx_flux_options *o, double middle, fit *f)
  * stars, at least 1. enough: a step that needs no other. */
 static void find_smooth(const spx_flux_options *o, double middle, double noise, double enough, fit *f)
 {
-    const size_t n = f->n, size = (f->half + 1) * n;
+    const size_t n = f->n, size = (f->half + 1) * n, nnode = 2 * f->nnode;
     double change = INFINITY;
-    double *v = f->inverse, *told = f->tmp, *seen = told + f->nnode, *before = seen + f->nnode,
-           *step = before + f->nnode;
+    double *v = f->inverse, *told = f->tmp, *seen = told + nnode, *before = seen + nnode, *step = before + nnode;
     memcpy(f->normal, f->band, size * sizeof *f->band);
-    memset(step, 0, f->nnode * sizeof *step);
+    memset(step, 0, nnode * sizeof *step);
     for (int round = 0; round < SMOOTH_ROUNDS && change > enough; round++) {
         memcpy(f->band, f->normal, size * sizeof *f->band);
-        solve_band(o, middle, f);
+        solve_band(middle, f);
         spx_band_inverse_host(n, (int)f->half, f->band, v);
-        memset(told, 0, 2 * f->nnode * sizeof *told);
+        memset(told, 0, 2 * nnode * sizeof *told);
         for (size_t k = 1; k + 1 < n; k++) {
             size_t j;
             const double share = node_of(f, k, &j), x = f->c[k - 1] - 2 * f->c[k] + f->c[k + 1];
             const double vk = v[k - 1] + 4 * v[k] + v[k + 1] - 4 * (v[n + k - 1] + v[n + k]) + 2 * v[2 * n + k - 1];
-            for (size_t i = 0; i < 2 && j + i < f->nnode && !f->telluric[k]; i++) {
+            const size_t set = f->telluric[k] ? f->nnode : 0;
+            for (size_t i = 0; i < 2 && j + i < f->nnode; i++) {
                 const double h = i == 0 ? 1 - share : share;
-                told[j + i] += h * fmax(1 - f->lambda[k] * vk, 1e-6);
-                seen[j + i] += h * f->lambda[k] * x * x / noise;
+                told[set + j + i] += h * fmax(1 - f->lambda[k] * vk, 1e-6);
+                seen[set + j + i] += h * f->lambda[k] * x * x / noise;
             }
         }
         change = 0;
-        for (size_t j = 0; j < f->nnode; j++) {
+        for (size_t j = 0; j < nnode; j++) {
             if (!(told[j] > 0 && seen[j] > 0))
                 continue;
             const double rest = log(told[j] / seen[j]), slope = step[j] != 0 ? (before[j] - rest) / step[j] : 1;
             const double to = f->node[j] + rest / fmin(fmax(slope, LEAST_SLOPE), MOST_SLOPE);
-            const double now = fmin(fmax(to, LEAST_SMOOTH), MOST_SMOOTH);
+            const int in = j >= f->nnode;
+            const double most = in ? log(o->smooth_band) : MOST_SMOOTH, now = fmin(fmax(to, LEAST_SMOOTH[in]), most);
             before[j] = rest;
             step[j] = now - f->node[j];
             change = fmax(change, fabs(step[j]));
@@ -302,7 +309,7 @@ static spx_status solve(const spx_flux_options *o, double noise, double enough, 
         return spx_fail(e, SPX_EINPUT, "the standard stars have no good bin in common with their models");
     if (noise > 0 && !(o->smooth > 0))
         find_smooth(o, middle, noise, enough, f);
-    solve_band(o, middle, f);
+    solve_band(middle, f);
     f->middle = middle;
     return f->engine->models(f->engine->state, f->c, f->model, e);
 }
@@ -351,6 +358,24 @@ static void test_stars(const spx_flux_options *o, int scale, int clip, fit *f, s
         }
         out->star[s].nreject = reject;
         out->star[s].chisq = (int64_t)count > reject ? sum / (double)((int64_t)count - reject) : 0;
+    }
+}
+
+/* Bins of telluric bands that most of the stars reject are kept: what they do not fit is a line that the response does
+ * not follow yet, and without them never would. */
+static void keep_common(fit *f)
+{
+    for (size_t k = 0; k < f->n; k++) {
+        if (!f->telluric[k])
+            continue;
+        size_t all = 0, kept = 0;
+        for (size_t s = 0; s < f->nstar; s++)
+            if (f->use[s] && f->w[s * f->n + k] > 0) {
+                all++;
+                kept += f->kept[s * f->n + k];
+            }
+        for (size_t s = 0; s < f->nstar && 2 * kept < all; s++)
+            f->kept[s * f->n + k] = 1;
     }
 }
 
@@ -536,8 +561,10 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
                           spx_flux *out, spx_err *e)
 {
     start(arm, in, o, f, out);
-    for (size_t j = 0; j < f->nnode; j++)
+    for (size_t j = 0; j < f->nnode; j++) {
         f->node[j] = log(o->smooth > 0 ? o->smooth : FIRST_SMOOTH);
+        f->node[f->nnode + j] = log(o->smooth_band);
+    }
     spx_status st = too_few(f, e);
     if (st == SPX_OK)
         st = f->engine->load(f->engine->state, f->nstar, f->n, f->ndiag, f->b, e);
@@ -549,6 +576,7 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
         if ((st = solve(o, pass == 2 || last ? find_noise(f, out) : 0, last ? SMALL : ABOUT, f, e)) != SPX_OK)
             break;
         test_stars(o, 1, pass > 0, f, out);
+        keep_common(f);
         test_scales(in, pass > 1, f, out);
         if (pass + 1 == passes) {
             make_blocks(f, b);

@@ -392,6 +392,7 @@ int main(void)
 {
     const flux_scene_how wrong = {.first = 7520, .sn = 25, .tilt = 0.02, .wave = 0.01, .grain = 0.01};
     const flux_scene_how right = {.first = 7520, .sn = 25};
+    const flux_scene_how bright = {.first = 7520, .sn = 500};
     const flux_scene_how smooth = {.first = 7520, .sn = 25, .smooth = 1};
     dense();
     apply();
@@ -401,6 +402,7 @@ int main(void)
     accurate("10 stars", 10, &wrong, 0.0050, 0.016, 0.75, 1.15);
     accurate("40 stars", 40, &wrong, 0.0035, 0.012, 0.75, 1.25);
     accurate("20 stars, right models", 20, &right, 0.0020, 0.012, 0.85, 1.1);
+    accurate("20 bright stars", 20, &bright, 0.0002, 0.0008, 0.7, 1.1);
     accurate("20 stars, no tellurics", 20, &smooth, 0.0020, 0.012, 0.85, 1.1);
     return failures != 0;
 }
