@@ -275,9 +275,10 @@ behind      := $(shell echo $$(($(BATCH) + 1)))
 present     := $(patsubst %.failed,%,$(wildcard $(OUT)/*.h5 $(OUT)/rvtab-*.fits $(OUT)/*.failed))
 # Of stems $2 those whose product of kind $1 is to be made.
 absent       = $(patsubst $(OUT)/$1-%.h5,%,$(filter-out $(present) $(in-whole),$(if $(PART),$(filter $(ONLY),$(2:%=$(OUT)/$1-%.h5)),$(2:%=$(OUT)/$1-%.h5))))
-# A list of products, for job.sh: in a file where it is made, which make -n is not to write, and printed as recipes are.
+# A list of products, for job.sh: in a file where it is made, which make -n is not to write, and printed as recipes are. Its name has
+# this make's process: where that has ended before job.sh has read the list, plan.sh removes it.
 letters      = $(filter-out --%,$(firstword -$(MAKEFLAGS)))
-this-make   := $(shell mktemp -u XXXXXXXXXX)
+this-make   := $(shell echo $$HOSTNAME.$$PPID)
 list         = $(OUT)/.list-$(this-make)-$(notdir $o)
 listed       = $(if $(findstring n,$(letters)),$1,$(if $(findstring s,$(letters)),,$(info $1))$(file >$(list),$1)@list $(list))
 # batch KINDS STEMS [AFTER]

@@ -432,6 +432,26 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ -z "$(find out -name '.list*')" ]
 }
 
+@test "a make that is killed before its job has read its list leaves none behind" {
+    fake_programs
+    empty_night b1 b2
+    # the shell of the first list ends make, and itself
+    cat >killer <<END
+#!/usr/bin/env bash
+case \${*: -1} in
+list*) kill -9 \$PPID \$\$ ;;
+esac
+exec "$SPX_ROOT/share/night/job.sh" "\$@"
+END
+    chmod +x killer
+    ! quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' SHELL="$PWD/killer" >log 2>&1
+    [ -n "$(find out -name '.list*')" ]
+    # one of a make that is at work
+    touch "out/.list-$HOSTNAME.$$-frame-b1-0008.h5"
+    quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' >log
+    [ "$(find out -name '.list*')" = "out/.list-$HOSTNAME.$$-frame-b1-0008.h5" ]
+}
+
 @test "frames in batches: what is absent, and nothing else; one that fails harms no other" {
     fake_programs
     empty_night b1 b2 r1

@@ -8,6 +8,8 @@
 #
 # OUT/inputs/CAM-EXPID and OUT/inputs/CAM are stamps that products depend on: they say name, size and time of a file, and
 # are written where these change. So a file that arrives late counts as new, whatever its time is.
+#
+# Lists of products that a make of this machine has left, which was killed, are removed (reduce.mk).
 set -euo pipefail
 shopt -s nullglob
 
@@ -99,6 +101,10 @@ expected() {
 mkdir -p "$out/inputs"
 exec 8>"$out/.plan.lock"
 flock 8 || true
+for list in "$out/.list-$HOSTNAME."*; do
+    process=${list#"$out/.list-$HOSTNAME."}
+    [ -e "/proc/${process%%-*}" ] || rm -f "$list"
+done
 exec >"$out/.plan.mk"
 echo "CAMERAS := ${cameras[*]}"
 echo "SCIENCE :=${science:-}"
