@@ -544,9 +544,9 @@ __global__ void columns_kernel(params k, int side)
         const double *l = k.ldl + column + side;
         double *v = k.v + (size_t)j * k.rows * lanes + column;
         const double own = k.mat[(size_t)j * k.nelem * lanes + column];
-        const double scale = k.coupled               ? k.drop_scale[i]
-                             : is_hard(k, j, column) ? SPX_TRACE_MAX_INVERSE / (k.variance[i] * own)
-                                                     : 1.0;
+        double scale = !k.coupled && is_hard(k, j, column) ? SPX_TRACE_MAX_INVERSE / (k.variance[i] * own) : 1.0;
+        for (int to = j; k.coupled && to < min(j + k.band + 1, k.n); to++) /* of all elements of the column */
+            scale = fmin(scale, k.drop_scale[(size_t)to * lanes + column]);
         const double least = SPX_TRACE_LITTLE * k.tolerance * own * scale; /* as on the CPU */
         const double met = (k.coupled ? 1.0 : SPX_TRACE_OTHER) * own;      /* by the column, of another one */
         double recent = 0.0, beyond = 0.0, back[NEAR + 1] = {0.0};         /* back[s]: the value s rows before */
