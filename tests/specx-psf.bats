@@ -230,11 +230,16 @@ column() {
 
 @test "saturated lines without flags: found, left out, and named; bright ones that are not saturated are none" {
     local d=$BATS_FILE_TMPDIR/d
-    # of exposures 1 to 5 two end in another minimum where their flags are guessed, spots 0.15 % off: 1 and 4, before only 4
-    arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000 --noise-seed 2
-    cp right.h5 ceiling.h5
-    h5edit ceiling.h5 fill /image/mask 0 fill /image/ivar 1e-5
-    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf-right.h5 right.h5
+    local seed
+    # all flags are taken away: no bad column, which would lose its own, too, and moves spots where lines hide it
+    for seed in 1 2 3 4 5; do
+        arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000 --bad-columns 0 --noise-seed $seed
+        cp right.h5 ceiling.h5
+        h5edit ceiling.h5 fill /image/mask 0 fill /image/ivar 1e-5
+        specx-psf -q --start "$d/arc.h5" "${fit[@]}" -f -o psf-right.h5 right.h5
+        specx-psf -q --start "$d/arc.h5" "${fit[@]}" -f -o psf.h5 ceiling.h5
+        psf_shapes psf-right.h5 psf.h5 5890:6410 | awk -v seed=$seed '{ print seed, $0; exit !($1 < 0.05 && $4 < 0.4) }'
+    done
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o both.h5 "$d/arc.h5" ceiling.h5
     [[ "$output" == *"ceiling.h5:/image/mask: "*" pixels at a ceiling of 60000 electrons, as saturated ones are, have no flag: left out:"* ]]
     [[ "$output" != *"arc.h5:/image/mask"* && "$output" != *"lines are saturated"* ]]
@@ -242,8 +247,6 @@ column() {
     run specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-wings.h5 wings.h5
     [[ "$output" == *"wings.h5: "*" lines are saturated in most fibres: "*"take shorter exposures"* ]]
     h5table --provenance both.h5 | grep -q saturated_pixels
-    specx-psf -q --start "$d/arc.h5" "${fit[@]}" -o psf.h5 ceiling.h5
-    psf_shapes psf-right.h5 psf.h5 5890:6410 | awk '{ exit !($1 < 0.1 && $4 < 0.5) }'
     arc bright --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 1e7
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-bright.h5 bright.h5
     [[ "$output" != *ceiling* ]]

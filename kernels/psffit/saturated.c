@@ -13,11 +13,13 @@ enum { SIDE = 3 };
 /* A top is flat where its two pixels differ by less than this part of them beyond their noise. A Gaussian's do where it
  * lies within FLAT sigma^2 of the edge between them: 4 % of all. */
 #define FLAT 0.02
-/* The ceiling: levels within this part of it, peaks there, how many times as many as in as wide a part below, the part
- * of them that has flat tops, and peaks above it, cosmic rays, by their number. */
-#define WIDTH 0.06
-#define TOPS  0.3
-#define ABOVE 0.02
+/* The ceiling: levels within this part of it, peaks there and fainter ones, how many times as many as in as wide a part
+ * below, the part of them that has flat tops, by itself and by that of fainter ones, as images of wide fibres have
+ * them, too, and peaks above it, cosmic rays, by their number. */
+#define WIDTH   0.06
+#define TOPS    0.3
+#define FLATTER 2.0
+#define ABOVE   0.02
 enum { FEWEST = 8, PILED = 4 };
 /* Pixels above this part of the ceiling are saturated: gains and flats scatter by a hundredth. */
 #define REACHED 0.96
@@ -77,8 +79,10 @@ static double find_ceiling(size_t n, const peak *list, const size_t *flat, size_
         while (below < n && list[below].level >= (1 - 2 * WIDTH) * list[first].level)
             below++;
         *count = end - first;
-        if (*count >= FEWEST && *count >= PILED * (below - end) && (double)first <= ABOVE * (double)*count &&
-            (double)(flat[end] - flat[first]) > TOPS * (double)*count)
+        if (*count >= FEWEST && n - end >= FEWEST && *count >= PILED * (below - end) &&
+            (double)first <= ABOVE * (double)*count && (double)(flat[end] - flat[first]) > TOPS * (double)*count &&
+            (double)(flat[end] - flat[first]) * (double)(n - end) >
+                FLATTER * (double)(flat[n] - flat[end]) * (double)*count)
             return list[first + *count / 2].level;
     }
     *count = 0;
