@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "num/wave.h"
 #include "psf/psf_math.h"
+#include "psffit/compare.h"
 
 spx_status spx_psf_check_fitted(const spx_psffit *fit, const char *flat, const char *arc, spx_err *e)
 {
@@ -109,6 +110,9 @@ static const struct {
     int hermite, fibre, wave;
     double width;
 } degrees[] = {{8, 1, 2, 0.75}, {8, 2, 3, 0.8}, {10, 1, 2, 0.75}, {6, 2, 3, 1}};
+/* Those for spots that vary along a bundle, and those that show it with less; the last that are tried where those
+ * before gain nothing, as with fibres whose widths scatter. */
+enum { TURNS = 1, VARIES = 3, FIRST_TRIES = 1 };
 
 /* Whether the lines tell degrees: two for each term along wavelengths whose cores are seen in some exposure; and where
  * any line is saturated in most fibres, no more terms along fibres, as wings do not tell those of the outer fibres: one
@@ -136,39 +140,118 @@ static void name_degrees(const spx_psffit_options *o, size_t size, char *text)
              o->shape_degree_wave);
 }
 
-/* Fits one bundle with the options' degrees; *left and *error: what it leaves of its spots, where it can be fitted. */
-static spx_status try_bundle(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
-                             size_t bundle, double *left, double *error, spx_err *e)
+/* Fits one bundle with the options' degrees. *ok: 0 where it cannot be fitted. */
+static spx_status fit_bundle(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, spx_psf *psf, spx_psffit *fit, int *ok, spx_err *e)
 {
     spx_psffit_options one = *o;
-    spx_psf psf = {0};
-    spx_psffit fit = {0};
     spx_err why = {0};
     one.bundle_first = bundle;
     one.bundle_last = bundle + 1;
     one.want_model = 0;
     one.progress = NULL;
-    const spx_status st = backend->psffit(backend, in, &one, NULL, &psf, &fit, &why);
+    const spx_status st = backend->psffit(backend, in, &one, NULL, psf, fit, &why);
+    *ok = st == SPX_OK && fit->bundle[bundle].fitted;
+    return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
+}
+
+/* *left and *error: what the options' degrees leave of the spots of a bundle, where it can be fitted. */
+static spx_status try_bundle(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, double *left, double *error, spx_err *e)
+{
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    int ok;
+    const spx_status st = fit_bundle(backend, in, o, bundle, &psf, &fit, &ok, e);
     *left = INFINITY; /* a bundle that such degrees cannot fit tells nothing */
-    if (st == SPX_OK && fit.bundle[bundle].fitted && fit.bundle[bundle].of[0] > 0) {
+    if (ok && fit.bundle[bundle].of[0] > 0) {
         *left = misfit_of(&fit.bundle[bundle]);
         *error = fit.bundle[bundle].psf_error;
     }
     spx_psf_free(&psf);
     spx_psffit_free(&fit);
-    return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
+    return st;
+}
+
+/* The same of every second exposure, from `first` on. */
+static spx_status fit_half(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o, size_t bundle,
+                           size_t first, spx_psf *psf, spx_psffit *fit, int *ok, spx_err *e)
+{
+    spx_psffit_input half = *in;
+    spx_image *image = spx_alloc(in->nexp, sizeof *image, e);
+    if (image == NULL)
+        return SPX_EIO;
+    half.nexp = 0;
+    half.image = image;
+    half.name = NULL;
+    for (size_t i = first; i < in->nexp; i += 2)
+        image[half.nexp++] = in->image[i];
+    const spx_status st = fit_bundle(backend, &half, o, bundle, psf, fit, ok, e);
+    spx_free(image);
+    return st;
+}
+
+/* How far spots of a bundle are off the fit, by its peak, in what two halves of the exposures agree on with the
+ * options' degrees; 0 where they do not. */
+static spx_status common_of(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
+                            size_t bundle, const spx_psf *psf, const spx_psffit *fit, double *common, spx_err *e)
+{
+    const double agree = 0.4;
+    spx_psf of[2] = {{0}, {0}};
+    spx_psffit half[2] = {{0}, {0}};
+    int ok = 1;
+    spx_status st = SPX_OK;
+    *common = 0;
+    for (size_t k = 0; k < 2 && ok && st == SPX_OK; k++)
+        st = fit_half(backend, in, o, bundle, k, &of[k], &half[k], &ok, e);
+    spx_psffit_agreement found = {0};
+    if (st == SPX_OK && ok)
+        st = spx_psffit_agree(psf, &of[0], &of[1], fit, bundle, &found, e);
+    if (found.alike > agree)
+        *common = found.common;
+    for (size_t k = 0; k < 2; k++) {
+        spx_psf_free(&of[k]);
+        spx_psffit_free(&half[k]);
+    }
+    return st;
+}
+
+/* Spots that vary along the bundle as no terms do may be right in the mean, as those of optics whose coma turns: where
+ * two halves of the exposures agree on it, all bundles have more terms. One exposure does not tell, and has more noise
+ * than they gain. */
+static spx_status choose_by_halves(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
+                                   size_t bundle, double unlike, spx_psf *psf, spx_psffit *fit, spx_err *e)
+{
+    const double least = 1e-3;
+    spx_psffit_options more = *ko;
+    double common = 0;
+    set_degrees(VARIES, &more);
+    spx_status st = common_of(backend, in, &more, bundle, psf, fit, &common, e);
+    if (st != SPX_OK || !(common > least))
+        return st;
+    int taken;
+    set_degrees(TURNS, &more);
+    more.progress = NULL;
+    st = fit_again(backend, in, &more, unlike, psf, fit, &taken, e);
+    if (st != SPX_OK || !taken)
+        return st;
+    char named[120];
+    name_degrees(&more, sizeof named, named);
+    spx_warn("spots vary along bundle %zu by %.2f %% of their peak as the usual degrees do not, as two halves of the "
+             "exposures agree: all are fitted with %s",
+             bundle, 100 * common, named);
+    *ko = more;
+    return SPX_OK;
 }
 
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
                                   spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
-    const double unlike = 4, like = 2, half = 0.5;
+    const double unlike = 4, like = 2, half = 0.5, nearly = 0.9;
     if (fit->nbundle == 0)
         return SPX_OK;
     const size_t worst = worst_of(fit);
     const double was = misfit_of(&fit->bundle[worst]), percent = 100 * fit->bundle[worst].psf_error;
-    if (!(was > unlike))
-        return SPX_OK;
     size_t whole = 0, saturated = 0;
     for (size_t i = 0; i < in->nexp; i++) {
         size_t used;
@@ -176,12 +259,16 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
         whole = used - lost > whole ? used - lost : whole;
         saturated += lost;
     }
+    if (!(was > unlike))
+        return in->nexp > 1 && lines_tell(TURNS, whole, saturated)
+                   ? choose_by_halves(backend, in, ko, worst, unlike, psf, fit, e)
+                   : SPX_OK;
     spx_psffit_options best = *ko, more = *ko;
     double left = was, error = 0;
     spx_status st = SPX_OK;
     for (size_t k = 0; k < sizeof degrees / sizeof *degrees && st == SPX_OK && left > like; k++) {
         double now, of = 0;
-        if (!lines_tell(k, whole, saturated))
+        if (!lines_tell(k, whole, saturated) || (k > FIRST_TRIES && left > nearly * was))
             continue;
         set_degrees(k, &more);
         st = try_bundle(backend, in, &more, worst, &now, &of, e);
