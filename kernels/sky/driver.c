@@ -800,7 +800,9 @@ static spx_status set_prior(job *j, spx_err *e)
     return SPX_OK;
 }
 
-/* Classes of bins by the mean view of the sky, mean[nwave]; work [2][nwave]. */
+/* Classes of bins by the mean view of the sky, mean[nwave]; work [2][nwave]. Off lines are bins, too, whose light above
+ * the continuum the noise of s explains: without those that it makes brighter than 1 % of the brightest line, it would
+ * be less than its variance says in the rest. */
 static void classify(const job *j, const double *mean, double *work)
 {
     const size_t n = j->in->nwave;
@@ -834,12 +836,12 @@ static void classify(const job *j, const double *mean, double *work)
         bright = low;
     }
     for (size_t k = 0; k < n; k++) {
-        const double line = mean[k] - continuum[k];
+        const double line = mean[k] - continuum[k], error = sqrt(j->w.noise[k] * j->out->noise);
         if (j->w.bad[k])
             continue;
         j->out->line_class[k] =
-            (uint8_t)((line <= 0.01 * most ? 1 << SPX_SKY_OFF : 0) | (line > 0.1 * most ? 1 << SPX_SKY_ON : 0) |
-                      (mean[k] >= bright ? 1 << SPX_SKY_TOP : 0));
+            (uint8_t)((line <= fmin(fmax(0.01 * most, 3 * error), 0.1 * most) ? 1 << SPX_SKY_OFF : 0) |
+                      (line > 0.1 * most ? 1 << SPX_SKY_ON : 0) | (mean[k] >= bright ? 1 << SPX_SKY_TOP : 0));
     }
 }
 

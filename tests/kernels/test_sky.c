@@ -402,6 +402,32 @@ static void few(void)
     }
 }
 
+/* 5 sky fibres, whose noise in the sky is above 1 % of the brightest line: bins off lines are not chosen by it, and
+ * chi2 of held-out fibres is 1. */
+static void noisy(void)
+{
+    enum { SCENES = 30, NOISE = 10, FIBRES = 20, BINS = 600 };
+    double sum = 0, n = 0;
+    random_start(97);
+    for (int scene = 0; scene < SCENES; scene++) {
+        sky_scene c;
+        spx_sky out = {0};
+        const spx_sky_options o = spx_sky_defaults();
+        sky_make(&c, FIBRES, BINS, 11, 1, 0, NOISE);
+        for (size_t i = 0; i < FIBRES; i++)
+            c.role[i] = i % 4 == 0 ? SPX_SKY_FIBRE : SPX_SKY_HELD_OUT;
+        for (size_t k = 0; k < (size_t)FIBRES * BINS; k++)
+            c.ivar[k] /= NOISE * NOISE;
+        if (solve(&c, &o, &out)) {
+            sum += out.held_out[SPX_SKY_OFF] * (double)out.nheld_out[SPX_SKY_OFF];
+            n += (double)out.nheld_out[SPX_SKY_OFF];
+        }
+        spx_sky_free(&out);
+        sky_free(&c);
+    }
+    CHECK(fabs(sum / n - 1) < 0.025, "5 noisy sky fibres: chi2 of others off lines %g of %g bins", sum / n, n);
+}
+
 static void refused(void)
 {
     sky_scene c;
@@ -530,6 +556,7 @@ int main(void)
     odd("contradictory", 7);
     too_few_passes();
     few();
+    noisy();
     refused();
     threads();
     quantities_alone();
