@@ -148,6 +148,17 @@ near() {
     near psf.h5 "$d/warm.h5" 0.006
 }
 
+@test "a list in air of lamps with names of their own: their wavelengths are those of known ones" {
+    local d=$BATS_FILE_TMPDIR/d at=(--flat "$BATS_FILE_TMPDIR/d/flat.h5" --centre 6150 --dispersion 0.53 --bundles 10)
+    # Ne and Kr; a start without traces does not tell
+    printf 'Qq %s\n' 5852.488 5870.916 5881.895 5944.834 5975.534 6029.997 6074.338 6096.163 6143.063 6163.594 6217.281 \
+        6266.495 6304.789 6334.428 6382.991 6402.248 >air.txt
+    run -0 specx-psf "${at[@]}" --trace-degree 4 --lines air.txt -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"air.txt: 16 of 16 lines of elements that are not known here are where lines of known ones are in air, 0"*"--medium air"* ]]
+    run -0 specx-psf "${at[@]}" --trace-degree 4 --lines air.txt --medium air -o right.h5 "$d/arc.h5"
+    [[ "$output" != *"not known here"* ]]
+}
+
 @test "few lines: the degree falls, which is said" {
     local d=$BATS_FILE_TMPDIR/d
     printf 'Ne %s\n' 5854.110 5883.525 5946.481 6031.667 6076.019 6097.851 6144.763 6219.001 6306.533 6404.018 >few.txt

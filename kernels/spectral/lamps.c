@@ -329,17 +329,17 @@ spx_status spx_arc_lines(unsigned lamps, spx_arc_line **line, size_t *n, spx_err
 
 /* ---- air or vacuum ---- */
 
-/* Distance of the nearest line of this element, Angstrom. */
+/* Distance of the nearest line of this element, NULL: of any, Angstrom. */
 static double nearest_of(size_t n, const spx_arc_line *line, const char *element, double wavelength)
 {
     double best = HUGE_VAL;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(line[i].element, element) == 0)
+        if (element == NULL || strcmp(line[i].element, element) == 0)
             best = fmin(best, fabs(line[i].wavelength - wavelength));
     return best;
 }
 
-spx_status spx_arc_medium(size_t n, const spx_arc_line *line, spx_arc_agreement *found, spx_err *e)
+spx_status spx_arc_medium(size_t n, const spx_arc_line *line, int strange, spx_arc_agreement *found, spx_err *e)
 {
     const double tolerance = 0.1; /* Angstrom; air and vacuum differ by 0.8 or more */
     spx_arc_line *known = NULL;
@@ -348,12 +348,13 @@ spx_status spx_arc_medium(size_t n, const spx_arc_line *line, spx_arc_agreement 
     spx_status st = spx_arc_lines(SPX_LAMP_EVERY, &known, &nknown, e);
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         const double w = line[i].wavelength;
+        const char *element = strange ? NULL : line[i].element;
         if (!(w >= known[0].wavelength && w <= known[nknown - 1].wavelength) ||
-            spx_lamp_of(line[i].element, strlen(line[i].element)) == 0)
+            (spx_lamp_of(line[i].element, strlen(line[i].element)) == 0) != (strange != 0))
             continue;
-        const double as_is = nearest_of(nknown, known, line[i].element, w),
-                     as_air = nearest_of(nknown, known, line[i].element, spx_air_to_vacuum(w)),
-                     as_vacuum = nearest_of(nknown, known, line[i].element, spx_vacuum_to_air(w));
+        const double as_is = nearest_of(nknown, known, element, w),
+                     as_air = nearest_of(nknown, known, element, spx_air_to_vacuum(w)),
+                     as_vacuum = nearest_of(nknown, known, element, spx_vacuum_to_air(w));
         found->compared++;
         found->vacuum += as_is < tolerance;
         found->air += as_air < tolerance && as_is >= tolerance;

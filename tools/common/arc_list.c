@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/lines.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "num/wave.h"
 
@@ -133,12 +134,22 @@ spx_status spx_arc_list_read(const char *name, spx_medium medium, spx_arc_line *
     *n = 0;
     spx_status st = read_all(name, medium, line, n, e);
     if (st == SPX_OK)
-        st = spx_arc_medium(*n, *line, &a, e);
+        st = spx_arc_medium(*n, *line, 0, &a, e);
     const size_t other = st != SPX_OK ? 0 : medium == SPX_AIR ? a.twice : a.air;
     if (st == SPX_OK && other >= FEWEST && other > 2 * a.vacuum)
         st = spx_fail_at(e, SPX_EINPUT, name, NULL, medium == SPX_AIR ? "give --medium vacuum" : "give --medium air",
                          "%zu of %zu lines are at known wavelengths in %s, %zu in %s", other, a.compared,
                          medium == SPX_AIR ? "vacuum" : "air", a.vacuum, medium == SPX_AIR ? "air" : "vacuum");
+    if (st == SPX_OK)
+        st = spx_arc_medium(*n, *line, 1, &a, e);
+    const size_t strange = st != SPX_OK ? 0 : medium == SPX_AIR ? a.twice : a.air;
+    if (st == SPX_OK && strange >= FEWEST && 2 * strange > a.compared && strange > 2 * a.vacuum)
+        spx_warn(
+            "%s: %zu of %zu lines of elements that are not known here are where lines of known ones are in %s, %zu "
+            "where they are in %s: if they are in %s, give --medium %s",
+            name, strange, a.compared, medium == SPX_AIR ? "vacuum" : "air", a.vacuum,
+            medium == SPX_AIR ? "air" : "vacuum", medium == SPX_AIR ? "vacuum" : "air",
+            medium == SPX_AIR ? "vacuum" : "air");
     if (st != SPX_OK) {
         spx_free(*line);
         *line = NULL;
