@@ -8,7 +8,7 @@ declare -A range=([b]='5000,5200' [r]='6400,6600' [z]='8500,8700')
 specx-sim -q --library stars --wavelength 4900,8800 --axis teff=5000,5500,6000 --axis logg=3.5,4.5 --axis feh=-1,0
 fits2h5 -q stars -o library.h5
 rvs-template -q library.h5 -o templates.h5 \
-    --setup b:5000:5200:0.5:FWHM=1.8 --setup r:6400:6600:0.5:FWHM=1.8 --setup z:8500:8700:0.5:FWHM=1.8
+    --setup b:5000:5200:0.5:FWHM=1.54 --setup r:6400:6600:0.5:FWHM=1.41 --setup z:8500:8700:0.5:FWHM=1.6
 for arm in b r z; do
     specx-sim -q --arm $arm --fibers 8 --sky-fibers 2 --no-sky --wavelength "${range[$arm]}" \
         --teff 5200:5800 --logg 3.7:4.3 --feh -0.8:-0.2 --alpha 0 --vsini 0:10 --snr 40:60 \

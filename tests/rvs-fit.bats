@@ -321,6 +321,17 @@ column() {
     run ! grep -q 2048 log0.9 log1.7
     grep -q 'warning: 6 of 6 spectra: the templates are wider than the resolution matrix' log2.4
     grep -q 'RVS_WARN bits.* 2048: 6' log2.4
+    run ! grep -q FWHM log0.9 log1.7 log2.4
+    # narrower than a bin; and without the matrices, not as wide as these
+    rvs-template -q library.h5 -o t0.5.h5 --setup r:6400:6600:0.25:FWHM=0.5
+    rvs-fit -t t0.5.h5 --resolution-matrix --no-model -o rv0.5.h5 frame-r0.h5 2>&1 |
+        grep "warning: arm 'r': lines of the templates have a FWHM of 0.53 Angstrom, less than a bin, 0.80: .* FWHM=1.60"
+    rvs-fit -t t0.9.h5 --no-model -o wide.h5 frame-r0.h5 2>&1 |
+        grep "warning: arm 'r': lines of the spectra .* 1.4. Angstrom .* templates 0.92: vsini will be too large, .* --resolution-matrix"
+    rvs-fit -t t2.4.h5 --no-model -o broad.h5 frame-r0.h5 2>&1 | grep "templates 2.41: vsini below [78][0-9] km/s will come out as 0"
+    data templates.h5
+    rvs-fit -t templates.h5 --no-model -o right.h5 frame-r0.h5 2>log
+    run ! grep -q FWHM log
     rvs-fit -q -t t1.7.h5 --resolution-matrix --lsf-sigma 0.722 --no-model -o given.h5 frame-r0.h5
     h5diff -p 1e-6 rv1.7.h5 given.h5 /rvfit/table
     fails_with 2 "*'r' have a line-spread function of sigma 0.7219 *--lsf-sigma says 0.5: leave it out*" \

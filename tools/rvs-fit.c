@@ -12,6 +12,7 @@
 #include "common/rvfit_report.h"
 #include "common/rvfit_stars.h"
 #include "common/rvfit_tables.h"
+#include "common/rvfit_widths.h"
 #include "common/rvfit_zero.h"
 #include "h5/file.h"
 #include "h5/object.h"
@@ -214,6 +215,8 @@ static spx_status prepare(fit_run *r, spx_err *e)
                             r->cut, e);
     if (st == SPX_OK)
         st = spx_rvfit_choose_stars(&o, s, &r->spectra, r->setup, &r->stars, e);
+    if (st == SPX_OK)
+        spx_rvfit_say_widths(&o, &r->spectra, r->setup, &r->stars);
     if (st == SPX_OK && o.tellurics != NULL)
         st = spx_rvfit_read_air(o.tellurics, s, &r->spectra, r->setup, &r->airs, e);
     fit->transmission = r->airs.table.nwave > 0 ? &r->airs.table : NULL;
