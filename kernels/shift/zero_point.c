@@ -958,7 +958,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         usual[t] = t == 0 ? 0 : t == 1 ? w->in->slope : w->in->curve > 0 ? w->in->curve : CURVE * w->in->step;
     }
     int settled = 0;
-    for (int round = 0; round <= ROUNDS; round++) {
+    for (int round = 0; round <= ROUNDS && !settled; round++) {
         size_t n = 0, *list = (size_t *)memory;
         double *v = memory + w->ng, *p = v + w->ng * w->ng, *r = p + w->ng * nt;
         double g[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST] = {0}, right[SPX_SHIFT_ZERO_MOST] = {0};
@@ -1012,11 +1012,14 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         const double free = (double)(n > nt ? n - nt : 1) / (double)n;
         const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 0.3, 0);
         tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
+        int other = 0;
         for (size_t i = 0; i < w->ng; i++) {
             const double d = s[i] - polynomial(w, z, at[i]);
-            const int near = d * d <= 16 * (c[i * w->ng + i] + tau2);
-            use[i] = near && (use[i] || !turns);
+            const int near = d * d <= 16 * (c[i * w->ng + i] + tau2), keep = near && (use[i] || !turns);
+            other |= use[i] != keep;
+            use[i] = (uint8_t)keep;
         }
+        settled = !other && tau2 == had_tau2; /* the next round would be this one */
     }
     memcpy(out->z, z, nt * sizeof *z);
     return settled;

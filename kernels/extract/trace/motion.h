@@ -145,8 +145,6 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
     m->strips = m->sums + b->nl;
     memset(m->model, 0, 2 * b->wny * b->wnx * sizeof *m->model);
     memset(m->v, 0, 2 * vectors * sizeof *m->v);
-    for (size_t f = 0; f < b->nf; f++) /* J; W J has its zeros by weigh() */
-        memset(m->strips + 4 * f * height * stride, 0, 2 * height * stride * sizeof *m->strips);
     return SPX_OK;
 }
 
@@ -161,8 +159,9 @@ static void mark_spot(const spx_trace_plan *p, const spx_trace_bundle *b, const 
             memset(mark + (size_t)y * b->wnx, 1, (size_t)p->nx);
 }
 
-/* Spots of all bins, the model, and J of all fibres. */
-static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, strip *s, motion_memory *m,
+/* Spots of all bins with light in the rows that are used, [nf][nbin], the model there, and J of all fibres. rough: of
+ * the spots the last one stays, as nothing else asks for them. */
+static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, int rough, strip *s, motion_memory *m,
                         spx_motion_row *out)
 {
     const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, height = (size_t)(b->y1 - b->y0);
@@ -171,6 +170,7 @@ static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, stri
     for (size_t f = 0; f < nf; f++) {
         double info = 0, mean = 0;
         double *w = m->work + 3 * (p->nbin + 1);
+        memset(s[f].j, 0, 2 * height * s[f].stride * sizeof *s[f].j); /* W J has its zeros by weigh() */
         for (size_t k = 0; k < p->nbin; k++)
             w[k] = spx_motion_light_weight(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl,
                                            b->w[k * b->nl + f], k);
@@ -179,15 +179,19 @@ static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, stri
             const spx_bin_geometry *at = &b->at[k * nf + f];
             if (b->state[k * nf + f] != SPX_TRACE_SPOT)
                 continue;
-            double *spot = m->spots + (k * nf + f) * npix;
+            const double here = m->light[k] * m->light[k] * b->m[k * b->nelem * b->nl + f];
+            if (here > 0) {
+                info += here;
+                mean += here * spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+            }
+            if (at->yc >= b->y1 || at->yc + p->ny <= b->y0)
+                continue;
+            double *spot = m->spots + (rough ? 0 : f * p->nbin + k) * npix;
             make_moving_spot(p, b->fibre0 + f, k, at, m->spot_work, spot, &d);
             add_model(p, b, at, spot, b->x[k * b->nl + f], m->model);
             mark_spot(p, b, at, k > 0 && b->state[(k - 1) * nf + f] == SPX_TRACE_SPOT ? at - nf : NULL, m->touched);
-            const double here = m->light[k] * m->light[k] * b->m[k * b->nelem * b->nl + f];
             if (!(here > 0))
                 continue;
-            info += here;
-            mean += here * spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
             add_to_strip(p, at, m->dx, m->light[k], &s[f], b->y0, b->y1, s[f].j);
             add_to_strip(p, at, m->dwidth, m->light[k], &s[f], b->y0, b->y1, s[f].j + height * s[f].stride);
         }
@@ -249,7 +253,7 @@ static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const str
                 if (b->state[k * nf + g] != SPX_TRACE_SPOT || b->singular[g] || !(b->w[k * b->nl + g] > 0))
                     continue;
                 double sum[2];
-                spot_times_strips(p, at, m->spots + (k * nf + g) * npix, &s[f], b->y0, b->y1,
+                spot_times_strips(p, at, m->spots + (g * p->nbin + k) * npix, &s[f], b->y0, b->y1,
                                   (const double *[2]){s[f].wj, s[f].wj + height * s[f].stride}, sum);
                 for (size_t q = 0; q < 2; q++)
                     m->v[((q * around + g + (size_t)c->z - f) * p->nbin + k) * b->nl + f] = sum[q];
@@ -302,7 +306,7 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
         s[f].j = m.strips + 4 * f * height * s[f].stride;
         s[f].wj = s[f].j + 2 * height * s[f].stride;
     }
-    make_images(p, b, s, &m, out);
+    make_images(p, b, rough, s, &m, out);
     weigh(b, s, &m, out, fit);
     spx_status st = SPX_OK;
     if (!rough) {
