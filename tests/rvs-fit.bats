@@ -69,8 +69,7 @@ column() {
     fails_with 2 '*no arm*' rvs-fit -t templates.h5 --map g=r -o x.h5 frame-r0.h5
     fails_with 3 "*arm 'r'*setup 'b'*another arm's: make one with rvs-template -s r:6400:6600:...*" \
         rvs-fit -t templates.h5 --map r=b -o x.h5 frame-r0.h5
-    fails_with 3 '*h5merge*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
-    fails_with 3 'rvs-fit: frame-r0.h5: *' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
+    fails_with 3 'rvs-fit: frame-r0.h5: is an input twice' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 frame-r0.h5
     fails_with 3 'rvs-fit: templates.h5: holds no spectra*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5 templates.h5
     cp spectra.h5 damaged.h5
     h5edit damaged.h5 delete /spectra/r/wavelength
@@ -78,6 +77,48 @@ column() {
     fails_with 2 "*--arms*no arm 'x'*" rvs-fit -t templates.h5 --arms r,x -o x.h5 spectra.h5
     rvs-template -q -s x:6400:6600:0.5:FWHM=1.8 -s y:6400:6600:0.5:FWHM=1.8 -o others.h5 library.h5
     fails_with 3 '*no arm has a setup*' rvs-fit -t others.h5 -o x.h5 spectra.h5
+}
+
+@test "rvs-fit: rows of any number of inputs are one table, in memory that does not grow with their pixels" {
+    local k few=() many=()
+    data spectra.h5 templates.h5 frame-b0.h5 frame-r0.h5
+    for k in $(seq 1 160); do
+        cp --reflink=auto spectra.h5 s$k.h5
+        many+=(s$k.h5)
+    done
+    few=("${many[@]:0:40}")
+    fit=(rvs-fit -v -j 1 --device cpu --no-model --no-rotation --fix teff=5000 --fix logg=4 --fix feh=-1 --fix alpha=0.2
+        -t templates.h5)
+    # without a limit 160 take 35 MiB
+    run -0 "${fit[@]}" --max-mem 16M -o few.h5 "${few[@]}"
+    run -0 "${fit[@]}" --max-mem 16M -o many.h5 "${many[@]}"
+    [[ $output == *' MiB of memory at most'* ]]
+    "${fit[@]}" -o one.h5 spectra.h5
+    column TARGETID,VRAD,TEFF,CHISQ_TOT one.h5 >one
+    for k in $(seq 1 160); do cat one; done >each
+    column TARGETID,VRAD,TEFF,CHISQ_TOT many.h5 | cmp - each
+    # exposures of several cameras, one after another
+    cp frame-b0.h5 b.h5
+    cp frame-r0.h5 r.h5
+    "${fit[@]}" -o two.h5 frame-b0.h5 frame-r0.h5 b.h5 r.h5
+    "${fit[@]}" -o once.h5 frame-b0.h5 frame-r0.h5
+    column TARGETID,VRAD once.h5 >one
+    column TARGETID,VRAD two.h5 | cmp - <(cat one one)
+}
+
+@test "rvs-fit: components of the cross-correlation set are those of the templates' file, or made of it" {
+    local arm
+    data spectra.h5 templates.h5
+    cp templates.h5 old.h5
+    for arm in b r z; do h5edit old.h5 delete /templates/$arm/ccf/pca; done
+    rvs-fit -q --reproducible -t templates.h5 -o new.h5 spectra.h5
+    rvs-fit -q --reproducible -t old.h5 -o old-fit.h5 spectra.h5
+    h5diff new.h5 old-fit.h5 /rvfit
+    arm=$(h5ls templates.h5/templates/r/ccf/pca/component | sed 's/.*{\([0-9]*\),.*/\1/')
+    h5edit templates.h5 shape /templates/r/ccf/pca/component $arm,2,5,2
+    fails_with 3 '*templates.h5*cross-correlation set*not usable*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
+    h5edit templates.h5 shape /templates/r/ccf/pca/component $arm,2,8,2
+    fails_with 3 '*templates.h5*of no use*' rvs-fit -t templates.h5 -o x.h5 spectra.h5
 }
 
 @test "rvs-fit: a list of inputs, a product of each line; the bytes are those of single runs" {

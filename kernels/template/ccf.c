@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "num/wave.h"
+#include "spectral/ccf_pca.h"
 #include "spectral/continuum.h"
 #include "spectral/rotation_math.h"
 #include "template/template.h"
@@ -124,6 +125,8 @@ spx_status spx_template_ccf(spx_setup *s, size_t nccf_row, const size_t *ccf_row
             spx_progress_step(progress, 1);
         }
     }
+    if (st == SPX_OK)
+        st = spx_ccf_pca_make(c, s->setup, &c->pca, e);
 end:
     if (plan)
         fftw_destroy_plan(plan);

@@ -21,6 +21,13 @@ void spx_nn_free(spx_nn *nn)
     *nn = (spx_nn){0};
 }
 
+void spx_ccf_pca_free(spx_ccf_pca *p)
+{
+    spx_free(p->comp);
+    spx_free(p->coef);
+    *p = (spx_ccf_pca){0};
+}
+
 void spx_setup_free(spx_setup *s)
 {
     spx_free(s->params);
@@ -40,6 +47,7 @@ void spx_setup_free(spx_setup *s)
     spx_free(s->ccf.flux);
     spx_free(s->ccf.fft);
     spx_free(s->ccf.fft2);
+    spx_ccf_pca_free(&s->ccf.pca);
     memset(s, 0, sizeof *s);
 }
 

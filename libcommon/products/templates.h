@@ -12,6 +12,14 @@ enum { SPX_MAX_PAR = 6 };
 
 typedef enum { SPX_NORM_NONE = 0, SPX_NORM_MEDIAN = 1, SPX_NORM_LINEAR = 2 } spx_norm;
 
+/* Principal components of the transforms of a cross-correlation set and of its squares together: entry t is about sum_k
+ * coef[t][k] comp[k], up to frequency nshort/2, beyond which the templates have next to nothing. */
+typedef struct {
+    size_t nshort, ncomp; /* nshort: a power of two, ncomp > 0 */
+    float *comp;          /* [ncomp][2][nshort/2+1][2], of the entries and of the squares; NULL: not made */
+    float *coef;          /* [ntemp][ncomp] */
+} spx_ccf_pca;
+
 /* Cross-correlation set. An entry is t = T/continuum - 1 (T: template, broadened by vsini; continuum: continuum.h over
  * wmin ... wmax), 0 where there is no template, on the setup's own grid, tapered over the outer 200 km/s, and followed
  * by zeros for at least 1500 km/s, so that lags up to that do not wrap. With data s_i = S_i/continuum - 1 on the same
@@ -23,9 +31,10 @@ typedef struct {
     double lnwave0, dlnwave;
     double *params; /* [ntemp][npar], not mapped */
     double *vsini;  /* [ntemp] km/s */
-    float *flux;    /* [ntemp][nwave] t */
+    float *flux;    /* [ntemp][nwave] t; NULL: not read, pca has what a fit needs of it and of its transforms */
     /* FFTs of t and of t squared (FFTW r2c, unnormalised, nwave/2+1 complex values re,im); float32 pairs */
     float *fft, *fft2; /* [ntemp][nwave/2+1][2] */
+    spx_ccf_pca pca;
 } spx_ccf_set;
 
 /* Principal components: ln flux of template t is mean + sum_k coef[t][k] comp[k], up to the truncation error. */
@@ -112,6 +121,7 @@ typedef struct {
 } spx_templates;
 
 void spx_nn_free(spx_nn *nn);
+void spx_ccf_pca_free(spx_ccf_pca *p);
 /* Numbers of weights and of biases, over all layers. */
 void spx_nn_count(const spx_nn *nn, size_t *nweight, size_t *nbias);
 void spx_setup_free(spx_setup *s);

@@ -194,7 +194,34 @@ static spx_status read_nn(hid_t file, spx_setup *s, spx_err *e)
     return spx_nn_read(file, g, s->npar, s->pca.ncomp, &s->nn, e);
 }
 
-static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
+static spx_status read_ccf_pca(hid_t file, spx_setup *s, spx_err *e)
+{
+    char p[160];
+    spx_ccf_set *c = &s->ccf;
+    size_t dk[4] = {0, 2, 0, 2}, dt[2] = {c->ntemp, 0};
+    at(p, sizeof p, s, "ccf/pca/component");
+    spx_status st = spx_h5_read_f32(file, p, 4, dk, &c->pca.comp, e);
+    if (st != SPX_OK)
+        return st;
+    c->pca.ncomp = dt[1] = dk[0];
+    c->pca.nshort = 2 * (dk[2] - 1);
+    if (dk[0] == 0 || dk[2] < 2 || c->pca.nshort > c->nwave || c->nwave % c->pca.nshort != 0)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, "make the templates again (rvs-template)",
+                           "%zu components of %zu frequencies are of no use for %zu samples", dk[0], dk[2], c->nwave);
+    for (size_t i = 0; i < dk[0] * dk[2] * 4; i++)
+        if (!isfinite(c->pca.comp[i]))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    at(p, sizeof p, s, "ccf/pca/coefficient");
+    if ((st = spx_h5_read_f32(file, p, 2, dt, &c->pca.coef, e)) != SPX_OK)
+        return st;
+    for (size_t i = 0; i < dt[0] * dt[1]; i++)
+        if (!isfinite(c->pca.coef[i]))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    return SPX_OK;
+}
+
+/* all = 0: without the entries themselves, where their components are there. */
+static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
 {
     char g[160], p[160];
     spx_ccf_set *c = &s->ccf;
@@ -211,14 +238,25 @@ static spx_status read_ccf(hid_t file, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "ccf/vsini");
     if ((st = spx_h5_read_f64(file, p, 1, dims, &c->vsini, e)) != SPX_OK)
         return st;
-    dims[1] = 0;
+    at(p, sizeof p, s, "ccf/pca");
+    const int components = spx_h5_exists(file, p), entries = all || !components;
+    int ndim = 2;
+    size_t shape[SPX_H5_MAXDIM] = {0};
     at(p, sizeof p, s, "ccf/flux");
-    if ((st = spx_h5_read_f32(file, p, 2, dims, &c->flux, e)) != SPX_OK)
+    if ((st = spx_h5_shape(file, p, &ndim, shape, e)) != SPX_OK)
         return st;
-    c->nwave = dims[1];
+    if (ndim != 2 || shape[0] != c->ntemp)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "is not of %zu entries", c->ntemp);
+    c->nwave = dims[1] = shape[1];
+    if (entries && (st = spx_h5_read_f32(file, p, 2, dims, &c->flux, e)) != SPX_OK)
+        return st;
     if (c->nwave < 2 || (c->nwave & (c->nwave - 1)) != 0 || !(c->dlnwave > 0) || !isfinite(c->lnwave0))
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
                            "length %zu is not a power of two, or the step is not positive", c->nwave);
+    if (components && (st = read_ccf_pca(file, s, e)) != SPX_OK)
+        return st;
+    if (!entries)
+        return SPX_OK;
     dims[1] = c->nwave / 2 + 1;
     dims[2] = 2;
     at(p, sizeof p, s, "ccf/fft");
@@ -339,7 +377,7 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     if (spx_h5_exists(file, p) && (st = read_nn(file, s, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf");
-    return spx_h5_exists(file, p) ? read_ccf(file, s, e) : SPX_OK;
+    return spx_h5_exists(file, p) ? read_ccf(file, all, s, e) : SPX_OK;
 }
 
 spx_status spx_templates_read(hid_t file, int all, spx_templates *t, spx_err *e)
@@ -449,6 +487,14 @@ static spx_status write_ccf(hid_t file, const spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "ccf/fft2");
     if (st == SPX_OK)
         st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 3, dt, c->fft2, e);
+    if (st == SPX_OK && c->pca.comp != NULL) {
+        const size_t dk[4] = {c->pca.ncomp, 2, c->pca.nshort / 2 + 1, 2}, dq[2] = {c->ntemp, c->pca.ncomp};
+        at(p, sizeof p, s, "ccf/pca/component");
+        st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 4, dk, c->pca.comp, e);
+        at(p, sizeof p, s, "ccf/pca/coefficient");
+        if (st == SPX_OK)
+            st = spx_h5_write(file, p, H5T_NATIVE_FLOAT, 2, dq, c->pca.coef, e);
+    }
     at(p, sizeof p, s, "ccf");
     if (st == SPX_OK)
         st = spx_h5_set_f64(file, p, "lnwave0", c->lnwave0, e);

@@ -330,6 +330,11 @@ static void write_templates(hid_t f)
     s.ccf.flux = spx_alloc(NWAVE, sizeof(float), NULL);
     s.ccf.fft = spx_alloc2(NWAVE / 2 + 1, 2, sizeof(float), NULL);
     s.ccf.fft2 = spx_alloc2(NWAVE / 2 + 1, 2, sizeof(float), NULL);
+    s.ccf.pca = (spx_ccf_pca){.nshort = NWAVE,
+                              .ncomp = 1,
+                              .comp = spx_alloc2(NWAVE + 2, 2, sizeof(float), NULL),
+                              .coef = spx_alloc(1, sizeof(float), NULL)};
+    need(s.ccf.pca.comp != NULL && s.ccf.pca.coef != NULL, "memory");
     need(s.lnflux != NULL && s.filled != NULL && s.node != NULL && s.ccf.flux != NULL && s.ccf.fft != NULL &&
              s.ccf.fft2 != NULL,
          "memory");
@@ -886,11 +891,11 @@ static void read_star_templates(hid_t f)
     spx_err_clear(&e);
 }
 
-static void read_templates(hid_t f)
+static void read_templates_with(hid_t f, int all)
 {
     spx_err e = {0};
     spx_templates t;
-    if (spx_templates_read(f, 1, &t, &e) == SPX_OK)
+    if (spx_templates_read(f, all, &t, &e) == SPX_OK)
         for (size_t i = 0; i < t.nsetup; i++) {
             const spx_setup *u = &t.setup[i];
             touch(u->lnflux, u->ntemp * u->nwave, 4);
@@ -906,11 +911,19 @@ static void read_templates(hid_t f)
             touch(u->ccf.flux, u->ccf.ntemp * u->ccf.nwave, 4);
             touch(u->ccf.fft, u->ccf.ntemp * (u->ccf.nwave / 2 + 1) * 2, 4);
             touch(u->ccf.fft2, u->ccf.ntemp * (u->ccf.nwave / 2 + 1) * 2, 4);
+            touch(u->ccf.pca.comp, u->ccf.pca.ncomp * (2 * u->ccf.pca.nshort + 4), 4);
+            touch(u->ccf.pca.coef, u->ccf.ntemp * u->ccf.pca.ncomp, 4);
             touch(u->ccf.params, u->ccf.ntemp * u->npar, 8);
             touch(u->ccf.vsini, u->ccf.ntemp, 8);
         }
     spx_templates_free(&t);
     spx_err_clear(&e);
+}
+
+static void read_templates(hid_t f)
+{
+    read_templates_with(f, 0);
+    read_templates_with(f, 1);
 }
 
 static void read_library(hid_t f)

@@ -367,6 +367,11 @@ static void convolution(void)
             CHECK(!memcmp(a->lnflux, b->lnflux, NT * a->nwave * sizeof(float)), "templates of %s differ", a->setup);
             CHECK(!memcmp(a->ccf.fft2, b->ccf.fft2, a->ccf.ntemp * (a->ccf.nwave + 2) * sizeof(float)),
                   "transforms of %s differ", a->setup);
+            const spx_ccf_pca *p = &a->ccf.pca, *q = &b->ccf.pca;
+            CHECK(p->ncomp == q->ncomp && p->nshort == q->nshort &&
+                      !memcmp(p->comp, q->comp, p->ncomp * (2 * p->nshort + 4) * sizeof(float)) &&
+                      !memcmp(p->coef, q->coef, a->ccf.ntemp * p->ncomp * sizeof(float)),
+                  "components of the transforms of %s differ", a->setup);
         }
     spx_templates_free(&one);
     spx_templates_free(&two);
@@ -741,6 +746,21 @@ static void ccf(void)
         CHECK(fabs(at - 5000) < 3 && deepest < (i % 2 ? -0.05 : -0.2), "entry %zu: line of %g at %g", i, deepest, at);
         CHECK(fabs((double)f[s->nwave / 4]) < 0.01, "entry %zu: continuum off by %g", i, (double)f[s->nwave / 4]);
     }
+    /* Components leave out less than 0.04 of the rms of the transforms and of those of the squares. */
+    const spx_ccf_pca *p = &c->pca;
+    double all = 0, left = 0;
+    for (size_t i = 0; i < c->ntemp; i++)
+        for (size_t part = 0; part < 2; part++)
+            for (size_t k = 0; k < c->nwave + 2; k++) {
+                const float *z = (part ? c->fft2 : c->fft) + i * (c->nwave + 2);
+                double d = (double)z[k];
+                all += d * d;
+                for (size_t m = 0; m < p->ncomp && k < p->nshort; m++)
+                    d -= (double)(p->coef[i * p->ncomp + m] * p->comp[(2 * m + part) * (p->nshort + 2) + k]);
+                left += k < p->nshort ? d * d : 0;
+            }
+    CHECK(p->ncomp >= 1 && p->ncomp <= c->ntemp && p->nshort <= c->nwave && left <= 0.04 * 0.04 * all && all > 0,
+          "%zu components up to frequency %zu leave out %g of %g", p->ncomp, p->nshort / 2, left, all);
     spx_templates_free(&t);
     free(wave);
     free(flux);

@@ -182,11 +182,12 @@ typedef struct {
      * of its square's counterpart are ccf_comp[k][2][nfreq][2]. Frequencies that the templates do not have are left
      * out. */
     size_t nccf, nshort; /* components; length of the inverse transform, nfreq = nshort/2 + 1 */
-    float *ccf_comp, *ccf_coef;
-    size_t *lag_at;    /* [nlag] first of four samples of the inverse transform, and their weights */
-    float *lag_weight; /* [nlag][4] */
-    int32_t *rebin_at; /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
-    double *rebin;     /* [nwave of the set] this fraction */
+    const float *ccf_comp, *ccf_coef;
+    spx_ccf_pca ccf_made; /* where the setup does not have them */
+    size_t *lag_at;       /* [nlag] first of four samples of the inverse transform, and their weights */
+    float *lag_weight;    /* [nlag][4] */
+    int32_t *rebin_at;    /* [nwave of the set] sample k lies between pixels rebin_at[k], -1: none, and the next, at */
+    double *rebin;        /* [nwave of the set] this fraction */
     fftwf_plan forward;
     spx_rv_few_lags few;
 } spx_rv_arm;
@@ -248,6 +249,14 @@ typedef struct spx_rv_ctx {
     spx_rv_sizes size;
     struct spx_rv_ctx *coarse; /* to follow starts on (model/coarse.c); NULL: there is none */
 } spx_rv_ctx;
+
+/* Threads of the loops that make a plan, each 10 to 50 ms of one core's work, mostly while a device's context is being
+ * made: more of them spin between the loops, and hold that up. */
+static inline int spx_rv_plan_threads(const spx_rv_ctx *c)
+{
+    enum { FEW = 4 };
+    return c->opt->threads < 1 ? 1 : c->opt->threads < FEW ? c->opt->threads : FEW;
+}
 
 struct spx_rvfit_plan {
     spx_rv_ctx ctx;

@@ -122,8 +122,7 @@ void spx_rv_ctx_free(spx_rv_ctx *c)
         spx_free(a->place);
         spx_free(a->basis.value);
         spx_free(a->basis.span);
-        spx_free(a->ccf_comp);
-        spx_free(a->ccf_coef);
+        spx_ccf_pca_free(&a->ccf_made);
         spx_free(a->lag_at);
         spx_free(a->lag_weight);
         spx_free(a->few.window);

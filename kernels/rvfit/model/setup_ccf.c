@@ -1,16 +1,13 @@
 /* Provides what the cross-correlation needs: principal components of the transforms of the set of templates, the common
  * grid of velocities, the resampling of the spectra. */
-#include <cblas.h>
-#include <lapacke.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "rvfit/model/setup.h"
+#include "spectral/ccf_pca.h"
 
-enum { MAX_CCF_GRAM = 512 /* entries that the components of the cross-correlation are made from */ };
-static const double CCF_CUT = 1e-3;      /* power of the entries that may lie in frequencies that are left out */
-static const double CCF_LEFT_OUT = 0.04; /* rms of the entries that the components may leave out */
+enum { MOST_PAIRED = 512 /* entries of which pairs are compared */ };
 
 /* Can the sets of two arms be summed entry by entry? */
 static int ccf_alike(const spx_ccf_set *a, const spx_ccf_set *b, size_t npar)
@@ -19,74 +16,19 @@ static int ccf_alike(const spx_ccf_set *a, const spx_ccf_set *b, size_t npar)
            memcmp(a->params, b->params, a->ntemp * npar * sizeof *a->params) == 0;
 }
 
-/* Components of the entries and of their squares together, transformed and cut to frequencies below nshort/2: the
- * right singular vectors of the entries, as many as leave out less than CCF_LEFT_OUT of their rms. */
-static spx_status make_ccf_components(spx_rv_arm *a, spx_err *e)
+/* Components of the set: those of the templates' file, or of old files' transforms. */
+static spx_status take_components(spx_rv_arm *a, spx_err *e)
 {
-    const spx_ccf_set *f = &a->setup->ccf;
-    size_t nt = f->ntemp, half = f->nwave / 2 + 1, step = (nt + MAX_CCF_GRAM - 1) / MAX_CCF_GRAM;
-    size_t n = (nt + step - 1) / step, width, k = 0;
-    spx_status st = SPX_EIO;
-    double *gram = spx_alloc2(n, n, sizeof *gram, e), *value = spx_alloc(n, sizeof *value, e);
-    float *x = NULL, *vector = spx_alloc2(n, n, sizeof *vector, e), *power = spx_alloc(half, sizeof *power, e);
-    if (!gram || !value || !vector || !power)
-        goto end;
-
-    double sum = 0, left = 0;
-    for (size_t t = 0; t < nt; t += step)
-        for (size_t i = 0; i < half; i++) {
-            const float *z = f->fft + (t * half + i) * 2;
-            power[i] += z[0] * z[0] + z[1] * z[1];
-        }
-    for (size_t i = 0; i < half; i++)
-        sum += (double)power[i];
-    for (a->nshort = f->nwave; a->nshort > 32; a->nshort /= 2) {
-        for (size_t i = a->nshort / 4; i < half && i <= a->nshort / 2; i++)
-            left += (double)power[i];
-        if (left > CCF_CUT * sum)
-            break;
-    }
-    width = 4 * (a->nshort / 2 + 1);
-    if (!(x = spx_alloc2(nt, width, sizeof *x, e)))
-        goto end;
-    for (size_t t = 0; t < nt; t++)
-        for (size_t i = 0; i + 2 < width / 2; i++) { /* 0 at nshort/2, which is its own conjugate */
-            x[t * width + i] = f->fft[t * half * 2 + i];
-            x[t * width + width / 2 + i] = f->fft2[t * half * 2 + i];
-        }
-    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)n, (int)width, 1, x, (int)(step * width), 0, vector,
-                (int)n);
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j <= i; j++)
-            gram[i * n + j] = (double)vector[i * n + j];
-    if (LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'V', 'L', (int)n, gram, (int)n, value) != 0) {
-        st = spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable", a->setup->setup);
-        goto end;
-    }
-    sum = left = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += fmax(0, value[i]);
-    while (k + 1 < n && left + fmax(0, value[k]) <= CCF_LEFT_OUT * CCF_LEFT_OUT * sum)
-        left += fmax(0, value[k++]);
-    a->nccf = n - k;
-    a->ccf_comp = spx_alloc2(a->nccf, width, sizeof *a->ccf_comp, e);
-    a->ccf_coef = spx_alloc2(nt, a->nccf, sizeof *a->ccf_coef, e);
-    if (!a->ccf_comp || !a->ccf_coef)
-        goto end;
-    for (size_t c = 0; c < a->nccf; c++)
-        for (size_t i = 0; i < n; i++)
-            vector[c * n + i] = (float)(value[n - 1 - c] > 0 ? gram[i * n + n - 1 - c] / sqrt(value[n - 1 - c]) : 0);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)a->nccf, (int)width, (int)n, 1, vector, (int)n, x,
-                (int)(step * width), 0, a->ccf_comp, (int)width);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)nt, (int)a->nccf, (int)width, 1, x, (int)width,
-                a->ccf_comp, (int)width, 0, a->ccf_coef, (int)a->nccf);
-    st = SPX_OK;
-end:
-    spx_free(gram);
-    spx_free(value);
-    spx_free(vector);
-    spx_free(power);
-    spx_free(x);
+    const spx_ccf_set *set = &a->setup->ccf;
+    const spx_ccf_pca *p = &set->pca;
+    spx_status st = SPX_OK;
+    if (p->comp == NULL)
+        st = spx_ccf_pca_make(set, a->setup->setup, &a->ccf_made, e);
+    p = p->comp == NULL ? &a->ccf_made : p;
+    a->nshort = p->nshort;
+    a->nccf = p->ncomp;
+    a->ccf_comp = p->comp;
+    a->ccf_coef = p->coef;
     return st;
 }
 
@@ -242,7 +184,7 @@ static double difference(const spx_rv_ctx *c, size_t t, size_t s)
 static spx_status make_places(spx_rv_ctx *c, spx_err *e)
 {
     const spx_ccf_set *set = &c->arm[0].setup->ccf;
-    const size_t n = c->npar, step = (set->ntemp + MAX_CCF_GRAM - 1) / MAX_CCF_GRAM;
+    const size_t n = c->npar, step = (set->ntemp + MOST_PAIRED - 1) / MOST_PAIRED;
     double gram[SPX_MAX_PAR * (SPX_MAX_PAR + 1) / 2] = {0}, weight[SPX_MAX_PAR] = {0}, most = 0;
     if ((c->ccf.place = spx_alloc2(set->ntemp, n, sizeof *c->ccf.place, e)) == NULL)
         return SPX_EIO;
@@ -296,7 +238,7 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
                             "setups of a file together",
                             c->arm[0].setup->setup, c->arm[i].setup->setup);
         if (f->nwave < 16 || f->nwave > ((size_t)1 << 30) || (f->nwave & (f->nwave - 1)) != 0 || !(f->dlnwave > 0) ||
-            !isfinite(f->lnwave0))
+            !isfinite(f->lnwave0) || (f->pca.comp != NULL && f->pca.nshort < 16))
             return spx_fail(e, SPX_EINPUT, "cross-correlation set of setup '%.63s' is not usable",
                             c->arm[i].setup->setup);
         step = fmin(step, f->dlnwave);
@@ -306,9 +248,9 @@ spx_status spx_rv_make_ccf(spx_rv_ctx *c, spx_err *e)
     c->ccf.nlag = (size_t)floor((c->opt->vmax - c->opt->vmin) / c->ccf.lag_step) + 1;
     spx_status st = SPX_OK;
     spx_err err[SPX_MAX_ARM] = {{0}};
-#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(spx_rv_plan_threads(c))
     for (size_t i = 0; i < c->narm; i++)
-        if (make_ccf_components(&c->arm[i], &err[i]) == SPX_OK && make_rebin(&c->arm[i], &err[i]) == SPX_OK)
+        if (take_components(&c->arm[i], &err[i]) == SPX_OK && make_rebin(&c->arm[i], &err[i]) == SPX_OK)
             (void)(make_lags(c, &c->arm[i], &err[i]) == SPX_OK && make_few(c, &c->arm[i], &err[i]) == SPX_OK);
     for (size_t i = 0; i < c->narm; i++) {
         const spx_rv_arm *a = &c->arm[i];
