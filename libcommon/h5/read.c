@@ -17,8 +17,12 @@
  * reads into it. */
 static void touch(char *p, size_t bytes)
 {
-    enum { PAGE = 4096 };
-#pragma omp parallel for if (bytes > 8 * (size_t)SPX_H5_MANY_VALUES)
+    enum {
+        PAGE = 4096,
+        SHARE = 1 << 20 /* bytes of a thread, at least: it takes time to wake, and spins afterwards */
+    };
+    const size_t shares = bytes / SHARE + 1, most = (size_t)omp_get_max_threads();
+#pragma omp parallel for num_threads((int)(shares < most ? shares : most)) if (bytes > 8 * (size_t)SPX_H5_MANY_VALUES)
     for (size_t k = 0; k < bytes; k += PAGE)
         p[k] = 0;
 }

@@ -21,7 +21,8 @@ enum {
     FEW_WORKERS = 8,  /* with fewer */
     GROUP = 512,      /* stars of one, at most, */
     LEAST_GROUP = 32, /* and at least, where there are as many */
-    ROUNDING = 1 << 25 /* bytes that a worker's pieces of memory are together larger than what was asked for */
+    STARS_OF_THREAD = 8, /* at least: each thread of a worker has memory of its own */
+    ROUNDING = 1 << 25   /* bytes that a worker's pieces of memory are together larger than what was asked for */
 };
 
 /* Device memory of the star that takes most. */
@@ -222,7 +223,8 @@ spx_status fit(plan_state *all, spx_progress *p, spx_rvfit *out, spx_err *e)
     b.most = all->most;
     /* while some workers wait for the device, others may use what they leave */
     const int share = c->opt->threads / (int)(s.workers * ndevice);
-    b.threads = std::max(1, std::min(c->opt->threads, s.workers * ndevice > 1 ? 2 * share : share));
+    b.threads = std::min(s.workers * ndevice > 1 ? 2 * share : share, (int)(all->most / STARS_OF_THREAD));
+    b.threads = std::max(1, std::min(c->opt->threads, b.threads));
     std::vector<std::thread> threads;
     for (const std::unique_ptr<device_state> &d : all->devices)
         for (size_t i = 0; i < s.workers; i++)

@@ -212,7 +212,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     if (from.comp != nullptr) {
         std::vector<float> comp(p->ncomp * (size_t)a->columns);
         std::vector<double> mean((size_t)a->columns);
-#pragma omp parallel for num_threads(c->opt->threads) schedule(static) if (c->opt->threads > 1)
+#pragma omp parallel for num_threads(spx_rv_plan_threads(c)) schedule(static)
         for (size_t k = 0; k < p->ncomp; k++)
             for (size_t i = 0; i < from.nt; i++)
                 comp[k * (size_t)a->columns + i] =
@@ -270,7 +270,7 @@ void device_plan::add_set(const spx_rv_ctx *c, model &m, std::vector<arm> &arms)
     m.set.place = keep(m.set.place, m.set.ntemp * m.set.npar);
     std::vector<lag_samples> windows(c->narm);
     std::vector<std::vector<float>> responses(c->narm);
-#pragma omp parallel for num_threads(c->opt->threads) schedule(dynamic, 1) if (c->opt->threads > 1)
+#pragma omp parallel for num_threads(spx_rv_plan_threads(c)) schedule(dynamic, 1)
     for (size_t i = 0; i < c->narm; i++) {
         windows[i] = lag_window(c->arm[i], c->ccf.nlag);
         responses[i] = response_of(c->arm[i], windows[i]);

@@ -59,7 +59,7 @@ static spx_status take_arm(const spx_setup *set, size_t step, sample *s, float *
     for (size_t k = 0; k < K; k++)
         for (size_t i = 0; i < n; i++)
             comp[k * n + i] = p->comp[k * set->nwave + i * step];
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (size_t node = 0; node < s->nnode; node++) {
         const size_t row = (size_t)set->node[node];
         float *to = out + node * s->npix;
@@ -96,7 +96,7 @@ static spx_status take_sample(const spx_rv_ctx *c, sample *s, spx_err *e)
     for (size_t a = 0; a < c->narm && st == SPX_OK; a++) {
         const spx_setup *set = c->arm[a].setup;
         const size_t step = set->nwave / PIXELS + 1;
-        st = take_arm(set, step, s, s->value + at, c->opt->threads, e);
+        st = take_arm(set, step, s, s->value + at, spx_rv_plan_threads(c), e);
         at += (set->nwave + step - 1) / step;
     }
     return st;
@@ -159,7 +159,7 @@ spx_status spx_rv_choose_axis_transforms(spx_rv_ctx *c, spx_err *e)
         if (n < LEAST_NODES || n > MOST_NODES)
             continue;
         double range = c->grid.axis[p][n - 1] - c->grid.axis[p][0], error[TRIALS];
-#pragma omp parallel for schedule(dynamic, 1) num_threads(c->opt->threads) if (c->opt->threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(spx_rv_plan_threads(c))
         for (int k = 0; k < TRIALS; k++)
             error[k] = mean_error(&s, n, c->grid.axis[p], c->grid.stride[g], (k - TRIALS / 2) * STEP / range);
         double best = error[TRIALS / 2] * (1 - GAIN), rate = 0;

@@ -80,7 +80,7 @@ static spx_status coarse_templates(const spx_rv_ctx *c, const spx_rv_arm *a, con
     const spx_pca *p = &a->setup->pca;
     const size_t nc = p->ncomp, k = b->setup->pca.ncomp, stride = a->ntile * SPX_RV_TILE;
     spx_status st = SPX_OK;
-#pragma omp parallel num_threads(c->opt->threads) if (c->opt->threads > 1)
+#pragma omp parallel num_threads(spx_rv_plan_threads(c))
     {
         spx_err mine = {0};
         double *planes = spx_alloc2(FEW, stride, sizeof *planes, &mine),
