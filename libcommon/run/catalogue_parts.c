@@ -52,6 +52,16 @@ static spx_status same_column(const spx_table *a, size_t first, const spx_table 
     return st;
 }
 
+/* Has the file an arm that the last rows have? Then it cannot be of the same rows. */
+static int has_their_arm(const spx_spectra_parts *p, const spx_spectra *more)
+{
+    for (const spx_spectra_part *part = last_rows(p); part < p->part + p->npart; part++)
+        for (size_t k = 0; k < more->narm; k++)
+            if (covers(part, p, more->arm[k].name))
+                return 1;
+    return 0;
+}
+
 /* Checks that a file has other arms of the last rows; SPX_EINPUT with the reason if not. */
 static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
 {
@@ -60,13 +70,6 @@ static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra
         return spx_fail(e, SPX_EINPUT,
                         "has %zu spectra, the input before %zu: join them with h5merge (exposures of a star: --joint)",
                         more->nspec, last->nspec);
-    for (const spx_spectra_part *part = last; part < p->part + p->npart; part++)
-        for (size_t k = 0; k < more->narm; k++)
-            if (covers(part, p, more->arm[k].name))
-                return spx_fail(
-                    e, SPX_EINPUT,
-                    "has arm '%s' as an earlier input has: join them with h5merge (exposures of a star: --joint)",
-                    more->arm[k].name);
     static const char *const key[] = {"TARGETID", "FIBER", "EXPID"};
     spx_status st = SPX_OK;
     for (size_t k = 0; k < sizeof key / sizeof *key && st == SPX_OK; k++)
@@ -248,11 +251,12 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
         (void)spx_cards_int(&head.header, "EXPID", &part.expid);
     const int other =
         exposures && p->npart > 0 && part.expid >= 0 && last_rows(p)->expid >= 0 && part.expid != last_rows(p)->expid;
+    const int again = st == SPX_OK && p->npart > 0 && has_their_arm(p, &head);
     if (st == SPX_OK && p->npart == 0)
         take_over(&p->all, &head);
-    else if (st == SPX_OK && !other && check_other_arms(p, &head, &why) == SPX_OK)
+    else if (st == SPX_OK && !other && !again && check_other_arms(p, &head, &why) == SPX_OK)
         part.first = last_rows(p)->first;
-    else if (st == SPX_OK && !exposures)
+    else if (st == SPX_OK && !exposures && !again)
         st = spx_err_pass(e, &why);
     else if (st == SPX_OK) {
         part.first = p->all.nspec;

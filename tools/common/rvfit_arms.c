@@ -273,13 +273,19 @@ spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spec
 spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n, char **name, spx_spectra_parts *p,
                                  spx_err *e)
 {
-    spx_input *in;
-    spx_status st = SPX_OK;
+    spx_input **in = spx_alloc(n, sizeof(spx_input *), e);
+    spx_status st = in != NULL ? SPX_OK : SPX_EIO;
     p->with_resolution = o->resolution;
-    for (size_t i = 0; i < n && st == SPX_OK; i++)
-        if ((st = spx_run_extra_input(run, name[i], &in, e)) == SPX_OK &&
-            (st = spx_spectra_parts_add(p, in->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
-            st = spx_rvfit_explain_swap(o, in, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        if ((st = spx_run_extra_input(run, name[i], &in[i], e)) != SPX_OK)
+            break;
+        for (size_t k = 0; k < i && o->joint == SPX_JOINT_NO && st == SPX_OK; k++)
+            if (in[i]->ino != 0 && in[i]->ino == in[k]->ino && in[i]->dev == in[k]->dev)
+                st = spx_fail(e, SPX_EINPUT, "%s: is an input twice", name[i]);
+        if (st == SPX_OK && (st = spx_spectra_parts_add(p, in[i]->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
+            st = spx_rvfit_explain_swap(o, in[i], e);
+    }
+    spx_free(in);
     if (st == SPX_OK && p->dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", p->dropped.s);
     return st;
