@@ -121,10 +121,10 @@ static void store(void *ctx, void *item)
 {
     const queue_run *r = ctx;
     spx_queue_item *x = item;
-    const long threads = spx_queue_context(r->q)->common.threads;
-    /* two threads: one converts while the other has the file's lock */
+    /* in a queue two threads: one converts while the other has the file's lock, and other frames have the processors */
+    const long threads = spx_queue_context(r->q)->common.threads, most = r->total == 1 ? 8 : 2;
     if (x->st == SPX_OK && !x->left)
-        x->st = spx_product_flush(x->product, threads < 2 ? (int)threads : 2, &x->e);
+        x->st = spx_product_flush(x->product, (int)(threads < most ? threads : most), &x->e);
 }
 
 static void publish(void *ctx, void *item)

@@ -23,9 +23,10 @@ static int is_little(const spx_run *s)
     return s->ninput > 0 && sum < LITTLE;
 }
 
-void spx_device_few_queues(void)
+void spx_device_queues(int n)
 {
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
+    const char number[] = {(char)('0' + n), '\0'};
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", number, 0);
 }
 
 static void *open_now(void *arg)
@@ -39,7 +40,7 @@ void spx_open_device_begin(spx_device_opening *d)
 {
     spx_backend_restrict(d->s->common.device);
     if (d->op == SPX_OP_RVFIT && is_little(d->s)) /* many groups of stars would wait for each other */
-        spx_device_few_queues();
+        spx_device_queues(2);
     d->threaded = spx_thread_begin(&d->thread, open_now, d);
     if (!d->threaded)
         (void)open_now(d);
@@ -66,4 +67,28 @@ spx_status spx_open_device(spx_run *s, spx_op op, spx_backend *b, spx_err *e)
     spx_backend_restrict(s->common.device);
     (void)open_now(&d);
     return spx_open_device_end(&d, e);
+}
+
+/* The library stays: its words may be reported yet. */
+static void *close_now(void *arg)
+{
+    spx_backend *b = arg;
+    b->close(b);
+    return NULL;
+}
+
+void spx_close_device_begin(spx_backend *b, spx_device_closing *c)
+{
+    if (b->library != NULL && b->close != NULL)
+        c->threaded = spx_thread_begin(&c->thread, close_now, b);
+}
+
+void spx_close_device(spx_backend *b, spx_device_closing *c)
+{
+    if (c->threaded) {
+        (void)pthread_join(c->thread, NULL);
+        b->close = NULL;
+        c->threaded = 0;
+    }
+    spx_backend_close(b);
 }

@@ -5,12 +5,14 @@
 #include <stdatomic.h>
 
 #include "backend.h"
+#include "common/device.h"
 #include "extract/extract.h"
 
 typedef struct {
     spx_backend backend; /* open */
-    size_t n;            /* devices of the backend */
-    atomic_int *lost;    /* [n]; 1: the device has failed, and others compute in its place */
+    spx_device_closing closing;
+    size_t n;         /* devices of the backend */
+    atomic_int *lost; /* [n]; 1: the device has failed, and others compute in its place */
 } spx_extract_devices;
 
 /* Workers for `total` frames on `device`, the value of --device, and in *ndevice how many devices that names: four for
