@@ -198,6 +198,7 @@ int main(int argc, char **argv)
     spx_err e = {0};
     spx_templates t = {0};
     spx_spectra s = {0};
+    const char *bent = NULL;
     trial a = {.n = (size_t)n, .in.spectra = &s};
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     spx_rvfit_options_init(&a.options);
@@ -209,6 +210,8 @@ int main(int argc, char **argv)
     a.options.threads = omp_get_max_threads();
     hid_t ft = open_file(argv[1], &e), fs = open_file(argv[2], &e);
     spx_status st = ft < 0 || fs < 0 ? SPX_EIO : spx_templates_read(ft, 1, &t, &e);
+    if (st == SPX_OK && a.options.interpolator == SPX_INTERPOLATE_CUBIC) /* as rvs-fit does */
+        st = spx_rvfit_bend(&t, &bent, &e);
     if (st == SPX_OK)
         st = spx_spectra_read(fs, 0, &s, &e);
     for (size_t k = 0; k < s.narm && st == SPX_OK; k++)
