@@ -480,6 +480,7 @@ static void compare_once_wrong(const spx_extract_device *dev)
     compare_drawn(dev, 1, draw_ccd, "a few bins alone", 179573267601680u, 1);
     /* columns that a bin with little light feels beyond their tail: ivar 2.1e-8 off */
     compare_drawn(dev, 1, draw_ccd, "long columns", 179573784302806u, 1);
+    compare_drawn(dev, 1, draw_ccd, "steps before the smallest eigenvalue", 1795748663315u, 1);
     /* rounding that bins of other fibres and of the padding amplify */
     if (!EMULATED)
         compare_drawn(dev, 1, draw_scene, "rounding", 179571332001117u, 1);

@@ -49,7 +49,7 @@ __device__ void advance(const iteration &of, int what, double sum)
             else
                 atomicOr(of.bad, BAD_SOLVE);
             if (of.coupled && s[ALPHA] > 1.0)
-                s[ENOUGH] = fmin(s[ENOUGH], fmax(square / s[ALPHA], s[ROUNDING]));
+                s[ENOUGH] = fmin(s[ENOUGH], fmax(square / (s[ALPHA] * s[ALPHA]), s[ROUNDING]));
         }
     } else {
         s[BETA] = s[RZ] > s[ENOUGH] && s[ALPHA] != 0.0 ? sum / s[RZ] : 0.0;
