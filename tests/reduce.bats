@@ -444,7 +444,7 @@ esac
 exec "$SPX_ROOT/share/night/job.sh" "\$@"
 END
     chmod +x killer
-    ! quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' SHELL="$PWD/killer" >log 2>&1
+    run ! quick GROUP=petal BATCH=10 DEVICES='cuda:0 cuda:0 cuda:0' SHELL="$PWD/killer"
     [ -n "$(find out -name '.list*')" ]
     # one of a make that is at work
     touch "out/.list-$HOSTNAME.$$-frame-b1-0008.h5"

@@ -84,7 +84,7 @@ column() {
     data spectra.h5 templates.h5 frame-b0.h5 frame-r0.h5
     for k in $(seq 1 160); do
         cp --reflink=auto spectra.h5 s$k.h5
-        many+=(s$k.h5)
+        many+=("s$k.h5")
     done
     few=("${many[@]:0:40}")
     fit=(rvs-fit -v -j 1 --device cpu --no-model --no-rotation --fix teff=5000 --fix logg=4 --fix feh=-1 --fix alpha=0.2

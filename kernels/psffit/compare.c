@@ -74,11 +74,11 @@ spx_status spx_psffit_agree(const spx_psf *p, const spx_psf *a, const spx_psf *b
 {
     const size_t n = pixels_of(p), more = spx_psf_spot_difference_room(p, a), work = spx_psf_spot_difference_room(p, b);
     double *first = spx_alloc(4 * n + (more > work ? more : work), sizeof *first, e), sum[3] = {0};
-    double *second = first + 2 * n, *room = second + 2 * n;
     size_t ncore = 0;
     *out = (spx_psffit_agreement){0};
     if (first == NULL)
         return SPX_EIO;
+    double *second = first + 2 * n, *room = second + 2 * n;
     for (size_t i = 0; i < fit->nspec; i++) {
         const spx_psffit_fibre *f = &fit->fibre[i];
         if (f->bundle != (int32_t)bundle || (f->status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0)

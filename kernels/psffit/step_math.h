@@ -113,9 +113,9 @@ SPX_HD void spx_pf_add_to_cell(double f, double spot, double peak, double data, 
 }
 
 /* sigma^2 of a class of the shape's coefficients (psffit/learn.c), of[n] their classes: that of the largest evidence
- * under Jeffreys' prior, flat in ln sigma: sum z^2 over two more than the number of coefficients that the arc tells, sum
- * (1 - variance / sigma^2). With a prior flat in sigma^2, without these two, half of the small classes that are 0 keep
- * their noise; now one alone stays where it is above 3.1 errors. The least is that at which the matrix stays well
+ * under Jeffreys' prior, flat in ln sigma: sum z^2 over two more than the number of coefficients that the arc tells,
+ * sum (1 - variance / sigma^2). With a prior flat in sigma^2, without these two, half of the small classes that are 0
+ * keep their noise; now one alone stays where it is above 3.1 errors. The least is that at which the matrix stays well
  * conditioned. */
 SPX_HD double spx_pf_square_of_class(size_t n, const int *of, int c, const double *z, const double *precision,
                                      const double *variance)

@@ -218,7 +218,7 @@ spx_status spx_pipeline_run(const spx_pipeline *p, spx_err *e)
             serve(&r);
             st = SPX_OK;
         } else {
-            st = spx_fail(e, SPX_EIO, "threads cannot be started: too many processes on this machine?");
+            st = spx_fail(e, SPX_EIO, "threads cannot be started: no memory for them, or too many processes?");
         }
         (void)pthread_mutex_lock(&r.lock);
         all_read(&r);

@@ -8,8 +8,8 @@
 /* A PSF from an HDF5 file with /psf, or from a DESI PSF file, which is recorded as an input. */
 spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err *e);
 
-/* One for the fit of PSFs to begin with: where its spots are of a kind that is not fitted, Gaussians as wide, and it says
- * so. as_it_is: its shape is to stay, and no other kind will do. */
+/* One for the fit of PSFs to begin with: where its spots are of a kind that is not fitted, Gaussians as wide, and it
+ * says so. as_it_is: its shape is to stay, and no other kind will do. */
 spx_status spx_psf_file_start(spx_run *s, const char *path, int as_it_is, spx_psf *psf, spx_err *e);
 
 #endif
