@@ -62,10 +62,16 @@ static int has_their_arm(const spx_spectra_parts *p, const spx_spectra *more)
     return 0;
 }
 
-/* Checks that a file has other arms of the last rows; SPX_EINPUT with the reason if not. */
-static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, spx_err *e)
+/* Checks that a file, of exposure expid, -1: not known, has other arms of the last rows; SPX_EINPUT with the reason if
+ * not. */
+static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, long expid, spx_err *e)
 {
     const spx_spectra_part *last = last_rows(p);
+    if (expid >= 0 && last->expid >= 0 && expid != last->expid)
+        return spx_fail(e, SPX_EINPUT,
+                        "has other arms than the input before and is of exposure %ld, that one of %ld: give all arms "
+                        "of an exposure before those of the next (exposures of a star: --joint)",
+                        expid, last->expid);
     if (more->nspec != last->nspec)
         return spx_fail(e, SPX_EINPUT,
                         "has %zu spectra, the input before %zu: join them with h5merge (exposures of a star: --joint)",
@@ -249,12 +255,10 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     part.expid = -1;
     if (st == SPX_OK)
         (void)spx_cards_int(&head.header, "EXPID", &part.expid);
-    const int other =
-        exposures && p->npart > 0 && part.expid >= 0 && last_rows(p)->expid >= 0 && part.expid != last_rows(p)->expid;
     const int again = st == SPX_OK && p->npart > 0 && has_their_arm(p, &head);
     if (st == SPX_OK && p->npart == 0)
         take_over(&p->all, &head);
-    else if (st == SPX_OK && !other && !again && check_other_arms(p, &head, &why) == SPX_OK)
+    else if (st == SPX_OK && !again && check_other_arms(p, &head, part.expid, &why) == SPX_OK)
         part.first = last_rows(p)->first;
     else if (st == SPX_OK && !exposures && !again)
         st = spx_err_pass(e, &why);
