@@ -53,13 +53,14 @@ enum { COUPLED_ITEMS, LARGE_ITEMS, NEED_ITEMS, COUPLED_COUNTERS };
 enum { COUPLED_NOT, COUPLED_IS, COUPLED_LARGE };
 
 struct coupled_work {
-    double *memory;                            /* [blocks][each] */
-    size_t each, shared;                       /* doubles of a block's memory, and of its shared memory */
-    double *unmasked, *around, *whole, *value; /* [n][lanes] scratch of the drop scale */
-    unsigned *strong;                          /* [coupled_runs()][lanes] COUPLED_... */
-    unsigned what;                             /* those that a launch works on */
-    int *counter;                              /* [COUPLED_COUNTERS] */
-    int reach;                                 /* bins beside a strong one that count as such */
+    double *memory;                    /* [blocks][each] */
+    size_t each, shared;               /* doubles of a block's memory, and of its shared memory */
+    double *unmasked, *around, *whole; /* [n][lanes] scratch of the drop scale, */
+    double *value;                     /* then the diagonal of T with the next fibres alone */
+    unsigned *strong;                  /* [coupled_runs()][lanes] COUPLED_... */
+    unsigned what;                     /* those that a launch works on */
+    int *counter;                      /* [COUPLED_COUNTERS] */
+    int reach;                         /* bins beside a strong one that count as such */
 };
 
 __device__ __host__ inline int coupled_runs(const geometry &k)
@@ -170,6 +171,7 @@ __global__ void find_coupled_kernel(params k, coupled_work w)
     const size_t trow = (size_t)(k.band + 1) * k.lanes;
     const double limit = SPX_TRACE_STRONG * k.tolerance * k.drop_scale[i], inverse = k.inverse[i];
     bool strong = false;
+    w.value[i] = k.t[0][(size_t)bin * trow + column] + k.t[1][(size_t)bin * trow + column];
     for (int side = 0; side < 2; side++) {
         const int g = 2 * side - 1;
         if (f + g < 0 || f + g >= k.nl || k.fibre[column + g] < 0)
@@ -307,11 +309,32 @@ __device__ double column_share(const coupled_block &o, int c, int first, int las
     return sum;
 }
 
+/* The largest of a block's values, in all of its threads. */
+__device__ double largest_of_block(double v)
+{
+    __shared__ double most[BAND_WARPS];
+    for (int s = WARP / 2; s > 0; s /= 2)
+        v = fmax(v, __shfl_xor_sync(FULL, v, s));
+    if (threadIdx.x % WARP == 0)
+        most[threadIdx.x / WARP] = v;
+    __syncthreads();
+    for (int i = 0; i < BAND_WARPS; i++)
+        v = fmax(v, most[i]);
+    __syncthreads();
+    return v;
+}
+
+/* A change of T_jj as a fraction of the diagonal of M times the drop scale. */
+__device__ double relative_change(const params &k, int j, int column, double change)
+{
+    const double own = k.mat[(size_t)j * k.nelem * k.lanes + column] + SPX_TRACE_PRIOR;
+    return fabs(change) / (k.drop_scale[(size_t)j * k.lanes + column] * own);
+}
+
 /* T = V^T D^-1 V into k.t[0], k.t[1] becomes 0; a warp 32 columns and COUPLED_DIAGONALS. Returns, in all threads, the
  * largest change of a diagonal as a fraction of that of M times the drop scale. */
 __device__ double coupled_term(const params &k, const coupled_block &o)
 {
-    __shared__ double changes[BAND_WARPS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, q = o.q, wide = o.m + 1;
     const int groups = (k.band + COUPLED_DIAGONALS) / COUPLED_DIAGONALS, turns = (o.j1 - o.j0 + WARP - 1) / WARP;
     const size_t lanes = k.lanes, trow = (size_t)(k.band + 1) * lanes;
@@ -339,22 +362,30 @@ __device__ double coupled_term(const params &k, const coupled_block &o)
             const size_t at = (size_t)(j - d) * trow + d * lanes + column;
             if (d == 0) {
                 const double was = k.t[0][at] + k.t[1][at];
-                const double own = k.mat[(size_t)j * k.nelem * lanes + column] + SPX_TRACE_PRIOR;
-                change = fmax(change, fabs(sum[u] - was) / (k.drop_scale[(size_t)j * lanes + column] * own));
+                change = fmax(change, relative_change(k, j, column, sum[u] - was));
             }
             k.t[0][at] = sum[u];
             k.t[1][at] = 0.0;
         }
     }
-    for (int s = WARP / 2; s > 0; s /= 2)
-        change = fmax(change, __shfl_xor_sync(FULL, change, s));
-    if (lane == 0)
-        changes[warp] = change;
-    __syncthreads();
-    for (int i = 0; i < BAND_WARPS; i++)
-        change = fmax(change, changes[i]);
-    __syncthreads();
-    return change;
+    return largest_of_block(change);
+}
+
+/* The same of rows low .. j0 - 1, which another item has the diagonal of: *was, of the thread's row, is the one with
+ * the others so far. What more of them add to T is positive semidefinite, so that the square of a change of an element
+ * is at most the product of those of its two diagonal ones. Without it items beside one where traces cross had elements
+ * with it from the next few fibres alone: fluxes were 2.1e-6 of their errors off. */
+__device__ double change_before(const params &k, const coupled_block &o, double *was)
+{
+    static_assert((int)SPX_TRACE_MOST_BAND <= (int)BAND_THREADS, "a row a thread");
+    double change = 0.0;
+    const int c = threadIdx.x;
+    if (o.low + c < o.j0) {
+        const double now = column_share(o, c, -k.depth, k.depth + o.tail + 1);
+        change = relative_change(k, o.low + c, o.column0 + o.f, now - *was);
+        *was = now;
+    }
+    return largest_of_block(change);
 }
 
 /* Whether columns are longer than the tail, when T is there. Of an element (i, j), i < j, the bins beyond the end of
@@ -447,8 +478,10 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
                 o.low = max(o.j0 - k.band, (r - 1) * COUPLED_RUN);
         }
         __syncthreads();
-        const bool all = k.nf[column / k.nl] > 3 && traces_cross(k, o.column0, o.j0, o.j1);
-        double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0;
+        const bool all = k.nf[column / k.nl] > 3 && traces_cross(k, o.column0, o.low, o.j1);
+        double before[2] = {INFINITY, INFINITY}, change = INFINITY, more = 0.0, behind = 0.0;
+        double was =
+            o.low + (int)threadIdx.x < o.j0 ? w.value[(size_t)(o.low + (int)threadIdx.x) * k.lanes + column] : 0.0;
         int tail = SPX_TRACE_TAIL, used = 0;
         bool again = w.what == COUPLED_LARGE; /* T is that of the launch before, which the first round repeats */
         for (int reach = all ? k.nl : 2; !has_settled(k.tolerance, change, before[0]); reach++) {
@@ -473,6 +506,7 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
                 [](int, double, const double *) {});
             coupled_columns(k, o);
             more = fmax(more, coupled_term(k, o));
+            behind = fmax(behind, change_before(k, o, &was));
             const bool cut = is_cut(k, o);
             if (cut && tail < SPX_TRACE_LONG_TAIL) { /* once more, with what it has to become */
                 tail = SPX_TRACE_LONG_TAIL;
@@ -482,14 +516,14 @@ __global__ void __launch_bounds__(BAND_THREADS, COUPLED_EACH) coupled_kernel(par
             used = o.q;
             if (again && !all) {
                 again = false;
-                more = 0.0;
+                more = behind = 0.0;
                 __syncthreads();
                 continue;
             }
             before[1] = before[0];
             before[0] = change;
-            change = more;
-            more = 0.0;
+            change = fmax(more, sqrt(more * behind));
+            more = behind = 0.0;
             if (all || reach >= SPX_TRACE_MAX_REACH ||
                 (reach >= STALL_REACH && change < SPX_TRACE_ROUNDED && change > SPX_TRACE_STALL * before[0] &&
                  before[0] > SPX_TRACE_STALL * before[1]))

@@ -38,7 +38,7 @@ static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundl
         for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
             const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
             const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
-            if (traces_cross(p, b, s, j0, j1)) {
+            if (traces_cross(p, b, s, low, j1)) { /* of what T has rows of, too */
                 if (crossing_neighbours(p, b, r, s, lane, low, j0, j1, a, NULL) != SPX_OK)
                     return SPX_EIO;
                 continue;

@@ -191,8 +191,10 @@ ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near
  * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
  * Of elements beyond the band there is a bound: see leave(), *t->ends.
- * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns the largest change of the diagonal, as a fraction
- * of that of M times t->known, where elements of T are replaced. */
+ * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns, where elements of T are replaced, the largest
+ * change as a fraction of the diagonal of M times t->known: of the diagonal; and of elements with rows low .. j0 - 1,
+ * of which T has the diagonal with as many others as they need: what more others add to T is positive semidefinite, so
+ * that the square of what they add to an element is at most the product of that of its two diagonal ones. */
 ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q,
                                    size_t lane, size_t low, size_t j0, size_t j1, schur_mode mode,
                                    spx_trace_diagonals *t, double *own, double *columns)
@@ -208,7 +210,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     double *ends = (double *)(ring + slots);
     memset(share, 0, slots * SPX_VL * sizeof *share);
     memset(ends, 0, p->nbin * SPX_VL * sizeof *ends);
-    vec change = every(0.0), end_of = every(0.0);
+    vec change = every(0.0), behind = every(0.0), end_of = every(0.0);
     int wide = 0; /* columns that still need all diagonals */
     const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
     for (size_t j = begin; j < j1; j++) {
@@ -252,6 +254,10 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         store(share + j % slots * SPX_VL, mine);
         if (j >= (size_t)depth)
             end_of = vmax(load(ends + (j - (size_t)depth) * SPX_VL) * mine / drop_scale, end_of);
+        if (j < j0 && mode == REPLACE && j >= low)
+            behind = vmax(vabs(now.taken - load(element(p, b, t, j, 0) + lane)) /
+                              (drop_scale * (diagonal + every(SPX_TRACE_PRIOR))),
+                          behind);
         if (j < j0)
             continue;
         for (int d = 0; d <= band && (size_t)d <= j - low; d++) {
@@ -302,7 +308,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         t->ends[lane / SPX_VL] = 1;
     double worst = 0.0;
     for (int i = 0; i < SPX_VL; i++)
-        worst = change[i] > worst ? change[i] : worst;
+        worst = fmax(fmax(change[i], sqrt(change[i] * behind[i])), worst);
     return worst;
 }
 
