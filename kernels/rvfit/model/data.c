@@ -244,27 +244,47 @@ static void leave_out(spx_rv_spectra *w, spx_rvfit_bad why)
         w->bad = why;
 }
 
-/* Fluxes, 0 where they or their ivar cannot be measurements, and errors, 0 there. */
+/* Fluxes, 0 where they or their ivar cannot be measurements, and errors, 0 there: two loops, since vectors have no
+ * division that is left out. */
+SPX_CLONES
 static void sane_pixels(size_t n, const double *restrict flux, const double *restrict ivar, double *restrict f,
                         double *restrict err)
 {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        err[i] = sqrt(ivar[i]);
+#pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        const double size = fabs(flux[i]), root = sqrt(ivar[i]);
+        const double value = flux[i], root = err[i], size = fabs(value);
         const int sane = (size <= DBL_MAX) & (ivar[i] > 1e-100) & (ivar[i] < 1e100) & (size * root <= MAX_SN);
-        f[i] = sane ? flux[i] : 0;
-        err[i] = sane ? 1 / root : 0;
+        f[i] = sane ? value : 0;
+        err[i] = sane ? root : HUGE_VAL;
     }
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        err[i] = 1 / err[i];
 }
 
-/* Marks pixels that are to be filled, those without an error or with a mask (NULL: there is none), and good ones, which
- * are also not left out and have an error in the end, others 0. Returns how many are good. */
-static size_t good_pixels(size_t n, double *restrict err, const uint32_t *mask, const uint8_t *restrict leftout,
-                          uint8_t *restrict fill, uint8_t *restrict good)
+/* No error where there is a mask. */
+SPX_CLONES
+static void mask_pixels(size_t n, const uint32_t *restrict mask, double *restrict err)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        err[i] = mask[i] != 0 ? 0 : err[i];
+}
+
+/* Marks pixels that are to be filled, those without an error, and good ones, which are also not left out and have an
+ * error in the end, others 0. Returns how many are good. */
+SPX_CLONES
+static size_t good_pixels(size_t n, double *restrict err, const uint8_t *restrict leftout, uint8_t *restrict fill,
+                          uint8_t *restrict good)
 {
     size_t ngood = 0;
+#pragma omp simd reduction(+ : ngood)
     for (size_t i = 0; i < n; i++) {
-        const int masked = mask != NULL && mask[i] != 0, use = err[i] > 0 && !masked && !leftout[i];
-        fill[i] = !(err[i] > 0) || masked;
+        const int has = err[i] > 0, use = has & (leftout[i] == 0);
+        fill[i] = (uint8_t)!has;
         good[i] = (uint8_t)use;
         ngood += (size_t)use;
         err[i] = use ? err[i] : 0;
@@ -299,8 +319,10 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     double *tmp = w->workspace->r, *err = w->workspace->q;
 
     sane_pixels(n, flux, ivar, d->flux, err);
+    if (mask != NULL)
+        mask_pixels(n, mask, err);
     d->nreject = 0;
-    d->ngood = good_pixels(n, err, mask, a->leftout, fill, d->good);
+    d->ngood = good_pixels(n, err, a->leftout, fill, d->good);
     if (d->ngood <= a->basis.n) {
         leave_out(w, d->ngood == 0 ? SPX_RVFIT_NO_PIXEL : SPX_RVFIT_FEW_PIXELS);
         return 0;
