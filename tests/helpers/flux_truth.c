@@ -169,18 +169,22 @@ int main(int argc, char **argv)
             ratio[count++] = c[k] / t[k];
     const double norm = spx_median(ratio, count);
     for (int in = 0; in < 2; in++) {
-        double square = 0, median, scatter, *pull = array(n);
+        double square = 0, pull2 = 0, whole2 = 0, median, scatter, *pull = array(n);
         size_t m = 0;
         for (size_t k = 12; k + 12 < n; k++) {
             if (telluric(&flux, w[k]) != in || !(t[k] > 0.1 * most))
                 continue;
             const double x = c[k] / t[k] / norm - 1;
             square += x * x;
-            pull[m++] = x / sqrt(v[k] / (c[k] * c[k]) + flux.model_error[k] * flux.model_error[k]);
+            const double variance = v[k] / (c[k] * c[k]) + flux.model_error[k] * flux.model_error[k];
+            pull[m++] = x / sqrt(variance);
+            pull2 += x * x / variance;
+            whole2 += x * x / (variance + flux.floor * flux.floor);
         }
         robust(m, pull, &median, &scatter);
         if (m > 0)
-            printf("%s %.3f %.2f %.2f\n", in ? "in" : "off", 100 * sqrt(square / (double)m), median, scatter);
+            printf("%s %.3f %.2f %.2f %.2f %.2f\n", in ? "in" : "off", 100 * sqrt(square / (double)m), median, scatter,
+                   sqrt(pull2 / (double)m), sqrt(whole2 / (double)m));
         spx_free(pull);
     }
     compare_matrices(&frame, &calibrated, &flux, nfine, fine, star);
