@@ -518,8 +518,8 @@ install: all
 	$(INSTALL) -m 755 share/demo/demo.sh $(datadir)/demo
 	$(INSTALL) -d $(datadir)/night
 	$(INSTALL) -m 644 share/reduce.mk share/Snakefile share/night-model.awk $(datadir)
-	$(INSTALL) -m 755 $(wildcard share/night/*.sh) $(datadir)/night
-	$(INSTALL) -m 644 $(wildcard share/night/*.awk) share/night/times $(datadir)/night
+	for f in share/night/*; do \
+	    if [ -x $$f ]; then $(INSTALL) -m 755 $$f $(datadir)/night; else $(INSTALL) -m 644 $$f $(datadir)/night; fi || exit; done
 	$(INSTALL) -d $(datadir)/examples
 	$(INSTALL) -m 644 $(wildcard share/examples/*) $(datadir)/examples
 	$(if $(PLUGIN)$(HOOK),$(INSTALL) -d $(libdir) && $(INSTALL) -m 755 $(PLUGIN) $(HOOK) $(libdir))

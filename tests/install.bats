@@ -35,8 +35,11 @@ house() {
         "$SPX_ROOT/man/specpipe-night.7.in" >files
     grep -q night/page.sh files
     for t in $(<files); do
-        [ "${t%.sh}" = "$t" ] || [ -x "$t" ]
         [ -s "$t" ]
+    done
+    # and what is run can be run, what is read by others is no program
+    for t in root/opt/spx/share/specpipe/night/*; do
+        if head -n 1 "$t" | grep -q '^#!'; then [ -x "$t" ]; else [ ! -x "$t" ]; fi
     done
     [ "$(root/opt/spx/bin/h5check --version)" = "h5check (specpipe) $(cat "$SPX_ROOT/VERSION")" ]
     house uninstall
