@@ -87,6 +87,8 @@ FUZZ_BIN  := $(FUZZ:%=$(BUILD)/tests/%)
 HELPERS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/helpers/*.c)))
 # Preloaded by tests/trust/run.sh to make calls fail; sanitizers replace the same calls.
 INJECT    := $(if $(SAN),,$(BUILD)/tests/trust/inject.so)
+# A backend that computes on the CPU under the names of GPUs, and the driver that it has none of.
+STANDIN   := $(addprefix $(BUILD)/tests/standin/,backend-cuda.so libcuda.so.1)
 EXAMPLES  := $(patsubst tools/%.c,$(BUILD)/bin/%,$(wildcard tools/TEMPLATE.c))
 SCHEMAS   := $(sort $(wildcard schemas/*.schema))
 MAN       := $(patsubst man/%.in,$(BUILD)/man/%,$(sort $(wildcard man/*.in)))
@@ -195,12 +197,17 @@ $(BUILD)/tests/kernels/test_backend_ops: $(BUILD)/obj/tests/kernels/test_backend
 
 ## tests: C tests, fuzz targets, the tests' helpers and benchmarks, built but not run
 BENCH_BIN := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
-tests: $(BENCH_BIN) $(CTEST_BIN) $(EMULATED:%=$(BUILD)/tests/%) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(CUDA_FAULTS) $(EXAMPLES)
+tests: $(BENCH_BIN) $(CTEST_BIN) $(EMULATED:%=$(BUILD)/tests/%) $(FUZZ_BIN) $(HELPERS) $(INJECT) $(STANDIN) $(CUDA_FAULTS) $(EXAMPLES)
 
 $(BUILD)/tests/trust/inject.so: $(foreach f,inject.c sweep.c sweep.h turns.c turns.h,tests/trust/$f) $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(ALL_CFLAGS) -fPIC -shared -o $@ $(filter %.c,$^) -ldl
+
+$(STANDIN): tests/standin/backend.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fPIC -shared $(SAN) -o $@ $<
 
 # ---- CUDA backend: loaded at run time, so the programs do not depend on it ----
 

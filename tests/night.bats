@@ -168,3 +168,27 @@ END
     done
     [ $n -ge 20 ]
 }
+
+@test "bytes do not depend on the device, the jobs, the threads or the folder of temporary files" {
+    night
+    rm -r preproc/20201214/0000000[34]
+    local devices=("LD_LIBRARY_PATH=$SPX_BUILD/tests/standin" "SPX_BACKENDS=$SPX_BUILD/tests/standin")
+    # one device, batch and job after another; and eight of them for some at a time
+    rm -r redux
+    run -2 env "${devices[@]}" OMP_NUM_THREADS=1 "${reduce[@]}" PAGE= DEVICES=cuda:0 BATCH=1
+    mv redux one
+    mkdir tmp
+    run -2 env "${devices[@]}" TMPDIR="$PWD/tmp" "${reduce[@]}" PAGE= -j4 BATCH=4 DEVICES='cuda:7 cuda:3 cuda:2 cuda:1 cuda:4 cuda:5 cuda:6'
+    h5table --provenance redux/20201214/rv-101.h5 | grep 'device   cuda (stand-in)$'
+    local f n=0
+    for f in redux/20201214/*.h5 redux/20201214/*.fits redux/20201214/*.failed; do
+        [ -e "one/${f#redux/}" ]
+        case $f in
+        *.failed) diff <(sort "$f") <(sort "one/${f#redux/}") ;; # programs of a pipe speak in any order
+        *) cmp "$f" "one/${f#redux/}" ;;
+        esac
+        n=$((n + 1))
+    done
+    [ $n -ge 15 ]
+    [ "$(find redux -name '*.h5' -o -name '*.failed' | wc -l)" -eq "$(find one -name '*.h5' -o -name '*.failed' | wc -l)" ]
+}

@@ -88,12 +88,12 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
     t[n++] = (spx_opt)SPX_OPTION(
         INT, "threads", 'j', "N", c->threads,
         "Number of threads, 0 for OMP_NUM_THREADS or one a processor. The result does not depend on it", .min = 0,
-        .max = 4096, .brief = !device && (flags & SPX_OUT_NONE));
+        .max = 4096, .brief = !device && (flags & SPX_OUT_NONE), .place = "");
     t[n++] = (spx_opt)SPX_OPTION(
         STRING, "device", 0, "DEVICE", c->device,
         "Where to compute: auto, cpu, cuda (the first GPU), or some of them: cuda:0,2. Only those named are started; "
         "auto takes the CPU when there is nothing better",
-        .brief = !device);
+        .brief = !device, .place = ":");
     if (flags & SPX_USES_HOOK)
         t[n++] = (spx_opt)SPX_OPTION(
             STRING, "hook", 0, "FILE.py[:FUNCTION]", c->hook,
@@ -103,9 +103,9 @@ static void shared_options(spx_common *c, unsigned flags, spx_opt *out, spx_opt 
     t[n++] = (spx_opt)SPX_OPTION(BYTES, "max-mem", 0, "SIZE", c->max_mem,
                                  "Largest amount of memory to use, such as 500M or 4G; 0: no limit", .absent = "0",
                                  .brief = 1);
-    t[n++] = (spx_opt)SPX_OPTION(FLAG, "reproducible", 0, NULL, c->reproducible,
-                                 "Leave times, host and -j out of the provenance, so that equal runs give equal files",
-                                 .brief = 1);
+    t[n++] = (spx_opt)SPX_OPTION(
+        FLAG, "reproducible", 0, NULL, c->reproducible,
+        "Leave times, host, -j and which GPU out of the provenance, so that equal runs give equal files", .brief = 1);
     t[n++] = (spx_opt)SPX_OPTION(FLAG, "verify", 0, NULL, c->verify,
                                  "Take damaged input files as they are: do not compare them with their inventory",
                                  .brief = 1, .no = 1);
@@ -448,11 +448,29 @@ static spx_status own_command(const spx_run *s, spx_text *out, spx_err *e)
         }
     }
     if (st == SPX_OK)
-        st = spx_opt_command(&r->opts, argc, argv, "threads", out, e);
+        st = spx_opt_command(&r->opts, argc, argv, 1, out, e);
     spx_free(joined);
     spx_free(argv);
     spx_free(line);
     return st;
+}
+
+/* Kinds of the devices "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)": "cuda (NVIDIA H200)", without their numbers, each
+ * once. No longer than the devices. */
+static void device_kinds(const char *devices, char *kinds, size_t size)
+{
+    size_t n = 0;
+    kinds[0] = '\0';
+    for (const char *d = devices; *d != '\0'; d += strncmp(d, ", ", 2) == 0 ? 2 : 0) {
+        const char *const end = strstr(d, ", ") != NULL ? strstr(d, ", ") : d + strlen(d);
+        char kind[256];
+        const size_t number = strcspn(d, ": ,");
+        const char *const rest = d[number] == ':' ? d + number + strcspn(d + number, " ,") : d + number;
+        (void)snprintf(kind, sizeof kind, "%.*s%.*s", (int)number, d, (int)(end - rest), rest);
+        if (strstr(kinds, kind) == NULL)
+            n += (size_t)snprintf(kinds + n, size - n, "%s%s", n > 0 ? ", " : "", kind);
+        d = end;
+    }
 }
 
 static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
@@ -462,7 +480,8 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
     static const char *const skip[] = {"help",         "version",       "progress", "verbose", "quiet",
                                        "force",        "output",        "threads",  "max-mem", "max-device-mem",
                                        "reproducible", "skip-existing", "verify",   NULL};
-    char *options = spx_opt_record(&s->p->opts, skip, e), host[256] = "";
+    const int all_fields = !s->common.reproducible;
+    char *options = spx_opt_record(&s->p->opts, skip, !all_fields, e), host[256] = "", kinds[sizeof s->p->device];
     spx_text steps = {0}, all = {0}, command = {0};
     const int own = s->p->argv != NULL && p->in_queue;
     spx_status st =
@@ -472,12 +491,14 @@ static spx_status write_provenance(spx_run *s, hid_t file, spx_err *e)
     for (size_t i = 0; i < p->nstep && st == SPX_OK; i++)
         st = spx_text_add(&steps, e, "%s%s %.3f", i > 0 ? "\n" : "", p->step[i].name, p->step[i].seconds);
     (void)gethostname(host, sizeof host - 1);
-    int all_fields = !s->common.reproducible;
+    device_kinds(s->p->device, kinds, sizeof kinds);
     spx_provenance r = {.program = s->program->name,
                         .version = SPX_VERSION,
                         .command_line = own ? command.s : s->p->command.s,
                         .options = all.s,
-                        .device = s->p->device[0] != '\0' ? s->p->device : NULL,
+                        .device = kinds[0] == '\0' ? NULL
+                                  : all_fields     ? s->p->device
+                                                   : kinds,
                         .inputs = p->inputs.n > 0 ? p->inputs.s : NULL,
                         .started = all_fields ? p->started : NULL,
                         .host = all_fields ? host : NULL,
@@ -664,9 +685,9 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     spx_status st = SPX_OK;
     spx_text reproducible = {0};
     if (st == SPX_OK)
-        st = spx_opt_command(&p->opts, argc, argv, NULL, &p->command, e);
+        st = spx_opt_command(&p->opts, argc, argv, 0, &p->command, e);
     if (st == SPX_OK)
-        st = spx_opt_command(&p->opts, argc, argv, "threads", &reproducible, e);
+        st = spx_opt_command(&p->opts, argc, argv, 1, &reproducible, e);
     p->argc = argc;
     if (st == SPX_OK && (p->argv = spx_alloc((size_t)argc, sizeof *p->argv, e)) == NULL)
         st = SPX_EIO;

@@ -248,16 +248,29 @@ spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *n
     return SPX_OK;
 }
 
-/* Copies a cluster of letters without the option `skip`; *value: the next argument belongs to its last letter, which
- * *skipped says of whether it is left out. */
-static void copy_letters(const spx_opt_program *p, const char *arg, const char *skip, char *kept, int *value,
-                         int *skipped)
+/* ---- the command line of a record ---- */
+
+/* Whether a reproducible command has the option. */
+static int has_place_only(const spx_opt *o)
+{
+    return o != NULL && o->place != NULL && o->place[0] == '\0';
+}
+
+/* Bytes of an option's value that a reproducible record has. */
+static size_t length_without_place(const spx_opt *o, const char *value)
+{
+    return o != NULL && o->place != NULL ? strcspn(value, o->place) : strlen(value);
+}
+
+/* Copies a cluster of letters without options that say the place alone; *value: the next argument belongs to its last
+ * letter, which *skipped says of whether it is left out. */
+static void copy_letters(const spx_opt_program *p, const char *arg, char *kept, int *value, int *skipped)
 {
     *value = *skipped = 0;
     *kept++ = '-';
     for (const char *c = arg + 1; *c != '\0'; c++) {
         const spx_opt *o = find_letter(p, *c);
-        const int flag = o == NULL || o->kind == SPX_OPT_FLAG, out = o != NULL && strcmp(o->name, skip) == 0;
+        const int flag = o == NULL || o->kind == SPX_OPT_FLAG, out = has_place_only(o);
         const size_t n = flag ? 1 : strlen(c);
         if (!out) {
             memcpy(kept, c, n);
@@ -270,13 +283,14 @@ static void copy_letters(const spx_opt_program *p, const char *arg, const char *
     *kept = '\0';
 }
 
-spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, const char *skip, spx_text *out, spx_err *e)
+spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, int reproducible, spx_text *out, spx_err *e)
 {
     const size_t begin = out->n;
     spx_status st = spx_text_add(out, e, "%s", p->name);
-    int only_files = skip == NULL;
+    int only_files = !reproducible;
     for (int i = 1; i < argc && st == SPX_OK; i++) {
         const char *arg = argv[i], *eq = strchr(arg, '=');
+        const spx_opt *o = NULL;
         const size_t len = strlen(arg);
         char *kept = spx_strdup(arg, e);
         int value = 0, skipped = 0, several;
@@ -287,19 +301,22 @@ spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, cons
         } else if (strcmp(arg, "--") == 0) {
             only_files = 1;
         } else if (arg[1] == '-') {
-            const spx_opt *o = find_long(p, arg + 2, eq != NULL ? (size_t)(eq - arg) - 2 : len - 2, &several);
+            o = find_long(p, arg + 2, eq != NULL ? (size_t)(eq - arg) - 2 : len - 2, &several);
             value = o != NULL && o->kind != SPX_OPT_FLAG && eq == NULL;
-            skipped = o != NULL && strcmp(o->name, skip) == 0;
-            kept[skipped ? 0 : len] = '\0';
+            skipped = has_place_only(o);
+            if (skipped)
+                kept[0] = '\0';
+            else if (eq != NULL)
+                kept[(size_t)(eq + 1 - arg) + length_without_place(o, eq + 1)] = '\0';
         } else {
-            copy_letters(p, arg, skip, kept, &value, &skipped);
+            copy_letters(p, arg, kept, &value, &skipped);
             kept[strcmp(kept, "-") == 0 ? 0 : strlen(kept)] = '\0';
         }
         if (kept[0] != '\0' || len == 0)
             st = spx_text_add(out, e, " %s", kept);
         spx_free(kept);
         if (value && ++i < argc && !skipped && st == SPX_OK)
-            st = spx_text_add(out, e, " %s", argv[i]);
+            st = spx_text_add(out, e, " %.*s", (int)length_without_place(o, argv[i]), argv[i]);
     }
     if (st == SPX_OK)
         (void)spx_text_one_line(out->s + begin);
@@ -526,7 +543,7 @@ void spx_opt_names(const spx_opt_program *p, FILE *out)
     }
 }
 
-char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err *e)
+char *spx_opt_record(const spx_opt_program *p, const char *const *skip, int reproducible, spx_err *e)
 {
     char *text = NULL;
     size_t size = 0, capacity = 0;
@@ -535,7 +552,8 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
         EACH_OPTION(p, o)
         {
             char value[4096];
-            int left_out = o->kind == SPX_OPT_HEADING || (o->no_default && o->given != NULL && !*o->given);
+            int left_out = o->kind == SPX_OPT_HEADING || (reproducible && has_place_only(o)) ||
+                           (o->no_default && o->given != NULL && !*o->given);
             for (const char *const *s = skip; s != NULL && *s != NULL; s++)
                 left_out |= o->name != NULL && strcmp(*s, o->name) == 0;
             if (left_out)
@@ -546,6 +564,8 @@ char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err 
                     (void)snprintf(value, sizeof value, "%s", ((spx_opt_list *)o->value)->value[i]);
                 else if (!value_text(o, value, sizeof value))
                     continue;
+                if (reproducible)
+                    value[length_without_place(o, value)] = '\0';
                 int k = snprintf(text != NULL ? text + size : NULL, text != NULL ? capacity - size : 0, "%s=%s\n",
                                  o->name, spx_text_one_line(value));
                 size += (size_t)(k > 0 ? k : 0);

@@ -53,6 +53,8 @@ typedef struct {
     const char *absent; /* shown as the default, where no value says what holds without the option: "all" */
     int no;             /* FLAG, on by default: shown as --no-NAME, and `help` says what that does */
     int brief;          /* --help only names it: specpipe(7) has the rest */
+    const char *place;  /* says where or on how many processors a run takes place, which a reproducible record has not:
+                           what  is left out of the value, from this character on; "": option and value */
     const char *offers; /* what shell completion offers as its value, where the file on the command line knows it:
                            "columns", "tables" */
 } spx_opt;
@@ -94,9 +96,9 @@ typedef struct {
  * Long options may be shortened as long as they stay unique. SPX_EUSAGE on error. */
 spx_status spx_opt_parse(const spx_opt_program *p, int argc, char **argv, int *nfile, spx_err *e);
 
-/* Appends the command line to a text, the program's name first, but without option `skip` and its value; NULL: all of
- * it. Call it before spx_opt_parse(). */
-spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, const char *skip, spx_text *out,
+/* Appends the command line to a text, the program's name first; reproducible: without what `place` says. Call it before
+ * spx_opt_parse(). */
+spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, int reproducible, spx_text *out,
                            spx_err *e);
 
 void spx_opt_free(const spx_opt_program *p); /* frees the SPX_OPT_LIST arrays */
@@ -116,7 +118,7 @@ void spx_opt_completion(const spx_opt_program *p, FILE *out);
 const char *spx_opt_word(const spx_opt_choice *choices, int value);
 
 /* Text `name=value` lines of all options in effect, for provenance; options named in `skip` (a NULL-ended list) left
- * out. Free with spx_free(). */
-char *spx_opt_record(const spx_opt_program *p, const char *const *skip, spx_err *e);
+ * out; reproducible: and what `place` says. Free with spx_free(). */
+char *spx_opt_record(const spx_opt_program *p, const char *const *skip, int reproducible, spx_err *e);
 
 #endif

@@ -131,7 +131,7 @@ forget() {
 
 # make_one I [placed]: makes the I-th product, whose lock is held, by its own command. placed: it has its device.
 make_one() {
-    local i=$1 placed=${2:-} status because='' f record run begin fd
+    local i=$1 placed=${2:-} status because='' f record run begin fd kind
     at "$i"
     await "$begin"
     fd=${converted[$begin]:-}
@@ -171,11 +171,12 @@ make_one() {
         done
     fi
     rm -f "$product"
+    kind=${DEVICE:-}
     record=$(dirname "$product")/.$(basename "$product").failed.$HOSTNAME.$$
     {
         printf '%s: %s\n' product "$product" status "$status" because "${because# }" folder "$PWD"
         echo command:
-        sed "s/^/    /; s/\$DEVICE/${DEVICE:-}/g" <<<"$command"
+        sed "s/^/    /; s/\$DEVICE/${kind%%:*}/g" <<<"$command"
         echo message:
         tail -n 10 "$messages" | sed 's/^/    /'
     } >"$record" || exit

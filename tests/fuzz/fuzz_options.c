@@ -22,11 +22,11 @@ static spx_opt_list list;
 
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "flag", 'x', NULL, flag, "A flag"),
-    SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given),
+    SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given, .place = ""),
     SPX_OPTION(DOUBLE, "real", 'r', "X", real, "A real", .min = -5, .max = 5),
     SPX_OPTION(INT, "first", 0, "N", first, "Without it none", .given = &has_first, .no_default = 1),
     SPX_OPTION(BYTES, "bytes", 'b', "SIZE", bytes, "A size"),
-    SPX_OPTION(STRING, "word", 'w', "WORD", word, "A word"),
+    SPX_OPTION(STRING, "word", 'w', "WORD", word, "A word", .place = ":"),
     SPX_OPTION(CHOICE, "choice", 'c', NULL, choice, "A choice",
                .choices = SPX_CHOICES({"one", FIRST_CHOICE}, {"two", SECOND_CHOICE})),
     SPX_OPTION(LIST, "list", 'l', "ITEM", list, "Items", .absent = "all"),
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     spx_err e = {0};
     spx_text line = {0};
-    (void)spx_opt_command(&program, argc, argv, "word", &line, &e);
+    (void)spx_opt_command(&program, argc, argv, 1, &line, &e);
     spx_text_free(&line);
     const spx_status st = spx_opt_parse(&program, argc, argv, &nfile, &e);
     need(st == SPX_OK || st == SPX_EUSAGE);
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             need(k < argc);
         }
         static const char *const none[] = {NULL};
-        char *record = spx_opt_record(&program, none, &e);
+        char *record = spx_opt_record(&program, none, 1, &e);
         need(record != NULL);
         size_t lines = 0;
         for (const char *p = record; *p != '\0'; p++)

@@ -11,13 +11,14 @@
 
 static char folder[] = "/tmp/test_fallback.XXXXXX", text[8192];
 static size_t on_cpu[2], ncall; /* bundles of each call */
+static const char *computed = "cuda:0 (a device)";
 
 /* A program whose only product records what two stage calls left to the CPU. */
 static spx_status run(spx_run *s, spx_err *err)
 {
     hid_t file;
     spx_status st = spx_run_output(s, "image", &file, err);
-    spx_run_device(s, "cuda:0 (a device)");
+    spx_run_device(s, computed);
     for (size_t i = 0; i < ncall && st == SPX_OK; i++) {
         const spx_fallback f = {.unit = "bundles", .reason = "because", .total = 10, .on_cpu = on_cpu[i]};
         st = spx_run_fallback(s, "frame: ", &f, err);
@@ -100,6 +101,20 @@ int main(void)
     ncall = 0;
     run_program("cuda", "-v", "x.h5");
     CHECK(n > 0 && n < sizeof one && read_bytes("x.h5", two, sizeof two) == n && memcmp(one, two, n) == 0);
+
+    /* which of the devices, and how many */
+    static const struct {
+        const char *option, *computed;
+    } place[] = {{"cuda:3", "cuda:3 (a device)"}, {"cuda:1,2", "cuda:1 (a device), cuda:2 (a device)"}};
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
+        char device[64];
+        computed = place[i].computed;
+        run_program(place[i].option, "-v", "x.h5");
+        CHECK(read_bytes("x.h5", two, sizeof two) == n && memcmp(one, two, n) == 0);
+        const hid_t file = H5Fopen("x.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+        CHECK(spx_provenance_field(file, 0, "device", device, sizeof device) && strcmp(device, "cuda (a device)") == 0);
+        (void)H5Fclose(file);
+    }
 
     CHECK(remove("x.h5") == 0 && remove("log") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
     return 0;

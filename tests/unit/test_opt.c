@@ -18,11 +18,11 @@ static spx_opt_list list;
 
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "flag", 'x', NULL, flag, "A flag"),
-    SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given),
+    SPX_OPTION(INT, "number", 'n', "N", number, "A number", .min = 1, .max = 10, .given = &given, .place = ""),
     SPX_OPTION(DOUBLE, "real", 0, "X", real, "A real"),
     SPX_OPTION(INT, "first", 0, "N", first, "Without it none", .given = &has_first, .no_default = 1),
     SPX_OPTION(BYTES, "bytes", 0, "SIZE", bytes, "A size"),
-    SPX_OPTION(STRING, "word", 0, "WORD", word, "A word"),
+    SPX_OPTION(STRING, "word", 0, "WORD", word, "A word", .place = ":"),
     SPX_OPTION(CHOICE, "choice", 0, NULL, choice, "A choice",
                .choices = SPX_CHOICES({"one", FIRST_CHOICE}, {"two", SECOND_CHOICE})),
     SPX_OPTION(CHOICE, "unset", 'u', NULL, no_choice, "Another", .choices = SPX_CHOICES({"one", 1}, {"once", 2}),
@@ -56,7 +56,8 @@ static spx_status parse(int n, const char *const *args, int *nfile, spx_err *e)
 #define PARSE(...)                                                                                                     \
     parse((int)(sizeof(const char *[]){__VA_ARGS__} / sizeof(char *)), (const char *[]){__VA_ARGS__}, &nfile, &e)
 
-/* The command line without --number (-n), as words with blanks between. */
+/* The reproducible command line, without --number (-n) and what comes behind a colon in --word, as words with blanks
+ * between. */
 static int command(const char *line, const char *want)
 {
     char copy[128], *argv[16];
@@ -66,7 +67,7 @@ static int command(const char *line, const char *want)
     (void)snprintf(copy, sizeof copy, "./test %s", line);
     for (char *part = strtok(copy, " "); part != NULL; part = strtok(NULL, " "))
         argv[argc++] = part;
-    const int same = spx_opt_command(&program, argc, argv, "number", &text, &e) == SPX_OK && strcmp(text.s, want) == 0;
+    const int same = spx_opt_command(&program, argc, argv, 1, &text, &e) == SPX_OK && strcmp(text.s, want) == 0;
     if (!same)
         printf("%s: %s\n", line, text.s);
     spx_text_free(&text);
@@ -83,14 +84,17 @@ int main(void)
     CHECK(flag == 0 && number == 4 && nfile == 2);
     CHECK(PARSE("-l", "a", "--list=b", "-lc", "--choice", "one", "--word", "-") == SPX_OK);
     CHECK(list.n == 3 && strcmp(list.value[1], "b") == 0 && choice == FIRST_CHOICE && strcmp(word, "-") == 0);
-    char *record = spx_opt_record(&program, NULL, &e);
+    char *record = spx_opt_record(&program, NULL, 0, &e);
     CHECK(record != NULL && strstr(record, "list=a\nlist=b\nlist=c\n") != NULL && strstr(record, "number=4\n") != NULL);
     CHECK(record != NULL && strstr(record, "first=") == NULL);
     CHECK(record != NULL && strstr(record, "choice=one\n") != NULL && strstr(record, "unset=") == NULL);
     spx_free(record);
-    CHECK(PARSE("--first", "0") == SPX_OK);
-    record = spx_opt_record(&program, NULL, &e);
-    CHECK(record != NULL && strstr(record, "first=0\n") != NULL);
+    CHECK(PARSE("--first", "0", "--word", "a:1") == SPX_OK);
+    record = spx_opt_record(&program, NULL, 0, &e);
+    CHECK(record != NULL && strstr(record, "first=0\n") != NULL && strstr(record, "word=a:1\n") != NULL);
+    spx_free(record);
+    record = spx_opt_record(&program, NULL, 1, &e);
+    CHECK(record != NULL && strstr(record, "number") == NULL && strstr(record, "word=a\n") != NULL);
     spx_free(record);
     char help[4096] = "";
     FILE *f = fmemopen(help, sizeof help, "w");
@@ -172,6 +176,7 @@ int main(void)
     CHECK(command("--number 3 --word -n", "test --word -n") && command("--numb=3 --no-on x", "test --no-on x"));
     CHECK(command("-xn3 -xn 3 -xu one", "test -x -x -xu one") &&
           command("-uone -l n3 - -:/a", "test -uone -l n3 - -:/a"));
+    CHECK(command("--word=a:1 --word b:2,3 c:4 --wor c", "test --word=a --word b c:4 --wor c"));
     CHECK(command("--unknown -q -n", "test --unknown -q") && command("-x -- -n 3", "test -x -- -n 3"));
     spx_opt_free(&program);
     return bad;
