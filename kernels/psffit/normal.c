@@ -18,12 +18,20 @@ static const double tau[] = {1, 0.3, 0.1, 0.05};
 #define SIGMA_CONST   2.0  /* the constant, about the start */
 #define SIGMA_HELD    0.02 /* all terms of widths that are held, pixels (spx_pf_narrow()), and */
 #define SIGMA_INSTEAD 0.3  /* GH-2-0 and GH-0-2 instead of them */
-#define SIGMA_SHIFT   5.0  /* of exposures, pixels */
-#define SIGMA_FREE    50.0 /* of all trace coefficients about the start: what no line tells */
+#define SIGMA_SHIFT   5.0  /* of exposures, pixels, and of wavelengths that are free, Angstrom */
+/* Trace coefficients about the start, pixels, which hold where no line tells. A camera that has moved is displaced,
+ * turned or stretched, which are the first two; a bend is less, and higher terms are its optics, which stay. Without
+ * that a polynomial that lines hold on half of the rows leaves the CCD on the others, and crosses its neighbours. */
+static const double sigma_start[] = {50, 50, 5, 1};
 
 static double tau_of(int k)
 {
     return tau[k < 3 ? k : 3];
+}
+
+static double sigma_start_of(size_t k)
+{
+    return sigma_start[k < 3 ? k : 3];
 }
 
 static double dot(const spx_pf_kernels *kernels, const spx_pf_plan *p, const spx_pf_overlap *o, const double *a,
@@ -406,7 +414,7 @@ static double add_prior(const spx_pf_bundle *b, const double *theta, size_t n, d
         }
     }
     for (size_t k = 0; k < b->shape0; k++) {
-        const double sigma = k < b->shift0 ? SIGMA_FREE : SIGMA_SHIFT, w = 1 / (sigma * sigma);
+        const double sigma = k < b->shift0 ? sigma_start_of(k % ntr) : SIGMA_SHIFT, w = 1 / (sigma * sigma);
         const double off = theta[k] - b->theta0[k];
         sum += w * off * off;
         if (diagonal != NULL)
