@@ -32,45 +32,80 @@ static double select_rank(double *v, size_t n, size_t k)
     return v[k];
 }
 
+/* Values that are less than each pivot, p[4]. */
+static void count_less(size_t n, const double *v, const double *p, size_t *less)
+{
+    const double p0 = p[0], p1 = p[1], p2 = p[2], p3 = p[3];
+    double n0 = 0, n1 = 0, n2 = 0, n3 = 0; /* counted as what is compared, in vectors */
+#pragma omp simd reduction(+ : n0, n1, n2, n3)
+    for (size_t i = 0; i < n; i++) {
+        n0 += v[i] < p0 ? 1.0 : 0.0;
+        n1 += v[i] < p1 ? 1.0 : 0.0;
+        n2 += v[i] < p2 ? 1.0 : 0.0;
+        n3 += v[i] < p3 ? 1.0 : 0.0;
+    }
+    less[0] = (size_t)n0;
+    less[1] = (size_t)n1;
+    less[2] = (size_t)n2;
+    less[3] = (size_t)n3;
+}
+
 /* Narrows v[*n] to the values near rank *k, moved to its front; *n and *k are updated, and ranks *k - 1 and *k are
- * among them. A sample gives two pivots (Floyd & Rivest 1975, Comm. ACM 18, 165): one branch-free pass counts, a second
- * gathers. Returns whether there are fewer values now: not where the sample misled, or where many are equal. */
+ * among them. A sample gives pivots (Floyd & Rivest 1975, Comm. ACM 18, 165): one branch-free pass counts, a second
+ * gathers what is between two of them. Returns whether there are fewer values now: not where the sample misled, or
+ * where many are equal, unless all pivots are. */
 static int narrow(double *v, size_t *n, size_t *k)
 {
-    enum { SAMPLE = 64, MARGIN = 10 }; /* 2.5 standard deviations of a rank */
-    double sample[SAMPLE];
+    enum { SAMPLE = 64, PIVOTS = 4 };
+    static const int from_rank[PIVOTS] = {-11, -4, 4, 11}; /* standard deviation of a rank: 4 */
+    double sample[SAMPLE], pivot[PIVOTS];
+    size_t less[PIVOTS], taken = 0, m = 0;
     for (size_t i = 0; i < SAMPLE; i++)
         sample[i] = v[i * (*n / SAMPLE)];
-    const size_t at = SAMPLE * *k / *n;
-    const double lo = at >= MARGIN ? select_rank(sample, SAMPLE, at - MARGIN) : -INFINITY,
-                 hi = at + MARGIN < SAMPLE ? select_rank(sample, SAMPLE, at + MARGIN) : INFINITY;
-    size_t m = 0;
-    double less = 0, not_more = 0; /* counted as what is compared, in vectors */
-#pragma omp simd reduction(+ : less, not_more)
-    for (size_t i = 0; i < *n; i++) {
-        less += v[i] < lo ? 1.0 : 0.0;
-        not_more += v[i] <= hi ? 1.0 : 0.0;
+    for (size_t j = 0; j < PIVOTS; j++) {
+        const int at = (int)(SAMPLE * *k / *n) + from_rank[j];
+        pivot[j] = at < 0 ? -INFINITY : INFINITY;
+        if (at >= 0 && at < SAMPLE) { /* what is before `taken` is not larger */
+            pivot[j] = select_rank(sample + taken, SAMPLE - taken, (size_t)at - taken);
+            taken = (size_t)at;
+        }
     }
-    const size_t below = (size_t)less, upto = (size_t)not_more;
-    if (below + 1 > *k || upto <= *k || upto - below == *n)
+    count_less(*n, v, pivot, less);
+    if (pivot[0] == pivot[PIVOTS - 1]) {
+        size_t equal = 0;
+        for (size_t i = 0; i < *n; i++)
+            equal += v[i] == pivot[0];
+        if (less[0] + 1 > *k || less[0] + equal <= *k)
+            return 0;
+        v[0] = v[1] = pivot[0];
+        *n = 2;
+        *k = 1;
+        return 1;
+    }
+    size_t lo = 0, hi = PIVOTS - 1; /* the nearest ones around both ranks */
+    while (lo + 1 < hi && less[lo + 1] + 1 <= *k)
+        lo++;
+    while (hi > lo + 1 && less[hi - 1] > *k)
+        hi--;
+    if (less[lo] + 1 > *k || less[hi] <= *k || less[hi] - less[lo] == *n)
         return 0;
     for (size_t i = 0; i < *n; i++) {
         const double x = v[i];
         v[m] = x;
-        m += (x >= lo) & (x <= hi);
+        m += (x >= pivot[lo]) & (x < pivot[hi]);
     }
     *n = m;
-    *k -= below;
+    *k -= less[lo];
     return 1;
 }
 
-double spx_median(double *v, size_t n)
+double spx_median_smallest(double *v, size_t n, size_t m)
 {
     enum { MANY = 256 };
-    if (n == 0)
+    if (m == 0)
         return 0.0;
-    const size_t odd = n % 2;
-    size_t k = n / 2;
+    const size_t odd = m % 2;
+    size_t k = m / 2;
     while (n >= MANY && narrow(v, &n, &k))
         ;
     double upper = select_rank(v, n, k);
@@ -80,6 +115,11 @@ double spx_median(double *v, size_t n)
     for (size_t i = 1; i < k; i++)
         lower = v[i] > lower ? v[i] : lower;
     return lower + (upper - lower) / 2.0;
+}
+
+double spx_median(double *v, size_t n)
+{
+    return spx_median_smallest(v, n, n);
 }
 
 double spx_log10_chisq_tail(double chisq, double dof)

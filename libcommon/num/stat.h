@@ -8,6 +8,9 @@
  * arrays do not keep their values. No value may be NaN. */
 double spx_median(double *v, size_t n);
 
+/* The same of the m smallest of v[n], m <= n: those that do not count may be infinite. */
+double spx_median_smallest(double *v, size_t n, size_t m);
+
 /* log10 of the probability that chi squared with `dof` degrees of freedom (> 0) exceeds `chisq`: log10 Q(dof/2,
  * chisq/2), the incomplete gamma function (Abramowitz & Stegun 6.5.29, 6.5.31), which does not underflow: -193 000 for
  * 1e6 of 8 000. Exact to 1e-10 of its value or of 1. */

@@ -388,8 +388,9 @@ static void on_cpu(const spx_templates *t)
         ncoarse += (double)blurred[k]->neval / SPX_RV_BATCH;
     }
 
-    /* The whole fit. */
+    /* The whole fit, with a plan that is there: batches share it. */
     spx_rvfit r;
+    in.plan = plan;
     begin = spx_process_seconds();
     must(spx_rvfit_cpu(&in, &o, NULL, &r, &e) == SPX_OK, &e);
     double whole = (spx_process_seconds() - begin) / (double)nstar;
@@ -403,7 +404,8 @@ static void on_cpu(const spx_templates *t)
     line("objective, one star alone", 1e3 * alone, 0, comp_flop * 1e-6, (double)comp_bytes * 1e-6, flops, bytes);
     line("objective at another velocity", 1e3 * project, 0, 0, 0, flops, bytes);
     line("search", 1e3 * minimise, 0, 0, 0, flops, bytes);
-    printf("whole fit: %.2f ms a star, %.0f stars a second and core\n", 1e3 * whole, 1 / whole);
+    printf("whole fit: %.2f ms a star, %.0f stars a second and core; with the plan of these stars alone %.2f ms\n",
+           1e3 * whole, 1 / whole, 1e3 * (whole + setup / (double)nstar));
 
     spx_rvfit_free(&r);
     spx_rv_group_free(group);

@@ -123,7 +123,7 @@ int main(void)
     if (tails() || intrinsic())
         return 1;
     enum { MAX = 60, MOST = 5000 };
-    static double v[MOST], sorted[MOST];
+    static double v[MOST], sorted[MOST], among[2 * MOST];
     if (spx_median(v, 0) != 0.0) {
         puts("median of nothing is not 0");
         return 1;
@@ -145,6 +145,17 @@ int main(void)
             double got = spx_median(v, n);
             if (fabs(got - want) > 1e-12 * fabs(want)) {
                 printf("n %zu trial %d (seed 7): median %g, want %g\n", n, trial, got, want);
+                return 1;
+            }
+            size_t m = 0; /* the same values among others that do not count */
+            for (size_t i = 0; i < n; i++) {
+                among[m++] = v[i];
+                if (rand() % 4 < trial % 4)
+                    among[m++] = INFINITY;
+            }
+            got = spx_median_smallest(among, m, n);
+            if (fabs(got - want) > 1e-12 * fabs(want)) {
+                printf("n %zu of %zu trial %d (seed 7): median %g, want %g\n", n, m, trial, got, want);
                 return 1;
             }
         }

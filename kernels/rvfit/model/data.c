@@ -205,15 +205,24 @@ void spx_rv_spectra_free(spx_rv_spectra *w)
     *w = (spx_rv_spectra){0};
 }
 
-/* Median of the values of x[n] that `take` marks (n values when NULL); 0 when there are none. Uses tmp[n]. */
-static double median_of(size_t n, const double *x, const uint8_t *take, double *tmp)
+/* Those of the values of x[n] that `take` marks, which are finite, into tmp, and infinity for the others; how many. */
+SPX_CLONES
+static size_t take_finite(size_t n, const double *restrict x, const uint8_t *restrict take, double *restrict tmp)
 {
     size_t m = 0;
-    for (size_t i = 0; i < n; i++) { /* without a branch: which are taken cannot be foreseen */
-        tmp[m] = x[i];
-        m += (take == NULL || take[i]) & (isfinite(x[i]) != 0);
+#pragma omp simd reduction(+ : m)
+    for (size_t i = 0; i < n; i++) {
+        const int taken = (take[i] != 0) & (fabs(x[i]) <= DBL_MAX);
+        tmp[i] = taken ? x[i] : HUGE_VAL;
+        m += (size_t)taken;
     }
-    return spx_median(tmp, m);
+    return m;
+}
+
+/* Median of the finite values of x[n] that `take` marks; 0 when there are none. Uses tmp[n]. */
+static double median_of(size_t n, const double *x, const uint8_t *take, double *tmp)
+{
+    return spx_median_smallest(tmp, n, take_finite(n, x, take, tmp));
 }
 
 /* Fill pixels that are marked in fill[n], linearly over the pixel number; the ends take their nearest value. */
@@ -315,7 +324,7 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
     size_t n = a->n;
     const double *flux = a->arm->flux + row * n, *ivar = a->arm->ivar + row * n;
     const uint32_t *mask = a->arm->mask ? a->arm->mask + row * n : NULL;
-    uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use yet */
+    uint8_t *fill = (uint8_t *)w->workspace->u, *all = fill + n; /* not in use yet */
     double *tmp = w->workspace->r, *err = w->workspace->q;
 
     sane_pixels(n, flux, ivar, d->flux, err);
@@ -328,7 +337,8 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
         return 0;
     }
     /* The median flux sets the error of bad pixels: of all finite values, or of what is not 0 when most are. */
-    double typical = median_of(n, flux, NULL, tmp);
+    memset(all, 1, n);
+    double typical = median_of(n, flux, all, tmp);
     if (typical == 0) {
         size_t m = 0;
         for (size_t i = 0; i < n; i++)
