@@ -193,7 +193,9 @@ static spx_status tell(spx_run *s, const spx_templates *t, const spx_template_re
                  o.interpolator == SPX_TEMPLATE_AUTO ? "the library is no regular grid" : "the library is triangulated",
                  nlibrary, t->setup[0].nsimplex);
     if (report->nmissing > 0)
-        spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library", report->nmissing);
+        spx_note("%zu pixels of the 1000 km/s beyond the setups are not in the library: rvs-fit will need a narrower "
+                 "--vrange, or templates of a library that reaches farther",
+                 report->nmissing);
     if (report->nraised > 0)
         spx_warn("%zu samples without flux were raised to 1e-10 of their template's median", report->nraised);
     spx_status st = spx_run_record(s, "filled_nodes", e, "%zu", report->nfilled);
@@ -301,7 +303,7 @@ int main(int argc, char **argv)
                                         .summary = "templates for an instrument from a library of model spectra",
                                         .usage = "--setup SETUP [OPTION...] [FILE]",
                                         .example =
-                                            "rvs-template -s r:5900:6900:0.4:FWHM=1.8 -o templates.h5 library.h5",
+                                            "rvs-template -s r:5900:6900:0.4:FWHM=1.5 -o templates.h5 library.h5",
                                         .options = options,
                                         .flags = SPX_USES_DEVICE | SPX_USES_BLAS,
                                         .run = run};

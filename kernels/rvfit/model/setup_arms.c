@@ -86,7 +86,8 @@ static spx_status make_pixels(spx_rv_arm *a, const spx_rvfit_options *o, spx_err
                         "arm '%.15s' (%.1f-%.1f Angstrom, v %g to %g km/s) needs templates of %.1f-%.1f Angstrom, "
                         "setup '%.63s' has %.1f-%.1f: make a wider setup with {make_templates} {setup} "
                         "%.63s:%.0f:%.0f:... (which adds "
-                        "1000 km/s at both ends), or narrow {vrange}, or fit less of the arm with {wavelength}",
+                        "1000 km/s at both ends) of a library that reaches so far, or narrow {vrange}, or fit less of "
+                        "the arm with {wavelength}",
                         d->name, d->wavelength[0], d->wavelength[n - 1], o->vmin, o->vmax, lo, hi, s->setup, has_lo,
                         has_hi, s->setup, from, to);
     }
