@@ -149,13 +149,10 @@ const char *spx_extract_on_cpu_only(const spx_psf *psf, const spx_extract_option
     return NULL;
 }
 
-/* ivar of every pixel that may be used, 0 for the others; counts both kinds of refusal. */
-spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+/* Counts both kinds of refusal of pixels; weight, unless it is NULL, gets the ivar of those that may be used, and 0. */
+static void look_at_pixels(const spx_extract_job *job, float *weight, spx_extract_counts *counts)
 {
     const spx_image *im = job->image;
-    job->weight = spx_alloc_unset(im->ny, im->nx, sizeof *job->weight, e);
-    if (!job->weight)
-        return SPX_EIO;
     const size_t npix = im->ny * im->nx;
     size_t npix_bad = 0, npix_masked = 0;
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : npix_bad, npix_masked)
@@ -164,11 +161,20 @@ spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *c
         int masked = (im->mask && im->mask[k] != 0) || !(im->ivar[k] > 0.0f);
         npix_bad += (size_t)bad;
         npix_masked += (size_t)(masked && !bad);
-        job->weight[k] = spx_extract_pixel_weight(im, k);
+        if (weight != NULL)
+            weight[k] = spx_extract_pixel_weight(im, k);
     }
     counts->npix = npix;
     counts->npix_bad = npix_bad;
     counts->npix_masked = npix_masked;
+}
+
+spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *counts, spx_err *e)
+{
+    job->weight = spx_alloc_unset(job->image->ny, job->image->nx, sizeof *job->weight, e);
+    if (!job->weight)
+        return SPX_EIO;
+    look_at_pixels(job, job->weight, counts);
     return SPX_OK;
 }
 
@@ -207,7 +213,7 @@ spx_status spx_extract_check_traces(const spx_extract_job *job, spx_err *e)
             for (long x = (long)cx - 1; x <= (long)cx + 1; x++)
                 if (x >= 0 && (size_t)x < im->nx) {
                     seen++;
-                    masked += !(job->weight[(size_t)cy * im->nx + (size_t)x] > 0.0f);
+                    masked += !(spx_extract_weight(job, (size_t)cy * im->nx + (size_t)x) > 0.0f);
                 }
         }
     spx_free(basis);
@@ -281,8 +287,10 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
                              spx_extract_job *job, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     spx_status st = spx_extract_check_input(image, psf, o, job, counts, e);
-    if (st == SPX_OK)
+    if (st == SPX_OK && spx_extract_screens(o))
         st = spx_extract_pixel_weights(job, counts, e);
+    else if (st == SPX_OK)
+        look_at_pixels(job, NULL, counts);
     if (st == SPX_OK)
         st = spx_extract_check_traces(job, e);
     return st == SPX_OK ? spx_extract_alloc(job, 0, out, e) : st;

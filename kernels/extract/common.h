@@ -13,7 +13,8 @@ typedef struct {
     const spx_extract_options *o;
     size_t nwave;
     double psf_error;
-    float *weight;    /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: not made yet; owned */
+    float *
+        weight; /* [ny][nx] of spx_extract_pixel_weight(), or those that followed; NULL: as the image has them; owned */
     const float *far; /* [ny][nx] light beyond the spots, which is taken off, and which the model has; NULL: none */
 } spx_extract_job;
 
@@ -36,6 +37,11 @@ static inline float spx_extract_pixel_weight(const spx_image *im, size_t k)
 {
     const int good = isfinite(im->data[k]) && isfinite(im->ivar[k]) && im->ivar[k] > 0.0f;
     return good && (im->mask == NULL || im->mask[k] == 0) ? im->ivar[k] : 0.0f;
+}
+
+static inline float spx_extract_weight(const spx_extract_job *job, size_t k)
+{
+    return job->weight != NULL ? job->weight[k] : spx_extract_pixel_weight(job->image, k);
 }
 
 /* Whether bundles are looked through before they are extracted. */
@@ -85,7 +91,7 @@ spx_status spx_extract_begin(const spx_image *image, const spx_psf *psf, const s
 /* Its parts, for a backend that builds the weights elsewhere. Check the options; no weights yet. */
 spx_status spx_extract_check_input(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
                                    spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
-/* Weights and counts of pixels. */
+/* Weights and counts of pixels: where they are to change. */
 spx_status spx_extract_pixel_weights(spx_extract_job *job, spx_extract_counts *counts, spx_err *e);
 /* SPX_EINPUT when there is nothing to extract: of the three pixels in the middle of every wanted spot, `seen` are on
  * the CCD, `masked` of these have no weight. */

@@ -206,7 +206,7 @@ static void weigh_spots(const spx_extract_job *job, size_t n, workspace *w, cons
                 for (long x = r.x0; x < r.x1; x++) {
                     size_t pix = (size_t)y * stride + (size_t)x;
                     long s = (y - b->at.yc) * nx + (x - b->at.xc);
-                    double ivar = (double)job->weight[pix];
+                    double ivar = (double)spx_extract_weight(job, pix);
                     if (!(ivar > 0.0))
                         continue;
                     ws[s] = spot[s] * ivar;
@@ -365,7 +365,7 @@ static outcome pixel_chi2(const spx_extract_job *job, size_t n, workspace *w, co
     }
     for (size_t k = 0; k < count; k++) {
         size_t pix = ((size_t)use->y0 + k / columns) * job->image->nx + (size_t)use->x0 + k % columns;
-        double ivar = (double)job->weight[pix], model = w->model[k];
+        double ivar = (double)spx_extract_weight(job, pix), model = w->model[k];
         if (!(ivar > 0.0)) {
             w->chi2[k] = -1.0;
             continue;

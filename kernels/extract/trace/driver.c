@@ -57,7 +57,7 @@ size_t spx_extract_trace_units(const spx_psf *psf, const spx_extract_options *o)
 static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace_workspace *r, spx_err *e)
 {
     const spx_image *im = p->job->image;
-    const float *all = p->job->weight, *far = p->job->far;
+    const float *far = p->job->far;
     /* a double is as large as two floats, and rows are no fewer than columns of one */
     double *memory = spx_trace_workspace_get(r, SPX_BUFFER_TILE, b->wny + 1, b->wnx + 1, e);
     if (!memory)
@@ -71,7 +71,7 @@ static spx_status load_tile(const spx_trace_plan *p, spx_trace_bundle *b, spx_tr
         int some = 0;
         for (long x = x0; x < x1; x++) {
             size_t from = (size_t)y * im->nx + (size_t)x, to = (size_t)(y - b->wy0) * b->wnx + (size_t)(x - b->wx0);
-            const float weight = all != NULL ? all[from] : spx_extract_pixel_weight(im, from);
+            const float weight = spx_extract_weight(p->job, from);
             b->weight[to] = weight;
             b->data[to] = weight > 0.0f ? im->data[from] - (far != NULL ? far[from] : 0.0f) : 0.0f;
             some |= weight > 0.0f;

@@ -5,6 +5,10 @@
 #include "base/mem.h"
 #include "extract/trace/trace.h"
 
+/* Bundles differ by a few percent: a buffer that has to become larger gets 1/SLACK more, so that it seldom has to
+ * again, for the system clears all of its pages anew. */
+enum { SLACK = 8 };
+
 spx_trace_workspace *spx_trace_workspaces_make(int nthreads, spx_err *e)
 {
     const size_t n = (size_t)nthreads;
@@ -44,6 +48,7 @@ double *spx_trace_workspace_get(spx_trace_workspace *r, spx_trace_buffer id, siz
     if (spx_mul(n1, n2, &n, e) != SPX_OK)
         return NULL;
     if (!r->at[id] || n > r->size[id]) {
+        n += n / SLACK;
         spx_free(r->at[id]);
         r->at[id] = spx_alloc_unset(n, 1, sizeof(double), e);
         r->size[id] = r->at[id] ? n : 0;
