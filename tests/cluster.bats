@@ -59,13 +59,14 @@ whole() {
     diff <(sed 's/ [0-9]*$//' before) <(sed 's/ [0-9]*$//' after)
 }
 
-# One run stops before it has made a product, and one before it fails; it goes on when another one has made everything.
+# A run stops with all its jobs at work: one before it has made a product, one before it fails, and one with a product that it makes
+# of another of its own; it goes on when another run has made everything.
 first_run_stops() {
     fake_programs
     empty_night b1 r1
-    printf '%s\n' sframe-b1-0009.h5 flat-r1.h5 >hold
+    printf '%s\n' sframe-b1-0009.h5 flat-r1.h5 frame-b1-0008.h5 >hold
     begin "$1"
-    wait_for $pid test -e held-sframe-b1-0009.h5 -a -e held-flat-r1.h5
+    wait_for $pid test -e held-sframe-b1-0009.h5 -a -e held-flat-r1.h5 -a -e held-frame-b1-0008.h5
     kill -STOP -- -$pid
     (export "${@:2}" && quick -j3 >log)
     run ! records out

@@ -150,8 +150,7 @@ make_one() {
         status=$?
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         ! mine || break
-        # What depends on the product may be made already: it keeps the time of its inputs.
-        [ $status -ne 0 ] || touch -c -d "@${claimed[i]}" "$product"
+        [ $status -ne 0 ] || date_back "${claimed[i]}"
         exec 9>&-
         take_lock && claimed[i]=$since
         ! settled || return 0

@@ -27,6 +27,18 @@ mine() { [ "$(readlink "$lock")" = "$me/${product##*/}" ]; }
 # of_mine ACTION...: what find does with the locks that this process holds; others' may vanish meanwhile
 of_mine() { find "$OUT/lock" -maxdepth 1 -lname "$me/*" "$@" 2>/dev/null; }
 
+# date_back SINCE: gives the product, which was made without its lock, the time when that was taken, or that of its newest input, which
+# this job may have made since: what others have made of the product meanwhile is up to date.
+date_back() {
+    local f input
+    touch -c -d "@$1" "$product"
+    for f in ${needs[@]+"${needs[@]}"}; do
+        for input in "${f%.failed}" "${f%.failed}.failed"; do
+            [ ! "$input" -nt "$product" ] || touch -c -r "$input" "$product"
+        done
+    done
+}
+
 # over LINK: whether the lock of this owner may be taken
 over() {
     local host pid started job restart now=$lock.$HOSTNAME.$$ age

@@ -180,7 +180,7 @@ end_queue() {
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         if has_made "$i"; then
             finished[i]=1
-            [ "${held[${product##*/}]:-}" ] || touch -c -d "@${claimed[i]}" "$product"
+            [ "${held[${product##*/}]:-}" ] || date_back "${claimed[i]}"
         else
             queued[i]=
             waiting[i]=$i
