@@ -88,6 +88,19 @@ column() {
     [ "$(column VRAD,VRAD_ERR each.h5)" = "$(column VRAD,VRAD_ERR first.h5 && column VRAD,VRAD_ERR second.h5)" ]
     # in the order of a shell's pattern, b1 b2 r1 r2, arms of one exposure would go with those of another
     fails_with 3 '*second-r0.h5*exposure 7*of 1*' rvs-fit -t templates.h5 -o x.h5 frame-b0.h5 second-r0.h5
+    # and without EXPID nothing tells which; all arms of one before the next do
+    local f
+    for f in b1 b2 r1 r2; do
+        cp "frame-${f%?}0.h5" $f.h5
+        h5edit $f.h5 strings /frame/header 'COMMENT of no exposure'
+    done
+    fails_with 3 '*r1.h5*without EXPID*' rvs-fit -t templates.h5 -o x.h5 b1.h5 b2.h5 r1.h5 r2.h5
+    fails_with 3 '*r2.h5*without EXPID*' rvs-fit -t templates.h5 -o x.h5 b1.h5 b2.h5 r2.h5
+    rvs-fit -q -t templates.h5 -o arms.h5 b1.h5 r1.h5 b2.h5 r2.h5
+    rvs-fit -q -t templates.h5 -o arm.h5 frame-b0.h5 frame-r0.h5
+    [ "$(column VRAD,VRAD_ERR arms.h5)" = "$(column VRAD,VRAD_ERR arm.h5 && column VRAD,VRAD_ERR arm.h5)" ]
+    rvs-fit -q -t templates.h5 -o alone.h5 b2.h5 r2.h5 b1.h5
+    [ "$(column TARGETID alone.h5)" = "$(column TARGETID arms.h5)" ]
 }
 
 @test "fibermaps with other columns: those that all have are kept, what is left out is said" {

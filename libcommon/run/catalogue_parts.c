@@ -52,34 +52,61 @@ static spx_status same_column(const spx_table *a, size_t first, const spx_table 
     return st;
 }
 
-/* Has the file an arm that the last rows have? Then it cannot be of the same rows. */
-static int has_their_arm(const spx_spectra_parts *p, const spx_spectra *more)
+/* Has the file an arm that the rows of this part, the first of its rows, have? Then it cannot be of the same rows. */
+static int has_arm_of(const spx_spectra_parts *p, const spx_spectra_part *part, const spx_spectra *more)
 {
-    for (const spx_spectra_part *part = last_rows(p); part < p->part + p->npart; part++)
+    const size_t first = part->first;
+    for (; part < p->part + p->npart && part->first == first; part++)
         for (size_t k = 0; k < more->narm; k++)
             if (covers(part, p, more->arm[k].name))
                 return 1;
     return 0;
 }
 
-/* Checks that a file, of exposure expid, -1: not known, has other arms of the last rows; SPX_EINPUT with the reason if
- * not. */
-static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, long expid, spx_err *e)
+/* Checks that a file, of exposure expid, -1: not known, may be of the rows of a part; SPX_EINPUT with the reason if
+ * not.
+ */
+static spx_status check_rows(const spx_spectra_parts *p, const spx_spectra_part *part, const spx_spectra *more,
+                             long expid, spx_err *e)
 {
-    const spx_spectra_part *last = last_rows(p);
-    if (expid >= 0 && last->expid >= 0 && expid != last->expid)
+    if (expid >= 0 && part->expid >= 0 && expid != part->expid)
         return spx_fail(e, SPX_EINPUT,
                         "has other arms than the input before and is of exposure %ld, that one of %ld: give all arms "
                         "of an exposure before those of the next (exposures of a star: --joint)",
-                        expid, last->expid);
-    if (more->nspec != last->nspec)
+                        expid, part->expid);
+    if (more->nspec != part->nspec)
         return spx_fail(e, SPX_EINPUT,
                         "has %zu spectra, the input before %zu: join them with h5merge (exposures of a star: --joint)",
-                        more->nspec, last->nspec);
+                        more->nspec, part->nspec);
     static const char *const key[] = {"TARGETID", "FIBER", "EXPID"};
     spx_status st = SPX_OK;
     for (size_t k = 0; k < sizeof key / sizeof *key && st == SPX_OK; k++)
-        st = same_column(p->all.fibermap, last->first, more->fibermap, key[k], e);
+        st = same_column(p->all.fibermap, part->first, more->fibermap, key[k], e);
+    return st;
+}
+
+/* Checks that a file has other arms of the last rows; SPX_EINPUT with the reason if not. Where no EXPID says so, it
+ * must not fit rows before these that lack its arms, too: in a shell's order, b1 b2 r1 r2, it would be of these. */
+static spx_status check_other_arms(const spx_spectra_parts *p, const spx_spectra *more, long expid, spx_err *e)
+{
+    const spx_spectra_part *last = last_rows(p);
+    const int known = expid >= 0 && last->expid >= 0;
+    spx_status st = check_rows(p, last, more, expid, e);
+    for (const spx_spectra_part *part = p->part; part < last && !known && st == SPX_OK; part++) {
+        spx_err other = {0};
+        if ((part > p->part && part[-1].first == part->first) || has_arm_of(p, part, more))
+            continue;
+        const spx_status fits = check_rows(p, part, more, expid, &other);
+        if (fits == SPX_OK)
+            st = spx_fail(e, SPX_EINPUT,
+                          "may be of the exposure of the input before or of an earlier one, which lacks its arms, too, "
+                          "and without EXPID in their headers nothing tells: give all arms of an exposure before those "
+                          "of the next");
+        else if (fits != SPX_EINPUT)
+            st = spx_err_pass(e, &other);
+        else
+            spx_err_clear(&other);
+    }
     return st;
 }
 
@@ -255,7 +282,7 @@ spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures
     part.expid = -1;
     if (st == SPX_OK)
         (void)spx_cards_int(&head.header, "EXPID", &part.expid);
-    const int again = st == SPX_OK && p->npart > 0 && has_their_arm(p, &head);
+    const int again = st == SPX_OK && p->npart > 0 && has_arm_of(p, last_rows(p), &head);
     if (st == SPX_OK && p->npart == 0)
         take_over(&p->all, &head);
     else if (st == SPX_OK && !again && check_other_arms(p, &head, part.expid, &why) == SPX_OK)

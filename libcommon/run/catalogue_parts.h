@@ -38,9 +38,10 @@ typedef struct {
 } spx_spectra_parts;
 
 /* Adds a file. It gives further arms of the last file's rows when it has other arms and lacks none of their identity:
- * as many rows, with the same TARGETID, FIBER and EXPID, that of the header, too, where both have them. Otherwise its
- * rows are appended, where it has one of their arms again or `exposures` are allowed; SPX_EINPUT where not, or where
- * one file has a fibermap and another has none, or one of them alone has a TARGETID. */
+ * as many rows, with the same TARGETID, FIBER and EXPID, that of the header, too, where both have them; where no
+ * header tells, the same must not hold of rows before these that lack its arms. Otherwise its rows are appended, where
+ * it has one of their arms again or `exposures` are allowed; SPX_EINPUT where not, or where one file has a fibermap and
+ * another has none, or one of them alone has a TARGETID. */
 spx_status spx_spectra_parts_add(spx_spectra_parts *p, hid_t file, int exposures, spx_err *e);
 
 /* Restricts an arm to pixels from wavelength `lo` to `hi`; returns their number, and leaves the arm unchanged where
