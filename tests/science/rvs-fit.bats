@@ -72,6 +72,10 @@ simulated_library() {
     run rv_starts templates.h5 stars.h5 5
     echo "$output" >&3
     [[ $output == *"deeper by more than 1: 0;"* ]]
+    # hardly a line in the noise: a wide one at -43 km/s, a narrow one at -115, which is lower by 1.3
+    sim_survey 1045 9001 stars.h5 mock
+    run rv_starts templates.h5 stars.h5 50 cubic 1044 1044
+    [[ $output == *"deeper by more than 1: 0;"* ]]
 }
 
 @test "a denser library of the same formula: the grid is what inflates pulls" {

@@ -101,17 +101,36 @@ static spx_status revise_errors(spx_rv_group *g, size_t n, spx_err *e)
     return SPX_OK;
 }
 
+/* Searches stars of n whose velocity is open, n <= together, where a scan with another rotation is lowest: lines that
+ * are hardly seen fit at one velocity as wide ones, at another as narrow ones. */
+static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    spx_status st = spx_rv_turn_open(g, n, star, e);
+    size_t m = 0;
+    for (size_t k = 0; k < n; k++)
+        if (star[k]->nstart > 0)
+            g->again[m++] = star[k];
+    if (st != SPX_OK || m == 0 || (st = spx_rv_group_minimise(g, m, g->again, e)) != SPX_OK)
+        return st;
+    for (size_t k = 0; k < m; k++)
+        if (g->again[k]->found.at.f < g->again[k]->min.at.f)
+            g->again[k]->min = g->again[k]->found;
+    return SPX_OK;
+}
+
 /* Everything after the minima of n of the stars that can be fitted, n <= together. */
 static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_rvfit *out, spx_err *e)
 {
     size_t m = 0;
+    spx_status st = look_elsewhere(g, n, star, e);
     for (size_t k = 0; k < n; k++) {
         if (star[k]->min.at.f < HUGE_VAL)
             g->again[m++] = star[k];
         else
             spx_rv_bad_star(g->c, &out->star[star[k]->index]);
     }
-    spx_status st = spx_rv_velocity_errors(g, m, out, e);
+    if (st == SPX_OK)
+        st = spx_rv_velocity_errors(g, m, out, e);
     if (st == SPX_OK && g->c->opt->jitter)
         st = spx_rv_misfit(g, n, star, e);
     if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)

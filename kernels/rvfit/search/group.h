@@ -119,6 +119,9 @@ static inline int threads_for(const spx_rv_group *g, size_t n, size_t few)
 
 /* Starts of n stars with data, best first, at least one each. */
 spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
+/* Starts of n stars at their minima, n <= together, whose velocity is open: elsewhere along v, as slow rotators where
+ * they are fast ones, and fast where slow. nstart is 0 of those that have none. */
+spx_status spx_rv_turn_open(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
 /* Minima of n stars from their starts, into `found`. */
 spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
 /* The same for the multilinear interpolation, which has kinks (minimise.c). */

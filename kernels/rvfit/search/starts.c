@@ -10,6 +10,9 @@ static const double MAX_BRUTE = 100; /* templates of a start by brute force */
 static const double FAST = 100;      /* km/s, vsini of the fast rotators among them */
 static const double FAINT = 15;      /* signal-to-noise ratio of a pixel, the median of the best arm, and */
 static const double VERY_FAST = 300; /* km/s, vsini of a start */
+/* Error of a velocity, km/s, above which other velocities are sought with another rotation, and vsini on both sides of
+ * which that is slow or fast. */
+static const double OPEN = 10, MODERATE = 75;
 
 /* Point of an entry of the cross-correlation set at velocity v. */
 static void entry_start(const spx_rv_ctx *c, int32_t entry, double v, spx_rv_start *out)
@@ -178,5 +181,44 @@ spx_status spx_rv_group_starts(spx_rv_group *g, size_t n, spx_rv_star *const *st
     for (size_t k = 0; k < n && st == SPX_OK; k++)
         if (!c->opt->brute && !is_given(star[k]))
             star[k]->v_ccf = star[k]->start[0].x[0];
+    return st;
+}
+
+/* Is the velocity of a star so open that its lines, seen as those of another rotation, may be at another velocity? */
+static int is_open(const spx_rv_ctx *c, const spx_rv_star *s)
+{
+    return c->nfree > 1 && c->freeq[0] == 0 && c->freeq[1] == 1 && !is_given(s) && s->min.at.f < HUGE_VAL &&
+           !(s->min.at.hess[0] * OPEN * OPEN > 2);
+}
+
+spx_status spx_rv_turn_open(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    const spx_rv_ctx *c = g->c;
+    spx_rv_request *r = &g->ask;
+    size_t m = 0;
+    r->n = 0;
+    for (size_t k = 0; k < n; k++) {
+        spx_rv_star *s = star[k];
+        s->nstart = 0;
+        if (g->engine->scan == NULL || c->scan.n == 0 || !is_open(c, s))
+            continue;
+        const double vsini = spx_rv_unmap(c, 1, s->min.x[1]) > MODERATE ? 0 : VERY_FAST;
+        memcpy(s->point, s->min.x, sizeof s->point);
+        s->point[1] = fmax(c->lo[1], fmin(c->hi[1], spx_rv_map(c, 1, vsini)));
+        g->again[m++] = s;
+        spx_rv_ask(r, s, s->point);
+    }
+    spx_status st =
+        m == 0 ? SPX_OK : g->engine->scan(g->engine->state, m, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
+    for (size_t k = 0; k < m && st == SPX_OK; k++) {
+        spx_rv_star *s = g->again[k];
+        size_t lowest = 0;
+        for (size_t i = 1; i < c->scan.n; i++)
+            if (s->spectra.scan[i] < s->spectra.scan[lowest])
+                lowest = i;
+        s->point[0] = c->lo[0] + (double)lowest * c->scan.step;
+        memcpy(s->start[0].x, s->point, sizeof s->point);
+        s->nstart = s->nsure = 1;
+    }
     return st;
 }
