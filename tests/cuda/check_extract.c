@@ -48,13 +48,16 @@ static void turn(size_t nspec, size_t npix, size_t ncoef, double *coef)
 }
 
 /* A tail with 14 % of the light, in the rows that the simulation's PSFs have for one. */
-static void add_tail(spx_psf *p)
+static void add_tail(spx_psf *p, double core)
 {
     spx_err e = {0};
     for (size_t k = 0; k < p->npar; k++)
         for (size_t f = 0; f < p->nspec; f++) {
             double *c = p->coeff + (k * p->nspec + f) * p->ndeg;
-            *c = strcmp(p->param[k], "TAILAMP") == 0 ? 0.0071 : strcmp(p->param[k], "TAILINDE") == 0 ? 2.2 : *c;
+            *c = strcmp(p->param[k], "TAILAMP") == 0    ? 0.0071
+                 : strcmp(p->param[k], "TAILINDE") == 0 ? 2.2
+                 : strcmp(p->param[k], "TAILCORE") == 0 ? core
+                                                        : *c;
         }
     must(spx_psf_index(p, &e) == SPX_OK && spx_psf_has_tail(p), &e);
 }
@@ -73,7 +76,7 @@ static scene make_frame(char arm, size_t nspec, double wmin, double wmax, int wh
         for (size_t f = 0; f < nspec; f++)
             s.psf->x.coef[f * s.psf->x.ncoef] -= 1.6 * (double)f;
     if (what & BEYOND)
-        add_tail(s.psf);
+        add_tail(s.psf, 1.0);
     if (what & TURNED) {
         turn(nspec, s.psf->npix_x, s.psf->x.ncoef, s.psf->x.coef);
         turn(nspec, s.psf->npix_y, s.psf->y.ncoef, s.psf->y.coef);
@@ -887,9 +890,18 @@ static void frames_beyond(spx_extract_device *dev)
     compare(&s, dev, "tails and a background");
     refuse(&s, dev, "tails");
     s.o.background = 0.0;
-    if (!EMULATED)
+    if (!EMULATED) {
         compare(&s, dev, "tails");
+        add_tail(s.psf, 3.0); /* tables of the layout before are not those of this one */
+        compare(&s, dev, "tails of another radius");
+    }
     free_scene(&s);
+    if (!EMULATED) {
+        s = make_frame('r', nspec, 6000.0, end, BEYOND | LARGE);
+        s.o.bundle_size = 7;
+        compare(&s, dev, "tails of larger spots");
+        free_scene(&s);
+    }
     s = make_frame('r', nspec, 6000.0, end, BEYOND | HITS);
     s.o.bundle_size = 5;
     compare(&s, dev, "tails, background, hits");

@@ -19,18 +19,26 @@
 #include "extract/cuda/staging.cuh"
 #include "extract/cuda/weights.cuh"
 
+extern "C" {
+#include "extract/trace/beyond.h"
+}
+
 namespace
 {
 
 /* Plan and geometry of a frame, which do not depend on its pixels, shared by the frames of a queue. */
 struct layout {
     spx_trace_layout it = {};
+    mutable std::mutex lock;
+    mutable std::vector<spx_beyond *> beyond; /* tables for light beyond the spots, that no call uses */
 
     layout() = default;
     layout(const layout &) = delete;
     layout &operator=(const layout &) = delete;
     ~layout()
     {
+        for (spx_beyond *b : beyond)
+            spx_beyond_free(b);
         spx_trace_layout_free(&it);
     }
 };

@@ -844,18 +844,41 @@ class light_beyond
     light_beyond &operator=(const light_beyond &) = delete;
     ~light_beyond()
     {
-        spx_beyond_free(found_);
         spx_free(without_.data);
+        if (found_ == NULL || !ended_) {
+            spx_beyond_free(found_);
+            return;
+        }
+        spx_beyond_rest(found_);
+        const std::lock_guard<std::mutex> lock(layout_->lock);
+        try {
+            layout_->beyond.push_back(found_);
+        } catch (const std::exception &) { /* without memory it is made anew */
+            spx_beyond_free(found_);
+        }
     }
 
-    /* psf: with its tail, which the job's is without. */
-    spx_status begin(const spx_extract_job *job, const spx_psf *psf, spx_err *e)
+    /* psf: with its tail, which the job's is without. Tables are those of a frame before with the same layout, if no
+     * other call has them. */
+    spx_status begin(const spx_extract_job *job, const spx_psf *psf, const layout_ref &l, spx_err *e)
     {
         if (!spx_extract_goes_beyond(psf, job->o))
             return SPX_OK;
+        const spx_psf *const full = spx_extract_corrects_tail(psf, job->o) ? psf : NULL;
+        layout_ = l;
+        {
+            const std::lock_guard<std::mutex> lock(l->lock);
+            const auto found = std::find_if(l->beyond.begin(), l->beyond.end(),
+                                            [&](const spx_beyond *b) { return spx_beyond_has_tail_of(b, full) != 0; });
+            if (found != l->beyond.end()) {
+                found_ = *found;
+                l->beyond.erase(found);
+            }
+        }
         without_.data = (float *)spx_alloc_unset(job->image->ny, job->image->nx, sizeof(float), e);
-        return without_.data ? spx_beyond_make(job, spx_extract_corrects_tail(psf, job->o) ? psf : NULL, &found_, e)
-                             : SPX_EIO;
+        if (!without_.data)
+            return SPX_EIO;
+        return found_ ? spx_beyond_go_on(found_, job, e) : spx_beyond_make(job, full, &found_, e);
     }
     /* Of the job's image, with its weights as they are; the image without that light becomes the job's. */
     spx_status take_off(spx_extract_job *job, int corrections, spx_extract_counts *counts, spx_err *e)
@@ -879,13 +902,17 @@ class light_beyond
     {
         return found_ ? spx_beyond_light(found_) : NULL;
     }
-    spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e) const
+    spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e)
     {
-        return found_ ? spx_beyond_end(found_, out, counts, e) : SPX_OK;
+        const spx_status st = found_ ? spx_beyond_end(found_, out, counts, e) : SPX_OK;
+        ended_ = st == SPX_OK;
+        return st;
     }
 
   private:
     spx_beyond *found_ = NULL;
+    layout_ref layout_;  /* that keeps the tables */
+    bool ended_ = false; /* without an error */
     spx_image without_ = {};
 };
 
@@ -1104,7 +1131,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         st = weight ? SPX_OK : SPX_EIO;
     }
     if (st == SPX_OK)
-        st = beyond.begin(&job, psf, e);
+        st = beyond.begin(&job, psf, l, e);
     if (st == SPX_OK && screens)
         st = beyond.take_off(&job, 1, counts, e);
     if (st == SPX_OK && screens)

@@ -16,6 +16,15 @@ typedef struct spx_beyond spx_beyond;
 spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_beyond **b, spx_err *e) SPX_NODISCARD;
 void spx_beyond_free(spx_beyond *b);
 
+/* Between frames: gives back what the next one does not need, and goes on with its job, which has the same PSF, options
+ * and size of the image. What takes longest is kept: profiles of the rows, tables and transforms of the tail. SPX_EIO:
+ * memory. */
+void spx_beyond_rest(spx_beyond *b);
+spx_status spx_beyond_go_on(spx_beyond *b, const spx_extract_job *job, spx_err *e) SPX_NODISCARD;
+
+/* Whether it is that of a PSF with this tail; full as for spx_beyond_make(). */
+int spx_beyond_has_tail_of(const spx_beyond *b, const spx_psf *full);
+
 /* The light of the job's image, with its weights as they are, with so many corrections for tails. counts: light of
  * tails, what is known of the background, seconds. The result does not depend on the number of threads. Errors as of
  * spx_background_fit(). */

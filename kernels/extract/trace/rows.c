@@ -57,6 +57,11 @@ size_t spx_rows_nspec(const spx_rows *r)
     return r->nspec;
 }
 
+void spx_rows_set_job(spx_rows *r, const spx_extract_job *job)
+{
+    r->job = job;
+}
+
 void spx_rows_free(spx_rows *r)
 {
     if (r == NULL)

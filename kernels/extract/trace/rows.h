@@ -48,6 +48,9 @@ typedef struct {
 spx_status spx_rows_make(const spx_extract_job *job, int nthreads, spx_rows **rows, spx_err *e) SPX_NODISCARD;
 void spx_rows_free(spx_rows *r);
 
+/* The rows of another job whose PSF, options and size of the image are the same. */
+void spx_rows_set_job(spx_rows *r, const spx_extract_job *job);
+
 size_t spx_rows_pad(const spx_rows *r);
 size_t spx_rows_width(const spx_rows *r);
 size_t spx_rows_nspec(const spx_rows *r);

@@ -38,11 +38,12 @@ struct spx_beyond {
     const spx_extract_job *job; /* of the spots' cores */
     int nthreads;
     spx_rows *rows;
-    float *light, *before;      /* [nspec][ny] light by rows; that of the first correction */
-    spx_tail *tail;             /* NULL: none */
-    int beyond;                 /* the tail is that beyond spots, of light within them */
-    spx_background *background; /* NULL: none */
-    float *far;                 /* [ny][nx] of both */
+    float *light, *before;        /* [nspec][ny] light by rows; that of the first correction */
+    spx_tail *tail;               /* NULL: none */
+    int parameter[SPX_PSF_NTAIL]; /* of its PSF: where the table has the tail's */
+    int beyond;                   /* the tail is that beyond spots, of light within them */
+    spx_background *background;   /* NULL: none */
+    float *far;                   /* [ny][nx] of both */
 };
 typedef spx_beyond scene;
 
@@ -65,19 +66,52 @@ static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *
     return spx_tail_make(full, s->job->image->ny, s->job->image->nx, lo, hi, beyond, s->nthreads, &s->tail, e);
 }
 
-spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_beyond **b, spx_err *e)
+/* Images and light of a job. */
+static spx_status begin_job(scene *s, const spx_extract_job *job, spx_err *e)
 {
     const spx_image *im = job->image;
-    spx_beyond *s = *b = spx_alloc(1, sizeof *s, e);
-    if (!s)
-        return SPX_EIO;
     s->job = job;
     s->nthreads = spx_extract_threads(job->o);
     s->far = spx_alloc_unset(im->ny, im->nx, sizeof *s->far, e);
     s->light = s->far ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->light, 1, e) : NULL;
     s->before = s->light ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->before, 1, e) : NULL;
-    spx_status st = s->before ? spx_rows_make(job, s->nthreads, &s->rows, e) : SPX_EIO;
-    return st == SPX_OK && full != NULL ? make_tail(s, full, 0, e) : st;
+    return s->before ? SPX_OK : SPX_EIO;
+}
+
+spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_beyond **b, spx_err *e)
+{
+    spx_beyond *s = *b = spx_alloc(1, sizeof *s, e);
+    spx_status st = s ? begin_job(s, job, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_rows_make(job, s->nthreads, &s->rows, e);
+    if (st != SPX_OK || full == NULL)
+        return st;
+    memcpy(s->parameter, full->tail, sizeof s->parameter);
+    return make_tail(s, full, 0, e);
+}
+
+void spx_beyond_rest(spx_beyond *s)
+{
+    spx_background_free(s->background);
+    spx_free(s->light);
+    spx_free(s->before);
+    spx_free(s->far);
+    s->background = NULL;
+    s->light = s->before = s->far = NULL;
+    s->job = NULL;
+    spx_rows_set_job(s->rows, NULL);
+}
+
+spx_status spx_beyond_go_on(spx_beyond *s, const spx_extract_job *job, spx_err *e)
+{
+    spx_rows_set_job(s->rows, job);
+    return begin_job(s, job, e);
+}
+
+int spx_beyond_has_tail_of(const spx_beyond *s, const spx_psf *full)
+{
+    return (s->tail != NULL) == (full != NULL) &&
+           (full == NULL || memcmp(s->parameter, full->tail, sizeof s->parameter) == 0);
 }
 
 void spx_beyond_free(spx_beyond *s)
