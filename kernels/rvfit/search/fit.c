@@ -113,7 +113,7 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
     if (st != SPX_OK || m == 0 || (st = spx_rv_group_minimise(g, m, g->again, e)) != SPX_OK)
         return st;
     for (size_t k = 0; k < m; k++)
-        if (g->again[k]->found.at.f < g->again[k]->min.at.f)
+        if (g->again[k]->found.at.f < g->again[k]->min.at.f - SPX_RV_LOWER)
             g->again[k]->min = g->again[k]->found;
     return SPX_OK;
 }

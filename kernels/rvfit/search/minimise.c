@@ -16,7 +16,6 @@
 
 enum { FREE_STEPS = 12, CELL_STEPS = 40, MAX_CELLS = 256, MAX_ROUNDS = 3, MAX_DISTINCT = 4 };
 static const double TOLERANCE = 1e-4; /* of the objective */
-static const double LOWER = 1e-3;     /* a minimum is lower than another by more than this */
 static const double HOPELESS = 2000;  /* a start this much above the best minimum is not followed */
 
 /* ---- a descent ---- */
@@ -340,7 +339,7 @@ static void go_on(search *s)
         settle(s);
         break;
     case ELSEWHERE:
-        if (s->d.at.f < s->at.f - LOWER) {
+        if (s->d.at.f < s->at.f - SPX_RV_LOWER) {
             memcpy(s->home, s->other, sizeof s->home);
             settle(s);
         } else {
@@ -348,7 +347,7 @@ static void go_on(search *s)
         }
         break;
     case PROBING:
-        if (s->at.f - s->least < LOWER) {
+        if (s->at.f - s->least < SPX_RV_LOWER) {
             end_follow(s);
         } else {
             s->round++;

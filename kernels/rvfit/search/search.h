@@ -34,6 +34,9 @@ void spx_rv_ccf(spx_rv_spectra *w, const spx_rv_data *d, size_t entry, float *ou
  * seen from the best one so far, x; 0 when there are no more. chol: of half the curvature, spx_rv_pattern_axes(). */
 int spx_rv_pattern_axes(const spx_rv_ctx *c, const spx_rv_value *at, double *chol);
 int spx_rv_pattern_point(const spx_rv_ctx *c, const double *chol, size_t i, const double *x, double *y);
+/* A minimum is lower than another by more than this: two ways into the same one end within the tolerance of a descent,
+ * and which of these is lower is left to rounding, which differs from device to device. */
+#define SPX_RV_LOWER 1e-3
 /* A point is taken when it is lower by more than this. */
 #define SPX_RV_PATTERN_LOWER 1e-4
 
