@@ -232,16 +232,18 @@ column() {
 
 @test "lines too bright for the degrees that are given: places, and errors that cover them" {
     local d=$BATS_FILE_TMPDIR/d seed
-    # Widths of this camera are no straight lines along a bundle; 0.010 to 0.016 pixel with a clip of noise alone. 176 seeds:
-    # rms of a seed's pulls 1.05 and 0.89 in all, above 2.5 in 3 (x), where one fibre is off; 0.0040 pixel and 3.5 the worst.
+    # Widths of this camera are no straight lines along a bundle; 0.010 to 0.016 pixel with a clip of noise alone. In 3 of 176
+    # seeds one fibre, each time the sixth, is off in x by 8 to 11 of its errors, 0.0125 pixel at most: it stands apart.
     for seed in 4 $RANDOM $RANDOM; do
         echo "noise seed $seed"
         arc bright --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 1e9 --noise-seed "$seed"
         specx-psf -q --start "$d/arc.h5" "${fit[@]}" --hermite-degree 6 --shape-degree 1,2 -f -o psf.h5 bright.h5
         h5table -q --csv -c XSHIFT,YSHIFT,X_ERR,Y_ERR -t /psffit/fibre psf.h5 | awk -F, '
-            NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2; a += (($1 - 0.3) / $3) ^ 2; b += (($2 + 0.2) / $4) ^ 2 }
-            END { print sqrt(x / n), sqrt(y / n), sqrt(a / n), sqrt(b / n)
-                exit !(x < n * 0.006 ^ 2 && y < n * 0.003 ^ 2 && a < n * 5 ^ 2 && b < n * 2.5 ^ 2) }'
+            NR > 1 { n++; dx = ($1 - 0.3) ^ 2; x += dx; y += ($2 + 0.2) ^ 2; a += dx / $3 ^ 2; b += (($2 + 0.2) / $4) ^ 2
+                if (dx > worst) { worst = dx; pull = dx / $3 ^ 2 } }
+            END { x -= worst; a -= pull; print sqrt(x / (n - 1)), sqrt(y / n), sqrt(a / (n - 1)), sqrt(b / n), sqrt(worst)
+                exit !(x < (n - 1) * 0.003 ^ 2 && y < n * 0.003 ^ 2 && a < (n - 1) * 2.5 ^ 2 && b < n * 2.5 ^ 2 &&
+                    worst < 0.02 ^ 2) }'
     done
 }
 
