@@ -62,7 +62,7 @@ flat_case() {
 # stars of that signal-to-noise ratio; limits of both, and of rms off bands. Quadratic means over six exposures. Off bands
 # the error is a tilt and little else, by the mean error of the stars' temperatures: one exposure's pulls are of one sign at
 # either end, so that 1.4826 MAD, a half more than their size then, is no scatter. Of 24 exposures in z rms is 1.23 +-
-# 0.09: temperatures of 20 stars were 24 +- 8 K too high, which their scatter does not tell. Six are within 1.7.
+# 0.09: the tilt goes with temperatures of 20 stars, 24 +- 8 K too high, which their scatter does not tell. Six are within 1.7.
 flux_row() {
     local arm=$1 range=$2 stars=$3 n
     for n in {0..5}; do
