@@ -289,6 +289,19 @@ values() {
     h5dump -y -d "$2" "$1" | awk '/DATA \{/ { on = 1; next } on && /\}/ { exit } on' | tr -d ' \n'
 }
 
+@test "detectorMap of PFS: layers of offsets, distortions and two CCDs, to 1e-4 pixel" {
+    trace_make map map.fits layers=1
+    fits2h5 map.fits -o map.h5 2>notes
+    h5check map.h5
+    trace_make check map map.h5 1e-4 layers=1
+    run ! trace_make check map map.h5 0.1
+    h52fits map.h5 | cmp - map.fits
+    trace_make map bad.fits layers=1 break=9
+    fails_with 3 '*PolynomialDistortion_0*10 coefficients: ORDER is 2*' fits2h5 bad.fits -o bad.h5
+    trace_make map bad.fits layers=1 break=10
+    fails_with 3 '*LAYERS*not finite*' fits2h5 bad.fits -o bad.h5
+}
+
 @test "traces of DESI without spots: widths in Angstrom become pixels, a start of specx-psf" {
     trace_make desi desi.fits
     fits2h5 desi.fits -o desi.h5 2>notes

@@ -1,12 +1,12 @@
 /* Reads detectorMaps of PFS as PSFs (convert/psf_kinds.h). */
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "convert/blocks_parts.h"
 #include "convert/psf_fits.h"
 #include "convert/psf_kinds.h"
+#include "convert/psf_layers.h"
 #include "convert/psf_traces.h"
 #include "fits/values.h"
 
@@ -20,6 +20,8 @@ typedef struct {
 typedef struct {
     splines column, wave;
     double *spatial, *spectral; /* [nfibre] offsets of the slit, pixels */
+    int layered;
+    spx_layers layers; /* over all this */
 } detector_map;
 
 static void free_splines(splines *s)
@@ -127,11 +129,28 @@ static spx_status read_splines(const spx_fits *f, const char *name, size_t nfibr
     return st;
 }
 
-static void at_map(const void *of, size_t f, double row, double v[SPX_ROW_VALUES])
+static void at_splines(const void *of, size_t f, double row, double *wave, double *column)
 {
     const detector_map *m = of;
-    v[SPX_ROW_WAVELENGTH] = 10 * spline_value(&m->wave, f, row - m->spectral[f]); /* nm */
-    v[SPX_ROW_X] = spline_value(&m->column, f, row - m->spectral[f]) + m->spatial[f];
+    *wave = spline_value(&m->wave, f, row - m->spectral[f]);
+    *column = spline_value(&m->column, f, row - m->spectral[f]) + m->spatial[f];
+}
+
+/* Layers move rows by little, which changes slowly: row - (what they move it by), again and again. */
+static void at_map(const void *of, size_t f, double row, double v[SPX_ROW_VALUES])
+{
+    enum { STEPS = 40 };
+    const detector_map *m = of;
+    double place[2] = {0, row}, at = row;
+    at_splines(m, f, row, &v[SPX_ROW_WAVELENGTH], &place[0]);
+    for (int k = 0; k < STEPS && m->layered; k++) {
+        spx_layers_place(&m->layers, f, at, &v[SPX_ROW_WAVELENGTH], place);
+        at += row - place[1];
+        if (fabs(row - place[1]) < 1e-8)
+            break;
+    }
+    v[SPX_ROW_WAVELENGTH] *= 10; /* nm */
+    v[SPX_ROW_X] = place[0];
     v[SPX_ROW_SIGMA_X] = v[SPX_ROW_SIGMA_Y] = SPX_TRACE_SIGMA;
 }
 
@@ -142,15 +161,12 @@ int spx_fits_detector_map(const spx_fits *f)
         spx_fits_find_image(f, "SLITOFF", 2) < 0 || spx_fits_find_column(&f->hdu[centre], "knot") == NULL ||
         spx_fits_find_column(&f->hdu[wave], "knot") == NULL)
         return 0;
-    for (size_t i = 0; i < f->nhdu; i++)
-        if (strncasecmp(f->hdu[i].extname, "DISTORTION", 10) == 0 || strcasecmp(f->hdu[i].extname, "LAYERS") == 0 ||
-            strcasecmp(f->hdu[i].extname, "COEFFS") == 0)
-            return -1;
-    return 1;
+    return spx_layers_found(f) < 0 ? -1 : 1;
 }
 
 /* Offsets of the slit, and rows of the detector that both splines of each fibre cover. */
-static spx_status read_frame_of_map(spx_fits *f, size_t n, detector_map *m, double *rows, spx_psf *psf, spx_err *e)
+static spx_status read_frame_of_map(spx_fits *f, size_t n, const uint32_t *fibre, detector_map *m, double *rows,
+                                    spx_psf *psf, spx_err *e)
 {
     const int off = spx_fits_find_image(f, "SLITOFF", 2);
     double *all = NULL, box[4];
@@ -171,15 +187,27 @@ static spx_status read_frame_of_map(spx_fits *f, size_t n, detector_map *m, doub
         psf->npix_y = (size_t)box[3] + 1;
     }
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        const splines *s[2] = {&m->column, &m->wave};
         m->spatial[i] = all[i];
         m->spectral[i] = all[n + i];
-        rows[2 * i] = box[1];
-        rows[2 * i + 1] = box[3];
+    }
+    m->layered = st == SPX_OK && spx_layers_found(f) > 0;
+    if (m->layered)
+        st = spx_layers_read(f, n, fibre, (const double[4]){box[0], box[2], box[1], box[3]}, at_splines, m, &m->layers,
+                             e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        const splines *s[2] = {&m->column, &m->wave};
+        double end[2] = {-INFINITY, INFINITY};
         for (int k = 0; k < 2; k++) {
-            rows[2 * i] = fmax(rows[2 * i], s[k]->knot[s[k]->first[i]] + m->spectral[i]);
-            rows[2 * i + 1] = fmin(rows[2 * i + 1], s[k]->knot[s[k]->first[i + 1] - 1] + m->spectral[i]);
+            end[0] = fmax(end[0], s[k]->knot[s[k]->first[i]] + m->spectral[i]);
+            end[1] = fmin(end[1], s[k]->knot[s[k]->first[i + 1] - 1] + m->spectral[i]);
         }
+        for (int k = 0; k < 2 && m->layered; k++) {
+            double wave, place[2];
+            spx_layers_place(&m->layers, i, end[k], &wave, place);
+            end[k] = place[1];
+        }
+        rows[2 * i] = fmax(box[1], end[0]);
+        rows[2 * i + 1] = fmin(box[3], end[1]);
     }
     spx_free(all);
     return st;
@@ -204,7 +232,7 @@ spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *
     if (st == SPX_OK)
         st = read_splines(f, "WAVELENGTH", n, &m.wave, e);
     if (st == SPX_OK)
-        st = read_frame_of_map(f, n, &m, rows, psf, e);
+        st = read_frame_of_map(f, n, fibre, &m, rows, psf, e);
     const spx_row_traces t = {.file = f->name, .ntrace = n, .rows = rows, .of = &m, .at = at_map};
     if (st == SPX_OK)
         st = spx_psf_of_rows(&t, psf, notes, e);
@@ -215,6 +243,7 @@ spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *
                                "%s: a detectorMap has no widths of spots: Gaussians of %g pixel, for specx-psf --start",
                                f->name, SPX_TRACE_SIGMA);
     }
+    spx_layers_free(&m.layers);
     free_splines(&m.column);
     free_splines(&m.wave);
     spx_free(m.spatial);

@@ -30,11 +30,11 @@ unsigned spx_fits_trace_sets(const spx_fits *f);
 spx_status spx_fits_read_tsets(spx_fits *f, spx_fits *other, spx_psf *psf, spx_note_list *notes,
                                spx_err *e) SPX_NODISCARD;
 
-/* A detectorMap of PFS: 1: of splines (HDUs FIBERID, SLITOFF, CENTER, WAVELENGTH); -1: one with distortions, which
- * cannot be read; 0: none. */
+/* A detectorMap of PFS: 1: of splines (HDUs FIBERID, SLITOFF, CENTER, WAVELENGTH), and of layers over them
+ * (convert/psf_layers.h); -1: one with other distortions, which cannot be read; 0: none. */
 int spx_fits_detector_map(const spx_fits *f);
 
-/* A PSF of the splines of a detectorMap. It has no widths: Gaussian spots of SPX_TRACE_SIGMA, noted, for specx-psf to
+/* A PSF of the traces of a detectorMap. It has no widths: Gaussian spots of SPX_TRACE_SIGMA, noted, for specx-psf to
  * begin with. Errors as of spx_psf_of_rows(). */
 spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
 

@@ -255,6 +255,43 @@ spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, 
     return SPX_OK;
 }
 
+spx_status spx_fits_cell_f64(const spx_fits *f, size_t hdu, const char *name, size_t row, size_t *n, double **out,
+                             spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    *out = NULL;
+    const spx_fits_column *c = need_column(f, hdu, name, "BIJKEDPQ", "numbers", e);
+    if (c == NULL)
+        return SPX_EINPUT;
+    const int varies = c->code == 'P' || c->code == 'Q';
+    const char code = varies ? c->element : c->code;
+    if (strchr("BIJKED", code) == NULL)
+        return spx_fail_at(e, SPX_EINPUT, f->name, h->extname, NULL, "column %s should hold numbers", name);
+    const size_t size = spx_fits_element_size(code);
+    const unsigned char *p = f->bytes + h->data_at + row * h->rowsize + c->offset;
+    *n = c->width / c->size;
+    if (varies && c->width > 0) { /* how many, and where in the heap: within it (fits/scan.c) */
+        *n = (size_t)spx_fits_integer(p, c->width / 2);
+        p = f->bytes + h->data_at + h->nrow * h->rowsize + h->theap + spx_fits_integer(p + c->width / 2, c->width / 2);
+    }
+    const int bitpix = (int)size * (code == 'E' || code == 'D' ? -8 : 8);
+    if ((*out = spx_alloc(*n + 1, sizeof **out, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < *n; i++)
+        (*out)[i] = element(p + i * size, bitpix, c->flip) * c->scale + c->zero;
+    return SPX_OK;
+}
+
+spx_status spx_fits_cell_true(const spx_fits *f, size_t hdu, const char *name, size_t row, int *is_true, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    const spx_fits_column *c = need_column(f, hdu, name, "L", "T or F", e);
+    if (c == NULL)
+        return SPX_EINPUT;
+    *is_true = c->width > 0 && f->bytes[h->data_at + row * h->rowsize + c->offset] == 'T';
+    return SPX_OK;
+}
+
 spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, size_t size, char **out, spx_err *e)
 {
     const spx_fits_hdu *h = &f->hdu[hdu];

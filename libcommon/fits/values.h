@@ -29,6 +29,11 @@ void spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out);
 /* Values of a numeric column of any shape as doubles, scaled, [nrow][elements]; *n gets the elements a row. SPX_EINPUT
  * when absent or not numeric. TNULL is NaN. */
 spx_status spx_fits_column_f64(const spx_fits *f, size_t hdu, const char *name, size_t *n, double **out, spx_err *e);
+/* The same of one row, whose number of elements may vary (P or Q), *n of them. */
+spx_status spx_fits_cell_f64(const spx_fits *f, size_t hdu, const char *name, size_t row, size_t *n, double **out,
+                             spx_err *e);
+/* One row of a logical column of one element: *is_true 1 for T, else 0. SPX_EINPUT when absent or of another kind. */
+spx_status spx_fits_cell_true(const spx_fits *f, size_t hdu, const char *name, size_t row, int *is_true, spx_err *e);
 /* Values of a string column: nrow blocks of `size` characters, NUL-terminated, trailing blanks dropped. */
 spx_status spx_fits_column_str(const spx_fits *f, size_t hdu, const char *name, size_t size, char **out, spx_err *e);
 

@@ -5,10 +5,11 @@
  * 10 + 7.3 f + 2 P_1, rows 599.5 + 590 P_1 + 59 P_2 trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an
  * HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
  * func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0 (Angstrom that
- * the ranges of neighbouring fibres are apart), break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that turn, 4: fewer
- * traces in WSET, 5: width below 0, 6: knots that fall, 7: a wiggling column, 8: distortions; of desi 1: no range, 2:
- * NaN, 4: fewer traces in YTRACE, 5: no width above 0), width=0 (of desi: XSIGMA 1.05 pixel and WSIGMA 0.55 Angstrom,
- * the latter of fibre 5 below 0; 1: series XSIG and YSIG, pixels; 2: none). Exit status 0, or 1 with a message. */
+ * the ranges of neighbouring fibres are apart), layers=0 (1: a LayeredDetectorMap, with distortions of both kinds),
+ * break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that turn, 4: fewer traces in WSET, 5: width below 0, 6: knots that
+ * fall, 7: a wiggling column, 8: distortions, 9: ORDER of one, 10: NaN in an offset; of desi 1: no range, 2: NaN, 4:
+ * fewer traces in YTRACE, 5: no width above 0), width=0 (of desi: XSIGMA 1.05 pixel and WSIGMA 0.55 Angstrom, the
+ * latter of fibre 5 below 0; 1: series XSIG and YSIG, pixels; 2: none). Exit status 0, or 1 with a message. */
 #include <fitsio.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 enum { NFIBRE = 12, NROW = 1200, NTERM = 4, NKNOT = 25 };
 
 typedef struct {
-    double func, jump, names, apart, broken, width;
+    double func, jump, names, apart, layers, broken, width;
 } wanted;
 
 enum { COLUMN, WAVE, WIDTH, ALONG };
@@ -65,8 +66,8 @@ static int read_words(int n, char **word, wanted *w)
     const struct {
         const char *name;
         double *to;
-    } known[] = {{"func", &w->func},   {"jump", &w->jump},    {"names", &w->names},
-                 {"apart", &w->apart}, {"break", &w->broken}, {"width", &w->width}};
+    } known[] = {{"func", &w->func},     {"jump", &w->jump},    {"names", &w->names}, {"apart", &w->apart},
+                 {"layers", &w->layers}, {"break", &w->broken}, {"width", &w->width}};
     for (int i = 0; i < n; i++) {
         size_t k = 0;
         const size_t m = strcspn(word[i], "=");
@@ -175,6 +176,121 @@ static void spline(fitsfile *f, const wanted *w, int what, int *status)
     }
 }
 
+/* ---- layers over the splines of a detectorMap ---- */
+
+/* A cubic, and of two CCDs a plane and the right one's map: coefficients of 1, x, y, x^2 ..., xx, yx, xy, yy, x, y. */
+static const double cubic[2][10] = {{0.1, 0.2, -0.15, 0.05, 0.02, -0.04, 0.01, 0, 0.03, -0.02},
+                                    {-0.3, 0.1, 0.2, 0, -0.05, 0.06, 0, 0.02, 0, 0.04}};
+static const double mosaic[6 + 2 * 3] = {0.02, -0.01, 0.03, 0.04, 0.05, -0.06, 0.1, -0.02, 0.03, -0.1, 0.02, 0.01};
+static const double right[6] = {0.05, 0.02, -0.03, 0.04, 0.3, -0.2};
+
+static double layer_offset(int what, int f)
+{
+    return what == 0 ? 0.3 - 0.06 * f : 0.2 + 0.01 * f;
+}
+
+static void write_layers(fitsfile *f, const wanted *w, int *status)
+{
+    char *type[] = {"box", "spatial", "spectral", "dividedDetector", "rightCcd"};
+    char *form[] = {"4I", "1PD", "1PD", "1L", "1PD"}, *one[] = {"name"}, *text[] = {"1PA"};
+    char *xy[] = {"xCoefficients", "yCoefficients"}, *doubles[] = {"1D", "1D"};
+    const char *name[] = {"PolynomialDistortion", "MosaicPolynomialDistortion"};
+    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
+    short box[4] = {0, 0, 99, NROW - 1};
+    char divided = 1;
+    int order[2] = {w->broken == 9 ? 2 : 3, 1};
+    long n = 6 + 2 * 3;
+    fits_create_tbl(f, BINARY_TBL, 0, 5, type, form, NULL, "LAYERS", status);
+    fits_write_col(f, TSHORT, 1, 1, 1, 4, box, status);
+    for (int k = 0; k < 2; k++) {
+        double v[NFIBRE];
+        for (int i = 0; i < NFIBRE; i++)
+            v[i] = w->broken == 10 && i == 7 ? NAN : layer_offset(k, i);
+        fits_write_col(f, TDOUBLE, 2 + k, 1, 1, NFIBRE, v, status);
+    }
+    fits_write_col(f, TLOGICAL, 4, 1, 1, 1, &divided, status);
+    fits_write_col(f, TDOUBLE, 5, 1, 1, 6, (void *)(size_t)right, status);
+    fits_create_tbl(f, BINARY_TBL, 0, 1, one, text, NULL, "DISTORTIONS", status);
+    for (int k = 0; k < 2; k++)
+        fits_write_col(f, TSTRING, 1, k + 1, 1, 1, (void *)(size_t)&name[k], status);
+    for (int k = 0; k < 2; k++) {
+        if (k == 0) {
+            fits_create_tbl(f, BINARY_TBL, 0, 2, xy, doubles, NULL, "PolynomialDistortion_0", status);
+            fits_write_col(f, TDOUBLE, 1, 1, 1, 10, (void *)(size_t)cubic[0], status);
+            fits_write_col(f, TDOUBLE, 2, 1, 1, 10, (void *)(size_t)cubic[1], status);
+        } else {
+            fits_create_img(f, DOUBLE_IMG, 1, &n, status);
+            fits_write_key(f, TSTRING, "EXTNAME", "MosaicPolynomialDistortion_1", NULL, status);
+            fits_write_img(f, TDOUBLE, 1, n, (void *)(size_t)mosaic, status);
+        }
+        fits_write_key(f, TINT, "ORDER", &order[k], NULL, status);
+        for (int i = 0; i < 4; i++) { /* pixels, and their edges */
+            double edge = box[i] + (k == 0 ? 0 : i < 2 ? -0.5 : 0.5);
+            int pixel = box[i];
+            if (k == 0)
+                fits_write_key(f, TINT, key[i], &pixel, NULL, status);
+            else
+                fits_write_key(f, TDOUBLE, key[i], &edge, NULL, status);
+        }
+    }
+}
+
+static double base_wave(const wanted *w, int f, double row)
+{
+    return of_map(w, WAVE, f, row - (float)spectral);
+}
+
+static double base_column(const wanted *w, int f, double row)
+{
+    return of_map(w, COLUMN, f, row - (float)spectral) + (float)spatial;
+}
+
+/* Wavelength, column and row of the light that the splines of fibre f have at `row`. */
+static void layered_place(const wanted *w, int f, double row, double *lambda, double *x, double *y)
+{
+    const double middle[2] = {49.5, 0.5 * (NROW - 1)};
+    const double nm = base_wave(w, f, row), pitch = base_column(w, 1, middle[1]) - base_column(w, 0, middle[1]);
+    const double id = 300 + 3 * f + layer_offset(0, f) / pitch;
+    /* the first fibre whose number is not below the whole part of this, and the one after it */
+    int k = 0;
+    while (k < NFIBRE - 2 && 300 + 3 * k < floor(id))
+        k++;
+    double at[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        double lo = -100, hi = NROW + 100;
+        for (int step = 0; step < 60; step++) {
+            const double mid = 0.5 * (lo + hi);
+            if (base_wave(w, k + i, mid) < nm)
+                lo = mid;
+            else
+                hi = mid;
+        }
+        const double part = (id - 300 - 3 * k) / 3, by = i == 0 ? 1 - part : part;
+        at[0] += by * base_column(w, k + i, lo);
+        at[1] += by * lo;
+    }
+    const double u = (at[0] - middle[0]) / 50, v = (at[1] - middle[1]) / (0.5 * NROW);
+    const double term[10] = {1, u, v, u * u, u * v, v * v, u * u * u, u * u * v, u * v * v, v * v * v};
+    double p[2] = {at[0], at[1]};
+    for (int a = 0; a < 2; a++) {
+        for (int i = 0; i < 10; i++)
+            p[a] += cubic[a][i] * term[i];
+        for (int i = 0; i < 3; i++)
+            p[a] += mosaic[6 + 3 * a + i] * term[i];
+        if (at[0] > middle[0])
+            p[a] += mosaic[a] * u + mosaic[2 + a] * v + mosaic[4 + a];
+    }
+    if (p[0] > middle[0]) {
+        const double s = (p[0] - middle[0]) / 49.5, t = (p[1] - middle[1]) / (0.5 * (NROW - 1));
+        for (int a = 0; a < 2; a++)
+            p[a] += right[a] * s + right[2 + a] * t + right[4 + a];
+    }
+    *lambda = 10 * (nm - layer_offset(1, f) *
+                             (base_wave(w, NFIBRE / 2, middle[1] + 1) - base_wave(w, NFIBRE / 2, middle[1])));
+    *x = p[0];
+    *y = p[1];
+}
+
 static void write_map(fitsfile *f, const wanted *w, int *status)
 {
     long dims[2] = {NFIBRE, 3};
@@ -197,6 +313,8 @@ static void write_map(fitsfile *f, const wanted *w, int *status)
     fits_write_img(f, TFLOAT, 1, 3L * NFIBRE, off, status);
     spline(f, w, COLUMN, status);
     spline(f, w, WAVE, status);
+    if (w->layers != 0)
+        write_layers(f, w, status);
     if (w->broken == 8) {
         fits_create_img(f, FLOAT_IMG, 1, dims, status);
         fits_write_key(f, TSTRING, "EXTNAME", "DISTORTIONS", NULL, status);
@@ -263,7 +381,10 @@ static int check(const char *path, int map, double tolerance, const wanted *w)
             if (many == 2) /* beside the two rows of the jump */
                 row = t < NFIBRE ? 598 * i / 299.0 : 601 + 598 * i / 299.0;
             u = 2 * (row + (t < NFIBRE ? 0 : w->jump)) / (NROW - 1) - 1;
-            if (map) {
+            if (map && w->layers != 0) {
+                layered_place(w, f, fmin(fmax(row, 5), NROW - 6), &lambda, &v[COLUMN], &row);
+                v[WIDTH] = v[ALONG] = 1.4;
+            } else if (map) {
                 lambda = 10 * of_map(w, WAVE, f, row - (float)spectral);
                 v[COLUMN] = of_map(w, COLUMN, f, row - (float)spectral) + (float)spatial;
                 v[WIDTH] = v[ALONG] = 1.4;
