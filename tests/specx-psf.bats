@@ -232,18 +232,17 @@ column() {
 
 @test "lines too bright for the degrees that are given: places, and errors that cover them" {
     local d=$BATS_FILE_TMPDIR/d seed
-    # Widths of this camera are no straight lines along a bundle; 0.010 to 0.016 pixel with a clip of noise alone. In 3 of 176
-    # seeds one fibre, each time the sixth, is off in x by 8 to 11 of its errors, 0.0125 pixel at most: it stands apart.
-    for seed in 4 $RANDOM $RANDOM; do
+    # Widths of this camera are no straight lines along a bundle: 3 % of the light of a pixel in one fibre, 0.5 % in another. 0.010
+    # to 0.016 pixel with a clip of noise alone; with one that allows alike for all fibres 0.0125 in the sixth (the last three).
+    for seed in 4 $RANDOM 6440 1082 1120; do
         echo "noise seed $seed"
         arc bright --shift 0.3,-0.2 --lamp-level 3e6 --fullwell 1e9 --noise-seed "$seed"
         specx-psf -q --start "$d/arc.h5" "${fit[@]}" --hermite-degree 6 --shape-degree 1,2 -f -o psf.h5 bright.h5
         h5table -q --csv -c XSHIFT,YSHIFT,X_ERR,Y_ERR -t /psffit/fibre psf.h5 | awk -F, '
-            NR > 1 { n++; dx = ($1 - 0.3) ^ 2; x += dx; y += ($2 + 0.2) ^ 2; a += dx / $3 ^ 2; b += (($2 + 0.2) / $4) ^ 2
-                if (dx > worst) { worst = dx; pull = dx / $3 ^ 2 } }
-            END { x -= worst; a -= pull; print sqrt(x / (n - 1)), sqrt(y / n), sqrt(a / (n - 1)), sqrt(b / n), sqrt(worst)
-                exit !(x < (n - 1) * 0.003 ^ 2 && y < n * 0.003 ^ 2 && a < (n - 1) * 2.5 ^ 2 && b < n * 2.5 ^ 2 &&
-                    worst < 0.02 ^ 2) }'
+            NR > 1 { n++; x += ($1 - 0.3) ^ 2; y += ($2 + 0.2) ^ 2; a += (($1 - 0.3) / $3) ^ 2; b += (($2 + 0.2) / $4) ^ 2
+                if (($1 - 0.3) ^ 2 > worst) worst = ($1 - 0.3) ^ 2 }
+            END { print sqrt(x / n), sqrt(y / n), sqrt(a / n), sqrt(b / n), sqrt(worst)
+                exit !(x < n * 0.003 ^ 2 && y < n * 0.003 ^ 2 && a < n * 2.5 ^ 2 && b < n * 2.5 ^ 2 && worst < 0.008 ^ 2) }'
     done
 }
 

@@ -326,11 +326,14 @@ spx_status spx_pf_begin(const spx_pf_plan *p, size_t fibre0, size_t nf, size_t n
     b->gauge = 1;
     if ((b->v = spx_alloc(nf, sizeof *b->v, e)) == NULL ||
         (b->vterm = spx_alloc2(nf, (size_t)p->na, sizeof *b->vterm, e)) == NULL ||
+        (b->doubt = spx_alloc2(nf, 2, sizeof *b->doubt, e)) == NULL ||
         (b->theta0 = spx_alloc(b->ntheta, sizeof *b->theta0, e)) == NULL ||
         (b->base = spx_alloc(b->ntheta, sizeof *b->base, e)) == NULL ||
         (b->prior = spx_alloc2(nf, nf, sizeof *b->prior, e)) == NULL)
         return SPX_EIO;
+    b->swell = b->doubt + nf;
     for (size_t i = 0; i < nf; i++) {
+        b->swell[i] = 1;
         b->v[i] = nf > 1 ? 2.0 * (double)i / (double)(nf - 1) - 1.0 : 0.0;
         spx_legendre_basis((size_t)p->na, b->v[i], b->vterm + i * (size_t)p->na);
     }
@@ -441,6 +444,7 @@ void spx_pf_close(spx_pf_bundle *b)
     spx_free(b->px);
     spx_free(b->v);
     spx_free(b->vterm);
+    spx_free(b->doubt);
     spx_free(b->fixed);
     spx_free(b->theta0);
     spx_free(b->held);

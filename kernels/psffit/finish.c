@@ -215,8 +215,8 @@ static void find_places(const spx_pf_bundle *b, const double *cov, const spx_psf
                     cov + b->shape0 * (n + 1), (blasint)n, to->shape, (blasint)to->ns, 0, to->product, (blasint)to->ns);
 }
 
-/* Error of a place of fibre i, `row` of its 2 nplace, from the covariance of all parameters: a' C a. 0: there is none.
- */
+/* Error of a place of fibre i, `row` of its 2 nplace, from the covariance of all parameters, a' C a, and what the
+ * fibre's own misfit makes of it. 0: there is none. */
 static double error_of(const spx_pf_bundle *b, const double *cov, const places *of, size_t i, size_t row)
 {
     const size_t nt = of->nt, ns = of->ns, n = b->ntheta, first = i * nt;
@@ -234,7 +234,7 @@ static double error_of(const spx_pf_bundle *b, const double *cov, const places *
             in += s[l] * c[b->shape0 + l];
         sum += 2 * t[m] * in;
     }
-    return sqrt(fmax(0, sum));
+    return b->swell[i] * sqrt(fmax(0, sum));
 }
 
 static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
@@ -244,7 +244,7 @@ static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t num
         for (size_t k = 0; k < nt; k++)
             for (size_t l = 0; l < nt; l++)
                 fit->cov_trace[((b->fibre0 + i) * nt + k) * nt + l] =
-                    (float)cov[(i * nt + (k < l ? k : l)) * n + i * nt + (k < l ? l : k)];
+                    (float)(b->swell[i] * b->swell[i] * cov[(i * nt + (k < l ? k : l)) * n + i * nt + (k < l ? l : k)]);
     for (size_t k = 0; k < ns; k++)
         for (size_t l = 0; l < ns; l++)
             fit->cov_shape[(number * ns + k) * ns + l] =

@@ -78,17 +78,16 @@ typedef struct {
     double *quiet;     /* sum of goal^2 of each row */
     uint8_t *rejected; /* by the hard clip */
     uint8_t *rows;     /* [height] SPX_PF_ROW_...: of the weights as they are */
-    int weighed, clip; /* weights are those of the background, with the hard clip or not, and */
-    double epsilon;    /* these uncertainties of the model */
-    double doubt;
-    double *coef;    /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
-    double *drift;   /* the drift's part of coef */
-    double *own;     /* [nf][2][3] drift that the profiles have already */
-    int whole;       /* ground is all of the background that coef and the profiles are of */
-    uint8_t *drifts; /* [nf] a fibre's drift in x is no noise */
-    float *profile;  /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
-    int32_t *at;     /* first column of the profile: [height][nf] */
-    size_t overlap;  /* fibres, itself among them, that a profile overlaps in any row on the side of higher numbers */
+    int weighed, clip; /* weights are those of the background and the clip as it is, with it or not, and */
+    double epsilon;    /* this uncertainty of the model */
+    double *coef;      /* of the background (spx_pf_nground()): [nf][nknot], the constant, then the drift, [nf][2][3] */
+    double *drift;     /* the drift's part of coef */
+    double *own;       /* [nf][2][3] drift that the profiles have already */
+    int whole;         /* ground is all of the background that coef and the profiles are of */
+    uint8_t *drifts;   /* [nf] a fibre's drift in x is no noise */
+    float *profile;    /* cross profile of each fibre: [height][nf][spx_pf_profile_width()] */
+    int32_t *at;       /* first column of the profile: [height][nf] */
+    size_t overlap;    /* fibres, itself among them, that a profile overlaps in any row on the side of higher numbers */
 } spx_pf_pixels;
 
 /* A row had light of spots when it was weighed; has a pixel that the hard clip takes. In spx_pf_weights(): has new
@@ -126,6 +125,8 @@ typedef struct {
     double calm;       /* relative fall of chi squared by the background's last solution */
     double *v;         /* [nf] place of each fibre on [-1, 1] */
     double *vterm;     /* [nf][na] */
+    double *doubt;     /* [nf] uncertainty of the model that the hard clip allows for, a part of it */
+    double *swell;     /* [nf] errors of places by those of the covariance (spx_pf_uncertain()) */
     double *fixed;     /* shape of the start, [nl][nf][2 + nc]; NULL: free */
     double *theta0;    /* the start */
     double *held;      /* [nb na][2] widths that the prior holds (spx_pf_narrow()); NULL: it does not */
@@ -143,10 +144,10 @@ typedef struct {
     int reach;                /* fibres on either side whose spots overlap */
     void *there;              /* the bundle on a device, where its arrays are; NULL: they are the host's */
     /* of a pass */
-    int active;   /* leading local parameters of the shape that are free: 0, 2, nq */
-    int terms;    /* of traces that are free */
-    double doubt; /* uncertainty of the model that the hard clip allows for, a part of it */
-    int gauge;    /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free */
+    int active;    /* leading local parameters of the shape that are free: 0, 2, nq */
+    int terms;     /* of traces that are free */
+    double unsure; /* uncertainty of the model (spx_pf_uncertain()) */
+    int gauge;     /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free */
 } spx_pf_bundle;
 
 /* ---- spots.c ---- */
@@ -228,7 +229,7 @@ typedef struct spx_pf_device {
     void (*first_weights)(spx_pf_bundle *b, double epsilon);
     void (*weights)(spx_pf_bundle *b, double epsilon, int clip);
     /* bright pixels of b->now, or every second, fourth ... of them, at most `most` (spx_pf_bright_sample()):
-     * sample[n][3] */
+     * sample[n][SPX_PF_SAMPLE] */
     int (*bright)(spx_pf_bundle *b, size_t most, double *sample, size_t *n);
     /* places of b->now, and of each spot sum (root S)^2; groups and lines have been made: the device gets them */
     int (*places)(spx_pf_bundle *b, double *power);
@@ -320,9 +321,11 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
 /* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
- * it has terms for: epsilon at which the median misfit of bright pixels is that of noise, at most 0.01; 0: it is so
- * without. SPX_EIO: memory. */
-spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e);
+ * it has terms for: b->unsure is the epsilon at which the median misfit of bright pixels is that of noise, at most 0.1;
+ * 0: it is so without. Fibres whose spots are farther from the model have their own: the clip allows for b->doubt, the
+ * larger of both, and errors are multiplied by b->swell, the root of a fibre's chi squared at b->unsure. A clip by what
+ * all have would take one side of such spots, and move them until the other one fits. SPX_EIO: memory. */
+spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
  * SPX_EIO: memory. */

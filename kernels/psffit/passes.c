@@ -100,8 +100,8 @@ typedef enum { KEEP, FIND, FOLLOW } background_of;
  * shape than the model can have would be rejected one after the other, as each fit is worse where it has none. */
 static spx_status doubt(spx_pf_bundle *b, int pass, double *epsilon, spx_err *e)
 {
-    const spx_status st = spx_pf_uncertain(b, &b->doubt, e);
-    *epsilon = pass == FINAL ? fmin(b->doubt, UNSURE) : passes[pass].epsilon;
+    const spx_status st = spx_pf_uncertain(b, e);
+    *epsilon = pass == FINAL ? fmin(b->unsure, UNSURE) : passes[pass].epsilon;
     return st;
 }
 
@@ -385,9 +385,9 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
     const lapack_int n = (lapack_int)b->ntheta;
     spx_status st = SPX_OK;
     *ok = 1;
-    const int unsure = b->doubt > UNSURE;
+    const int unsure = b->unsure > UNSURE;
     if (unsure) { /* errors are those of all that is uncertain */
-        spx_pf_weights(b, b->doubt, 1);
+        spx_pf_weights(b, b->unsure, 1);
         *ok = spx_pf_fluxes(b, &b->now);
     }
     if (*ok && (unsure || s->lately >= STILL)) {

@@ -4,6 +4,7 @@
 #define SPX_PSFFIT_STEP_MATH_H
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "hostdevice.h"
 #include "psffit/fit.h"
@@ -79,12 +80,26 @@ SPX_HD int spx_pf_is_bright(double noise, double m, double light)
     return noise > 0 && light > 0 && m > 0 && m * m > SPX_PF_TELLING * SPX_PF_TELLING * spx_pf_noise(noise, m, 0);
 }
 
-/* What it tells: (data - m)^2, V, m^2. */
-SPX_HD void spx_pf_bright_sample(double data, double noise, double m, double *out)
+/* Fibre whose trace is the nearest to a column of a row, in which its profiles begin at first[nf], hx before traces. */
+SPX_HD int spx_pf_nearest(int nf, int hx, const int32_t *first, long column)
+{
+    int nearest = 0;
+    for (int i = 1; i < nf; i++)
+        if (labs(first[i] + hx - column) < labs(first[nearest] + hx - column))
+            nearest = i;
+    return nearest;
+}
+
+/* Numbers of a sample. */
+enum { SPX_PF_SAMPLE = 4 };
+
+/* What it tells: (data - m)^2, V, m^2, and of which fibre. */
+SPX_HD void spx_pf_bright_sample(double data, double noise, double m, int fibre, double *out)
 {
     out[0] = (data - m) * (data - m);
     out[1] = spx_pf_noise(noise, m, 0);
     out[2] = m * m;
+    out[3] = fibre;
 }
 
 /* Whole parts of the rows. */

@@ -96,16 +96,30 @@ static int has_near(const uint8_t *rows, size_t height, size_t r, int bits)
 
 /* Rows whose weights are to be made again: all, or, where nothing but the light of spots has changed, those that have
  * it now or had it then, and those beside them, for the clip. */
-static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, double epsilon, double doubt, int clip)
+static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, double epsilon, int clip)
 {
-    const int same = px->weighed && px->clip == clip && px->epsilon == epsilon && px->doubt == doubt;
+    const int same = px->weighed && px->clip == clip && px->epsilon == epsilon;
     for (size_t r = 0; r < height; r++)
         if (!same || has_near(lit, height, r, 0xff) || has_near(px->rows, height, r, SPX_PF_ROW_LIT))
             px->rows[r] |= SPX_PF_ROW_NEW;
     px->weighed = 1;
     px->clip = clip;
     px->epsilon = epsilon;
-    px->doubt = doubt;
+}
+
+/* Misfits of a row, of a model that is uncertain by a part epsilon of itself, or by what that of the nearest fibre is.
+ */
+static void row_misfits(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, double epsilon)
+{
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    size_t c = 0;
+    while (c < b->width) { /* pixels of one fibre at a time */
+        const int fibre = spx_pf_nearest((int)b->nf, b->p->hx, px->at + r * b->nf, (long)c);
+        const size_t first = c++;
+        while (c < b->width && spx_pf_nearest((int)b->nf, b->p->hx, px->at + r * b->nf, (long)c) == fibre)
+            c++;
+        kernels->misfit(c - first, px, r * b->width + first, light + first, fmax(epsilon, b->doubt[fibre]));
+    }
 }
 
 /* Rejects pixels of an exposure, and weighs their rows again: those that may be far, beside rows with new weights. */
@@ -117,7 +131,7 @@ static void clip_rows(const spx_pf_bundle *b, const spx_pf_pixels *px, const dou
         if ((px->rows[r] & SPX_PF_ROW_FAR) && has_near(px->rows, height, r, SPX_PF_ROW_NEW))
             for (size_t y = r > 0 ? r - 1 : 0; y <= r + 1 && y < height; y++) {
                 if (!(px->rows[y] & SPX_PF_ROW_MISFITS))
-                    kernels->misfit(width, px, y * width, light + y * width, fmax(epsilon, b->doubt));
+                    row_misfits(b, px, y, light + y * width, epsilon);
                 px->rows[y] |= SPX_PF_ROW_MISFITS;
             }
     for (size_t r = 0; r < height; r++)
@@ -142,7 +156,7 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
         spx_pf_pixels *px = &b->px[x];
         const double *light = b->now.light + x * height * width;
         const uint8_t *lit = b->now.lit + x * height;
-        find_new_rows(px, height, lit, epsilon, b->doubt, clip);
+        find_new_rows(px, height, lit, epsilon, clip);
         for (size_t r = 0; r < height; r++) {
             int far = 0;
             if (!(px->rows[r] & SPX_PF_ROW_NEW))
@@ -164,56 +178,85 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
 #define MEDIAN_SCATTER 2.33
 
 /* The pixels that are bright enough (spx_pf_is_bright()), or every second, fourth ... of them, at most `most`:
- * sample[n] of (data - m)^2, V, m^2. Returns n. */
+ * sample[n] (spx_pf_bright_sample()). Returns n. */
 static size_t bright_pixels(const spx_pf_bundle *b, size_t most, double *sample)
 {
+    enum { EACH = SPX_PF_SAMPLE };
     const size_t height = b->p->height, width = b->width;
     size_t n = 0, seen = 0, step = 1;
     for (size_t x = 0; x < b->p->nexp; x++)
         for (size_t r = 0; r < height; r++)
-            for (size_t k = r * width; k < (r + 1) * width && b->now.lit[x * height + r]; k++) {
+            for (size_t c = 0; c < width && b->now.lit[x * height + r]; c++) {
                 const spx_pf_pixels *px = &b->px[x];
+                const size_t k = r * width + c;
                 const double light = b->now.light[x * height * width + k], m = px->ground[k] + light;
                 if (!spx_pf_is_bright(px->noise[k], m, light) || seen++ % step != 0)
                     continue;
                 if (n == most) { /* every second one of these, and of those that come */
                     for (n = 0; n < most / 2; n++)
-                        memcpy(sample + 3 * n, sample + 6 * n, 3 * sizeof *sample);
+                        memcpy(sample + EACH * n, sample + 2 * EACH * n, EACH * sizeof *sample);
                     step *= 2;
                 }
-                spx_pf_bright_sample(px->data[k], px->noise[k], m, sample + 3 * n++);
+                const int fibre = spx_pf_nearest((int)b->nf, b->p->hx, px->at + r * b->nf, (long)c);
+                spx_pf_bright_sample(px->data[k], px->noise[k], m, fibre, sample + EACH * n++);
             }
     return n;
 }
 
-spx_status spx_pf_uncertain(spx_pf_bundle *b, double *epsilon, spx_err *e)
+/* Median misfit of the samples of a fibre (-1: of all), in units of that of noise, if the model is uncertain by a part
+ * epsilon of itself. *n: in, all samples; out, the fibre's. square: room for all. */
+static double misfit_at(const double *sample, int fibre, double epsilon, size_t *n, double *square)
 {
-    enum { MOST = 4096, FEWEST = 100, HALVINGS = 14, SURE = 4 };
-    const double least = 1e-4, most = 0.01;
-    double *sample = spx_alloc2(MOST, 4, sizeof *sample, e);
+    size_t told = 0;
+    for (const double *s = sample; s < sample + SPX_PF_SAMPLE * *n; s += SPX_PF_SAMPLE)
+        if (fibre < 0 || (int)s[3] == fibre)
+            square[told++] = s[0] / (s[1] + epsilon * epsilon * s[2]);
+    *n = told;
+    return told > 0 ? spx_median(square, told) / MEDIAN_SQUARE : 0;
+}
+
+/* Epsilon at which that is 1; 0: it is so without, or the samples are fewer than `fewest`. */
+static double epsilon_of(const double *sample, size_t n, int fibre, size_t fewest, double *square)
+{
+    enum { HALVINGS = 14, SURE = 4 };
+    double lo = 1e-4, hi = 0.1;
+    size_t told = n;
+    const double without = misfit_at(sample, fibre, 0, &told, square);
+    if (told < fewest || without < 1 + SURE * MEDIAN_SCATTER / sqrt((double)told + 1))
+        return 0;
+    for (int k = 0; k < HALVINGS; k++) { /* in the logarithm */
+        const double at = sqrt(lo * hi);
+        told = n;
+        const int above = misfit_at(sample, fibre, at, &told, square) > 1;
+        lo = above ? at : lo;
+        hi = above ? hi : at;
+    }
+    return sqrt(lo * hi);
+}
+
+spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e)
+{
+    enum { MOST = 4096, FEWEST = 100, OF_FIBRE = 30 };
+    const double most = 0.01;
+    double *sample = spx_alloc2(MOST, SPX_PF_SAMPLE + 1, sizeof *sample, e);
     size_t n = 0;
-    *epsilon = 0;
     if (sample == NULL)
         return SPX_EIO;
-    double *square = sample + 3 * MOST;
+    double *square = sample + SPX_PF_SAMPLE * MOST;
     if (b->there == NULL)
         n = bright_pixels(b, MOST, sample);
     else
         (void)b->p->device->bright(b, MOST, sample, &n); /* what fails is told in the end */
-    /* the smallest of all, if it is enough; else by halving in the logarithm */
-    const double noise = MEDIAN_SQUARE * (1 + SURE * MEDIAN_SCATTER / sqrt((double)n + 1));
-    double lo = least, hi = most;
-    for (int k = -1; k < HALVINGS && n >= FEWEST; k++) {
-        const double at = k < 0 ? 0 : sqrt(lo * hi);
-        for (size_t i = 0; i < n; i++)
-            square[i] = sample[3 * i] / (sample[3 * i + 1] + at * at * sample[3 * i + 2]);
-        const double median = spx_median(square, n);
-        if (k < 0 && median < noise)
-            break;
-        lo = k >= 0 && median > MEDIAN_SQUARE ? at : lo;
-        hi = k >= 0 && median > MEDIAN_SQUARE ? hi : at > 0 ? at : hi;
-        *epsilon = sqrt(lo * hi);
+    const double all = epsilon_of(sample, n, -1, FEWEST, square);
+    b->unsure = fmin(all, most);
+    for (size_t i = 0; i < b->nf; i++) {
+        const double own = epsilon_of(sample, n, (int)i, OF_FIBRE, square);
+        size_t told = n;
+        b->doubt[i] = all > 0 ? b->unsure * fmax(1, own / all) : fmin(own, most);
+        b->swell[i] = own > b->unsure ? sqrt(fmax(1, misfit_at(sample, (int)i, b->unsure, &told, square))) : 1;
     }
+    for (size_t x = 0; x < b->p->nexp; x++)
+        b->px[x].weighed = 0; /* the clip is another one */
     spx_free(sample);
     return SPX_OK;
 }

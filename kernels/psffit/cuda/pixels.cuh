@@ -9,15 +9,23 @@ namespace spx_pf
 
 /* ---- weights ---- */
 
-/* |data - m| / sqrt V of all pixels in the place of the root. */
+/* |data - m| / sqrt V of all pixels in the place of the root, of a model that is uncertain by a part epsilon of itself;
+ * of those that the clip may take, by what that of the nearest fibre is. */
 __global__ void __launch_bounds__(THREADS)
-    misfit_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, double epsilon2)
+    misfit_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, double epsilon)
 {
     const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (k >= (size_t)p.nexp * pixels_of(p))
         return;
-    const double m = p.ground[k] + s.light[k];
-    p.root[k] = p.noise[k] > 0 ? (float)(fabs(p.data[k] - m) / sqrt(spx_pf_noise(p.noise[k], m, epsilon2))) : 0;
+    const double m = p.ground[k] + s.light[k], off = fabs(p.data[k] - m);
+    float t = p.noise[k] > 0 ? (float)(off / sqrt(spx_pf_noise(p.noise[k], m, epsilon * epsilon))) : 0;
+    if (t > SPX_PF_BESIDE) {
+        const size_t row = k / (size_t)p.width;
+        const int fibre = spx_pf_nearest(p.nf, p.hx, p.first + row * (size_t)p.nf, (long)(k % (size_t)p.width));
+        const double own = fmax(epsilon, p.doubt[fibre]);
+        t = (float)(off / sqrt(spx_pf_noise(p.noise[k], m, own * own)));
+    }
+    p.root[k] = t;
 }
 
 /* Pixels above the limit, and their neighbours that are above a lower one; roots are misfits. */
@@ -103,7 +111,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* How many of them are in earlier rows, before[rows], and told[2]: all, and every how many-th of them is a sample, so
- * that there are at most `most`, whose room out[most][3] becomes 0. A block. */
+ * that there are at most `most`, whose room out[most][SPX_PF_SAMPLE] becomes 0. A block. */
 __global__ void __launch_bounds__(THREADS)
     before_bright_kernel(size_t rows, const int *number, size_t most, size_t *before, size_t *told, double *out)
 {
@@ -114,7 +122,7 @@ __global__ void __launch_bounds__(THREADS)
     for (size_t r = first; r < end; r++)
         mine += (size_t)number[r];
     sum[me] = mine;
-    for (size_t k = me; k < 3 * most; k += THREADS)
+    for (size_t k = me; k < SPX_PF_SAMPLE * most; k += THREADS)
         out[k] = 0;
     __syncthreads();
     for (size_t k = 0; k < me; k++)
@@ -132,7 +140,8 @@ __global__ void __launch_bounds__(THREADS)
     told[1] = step;
 }
 
-/* Samples of every told[1]-th of them, before[nexp height] of which are in earlier rows, out[..][3]: a warp a row. */
+/* Samples of every told[1]-th of them, before[nexp height] of which are in earlier rows, out[..][SPX_PF_SAMPLE]: a warp
+ * a row. */
 __global__ void __launch_bounds__(THREADS)
     sample_bright_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const size_t *before,
                          const size_t *told, double *out)
@@ -148,8 +157,10 @@ __global__ void __launch_bounds__(THREADS)
         const int has = c0 + lane < p.width && spx_pf_is_bright(p.noise[k], m, s.light[k]);
         const unsigned all = __ballot_sync(FULL, has);
         const size_t mine = at + (size_t)__popc(all & ((1u << lane) - 1));
-        if (has && mine % step == 0)
-            spx_pf_bright_sample(p.data[k], p.noise[k], m, out + 3 * (mine / step));
+        if (has && mine % step == 0) {
+            const int fibre = spx_pf_nearest(p.nf, p.hx, p.first + row * (size_t)p.nf, c0 + lane);
+            spx_pf_bright_sample(p.data[k], p.noise[k], m, fibre, out + SPX_PF_SAMPLE * (mine / step));
+        }
         at += (size_t)__popc(all);
     }
 }

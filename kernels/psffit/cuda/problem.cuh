@@ -53,6 +53,7 @@ struct problem {
     double wmin, wmax;
     const line *lines;
     const double *vterm, *slope;
+    const double *doubt; /* [nf] spx_pf_bundle */
     const double *fixed; /* the shape of each spot, where it is the start's, [nl][nf][2 + nc]; NULL: it is free */
     const double
         *series; /* then Legendre series of the same, [nf][2 + nc][ndeg], of wavelengths from start0 to start1 */

@@ -74,7 +74,7 @@ struct context {
     problem p;
     state now, trial;
     line *there; /* lines, as the kernels have them */
-    double *vterm, *shape, *series, *slope, *coef;
+    double *vterm, *doubt, *shape, *series, *slope, *coef;
     double *h; /* the matrix, of p.n columns */
     int *first_of_group;
     unsigned together;      /* blocks that factor a matrix */
@@ -338,6 +338,7 @@ void hand_out(spx::arena &m, context *c)
     c->there = m.take<line>((size_t)p.nl);
     c->first_of_group = m.take<int>((size_t)p.nl);
     c->vterm = m.take<double>((size_t)(p.nf * p.na));
+    c->doubt = m.take<double>((size_t)p.nf);
     c->slope = m.take<double>((size_t)(2 * p.nl * p.nf));
     c->coef = m.take<double>(p.nground);
     c->series = m.take<double>(p.fixed != nullptr ? (size_t)(p.nf * (2 + p.nc) * p.ndeg) : 1);
@@ -572,6 +573,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         hand_out(m, &c);
         c.p.lines = c.there;
         c.p.vterm = c.vterm;
+        c.p.doubt = c.doubt;
         c.p.slope = c.slope;
         c.p.series = c.series;
         c.p.fixed = b->fixed != nullptr ? c.shape : nullptr;
@@ -809,8 +811,8 @@ void weights(spx_pf_bundle *b, double epsilon, int clip)
         const problem &p = c.p;
         const state &s = of(&b->now);
         if (clip) {
-            const double most = std::fmax(epsilon, b->doubt);
-            LAUNCH(misfit_kernel, pixel_blocks(p), THREADS, 0, p, s, most * most);
+            put(c, c.doubt, b->doubt, b->nf * sizeof *b->doubt);
+            LAUNCH(misfit_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon);
             LAUNCH(reject_kernel, pixel_blocks(p), THREADS, 0, p);
         }
         LAUNCH(weights_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon, clip ? 0 : SPX_PF_ROBUST);
@@ -825,16 +827,16 @@ int bright(spx_pf_bundle *b, size_t most, double *sample, size_t *n)
         const state &s = of(&b->now);
         const size_t rows = (size_t)p.nexp * (size_t)p.height;
         const unsigned blocks = spx::blocks(rows, WARPS);
-        size_t *told =
-            reinterpret_cast<size_t *>(c.scratch.need((2 + rows + 3 * most) * sizeof(double) + rows * sizeof(int)));
+        size_t *told = reinterpret_cast<size_t *>(
+            c.scratch.need((2 + rows + SPX_PF_SAMPLE * most) * sizeof(double) + rows * sizeof(int)));
         size_t *before = told + 2, found[2];
         double *out = reinterpret_cast<double *>(before + rows);
-        int *number = reinterpret_cast<int *>(out + 3 * most);
+        int *number = reinterpret_cast<int *>(out + SPX_PF_SAMPLE * most);
         LAUNCH(count_bright_kernel, blocks, THREADS, 0, p, s, number);
         LAUNCH(before_bright_kernel, 1, THREADS, 0, rows, number, most, before, told, out);
         LAUNCH(sample_bright_kernel, blocks, THREADS, 0, p, s, before, told, out);
         get(c, found, told, sizeof found);
-        get(c, sample, out, 3 * most * sizeof *sample);
+        get(c, sample, out, SPX_PF_SAMPLE * most * sizeof *sample);
         wait(c);
         *n = (found[0] + found[1] - 1) / found[1];
         return 1;
