@@ -165,3 +165,21 @@ near() {
     run -0 specx-psf --flat "$d/flat.h5" --bundles 10 --lines few.txt --centre 6150 --dispersion +0.53 -o psf.h5 "$d/arc.h5"
     [[ "$output" == *"10 lines a fibre: the wavelengths of the start are polynomials of degree 4, not 5"* ]]
 }
+
+# the same traces and spots over other ranges, of which the fit makes one again
+@test "--start: traces with ranges of their own, where each has most of that of all" {
+    local from fit=(--trace-degree 4 --bundle-size 10)
+    specx-sim -q --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --format hdf5 -o arc.h5
+    cp arc.h5 own.h5
+    psf_edit own.h5 orders 5790:6480,5830:6510,5790:6510
+    for from in arc own; do
+        specx-psf -q --start $from.h5 --hermite-degree 4 "${fit[@]}" -o $from-fit.h5 arc.h5
+        specx-psf -q --start $from.h5 --fix shape "${fit[@]}" -o $from-fixed.h5 arc.h5
+    done
+    h5check own-fit.h5 own-fixed.h5
+    [ "$(psf_places arc-fit.h5 own-fit.h5 5870:6430 | awk '{ print $1 < 1e-5 }')" = 1 ]
+    [ "$(psf_places arc-fixed.h5 own-fixed.h5 5870:6430 | awk '{ print $1 < 1e-5 }')" = 1 ]
+    cp arc.h5 orders.h5
+    psf_edit orders.h5 orders 5790:6300,5850:6510
+    fails_with 3 '*range of wavelengths of its own*the fit of PSFs cannot take*' specx-psf --start orders.h5 "${fit[@]}" -o no.h5 arc.h5
+}

@@ -212,3 +212,45 @@ spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_
         spx_psf_free(to);
     return st;
 }
+
+/* Part of the range of all that a trace has to have: polynomials are worth nothing far beyond their own. */
+#define LEAST_OF_ALL 0.8
+
+/* Sets of series over the ranges of the traces, coef[nseries][nspec][n], as those over the range of all. */
+static spx_status stretch_all(const spx_psf *psf, size_t nseries, size_t n, double *coef, spx_err *e)
+{
+    double *work = spx_alloc2(4, n, sizeof *work, e);
+    if (work == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < nseries * psf->nspec; i++) {
+        const double *own = psf->wave_range + 2 * (i % psf->nspec), wide = own[1] - own[0];
+        memcpy(work, coef + i * n, n * sizeof *work);
+        transform_series(n, work, (psf->wmax - psf->wmin) / wide, (psf->wmin + psf->wmax - own[0] - own[1]) / wide,
+                         coef + i * n, work + n);
+    }
+    spx_free(work);
+    return SPX_OK;
+}
+
+spx_status spx_psf_one_range(spx_psf *psf, spx_err *e)
+{
+    double *range = psf->wave_range;
+    for (size_t f = 0; f < psf->nspec && range != NULL; f++)
+        if (range[2 * f + 1] - range[2 * f] < LEAST_OF_ALL * (psf->wmax - psf->wmin))
+            return SPX_OK;
+    if (range == NULL)
+        return SPX_OK;
+    spx_status st = stretch_all(psf, 1, psf->x.ncoef, psf->x.coef, e);
+    if (st == SPX_OK)
+        st = stretch_all(psf, 1, psf->y.ncoef, psf->y.coef, e);
+    if (st == SPX_OK)
+        st = stretch_all(psf, psf->npar, psf->ndeg, psf->coeff, e);
+    if (st != SPX_OK)
+        return st;
+    spx_psf_set_wave_range(psf, NULL);
+    if (psf->valid_range == NULL)
+        psf->valid_range = range;
+    else
+        spx_free(range);
+    return SPX_OK;
+}

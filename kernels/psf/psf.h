@@ -40,4 +40,8 @@ spx_status spx_psf_to_barycentre(const spx_psf *from, const double *factor, spx_
  * stay. SPX_EINPUT: spots of a fibre have no width; SPX_EIO: memory. *to: free with spx_psf_free(). */
 spx_status spx_psf_gaussians(const spx_psf *from, spx_psf *to, spx_err *e) SPX_NODISCARD;
 
+/* Where each trace has a range of its own (wave_range) that is 0.8 or more of that of all: the same polynomials over
+ * this one, exactly, and their own as valid_range, if there is none. Others stay as they are. SPX_EIO: memory. */
+spx_status spx_psf_one_range(spx_psf *psf, spx_err *e) SPX_NODISCARD;
+
 #endif

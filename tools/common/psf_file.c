@@ -37,7 +37,9 @@ spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err
 spx_status spx_psf_file_start(spx_run *s, const char *path, int as_it_is, spx_psf *psf, spx_err *e)
 {
     spx_psf from = {0};
-    const spx_status st = spx_psf_file_read(s, path, psf, e);
+    spx_status st = spx_psf_file_read(s, path, psf, e);
+    if (st == SPX_OK)
+        st = spx_psf_one_range(psf, e);
     if (st != SPX_OK || as_it_is || (psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0))
         return st;
     from = *psf;

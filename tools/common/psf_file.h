@@ -9,7 +9,8 @@
 spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err *e);
 
 /* One for the fit of PSFs to begin with: where its spots are of a kind that is not fitted, Gaussians as wide, and it
- * says so. as_it_is: its shape is to stay, and no other kind will do. */
+ * says so; ranges of traces of their own become one where they differ little (spx_psf_one_range()). as_it_is: its shape
+ * is to stay, and no other kind will do. */
 spx_status spx_psf_file_start(spx_run *s, const char *path, int as_it_is, spx_psf *psf, spx_err *e);
 
 #endif
