@@ -187,6 +187,14 @@ column() {
     fails_with 1 '*no bundle could be fitted*' specx-psf --start "$d/arc.h5" "${fit[@]}" -o no.h5 dark.h5
     fails_with 1 '*no bundle could be fitted: fibres need four lines*see whether the lamps*are those of the list (--lamps*' \
         specx-psf --start "$d/arc.h5" "${fit[@]}" --lamps Hg,Cd -o no.h5 "$d/arc.h5"
+    # a start whose first and last traces are one
+    cp "$d/arc.h5" cross.h5
+    h5dump -y -d /psf/xtrace "$d/arc.h5" | grep '^ *[0-9-]' | tr -d ' \n' | tr ',' '\n' | head -5 >first
+    for k in 0 1 2 3 4; do
+        h5edit cross.h5 set /psf/xtrace $((45 + k)) "$(sed -n $((k + 1))p first)"
+    done
+    fails_with 1 '*no bundle could be fitted: traces of fibres 0 and 9 meet*--start is of this camera*' \
+        specx-psf --start cross.h5 "${fit[@]}" -o no.h5 "$d/arc.h5"
     specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
     fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5
 }

@@ -405,8 +405,12 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e);
 
 /* ---- passes.c ---- */
 
+/* Why a bundle is not fitted: too few of its fibres have light, or equations have no solution. */
+typedef enum { SPX_PF_GOES_ON, SPX_PF_DARK, SPX_PF_UNSOLVED } spx_pf_failure;
+
 typedef struct {
-    int niter, converged, failed;
+    int niter, converged;
+    spx_pf_failure failed;
     double seconds;
 } spx_pf_run;
 

@@ -282,6 +282,11 @@ static int is_settled(const spx_pf_bundle *b, double fall, double stop)
     return b->calm <= STILL && b->calm <= fmax(SHARE * fall, QUIET * stop);
 }
 
+static spx_pf_failure failure(int solved)
+{
+    return solved ? SPX_PF_GOES_ON : SPX_PF_UNSOLVED;
+}
+
 /* last: no other pass follows, which would begin with background and weights of its own. */
 static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, system_of *s, spx_pf_run *run, spx_err *e)
 {
@@ -293,7 +298,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
     b->active = p->nq == 0 || passes[pass].active == 0 ? 0 : passes[pass].active < 0 ? p->nq : passes[pass].active;
     b->gauge = passes[pass].gauge;
-    int ok = 1;
+    int ok = 1, dark = 0;
     spx_status st = SPX_OK;
     if (pass == ALL && p->narrow < 1) {
         st = spx_pf_narrow(b, e);
@@ -322,6 +327,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     if (st == SPX_OK && ok && pass == 0) {
         int lit = 0, failed = 0;
         st = seems_lit(b, &lit, &failed, e);
+        dark = !lit && !failed;
         ok = lit && !failed;
     }
     while (st == SPX_OK && ok && run->niter < most) {
@@ -344,7 +350,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
             break;
     }
     run->converged = fall <= 0 ? gain < UNCONVERGED : fall < stop;
-    run->failed = !ok;
+    run->failed = dark ? SPX_PF_DARK : failure(ok);
     return st;
 }
 
@@ -421,7 +427,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
     spx_status st = s.h != NULL && s.g != NULL && s.a != NULL && s.step != NULL && s.at != NULL ? SPX_OK : SPX_EIO;
     if (st == SPX_OK && b->p->device != NULL)
         st = b->p->device->begin(b, e);
-    run->failed = st == SPX_OK && !spx_pf_spots(b, &b->now);
+    run->failed = failure(st != SPX_OK || spx_pf_spots(b, &b->now));
     if (st == SPX_OK && model == NULL)
         st = spx_pf_first_weights(b, passes[0].epsilon, e);
     else if (st == SPX_OK && !run->failed) {
@@ -429,7 +435,7 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
         st = spx_pf_regroup(b, 0, e);
         if (st == SPX_OK)
             st = resume(b, model, changed, &ok, e);
-        run->failed = !ok;
+        run->failed = failure(ok);
     }
     for (int pass = first; pass < end && st == SPX_OK && !run->failed; pass++)
         if (!alone || pass == 0 || pass == FINAL) /* others are for the shape */
@@ -437,10 +443,10 @@ spx_status spx_pf_passes(spx_pf_bundle *b, const spx_pf_model *model, int change
     if (st == SPX_OK && !run->failed && end > FINAL) {
         int ok = 1;
         st = inform(b, &s, &ok, e);
-        run->failed = !ok;
+        run->failed = failure(ok);
     }
     if (st == SPX_OK && !run->failed && b->there != NULL)
-        run->failed = !b->p->device->places(b, NULL) || !b->p->device->take_fluxes(b);
+        run->failed = failure(b->p->device->places(b, NULL) && b->p->device->take_fluxes(b));
     spx_free(s.h);
     spx_free(s.g);
     spx_free(s.a);

@@ -198,7 +198,8 @@ typedef struct {
     spx_pf_line_news *news; /* [1 + nexp][camera's lines] (spx_pf_line_steps()) */
     spx_pf_light *light;
     size_t nlight;
-    double *shift; /* [nshift][2] value and variance */
+    double *shift;    /* [nshift][2] value and variance */
+    long crossing[2]; /* fibres whose traces meet, where the bundle failed; -1: none do */
 } kept;
 
 typedef struct {
@@ -283,6 +284,32 @@ static int has_one_stage(const camera *c)
     return c->plan.nq == 0 && !c->changed;
 }
 
+/* Fibres of a bundle whose traces cross, or come within a pixel of each other, on the CCD: which of them light is of
+ * cannot be told, and equations may have no solution. -1: none do. */
+static void find_crossing(const spx_pf_bundle *b, long pair[2])
+{
+    enum { STEPS = 32 };
+    const spx_pf_plan *p = b->p;
+    pair[0] = pair[1] = -1;
+    for (size_t i = 0; i < b->nf; i++)
+        for (size_t j = i + 1; j < b->nf && pair[0] < 0; j++) {
+            double before = 0;
+            for (size_t k = 0; k <= STEPS && pair[0] < 0; k++) {
+                const double wave = p->wmin + (double)k / STEPS * (p->wmax - p->wmin);
+                double x, y, other, row;
+                spx_pf_place(b, b->now.theta, i, wave, &x, &y);
+                spx_pf_place(b, b->now.theta, j, wave, &other, &row);
+                if (!(y > -0.5 && y < (double)p->height - 0.5))
+                    continue;
+                if (fabs(other - x) < 1 || (other - x) * before < 0) {
+                    pair[0] = (long)(b->fibre0 + i);
+                    pair[1] = (long)(b->fibre0 + j);
+                }
+                before = other - x;
+            }
+        }
+}
+
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -292,7 +319,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
         return SPX_EIO;
     spx_status st = spx_pf_open(&c->plan, first, nf, c->nline, c->line, stage > 0 ? k->theta : NULL, &b, e);
     if (st == SPX_OK && b.nl == 0)
-        k->run.failed = 1;
+        k->run.failed = SPX_PF_DARK;
     if (st == SPX_OK && !k->run.failed)
         st = spx_pf_passes(&b, stage > 0 ? &k->model : NULL, c->changed, c->o->max_iterations, &k->run, e);
     if (st == SPX_OK && !k->run.failed && stage == 0) {
@@ -307,6 +334,8 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     }
     if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
+    if (st == SPX_OK && k->run.failed)
+        find_crossing(&b, k->crossing);
     if (b.there != NULL) {
         spx_err device = {0};
         const spx_status ended = c->plan.device->end(&b, st == SPX_OK ? e : &device);
@@ -887,6 +916,31 @@ static spx_status flag_bad(spx_psffit *f, spx_err *e)
     return SPX_OK;
 }
 
+/* The error of a camera of which no bundle was fitted. */
+static spx_status say_why(const camera *c, spx_err *e)
+{
+    static const char fewer[] =
+        "see whether {start} is of this camera, lower {trace_degree}, or name the lamps that were on ({lamps})";
+    const kept *unsolved = NULL, *crossed = NULL;
+    for (size_t k = c->nbundle; k-- > 0;) {
+        unsolved = c->bundle[k].run.failed == SPX_PF_UNSOLVED ? &c->bundle[k] : unsolved;
+        crossed = c->bundle[k].run.failed && c->bundle[k].crossing[0] >= 0 ? &c->bundle[k] : crossed;
+    }
+    if (crossed != NULL)
+        return spx_fail_remedy(
+            e, SPX_ENO, fewer,
+            "no bundle could be fitted: traces of fibres %ld and %ld meet on the CCD, and light cannot "
+            "be told apart there",
+            crossed->crossing[0], crossed->crossing[1]);
+    if (unsolved != NULL)
+        return spx_fail_remedy(e, SPX_ENO, fewer, "no bundle could be fitted: equations of bundle %zu have no solution",
+                               (size_t)(unsolved - c->bundle));
+    return spx_fail_remedy(e, SPX_ENO,
+                           "see whether the lamps were on and are those of the list ({lamps}, {lines}), whether "
+                           "{start} is of this camera, or raise {trace_degree}",
+                           "no bundle could be fitted: fibres need four lines with S/N above 5, near their places");
+}
+
 spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf, spx_psffit *fit,
                            spx_err *e)
 {
@@ -928,11 +982,7 @@ spx_status spx_psffit_make(const spx_psffit_input *in, const spx_psffit_options 
         finish_shifts(&c);
     }
     if (st == SPX_OK && nfitted == 0)
-        st = spx_fail_remedy(
-            e, SPX_ENO,
-            "see whether the lamps were on and are those of the list ({lamps}, {lines}), whether {start} "
-            "is of this camera, or raise {trace_degree}",
-            "no bundle could be fitted: fibres need four lines with S/N above 5, near their places");
+        st = say_why(&c, e);
     if (st == SPX_OK)
         st = find_lamps(&c, in, e);
     if (st == SPX_OK)
