@@ -299,10 +299,58 @@ static void trials(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* Spectra that are odd in many ways: the same pixels are used, the same are left out, and for the same reason. */
+static void odd_pixels(const spx_templates *t)
+{
+    enum { ODD = 9 };
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit d, c;
+    alloc_spectra(&s, ODD);
+    for (size_t i = 0; i < ODD; i++)
+        draw(&s, i, &(truth){30, 5, 5200, -0.5, 30});
+    for (size_t a = 0; a < NARM; a++) {
+        double *f = s.arm[a].flux, *iv = s.arm[a].ivar;
+        uint32_t *mask = s.arm[a].mask;
+        for (size_t i = 0; i < NPIX; i++) {
+            if (i < 40 || i >= NPIX - 7 || (i > 200 && i < 260))
+                f[i] = i % 2 ? NAN : INFINITY; /* runs, at both ends, too */
+            iv[i] = i % 17 == 3 ? NAN : i % 17 == 4 ? -1 : i % 17 == 5 ? 1e200 : iv[i];
+            mask[i] = i % 23 == 1;
+            f[NPIX + i] = i % 5 ? 0 : f[NPIX + i];                     /* most are 0: the median of the others */
+            f[2 * NPIX + i] = i % 5 ? 0 : -f[2 * NPIX + i];            /* none is positive */
+            f[3 * NPIX + i] = a == 0 ? NAN : f[3 * NPIX + i];          /* one arm has no pixel, */
+            iv[4 * NPIX + i] = i > 5 ? 0 : iv[4 * NPIX + i];           /* both have few, */
+            iv[5 * NPIX + i] = a == 1 || i > 5 ? 0 : iv[5 * NPIX + i]; /* or few and none, */
+            f[6 * NPIX + i] *= 1e-60;                                  /* no flux, */
+            iv[6 * NPIX + i] = 1;
+            f[7 * NPIX + i] = 0;
+            iv[8 * NPIX + i] *= i % 3 ? 1 : 1e4; /* errors below the least */
+        }
+    }
+    init(&o);
+    const spx_rvfit_input in = input_of(&s, t);
+    NEED(backend.rvfit(&backend, &in, &o, NULL, &d, &need_e));
+    NEED(spx_rvfit_cpu(&in, &o, NULL, &c, &need_e));
+    for (size_t k = 0; k < ODD; k++) {
+        const spx_rvfit_star *x = &d.star[k], *y = &c.star[k];
+        CHECK(x->bad == y->bad && x->npix == y->npix && ((x->warn ^ y->warn) & SPX_RVS_BAD) == 0,
+              "odd pixels, star %zu: left out for %d, %d; pixels %d, %d", k, (int)x->bad, (int)y->bad, (int)x->npix,
+              (int)y->npix);
+        for (size_t a = 0; a < NARM; a++)
+            CHECK(x->sn[a] == y->sn[a] || (isnan(x->sn[a]) && isnan(y->sn[a])),
+                  "odd pixels, star %zu, arm %zu: S/N %.17g, %.17g", k, a, x->sn[a], y->sn[a]);
+    }
+    spx_rvfit_free(&d);
+    spx_rvfit_free(&c);
+    free_spectra(&s);
+}
+
 static void body(spx_templates *t)
 {
     for (size_t a = 0; a < NARM; a++)
         add_network(&t->setup[a]);
+    odd_pixels(t);
     trials(t);
 }
 

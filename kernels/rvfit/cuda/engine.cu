@@ -48,7 +48,7 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
                (size_t)p.coarse.m.pixels * (8 + 8);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
         n += c->arm[i].n * c->arm[i].arm->ndiag * 8;
-    return n;
+    return n + c->narm * sizeof(spx_rv_read);
 }
 
 void engine::load(size_t n, spx_rv_spectra *const *w)
@@ -58,6 +58,8 @@ void engine::load(size_t n, spx_rv_spectra *const *w)
         lay_out(n, w);
     for (size_t k0 = 0; k0 < n; k0 += STAGED)
         stage(std::min((size_t)STAGED, n - k0), w + k0);
+    if (fresh)
+        read(n, w);
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
             full_.piece[full_.slot[w[k]->slot].piece + i].sum_lne2 = w[k]->piece[i].sum_lne2;
@@ -224,15 +226,9 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
 {
     templates_at(n, w, x);
     std::vector<item> items;
-    size_t longest = 0;
-    for (size_t k = 0; k < n; k++) {
-        size_t pixels = 0;
-        for (size_t j = 0; j < w[k]->first[c_->narm]; j++) {
+    for (size_t k = 0; k < n; k++)
+        for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), x[k][0]});
-            pixels += c_->arm[w[k]->piece[j].arm].stride;
-        }
-        longest = std::max(longest, pixels);
-    }
     const double *r = sums(full_, items, CONTINUUM, 1);
     size_t i = 0;
     for (size_t k = 0; k < n; k++)
@@ -243,7 +239,22 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             w[k]->piece[j].chisq = r[i++];
-    /* pieces of neighbouring slots lie side by side */
+    std::vector<spx_rv_spectra *> some;
+    for (int unread = 0; unread < 2; unread++) {
+        some.clear();
+        for (size_t k = 0; k < n; k++)
+            if (w[k]->unread == unread && (!unread || w[k]->piece[0].kept != nullptr))
+                some.push_back(w[k]);
+        if (!some.empty())
+            unread ? kept_to_host(some.size(), some.data()) : models_to_host(some.size(), some.data());
+    }
+}
+
+void engine::models_to_host(size_t n, spx_rv_spectra *const *w)
+{
+    size_t longest = 0;
+    for (size_t k = 0; k < n; k++)
+        longest = std::max(longest, full_.slot[w[k]->slot].pixels);
     for (size_t k0 = 0; k0 < n; k0 += STAGED) {
         const size_t k1 = std::min(n, k0 + STAGED);
         double *to = host_double_.need(STAGED * longest);
@@ -260,6 +271,30 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
                 from += c_->arm[d.arm].stride;
             }
         }
+    }
+}
+
+void engine::kept_to_host(size_t n, spx_rv_spectra *const *w)
+{
+    /* stars are in the order of their slots, and so are their places */
+    const size_t begin = full_.slot[w[0]->slot].pixel,
+                 all = full_.slot[w[n - 1]->slot].pixel + full_.slot[w[n - 1]->slot].pixels - begin;
+    float *single = dt_.need(all);
+    keep_kernel<<<blocks(all, 256), 256, 0, stream_>>>(all, model_.get() + begin, single);
+    spx::check(cudaGetLastError(), "launch");
+    for (size_t k0 = 0; k0 < n; k0 += STAGED) {
+        const size_t k1 = std::min(n, k0 + STAGED), first = full_.slot[w[k0]->slot].pixel;
+        const size_t pixels = full_.slot[w[k1 - 1]->slot].pixel + full_.slot[w[k1 - 1]->slot].pixels - first;
+        float *to = host_float_.need(pixels);
+        to_host(to, single + (first - begin), pixels);
+        wait();
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
+        for (size_t k = k0; k < k1; k++)
+            for (size_t j = 0; j < w[k]->first[c_->narm]; j++) {
+                const spx_rv_data &d = w[k]->piece[j];
+                memcpy(d.kept, to + (full_.piece[full_.slot[w[k]->slot].piece + j].pixel0 - first),
+                       c_->arm[d.arm].n * sizeof *to);
+            }
     }
 }
 
@@ -432,18 +467,25 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
     uint8_t *good = host_byte_.need(begin[n]);
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
     for (size_t k = 0; k < n; k++) {
-        size_t at = begin[k], row = band[k];
+        size_t at = begin[k], diagonal = band[k];
         for (size_t i = 0; i < w[k]->first[c_->narm]; i++) {
             const spx_rv_data &d = w[k]->piece[i];
             const spx_rv_arm &a = c_->arm[d.arm];
-            memcpy(flux + at, d.flux, a.stride * sizeof *flux);
-            memcpy(ie + at, d.ie, a.stride * sizeof *ie);
+            const size_t row = w[k]->unread ? spx_rv_row(c_, d.exposure) * a.n : 0;
+            const uint32_t *mask = w[k]->unread && a.arm->mask != nullptr ? a.arm->mask + row : nullptr;
+            memcpy(flux + at, w[k]->unread ? a.arm->flux + row : d.flux, a.n * sizeof *flux);
+            memcpy(ie + at, w[k]->unread ? a.arm->ivar + row : d.ie, a.n * sizeof *ie);
+            memset(flux + at + a.n, 0, (a.stride - a.n) * sizeof *flux);
+            memset(ie + at + a.n, 0, (a.stride - a.n) * sizeof *ie);
             memset(good + at, 0, a.stride);
-            memcpy(good + at, d.good, a.n);
+            if (!w[k]->unread)
+                memcpy(good + at, d.good, a.n);
+            for (size_t p = 0; mask != nullptr && p < a.n; p++)
+                good[at + p] = mask[p] != 0;
             at += a.stride;
             if (c_->opt->resolution) {
-                memcpy(rows + row, d.band, a.n * a.arm->ndiag * sizeof *rows);
-                row += a.n * a.arm->ndiag;
+                memcpy(rows + diagonal, d.band, a.n * a.arm->ndiag * sizeof *rows);
+                diagonal += a.n * a.arm->ndiag;
             }
         }
     }
@@ -460,6 +502,34 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
         if (c_->opt->resolution)
             to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
         k = end;
+    }
+}
+
+void engine::read(size_t n, spx_rv_spectra *const *w)
+{
+    std::vector<int> list;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; w[k]->unread && i < w[k]->first[c_->narm]; i++)
+            list.push_back((int)(full_.slot[w[k]->slot].piece + i));
+    if (list.empty())
+        return;
+    const piece *pieces = send(full_.pieces, full_.piece.data(), full_.piece.size());
+    spx_rv_read *there = read_.need(list.size()), *r = host_read_.need(list.size());
+    read_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(
+        full_.m, send(at_, list.data(), list.size()), pieces, full_.flux.get(), full_.ie.get(), good_.get(), there);
+    spx::check(cudaGetLastError(), "launch");
+    to_host(r, there, list.size());
+    wait();
+    for (size_t k = 0; k < n; k++) {
+        const size_t all = w[k]->unread ? w[k]->first[c_->narm] : 0;
+        rv::piece *p = &full_.piece[full_.slot[w[k]->slot].piece];
+        if (all == 0)
+            continue;
+        for (size_t i = 0, used = 0; i < all; i++)
+            if (r[i].bad == SPX_RVFIT_GOOD)
+                p[used++] = p[i];
+        spx_rv_take_read(w[k], r);
+        r += all;
     }
 }
 
@@ -736,8 +806,9 @@ spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_e
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
-    return {e,           threads,       together,       engine_load, engine_correlate, engine_eval, engine_values,
-            engine_scan, engine_models, engine_coarsen, e->fill()};
+    return {e,           threads,          together,       1,
+            engine_load, engine_correlate, engine_eval,    engine_values,
+            engine_scan, engine_models,    engine_coarsen, e->fill()};
 }
 
 } // namespace rv

@@ -106,8 +106,15 @@ class engine
     /* Where the data of a group's stars will be. */
     void lay_out(size_t n, spx_rv_spectra *const *w);
 
-    /* Data of a few stars to the device. */
+    /* Data of a few stars to the device; of those that are unread as their spectra have them. */
     void stage(size_t n, spx_rv_spectra *const *w);
+
+    /* Reads the pixels of those that are unread. */
+    void read(size_t n, spx_rv_spectra *const *w);
+
+    /* Models of n stars to the host, in double precision, or those of unread stars as they are kept. */
+    void models_to_host(size_t n, spx_rv_spectra *const *w);
+    void kept_to_host(size_t n, spx_rv_spectra *const *w);
 
     template <int L>
     void templates_of(const observed &d, size_t n, const spx_rv_stencil *s, float *single, double *large,
@@ -154,6 +161,7 @@ class engine
     spx::device_buffer<double> band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
     spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
+    spx::device_buffer<spx_rv_read> read_;
     spx::device_buffer<double2> knots_;
     spx::device_buffer<float2> transform_;
     spx::device_buffer<spx_rv_stencil> stencil_;
@@ -168,6 +176,7 @@ class engine
     spx::pinned_buffer<double> host_double_, host_velocity_, host_result_, host_objective_;
     spx::pinned_buffer<float> host_float_;
     spx::pinned_buffer<uint8_t> host_byte_;
+    spx::pinned_buffer<spx_rv_read> host_read_;
     spx::pinned_buffer<spx_rv_stencil> host_stencil_;
     spx::pinned_buffer<spx_rv_candidates> host_candidates_;
     spx::pinned_buffer<item> host_item_;

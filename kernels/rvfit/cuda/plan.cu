@@ -189,6 +189,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     a->first = keep(first->data(), first->size());
     a->lndet = from.basis.lndet;
     a->place = keep(from.place, from.n);
+    a->leftout = from.leftout != nullptr ? keep(from.leftout, from.n) : nullptr;
     a->basis = keep(from.basis.value, from.stride * from.basis.n);
     const spx_rv_lines &lines = from.lines;
     a->per = (int)lines.per;

@@ -63,6 +63,7 @@ struct arm {
     const int *node;     /* rows of the grid's nodes; NULL: nodes are rows */
     const float *lnflux; /* [ntemp][nt], where there are no components */
     const double *place, *basis;
+    const uint8_t *leftout;   /* pixels that no star uses; NULL: of the coarse model */
     int basis_band;           /* functions whose numbers differ by more are nowhere both different from 0 */
     const double2 *fragments; /* the basis as products take it, [chunks][basis_tiles()][4][32] (pixels.cuh) */
     const int *first;         /* of the functions of each chunk of 32 pixels; not more than a span of the model's has */

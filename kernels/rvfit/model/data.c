@@ -8,10 +8,6 @@
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 
-static const double LARGE_ERROR = 1000; /* of a bad pixel, in units of the median flux */
-static const double LEAST_ERROR = 0.3;  /* of a good pixel, in units of the median error */
-static const double MAX_SN = 1e7;       /* no detector measures better: the number is wrong */
-
 int spx_rv_make_templates(const spx_rv_ctx *c, spx_rv_templates *t, spx_err *e)
 {
     int ok = 1;
@@ -240,7 +236,7 @@ static void fill_pixels(size_t n, double *f, const uint8_t *fill)
             else if (j == n)
                 f[k] = f[i - 1];
             else
-                f[k] = f[i - 1] + (f[j] - f[i - 1]) * ((double)(k - i + 1) / (double)(j - i + 1));
+                f[k] = spx_rv_filled(f[i - 1], f[j], i - 1, k, j);
         }
         i = j;
     }
@@ -264,8 +260,8 @@ static void sane_pixels(size_t n, const double *restrict flux, const double *res
         err[i] = sqrt(ivar[i]);
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        const double value = flux[i], root = err[i], size = fabs(value);
-        const int sane = (size <= DBL_MAX) & (ivar[i] > 1e-100) & (ivar[i] < 1e100) & (size * root <= MAX_SN);
+        const double value = flux[i], root = err[i];
+        const int sane = spx_rv_sane(value, ivar[i], root);
         f[i] = sane ? value : 0;
         err[i] = sane ? root : HUGE_VAL;
     }
@@ -359,8 +355,8 @@ static int load_piece(spx_rv_spectra *w, spx_rv_data *d, size_t row)
 
     divide(n, d->flux, err, w->workspace->w);
     d->sn = median_of(n, w->workspace->w, d->good, tmp);
-    double least = LEAST_ERROR * median_of(n, err, d->good, tmp);
-    d->large = typical * LARGE_ERROR;
+    double least = SPX_RV_LEAST_ERROR * median_of(n, err, d->good, tmp);
+    d->large = typical * SPX_RV_LARGE_ERROR;
     at_least(n, least, err);
     if (c->opt->jitter) {
         memcpy(d->sigma, err, n * sizeof *err);
@@ -442,7 +438,8 @@ size_t spx_rv_continua(const spx_rv_spectra *w)
     return n;
 }
 
-int spx_rv_load(spx_rv_spectra *w, size_t star)
+/* Pieces of a star: of each arm and exposure, as far as they can be fitted, or of all, whose pixels are not read. */
+static int take_star(spx_rv_spectra *w, size_t star, int read)
 {
     const spx_rv_ctx *c = w->ctx;
     size_t n = 0, begin, end;
@@ -451,6 +448,7 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
     w->npix = 0;
     w->neval = 0;
     w->bad = SPX_RVFIT_NO_PIXEL;
+    w->unread = !read;
     if (!spx_rv_need_pieces(w, c->narm * (end - begin), &w->err))
         return 0;
     for (size_t i = 0; i < c->narm; i++) {
@@ -462,10 +460,47 @@ int spx_rv_load(spx_rv_spectra *w, size_t star)
             spx_rv_data *d = &w->piece[n];
             d->arm = i;
             d->exposure = k;
-            n += (size_t)load_piece(w, d, spx_rv_row(c, k));
+            n += !read || load_piece(w, d, spx_rv_row(c, k));
         }
         w->npix += (n - w->first[i]) * c->arm[i].n;
     }
     w->first[c->narm] = n;
     return n > 0;
+}
+
+int spx_rv_load(spx_rv_spectra *w, size_t star)
+{
+    return take_star(w, star, 1);
+}
+
+int spx_rv_list(spx_rv_spectra *w, size_t star)
+{
+    return take_star(w, star, 0);
+}
+
+void spx_rv_take_read(spx_rv_spectra *w, const spx_rv_read *r)
+{
+    size_t n = 0, p = 0;
+    w->npix = 0;
+    for (size_t i = 0; i < w->ctx->narm; i++) {
+        const size_t end = w->first[i + 1];
+        w->first[i] = n;
+        for (; p < end; p++) {
+            if (r[p].bad != SPX_RVFIT_GOOD) {
+                leave_out(w, (spx_rvfit_bad)r[p].bad);
+                continue;
+            }
+            spx_rv_data *d = &w->piece[n++];
+            d->arm = i;
+            d->exposure = w->piece[p].exposure;
+            d->large = r[p].large;
+            d->sn = r[p].sn;
+            d->sum_lne2 = r[p].sum_lne2;
+            d->ngood = (size_t)r[p].ngood;
+            d->nreject = 0;
+            d->kept = NULL;
+        }
+        w->npix += (n - w->first[i]) * w->ctx->arm[i].n;
+    }
+    w->first[w->ctx->narm] = n;
 }

@@ -43,6 +43,24 @@ SPX_HD double spx_rv_vsini_square_dx(double x, double a)
     return 2 * (x + a);
 }
 
+/* Errors of pixels: of a bad one, in units of the median flux, and of a good one at least, of the median error. */
+#define SPX_RV_LARGE_ERROR 1000.0
+#define SPX_RV_LEAST_ERROR 0.3
+
+/* Can a flux with an ivar, whose root is known, be a measurement? No detector has a signal-to-noise ratio above 10^7.
+ */
+SPX_HD int spx_rv_sane(double flux, double ivar, double root)
+{
+    const double size = fabs(flux);
+    return (size <= DBL_MAX) & (ivar > 1e-100) & (ivar < 1e100) & (size * root <= 1e7);
+}
+
+/* Flux of pixel k of those that are filled between pixels `before` and `after`. */
+SPX_HD double spx_rv_filled(double left, double right, size_t before, size_t k, size_t after)
+{
+    return left + (right - left) * ((double)(k - before) / (double)(after - before));
+}
+
 /* A model's value as it is kept: finite. */
 SPX_HD float spx_rv_model(double model)
 {

@@ -282,8 +282,16 @@ typedef struct {
     /* at the last models(): model [stride], chi^2 over good pixels with it, and with the continuum alone; HUGE_VAL and
      * a model of 0 where there is none */
     double *model, chisq, chisq_c;
+    float *kept;  /* of a star that is unread: where the model goes; NULL: nowhere */
     void *memory; /* block of the arrays of this piece and those behind it; NULL: it is another's */
 } spx_rv_data;
+
+/* What the pixels of a piece say when they are read: as in spx_rv_data, and why the piece is left out, a spx_rvfit_bad.
+ */
+typedef struct {
+    double large, sn, sum_lne2;
+    int32_t ngood, bad;
+} spx_rv_read;
 
 typedef struct {
     double f; /* objective; HUGE_VAL where it cannot be computed */
@@ -343,7 +351,8 @@ typedef struct spx_rv_spectra {
     size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
     size_t maxpiece;
-    spx_rvfit_bad bad;                                   /* why there is none */
+    spx_rvfit_bad bad; /* why there is none */
+    int unread;        /* the engine has read the pixels, or will; what pieces have of them here is not set */
     size_t first[SPX_MAX_ARM + 1];                       /* pieces of arm i are first[i] ... first[i+1]-1 */
     size_t npix;                                         /* all pixels of pieces */
     double jitter[SPX_MAX_ARM], jitter_err[SPX_MAX_ARM]; /* of each arm of the context: fraction, error */
@@ -433,6 +442,9 @@ size_t spx_rv_continua(const spx_rv_spectra *w);
 
 /* Take a star into the workspace; 0 when no piece of it can be fitted, or memory ran out (w->err). */
 int spx_rv_load(spx_rv_spectra *w, size_t star);
+/* The same for an engine that reads the pixels itself: all pieces, of which r[] of each then says what is in them. */
+int spx_rv_list(spx_rv_spectra *w, size_t star);
+void spx_rv_take_read(spx_rv_spectra *w, const spx_rv_read *r);
 
 /* Between which templates a point lies, and how much of each: a product of weights along the axes of a grid (axis g: up
  * to four nodes from that of `base` on), or corners of a simplex. A network takes the mapped parameters themselves,

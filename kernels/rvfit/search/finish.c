@@ -156,13 +156,14 @@ static void keep_model(size_t n, const double *restrict model, float *restrict o
         out[i] = spx_rv_model(model[i]);
 }
 
-/* What a piece adds to the star's sums (sn: of the squares), and what is kept of it. */
-static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, spx_rvfit_star *s, spx_rvfit *out)
+/* What a piece adds to the star's sums (sn: of the squares), and what is kept of it; here: its pixels are. */
+static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, int here, spx_rvfit_star *s, spx_rvfit *out)
 {
     size_t a = c->arm[d->arm].index, n = c->arm[d->arm].n;
     spx_rvfit_exposure *x = &out->exposure[d->exposure];
-    float *model = out->arm[a].model ? out->arm[a].model + d->exposure * n : NULL;
-    float *residual = out->arm[a].residual ? out->arm[a].residual + d->exposure * n : NULL;
+    /* those that are kept elsewhere are there */
+    float *model = here && out->arm[a].model ? out->arm[a].model + d->exposure * n : NULL;
+    float *residual = here && out->arm[a].residual ? out->arm[a].residual + d->exposure * n : NULL;
     s->nexp += x->npix == 0;
     x->npix += (int64_t)d->ngood;
     x->sn[a] = d->sn;
@@ -203,7 +204,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->par_err[p] = sqrt(s->covar[(2 + p) * c->nq + 2 + p]);
     }
     for (size_t i = 0; i < w->first[c->narm]; i++) {
-        finish_piece(c, &w->piece[i], s, out);
+        finish_piece(c, &w->piece[i], !w->unread, s, out);
         const spx_rv_arm *a = &c->arm[w->piece[i].arm];
         s->npoly[a->index] = (int32_t)a->basis.n;
     }
@@ -252,7 +253,7 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
     if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
-    for (size_t i = 0; i < out->nstar; i++)
+        for (size_t i = 0; i < out->nstar; i++)
         no_pair(&out->star[i]);
     for (size_t i = 0; i < out->nrow; i++) {
         spx_rvfit_exposure *x = &out->exposure[i];

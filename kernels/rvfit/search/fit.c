@@ -118,6 +118,26 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
     return SPX_OK;
 }
 
+/* Is there anything that looks at the pixels of a star, or at its models, but the engine? */
+static int looks_at_pixels(const spx_rv_ctx *c, size_t star)
+{
+    const spx_rvfit_options *o = c->opt;
+    size_t begin, end;
+    spx_rv_exposures(c, star, &begin, &end); /* do they agree? */
+    return end - begin > 1 || o->jitter || o->reject > 0 || o->epochs || o->components > 1 || o->keep_ccf ||
+           o->resolution;
+}
+
+/* Where the models of a star go that is unread. */
+static void keep_models(const spx_rv_ctx *c, spx_rv_spectra *w, const spx_rvfit *out)
+{
+    for (size_t i = 0; w->unread && i < w->first[c->narm]; i++) {
+        spx_rv_data *d = &w->piece[i];
+        const size_t a = c->arm[d->arm].index;
+        d->kept = out->arm[a].model != NULL ? out->arm[a].model + d->exposure * c->arm[d->arm].n : NULL;
+    }
+}
+
 /* Everything after the minima of n of the stars that can be fitted, n <= together. */
 static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_rvfit *out, spx_err *e)
 {
@@ -133,6 +153,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
         st = spx_rv_velocity_errors(g, m, out, e);
     if (st == SPX_OK && g->c->opt->jitter)
         st = spx_rv_misfit(g, n, star, e);
+    for (size_t k = 0; k < n; k++)
+        keep_models(g->c, &star[k]->spectra, out);
     if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)
         return st;
     EACH_STAR(k, n, 1)
@@ -170,19 +192,26 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         s->index = first + k;
         s->given = c->in->start ? c->in->start + s->index * c->nq : NULL;
         s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-        s->again = spx_rv_load(&s->spectra, s->index);
+        s->again = g->engine->reads && !looks_at_pixels(c, s->index) ? spx_rv_list(&s->spectra, s->index)
+                                                                     : spx_rv_load(&s->spectra, s->index);
     }
-    for (size_t k = 0; k < n; k++) {
-        if (g->star[k].again) {
+    for (size_t k = 0; k < n; k++)
+        if (g->star[k].again)
             g->fitted[m++] = &g->star[k];
+    spx_status st = any_error(g, n, e);
+    if (st != SPX_OK || (m > 0 && (st = load(g, m, g->fitted, e)) != SPX_OK))
+        return st;
+    m = 0;
+    for (size_t k = 0; k < n; k++) {
+        spx_rv_star *s = &g->star[k];
+        if (s->spectra.first[c->narm] > 0) {
+            g->fitted[m++] = s;
         } else {
-            spx_rv_bad_star(c, &out->star[first + k]);
-            out->star[first + k].bad = g->star[k].spectra.bad;
+            spx_rv_bad_star(c, &out->star[s->index]);
+            out->star[s->index].bad = s->spectra.bad;
         }
     }
-    spx_status st = any_error(g, n, e);
-    if (st != SPX_OK || m == 0 || (st = load(g, m, g->fitted, e)) != SPX_OK ||
-        (st = spx_rv_group_starts(g, m, g->fitted, e)) != SPX_OK)
+    if (m == 0 || (st = spx_rv_group_starts(g, m, g->fitted, e)) != SPX_OK)
         return st;
     EACH_STAR(k, m, 1)
     {

@@ -47,6 +47,7 @@ typedef struct {
     void *state;
     int threads;     /* of the host, for the logic of a group's stars; each has a workspace of its own */
     size_t together; /* stars whose profiles and models are computed side by side */
+    int reads;       /* load() takes stars that are unread, from spx_rv_list(), and does spx_rv_take_read() */
     /* The stars w[n] have new data, from spx_rv_load() or spx_rv_reject(). NULL: nothing to be done. */
     spx_status (*load)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
     /* Cross-correlation: starts into candidates[n]. */
@@ -61,7 +62,7 @@ typedef struct {
                          const size_t *first, const double *v, double *f, spx_err *e);
     /* w[k]->scan with the templates of x[k]; NULL: values() does as well. n as above. */
     spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
-    /* Model and chi^2 of all pieces (spx_rv_data) at x[k], n as above. */
+    /* chi^2 of all pieces (spx_rv_data) at x[k], and models: in `kept` of stars that are unread. n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
      * of the model, or all of the coarse one. NULL: it does not take these. */
