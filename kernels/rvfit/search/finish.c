@@ -253,7 +253,7 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
     if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
-        for (size_t i = 0; i < out->nstar; i++)
+    for (size_t i = 0; i < out->nstar; i++)
         no_pair(&out->star[i]);
     for (size_t i = 0; i < out->nrow; i++) {
         spx_rvfit_exposure *x = &out->exposure[i];
