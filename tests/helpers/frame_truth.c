@@ -1,8 +1,10 @@
 /* frame_truth [--mean M] [--sd S] [--corr C] FRAME TRUTH [TABLE]: a frame against the electrons that a simulation put
  * in (specx-sim --truth; row f of the truth is fibre f of the PSF).
  *
- * Pulls (flux - R truth) sqrt(ivar), with the truth at the bin centres (at_centres.h). Printed for comparison too: the
- * truth averaged over each bin, which broadens it by the bin a second time.
+ * Pulls (flux - R truth) sqrt(ivar), with the truth at the bin centres (at_centres.h). The far wings of R, which the
+ * diagonals that are stored lack, are -2e-4 of a row, some -0.007 errors of a star's continuum in all of its bins:
+ * there the truth is taken for smooth. Mean pulls with the stored diagonals alone stand behind their sum. Printed for
+ * comparison too: the truth averaged over each bin, which broadens it by the bin a second time.
  *
  * clean: bins whose spot has no masked pixel. hit: up to half of it is masked; there R reaches farther than the
  * diagonals that are stored. Exit status 1: a file cannot be read, or the pulls of clean bins have a mean farther than
@@ -95,7 +97,8 @@ static double resolved(const spx_arm *a, size_t f, size_t k, const double *in)
 typedef struct {
     moments clean, hit, averaged, by_class[NCLASS];
     size_t histogram[NHIST];
-    double row_sum; /* of R: the largest distance from 1 */
+    double row_sum;     /* of R: the largest distance from 1 */
+    double wings, rows; /* sum of the light of the far wings in clean bins, in errors, and of their part of a row */
     double stretch[STRETCH][4];
 } result;
 
@@ -112,7 +115,8 @@ static void look_at(const spx_frame *frame, const truth *t, size_t f, double *sa
         peak = sampled[k] > sampled[peak] ? k : peak;
     for (size_t k = half; k + half < nw; k++) {
         const size_t at = f * nw + k;
-        const double s = sqrt(a->ivar[at]), want = resolved(a, f, k, sampled), pull = (a->flux[at] - want) * s;
+        const double s = sqrt(a->ivar[at]), beyond = 1.0 - resolved(a, f, k, NULL), wings = beyond * sampled[k];
+        const double want = resolved(a, f, k, sampled) + wings, pull = (a->flux[at] - want) * s;
         if (f == 0 && k + STRETCH / 2 >= peak && k + STRETCH / 2 < peak + STRETCH) {
             double *row_of = r->stretch[k + STRETCH / 2 - peak];
             row_of[0] = a->wavelength[k];
@@ -127,8 +131,10 @@ static void look_at(const spx_frame *frame, const truth *t, size_t f, double *sa
             continue;
         }
         add(&r->clean, pull);
-        r->row_sum = fmax(r->row_sum, fabs(resolved(a, f, k, NULL) - 1.0));
-        add(&r->averaged, (a->flux[at] - resolved(a, f, k, mean)) * s);
+        r->row_sum = fmax(r->row_sum, fabs(beyond));
+        r->wings += wings * s;
+        r->rows += beyond;
+        add(&r->averaged, (a->flux[at] - resolved(a, f, k, mean) - beyond * mean[k]) * s);
         if (isfinite(last)) {
             r->clean.pairs++;
             r->clean.product += pull * last;
@@ -215,7 +221,9 @@ int main(int argc, char **argv)
         print("clean", &r.clean, 1);
         print("hit", &r.hit, 0);
         print("averaged", &r.averaged, 0);
-        printf("stored rows of R sum to 1 within %.1e\n", r.row_sum);
+        const double n = (double)(r.clean.n > 0 ? r.clean.n : 1);
+        printf("stored rows of R sum to 1 within %.1e, mean %+.1e; with them alone mean %+.4f\n", r.row_sum,
+               -r.rows / n, mean_of(&r.clean) + r.wings / n);
         for (int c = 0; c < NCLASS; c++)
             if (r.by_class[c].n > 20)
                 printf("  S/N %6.2f: %7zu bins  mean %+.4f +- %.4f  sd %.4f  bias %+.3f %%\n",
