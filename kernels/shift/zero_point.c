@@ -936,7 +936,8 @@ int spx_zero_shrink(size_t n, const double *info, const double *right, const dou
             const double value = x[q] * own / v, square = value * value; /* of the data alone */
             if (!(usual[q] > 0))
                 continue;
-            double found = spx_intrinsic_variance(1, &square, &own, 1, ODDS, usual[q] * usual[q]);
+            double found = spx_intrinsic_variance(1, &square, &own, 1,
+                                                  &(spx_scatter_prior){.odds = ODDS, .usual = usual[q] * usual[q]});
             found = fmin(found, wide[q] * wide[q]);
             found = round < SLOWLY ? found : sqrt(found * prior[q]); /* terms may take turns in what they explain */
             moved = fmax(moved, fabs(log(found / prior[q])));
@@ -1010,7 +1011,7 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         const int turns = round >= ROUNDS / 2;
         const double had_tau2 = tau2;
         const double free = (double)(n > nt ? n - nt : 1) / (double)n;
-        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, 0.3, 0);
+        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, &(spx_scatter_prior){.odds = 0.3});
         tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
         int other = 0;
         for (size_t i = 0; i < w->ng; i++) {

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -517,6 +518,11 @@ void spx_sky_physical(const spx_sky_terms *t, size_t nspec, const double *scale,
         }
 }
 
+/* What a fibre tells of the scatter of a quantity: its own error variance, and the square of its distance. */
+typedef struct {
+    double variance, square;
+} fibre_scatter;
+
 /* Values of the fibres that a prior is found of, in units of the error that is expected where nothing is known, and
  * what is known of the polynomials. Arrays of fibres are [...][size], so that LANES of them are worked on together;
  * those behind the last of the n have no weight. */
@@ -530,9 +536,11 @@ typedef struct {
     double *in;                                        /* [size] 1: a fibre */
     double *weight;                                    /* [pairs][size] (V + diag(tau^2))^-1, of the last fit */
     double *weighted;                                  /* [size] scratch */
+    fibre_scatter *fibre;                              /* [n] scratch */
     double together[SPX_SKY_MOST]; /* odds that the fibres have neither scatter nor curves; 0: not expected */
     double usual2[SPX_SKY_MOST];   /* squares of either that are expected; 0: any */
-    size_t as[SPX_SKY_MOST];       /* quantity whose scatter is the most that is expected; its own number: of none */
+    size_t as[SPX_SKY_MOST];       /* quantity whose scatter, too, is expected at most; its own number: of none */
+    int moving;                    /* the fibres are expected to move as one */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
     double curve2[SPX_SKY_MOST];     /* prior variances of coefficients of degree 1 and above */
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
@@ -850,48 +858,119 @@ static double mean_above_zero(double mean, double sigma)
     return a > 6 ? sigma / a : mean + sigma * density / above; /* beyond: of an exponential tail */
 }
 
+/* Information of a fibre that its own error leaves at least, of that with the scatter; part of the fibres' information
+ * that polynomials leave at least. */
+static const double LEAST_OWN = 1e-3, LEAST_FREE = 0.1;
+
+static int by_variance(const void *a, const void *b)
+{
+    const double left = ((const fibre_scatter *)a)->variance, right = ((const fibre_scatter *)b)->variance;
+    return (left > right) - (left < right);
+}
+
+/* Square of the scatter of quantity q that is usual: terms above the first of a series scatter as that does, at most;
+ * 0: any. */
+static double usual_scatter(const sample *s, size_t q)
+{
+    if (s->as[q] == q)
+        return s->usual2[q];
+    return fmax(fmax(s->usual2[q], s->tau2[s->as[q]]), TAU_LEAST);
+}
+
+/* tau^2 of quantity q by evidence. With the others' tau^2 and the polynomials as they are, a fibre of residual r tells
+ * of it as one value, (W r)_q / W_qq of variance 1/W_qq - tau^2: exact, since W is (V + diag(tau^2))^-1. Fibres of
+ * similar errors are taken together. of: of the last fit. */
+static double evident_scatter(const sample *s, size_t q, const slopes *of)
+{
+    enum { MOST_GROUPS = 16 };
+    const size_t size = s->size;
+    const spx_scatter_prior prior = {.odds = s->together[q], .usual = usual_scatter(s, q), .larger = s->as[q] == q};
+    double square[MOST_GROUPS] = {0}, variance[MOST_GROUPS] = {0};
+    fibre_scatter *value = s->fibre;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const double w = s->weight[at_pair(q, q) * size + i];
+        double wr = 0;
+        if (!(w > 0) || s->out[q * size + i] > 0)
+            continue;
+        for (size_t r = 0; r < s->nq; r++) {
+            double of_r = s->value[r * size + i];
+            for (size_t u = 0; u < s->term[r + 1] - s->term[r]; u++)
+                of_r -= s->a[s->term[r] + u] * s->basis[u * size + i];
+            wr += s->weight[at_pair(q, r) * size + i] * of_r;
+        }
+        value[n++] = (fibre_scatter){fmax(1 / w - s->tau2[q], LEAST_OWN / w), wr / w * (wr / w)};
+    }
+    const size_t groups = n < MOST_GROUPS ? n : MOST_GROUPS;
+    qsort(value, n, sizeof *value, by_variance);
+    for (size_t g = 0; g < groups; g++) {
+        const size_t from = g * n / groups, to = (g + 1) * n / groups;
+        for (size_t i = from; i < to; i++) {
+            square[g] += value[i].square / (double)(to - from);
+            variance[g] += value[i].variance / (double)(to - from);
+        }
+    }
+    const double free = fmax(1 - of->fitted[q] / of->weight[q], LEAST_FREE);
+    return spx_intrinsic_variance(groups, square, variance, groups > 0 ? free * (double)n / (double)groups : 0, &prior);
+}
+
 /* Few fibres, or fibres of large errors, tell tau^2 badly, and 0 would be as wrong as any: its mean over the
- * likelihood, which is taken for normal, in place of the most likely value. Of fibres that move together, that of a
- * prior flat in its logarithm: fibres of all errors are as many of the mean error as tell tau^2 as well. */
+ * likelihood, which is taken for normal, in place of the most likely value. Of fibres that move together that of a
+ * prior flat in its logarithm, one quantity after the other: the first that explains the scatter has it, with no more
+ * than usual in those behind it. */
 static void widen_scatter(sample *s)
 {
     const size_t nq = s->nq;
     slopes of;
     likelihood(s, &of);
     for (size_t q = 0; q < nq; q++) {
-        const double f = of.curvature[q * nq + q], w = of.weight[q];
-        double tau2 = f > 0 ? mean_above_zero(s->tau2[q] + of.gradient[q] / f, sqrt(2 / f)) : 0;
-        if (!(w > TOLD && w > of.fitted[q]))
+        const double f = of.curvature[q * nq + q];
+        if (!(of.weight[q] > TOLD && of.weight[q] > of.fitted[q]))
             s->together[q] = 0;
-        if (s->together[q] > 0) {
-            const double v = fmax(w / f - s->tau2[q], TAU_LEAST), n = fmax(w / f * (w - of.fitted[q]), 1),
-                         square = fmax(w / f + of.gradient[q] / f, 0);
-            const double usual2 = s->as[q] < q ? fmax(s->tau2[s->as[q]], TAU_LEAST) : s->usual2[q];
-            tau2 = spx_intrinsic_variance(1, &square, &v, n, s->together[q], usual2);
-        }
-        s->tau2[q] = tau2 < 1 ? tau2 : 1;
+        if (s->together[q] == 0)
+            s->tau2[q] = f > 0 ? mean_above_zero(s->tau2[q] + of.gradient[q] / f, sqrt(2 / f)) : 0;
+        else if (s->usual2[q] > 0)
+            s->tau2[q] = fmin(s->tau2[q], s->usual2[q]);
+        s->tau2[q] = fmin(s->tau2[q], 1);
+    }
+    fit_polynomials(s);
+    likelihood(s, &of);
+    for (size_t q = 0; q < nq; q++) {
+        if (s->together[q] == 0)
+            continue;
+        s->tau2[q] = fmin(evident_scatter(s, q, &of), 1);
+        weigh(s);
     }
     fit_polynomials(s);
 }
 
-/* Prior variance of the coefficients of degree 1 and above of each quantity, by their own size beyond their errors:
- * fibres of a slit that has moved as a whole need no curves, whose noise each fibre would have. */
+/* Prior variance of the coefficients of degree 1 and above of each quantity, by what they show beyond their errors:
+ * fibres of a slit that has moved as a whole need no curves, whose noise each fibre would have. One quantity after the
+ * other, those behind it held to what is usual; of a posterior a of variance c with a prior of variance k, the data
+ * alone have variance 1/(1/c - 1/k) and value a by that over c. */
 static void shrink_curves(sample *s)
 {
-    for (size_t q = 0; q < s->nq; q++) {
-        double n = 0, square = 0, v = 0;
-        for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++) {
-            square += s->a[u] * s->a[u] / s->covariance[u * (s->nterm + 1)];
-            v += 1 / s->covariance[u * (s->nterm + 1)];
-            n++;
-        }
-        if (n > 0 && s->together[q] > 0 && s->as[q] == q) {
-            const double mean = square / v, variance = n / v;
-            const double found = spx_intrinsic_variance(1, &mean, &variance, n, s->together[q], s->usual2[q]);
-            s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);
-        }
-    }
+    for (size_t q = 0; q < s->nq && s->moving; q++)
+        if (s->together[q] > 0 && s->usual2[q] > 0)
+            s->curve2[q] = fmin(fmax(s->usual2[q], TAU_LEAST), 1);
     fit_polynomials(s);
+    for (size_t q = 0; q < s->nq && s->moving; q++) {
+        double square[SPX_SKY_DEGREE], variance[SPX_SKY_DEGREE];
+        size_t n = 0;
+        for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++) {
+            const double c = s->covariance[u * (s->nterm + 1)], own = 1 / c - 1 / s->curve2[q];
+            if (!(own > LEAST_OWN / c))
+                continue;
+            square[n] = s->a[u] * s->a[u] / (c * own) / (c * own);
+            variance[n++] = 1 / own;
+        }
+        if (n == 0 || !(s->together[q] > 0))
+            continue;
+        const double found = spx_intrinsic_variance(
+            n, square, variance, 1, &(spx_scatter_prior){.odds = s->together[q], .usual = s->usual2[q]});
+        s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);
+        fit_polynomials(s);
+    }
 }
 
 /* Rounds of scatter and polynomials; used[nq]: fibres that were not left out. */
@@ -925,7 +1004,8 @@ static spx_status make_sample(const spx_sky_prior *prior, const double *unit, co
         s->n += good[i];
     s->size = (s->n + LANES - 1) / LANES * LANES;
     s->value = spx_alloc2(2 * nq + 2 * npair(nq) + SPX_SKY_PRIOR_TERMS + 2, s->size, sizeof *s->value, e);
-    if (s->value == NULL)
+    s->fibre = spx_alloc2(s->size, 1, sizeof *s->fibre, e);
+    if (s->value == NULL || s->fibre == NULL)
         return SPX_EIO;
     s->variance = s->value + nq * s->size;
     s->basis = s->variance + npair(nq) * s->size;
@@ -970,6 +1050,7 @@ static spx_status make_coefficients(sample *s, spx_err *e)
 static void free_sample(sample *s)
 {
     spx_free(s->value);
+    spx_free(s->fibre);
     spx_free(s->normal);
     spx_free(s->covariance);
     spx_free(s->product);
@@ -1019,7 +1100,7 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e)
 {
-    sample s = {.nq = spx_sky_count(t)};
+    sample s = {.nq = spx_sky_count(t), .moving = together != NULL};
     const size_t nq = s.nq;
     double unit[SPX_SKY_MOST];
     degree = degree > SPX_SKY_DEGREE ? SPX_SKY_DEGREE : degree;
@@ -1035,9 +1116,9 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
         for (size_t q = 0; q < nq; q++) {
             unit[q] = spx_sky_expected_error(t, step, q);
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
-            const int as_shift = together == NULL && q > t->nt && q < t->nt + t->nd;
-            s.as[q] = as_shift ? t->nt : q;
-            s.together[q] = together == NULL && !as_shift ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
+            const int slope = q > t->nt && q < t->nt + t->nd;
+            s.as[q] = slope ? t->nt : q;
+            s.together[q] = together == NULL && !slope ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
             s.usual2[q] = together == NULL ? 0 : together[q] * together[q] / (unit[q] * unit[q]);
         }
         estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);

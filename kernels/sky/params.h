@@ -105,10 +105,12 @@ typedef struct {
  *
  * together[K]: fibres are expected to move as one, with as little scatter and curves of their polynomials as they show:
  * the scales of both are unknown, with priors flat in their logarithm; where together[q] is not 0, they are expected to
- * be that, in units of the quantity, or down to a tenth of it, and rarely anything else. Then shifts of fibres that
- * have neither are 2.5 times better known; scatter of the size of what is hardly seen has errors too small by up
- * to 1.6. NULL: they are not, but terms of delta above the first are expected to scatter as the first does, or down to
- * a tenth of it: what tilts a fibre moves it. */
+ * be that, in units of the quantity, or down to a tenth of it, and rarely anything else, but for larger scatter of the
+ * first term of a series, which is as likely, and which those above it may have, too. tau^2 of a quantity is then its
+ * mean over the evidence, one after the other from the first on. Shifts of fibres that have neither scatter nor curves
+ * are 2.5 times better known by that; scatter of the size of what is hardly seen has errors too small by up to 1.6.
+ * NULL: they are not, but terms of delta above the first are expected to scatter as the first does, or down to a tenth
+ * of it: what tilts a fibre moves it. */
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, const double *together, size_t nspec,
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e);

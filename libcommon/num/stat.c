@@ -162,12 +162,13 @@ static double sum_of_weights(size_t n, const double *variance, double t)
     return sum;
 }
 
-double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times, double odds,
-                              double usual)
+double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times,
+                              const spx_scatter_prior *prior)
 {
     enum { PLACES = 64, HALVINGS = 50 };
     static const double RARE = 0.02, RANGE = 100; /* prior of what is not expected; largest over least that is */
-    double logl[PLACES + 1], weight[PLACES + 1], prior[PLACES + 1], most = -INFINITY, all = 0, kept = 0, largest = 1;
+    const double usual = prior->usual;
+    double logl[PLACES + 1], weight[PLACES + 1], chance[PLACES + 1], most = -INFINITY, all = 0, kept = 0, largest = 1;
     if (n == 0)
         return 0;
     const double none = sum_of_weights(n, variance, 0), v = (double)n / none;
@@ -189,15 +190,17 @@ double spx_intrinsic_variance(size_t n, const double *square, const double *vari
         }
         logl[k] -= 0.5 * times * sum;
         weight[k] = k < PLACES ? sum_of_weights(n, variance, t) : none;
-        prior[k] = k == PLACES ? odds : 1.0 / PLACES;
-        if (usual > 0 && !(t <= usual && t * RANGE > usual))
-            prior[k] *= RARE;
+        chance[k] = k == PLACES ? prior->odds : 1.0 / PLACES;
+        if (usual > 0 && (t > usual ? !prior->larger : t * RANGE <= usual))
+            chance[k] *= RARE;
         most = fmax(most, logl[k]);
     }
-    if (usual > 0) /* sizes below all places are none */
-        prior[PLACES] += fmin(fmax(low - log(usual / RANGE / v), 0), log(RANGE)) / (high - low);
+    if (usual > 0) { /* sizes below all places are none, and as likely where all that are usual are below them */
+        const double below = fmin(fmax(low - log(usual / RANGE / v), 0), log(RANGE));
+        chance[PLACES] += fmax(below / (high - low), below / log(RANGE) * prior->odds);
+    }
     for (int k = 0; k <= PLACES; k++) {
-        const double likely = prior[k] * exp(logl[k] - most);
+        const double likely = chance[k] * exp(logl[k] - most);
         all += likely;
         kept += likely * weight[k];
     }

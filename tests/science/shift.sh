@@ -6,7 +6,8 @@
 #     spots: with --spots, the same of exposures without noise, but for pulls. Spots of the PSF that are skew do not fit
 #         symmetric ones where their traces say, and the place depends on how pixels are weighted, 0.002 to 0.009 pixel
 #         in z: traces are then compared with those of the exposure without noise
-#     zero point: seed, what it is off, Angstrom, and its error
+#     zero point: seed, what it is off, Angstrom, and its error: the mean of the sky fibres, whose own shifts are relative
+#         to it; stars between them may differ in the mean, by +0.0023 Angstrom with --shift wave in r
 #     SKY, PSF: velocities of the stars, measured with the PSF that is wrong, shifted or right, or with the wrong one and
 #         corrected by c delta/lambda of specx-sky, in the middle of the range, with its error: median of v - truth and
 #         mean of v - v(right), km/s, both with the statistical error of a mean; median and 1.4826 MAD of pulls with the
@@ -95,8 +96,14 @@ for ((seed = ${seeds%:*}; seed <= ${seeds#*:}; seed++)); do
     else
         cat residuals >>traces
     fi
-    # the mean over fibres is the zero point's error; 0.6 Angstrom a row
-    awk '$1 == "y" { n++; s += $2 } END { print -0.6 * s / n }' residuals |
+    # the mean over sky fibres is the zero point's error; 0.6 Angstrom a row
+    { column /truth/table OBJTYPE truth.h5 && grep '^y ' residuals; } | awk '
+        $1 != "y" { sky[nf++] = $1 == "SKY"; next }
+        { y[n++] = $2 }
+        END {
+            for (i = 0; i < n; i++) if (sky[int(i * nf / n)]) { m++; s += y[i] }
+            print -0.6 * s / m
+        }' |
         while read -r off; do
             printf 'zero point: seed %d %+.4f +- %.4f, %d lines\n' "$seed" "$off" \
                 "$(figure shifted.h5 zero_point_error)" "$(figure shifted.h5 lines)"

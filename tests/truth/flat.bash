@@ -82,7 +82,7 @@ flux_case() {
     local matrix
     printf '\n== flux: response from stars, %% rms off telluric bands; in bands (pulls: median, rms; with the floor), six exposures\n'
     specx-sim -q --library flux-stars --wavelength 5600,10000 --axis teff=5400,5800,6200,6600,7000 --axis logg=3.5,4,4.5 \
-        --axis feh=-2,-1,0
+        --axis feh=-2,-1.5,-1,-0.5,0
     fits2h5 -q flux-stars | rvs-template -q --norm median -s r:5670:7710:0.4:FWHM=1.1774 -s z:7430:9914:0.4:FWHM=1.1774 \
         -o templates.h5
     rm -r flux-stars
