@@ -97,4 +97,20 @@ SPX_HD size_t spx_bspline_at(const spx_bspline *s, double x, double b[4])
     return i;
 }
 
+/* The same, as series of the distance from x: d[k][i], of its power k, of function i. */
+SPX_HD size_t spx_bspline_series(const spx_bspline *s, double x, double d[4][4])
+{
+    const double h = 1.0 / s->step;
+    const size_t first = spx_bspline_at(s, x, d[0]);
+    const double t = (x - s->first) * h - (double)first, u = 1.0 - t;
+    const double one[4] = {-0.5 * u * u, 1.5 * t * t - 2.0 * t, 2.0 * u - 1.5 * u * u, 0.5 * t * t},
+                 two[4] = {u, 3.0 * t - 2.0, 3.0 * u - 2.0, t}, three[4] = {-1.0, 3.0, -3.0, 1.0};
+    for (size_t i = 0; i < 4; i++) {
+        d[1][i] = one[i] * h;
+        d[2][i] = two[i] * h * h / 2.0;
+        d[3][i] = three[i] * h * h * h / 6.0;
+    }
+    return first;
+}
+
 #endif

@@ -17,14 +17,14 @@
 #define SAME 1e-6
 
 enum {
-    NKNOT = 17, /* of the amplitude along a trace, with cubics in between */
-    RIM = 2,    /* cells around a grid that cubics reach */
-    LANES = 8,  /* columns of a row of the tables: a multiple of it */
-    XPHASES = 64,
-    YPHASES = 16, /* places of the trace centre within a pixel that they are made for */
-    BAND = 64,    /* rows of the image whose light is spread by one thread */
-    ALIGN = 8,    /* rows of which bands are a multiple */
-    TILE = 256    /* cells of a side of a tile, or more where the middle part is long */
+    NKNOT = SPX_TAIL_KNOTS,
+    RIM = SPX_TAIL_RIM,
+    LANES = 8, /* columns of a row of the tables: a multiple of it */
+    XPHASES = SPX_TAIL_XPHASES,
+    YPHASES = SPX_TAIL_YPHASES,
+    BAND = 64, /* rows of the image whose light is spread by one thread */
+    ALIGN = 8, /* rows of which bands are a multiple */
+    TILE = 256 /* cells of a side of a tile, or more where the middle part is long */
 };
 
 /* FFT of real arrays [ny][nx] and their transforms [ny][nx/2 + 1]. */
@@ -336,6 +336,29 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
     return st == SPX_OK ? make_amplitudes(t, n, e) : st;
 }
 
+void spx_tail_look(const spx_tail *t, spx_tail_view *v)
+{
+    *v = (spx_tail_view){.ny = t->ny,
+                         .nx = t->nx,
+                         .edge = t->edge,
+                         .near = t->near,
+                         .row = t->row,
+                         .fine_ny = t->fine.ny,
+                         .fine_nx = t->fine.nx,
+                         .coarse_ny = t->coarse.ny,
+                         .coarse_nx = t->coarse.nx,
+                         .reach = t->reach,
+                         .tile = t->tile.nx,
+                         .field_ny = t->field.ny,
+                         .field_nx = t->field.nx,
+                         .table = t->table,
+                         .middle = (const float *)t->middle,
+                         .far = (const float *)t->far,
+                         .wmin = t->wmin,
+                         .wmax = t->wmax,
+                         .amplitude = t->amplitude};
+}
+
 /* ---- light ---- */
 
 spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e)
@@ -351,19 +374,26 @@ spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e)
     return t->light && t->sorted ? SPX_OK : SPX_EIO;
 }
 
-/* Value of a table along the trace. */
-static double along(const spx_tail *t, const double *table, size_t fibre, double lambda)
+spx_tail_knots spx_tail_knots_at(const spx_tail *t, double lambda)
 {
     const double knot = fmin(fmax((lambda - t->wmin) / (t->wmax - t->wmin), 0.0), 1.0) * (NKNOT - 1);
     const size_t k = knot < 1.0 ? 0 : knot < NKNOT - 3 ? (size_t)knot - 1 : NKNOT - 4;
-    const double u = knot - (double)(k + 1), *a = table + fibre * NKNOT + k;
-    return -a[0] * u * (u - 1) * (u - 2) / 6 + a[1] * (u + 1) * (u - 1) * (u - 2) / 2 -
-           a[2] * (u + 1) * u * (u - 2) / 2 + a[3] * (u + 1) * u * (u - 1) / 6;
+    const double u = knot - (double)(k + 1);
+    return (spx_tail_knots){k,
+                            {-u * (u - 1) * (u - 2) / 6, (u + 1) * (u - 1) * (u - 2) / 2, -(u + 1) * u * (u - 2) / 2,
+                             (u + 1) * u * (u - 1) / 6}};
 }
 
-double spx_tail_within(const spx_tail *t, size_t fibre, double lambda)
+/* Value of a table along the trace. */
+static double along(const double *table, size_t fibre, const spx_tail_knots *at)
 {
-    return along(t, t->within, fibre, lambda);
+    const double *a = table + fibre * NKNOT + at->first, *w = at->weight;
+    return a[0] * w[0] + a[1] * w[1] + a[2] * w[2] + a[3] * w[3];
+}
+
+double spx_tail_within(const spx_tail *t, size_t fibre, const spx_tail_knots *at)
+{
+    return along(t->within, fibre, at);
 }
 
 spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e)
@@ -377,13 +407,14 @@ void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long colum
                   double electrons)
 {
     const long gx = column + (long)t->edge, gy = row + (long)t->edge;
+    const spx_tail_knots at = spx_tail_knots_at(t, lambda);
     t->light[i].q = 0.0f;
     if (electrons != 0.0 && gx >= 0 && gy >= 0 && gx < (long)t->gx && gy < (long)t->gy)
         t->light[i] = (source){.x = (int32_t)gx,
                                .y = (int32_t)gy,
                                .dx = (float)dx,
                                .dy = (float)dy,
-                               .q = (float)(electrons * along(t, t->amplitude, fibre, lambda))};
+                               .q = (float)(electrons * along(t->amplitude, fibre, &at))};
 }
 
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,

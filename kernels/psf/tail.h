@@ -30,7 +30,25 @@ enum {
     SPX_TAIL_FAR_STEP = 56
 };
 
+/* Cells around a grid that cubics reach; places of the trace centre within a pixel that the near part is tabulated for;
+ * knots of the amplitude along a trace. */
+enum { SPX_TAIL_RIM = 2, SPX_TAIL_XPHASES = 64, SPX_TAIL_YPHASES = 16, SPX_TAIL_KNOTS = 17 };
+
 typedef struct spx_tail spx_tail;
+
+/* Its tables, for a device: these stay where they are. */
+typedef struct {
+    size_t ny, nx, edge;         /* of the CCD; pixels around it whose light counts */
+    size_t near, row;            /* pixels that the near part reaches; columns of its tables' rows */
+    size_t fine_ny, fine_nx;     /* cells of the grid of SPX_TAIL_FINE pixels */
+    size_t coarse_ny, coarse_nx; /* of that of SPX_TAIL_COARSE */
+    size_t reach, tile;          /* cells that the middle part reaches; of the side of its transforms */
+    size_t field_ny, field_nx;   /* cells of the transforms of the far part */
+    const float *table;          /* [XPHASES][YPHASES][2 near + 1][row] */
+    const float *middle, *far;   /* [tile][tile/2 + 1][2], [field_ny][field_nx/2 + 1][2]: transforms of kernels */
+    double wmin, wmax;           /* of the first and the last knot */
+    const double *amplitude;     /* [nspec][SPX_TAIL_KNOTS] */
+} spx_tail_view;
 
 /* What all tails of a camera share. */
 typedef struct {
@@ -52,9 +70,17 @@ double spx_tail_value(const spx_tail_shape *shape, double dx, double dy);
 spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, double wmax, int beyond, int nthreads,
                          spx_tail **tail, spx_err *e) SPX_NODISCARD;
 void spx_tail_free(spx_tail *t);
+void spx_tail_look(const spx_tail *t, spx_tail_view *v);
+
+/* A wavelength among the knots of what changes along the traces: the first of four, and their weights. */
+typedef struct {
+    size_t first;
+    double weight[4];
+} spx_tail_knots;
+spx_tail_knots spx_tail_knots_at(const spx_tail *t, double lambda);
 
 /* Light within the pixels of a spot with its tail, over that of its core alone. */
-double spx_tail_within(const spx_tail *t, size_t fibre, double lambda);
+double spx_tail_within(const spx_tail *t, size_t fibre, const spx_tail_knots *at);
 
 /* Takes away all light, and makes room for that of nlight bins. SPX_EIO: memory. */
 spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;

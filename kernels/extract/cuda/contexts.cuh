@@ -11,6 +11,7 @@
 #include <new>
 #include <vector>
 
+#include "extract/cuda/beyond_find.cuh"
 #include "extract/cuda/chi2.cuh"
 #include "extract/cuda/coupled.cuh"
 #include "extract/cuda/reject.cuh"
@@ -19,30 +20,8 @@
 #include "extract/cuda/staging.cuh"
 #include "extract/cuda/weights.cuh"
 
-extern "C" {
-#include "extract/trace/beyond.h"
-}
-
 namespace
 {
-
-/* Plan and geometry of a frame, which do not depend on its pixels, shared by the frames of a queue. */
-struct layout {
-    spx_trace_layout it = {};
-    mutable std::mutex lock;
-    mutable std::vector<spx_beyond *> beyond; /* tables for light beyond the spots, that no call uses */
-
-    layout() = default;
-    layout(const layout &) = delete;
-    layout &operator=(const layout &) = delete;
-    ~layout()
-    {
-        for (spx_beyond *b : beyond)
-            spx_beyond_free(b);
-        spx_trace_layout_free(&it);
-    }
-};
-using layout_ref = std::shared_ptr<const layout>;
 
 /* Layouts that are kept: those of the cameras of a spectrograph, which may take turns. */
 enum { LAYOUTS = 3 };
@@ -54,8 +33,9 @@ enum { STRIPS = SLOTS + 1 };
 struct context {
     slot slots[SLOTS];
     cudaStream_t upload;
-    cudaEvent_t strip_there[STRIPS];
-    unsigned long long *counted; /* page-locked, [PIXEL_COUNTS] */
+    cudaEvent_t strip_there[STRIPS], dark; /* a strip of the image; light beyond the spots is off all of it */
+    light_finder beyond;                   /* of that light */
+    unsigned long long *counted;           /* page-locked, [PIXEL_COUNTS] */
     spx::array<char> memory;
     size_t size, front, each; /* of `memory`; how the last call has cut it: what all pieces share, then a part a slot */
     layout_ref constants;     /* whose constants are in `memory`, at its front */
@@ -140,6 +120,7 @@ void free_context(context *c)
     }
     for (cudaEvent_t v : c->strip_there)
         (void)(v && cudaEventDestroy(v));
+    (void)(c->dark && cudaEventDestroy(c->dark));
     (void)(c->upload && cudaStreamDestroy(c->upload));
     delete c;
 }
@@ -174,6 +155,7 @@ void fill_context(context *c, int device)
     spx::check(stream(&c->upload, high), "stream");
     for (cudaEvent_t &v : c->strip_there)
         spx::check(event(&v), "event");
+    spx::check(event(&c->dark), "event");
     spx::check(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted), "page-locked memory");
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &c->slots[i];

@@ -380,6 +380,161 @@ spx_status search_piece(const call &job, int which, size_t i)
     return SPX_OK;
 }
 
+/* Light beyond the spots of a job, which devices take off the image that they have. They find it, each that has a part
+ * of the frame, but for lines between bins, which are the host's. Nothing, where none is taken off. */
+class light_beyond
+{
+  public:
+    light_beyond() = default;
+    light_beyond(const light_beyond &) = delete;
+    light_beyond &operator=(const light_beyond &) = delete;
+    ~light_beyond()
+    {
+        if (tables_ == NULL || !ended_) {
+            spx_beyond_free(tables_);
+            return;
+        }
+        spx_beyond_rest(tables_);
+        const std::lock_guard<std::mutex> lock(layout_->lock);
+        try {
+            layout_->beyond.push_back(tables_);
+        } catch (const std::exception &) { /* without memory it is made anew */
+            spx_beyond_free(tables_);
+        }
+    }
+
+    /* psf: with its tail, which the job's is without. Tables are those of a frame before with the same layout, if no
+     * other call has them. */
+    spx_status begin(const spx_extract_job *job, const spx_psf *psf, const layout_ref &l, spx_err *e)
+    {
+        if (!spx_extract_goes_beyond(psf, job->o))
+            return SPX_OK;
+        const spx_psf *const full = spx_extract_corrects_tail(psf, job->o) ? psf : NULL;
+        layout_ = l;
+        {
+            const std::lock_guard<std::mutex> lock(l->lock);
+            const auto found = std::find_if(l->beyond.begin(), l->beyond.end(),
+                                            [&](const spx_beyond *b) { return spx_beyond_has_tail_of(b, full) != 0; });
+            if (found != l->beyond.end()) {
+                tables_ = *found;
+                l->beyond.erase(found);
+            }
+        }
+        if (tables_ == NULL)
+            return spx_beyond_make(job, full, &tables_, e);
+        spx_beyond_go_on(tables_, job);
+        return SPX_OK;
+    }
+    /* Before devices see the job's image, with so many corrections; hits: NULL, or pixels that do not count. */
+    spx_status expect(spx_extract_job *job, int corrections, const std::vector<unsigned> *hits,
+                      spx_extract_counts *counts, spx_err *e)
+    {
+        there_ = found_ = false;
+        corrections_ = corrections;
+        counts_ = before_ = *counts;
+        if (tables_ == NULL || job->o->nline == 0)
+            return SPX_OK;
+        spx_extract_counts of_pixels = {}; /* devices count them */
+        spx_status st = hits && !hits->empty() ? spx_extract_pixel_weights(job, &of_pixels, e) : SPX_OK;
+        for (size_t i = 0; st == SPX_OK && hits && i < hits->size(); i++)
+            job->weight[(*hits)[i]] = 0.0f;
+        if (st == SPX_OK)
+            st = spx_beyond_find(tables_, corrections, &counts_, e);
+        spx_extract_job_free(job);
+        there_ = found_ = st == SPX_OK;
+        return st;
+    }
+    /* On a device, from the image in k.data, whose weights are there: to it, and on the stream. */
+    spx_status take_off(light_finder &by, const params &k, cudaStream_t s, spx_err *e)
+    {
+        const size_t npix = (size_t)k.ccd_nx * k.ccd_ny;
+        if (light()) {
+            spx::to_device += npix * sizeof(float);
+            spx::check(cudaMemcpyAsync(by.far(), light(), npix * sizeof(float), cudaMemcpyHostToDevice, s), "copy");
+        } else {
+            spx_background *bg = NULL;
+            spx_extract_counts counts = before_;
+            const spx_status st = by.find(tables_, corrections_, k.data, k.weight, &bg, &counts, e);
+            if (st != SPX_OK) {
+                spx_background_free(bg);
+                return st;
+            }
+            keep(bg, counts);
+        }
+        take_off_kernel<<<blocks(npix, 256), 256, 0, s>>>(npix, by.far(), (float *)k.data, k.light);
+        spx::check(cudaGetLastError(), "launch");
+        return SPX_OK;
+    }
+    /* To the host, from a device that has found it. */
+    spx_status fetch(const light_finder &by, size_t npix, cudaStream_t s, spx_err *e)
+    {
+        const std::lock_guard<std::mutex> lock(lock_);
+        if (there_)
+            return SPX_OK;
+        float *const to = spx_beyond_room(tables_, e);
+        if (to == NULL)
+            return SPX_EIO;
+        spx::to_host += npix * sizeof(float);
+        spx::check(cudaMemcpyAsync(to, by.far(), npix * sizeof(float), cudaMemcpyDeviceToHost, s), "copy");
+        spx::check(cudaStreamSynchronize(s), "stream");
+        there_ = true;
+        return SPX_OK;
+    }
+    /* What is known of it, when devices have seen the image. */
+    void count(spx_extract_counts *counts) const
+    {
+        if (!found_)
+            return;
+        counts->tail_light = counts_.tail_light;
+        counts->core_light = counts_.core_light;
+        counts->tail_change = counts_.tail_change;
+        counts->background_unknowns = counts_.background_unknowns;
+        counts->background_clipped = counts_.background_clipped;
+        counts->nline = counts_.nline;
+        counts->line_light = counts_.line_light;
+        for (int step : {SPX_EXTRACT_TAIL, SPX_EXTRACT_BACKGROUND})
+            counts->seconds[step] = counts_.seconds[step];
+    }
+    const spx_beyond *tables() const
+    {
+        return tables_;
+    }
+    /* On the host; NULL: it is not there. */
+    const float *light()
+    {
+        const std::lock_guard<std::mutex> lock(lock_);
+        return there_ ? spx_beyond_light(tables_) : NULL;
+    }
+    spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e)
+    {
+        const spx_status st = tables_ ? spx_beyond_end(tables_, out, counts, e) : SPX_OK;
+        ended_ = st == SPX_OK;
+        return st;
+    }
+
+  private:
+    spx_beyond *tables_ = NULL;
+    layout_ref layout_;  /* that keeps them */
+    bool ended_ = false; /* without an error */
+    std::mutex lock_;
+    bool there_ = false, found_ = false; /* on the host; what is known of it */
+    int corrections_ = 0;
+    spx_extract_counts before_ = {}, counts_ = {}; /* before the devices; then */
+
+    /* All devices find the same, to the bit where they are alike: that of the first counts. */
+    void keep(spx_background *bg, const spx_extract_counts &counts)
+    {
+        const std::lock_guard<std::mutex> lock(lock_);
+        if (found_) {
+            spx_background_free(bg);
+            return;
+        }
+        found_ = true;
+        counts_ = counts;
+        spx_beyond_take_background(tables_, bg);
+    }
+};
+
 /* A call's frame. */
 struct frame {
     const spx_trace_plan *p;
@@ -394,7 +549,8 @@ struct frame {
     int coupled = 0;                          /* 1: bundles that are strongly coupled; 2: with all diagonals */
     float *weight = NULL;                     /* gets the weights of the model's variance, from a search; */
     std::vector<double> *light = NULL;        /* and its light, where bundles are left to the CPU */
-    const float *beyond = NULL;               /* light beyond the spots, which the variance has */
+    light_beyond *beyond = NULL;              /* light beyond the spots, which is taken off, and the variance has */
+    bool brings_light = false;                /* it is wanted on the host */
 
     frame(const spx_trace_plan *plan, const layout_ref &shared, unsigned long long number, const spx_frame *out)
         : p(plan), l(shared), results{{out->arm.flux, false, 1},
@@ -422,7 +578,8 @@ struct outcome {
  * `least`. */
 size_t memory_limit(const context *c, const frame &f, size_t least)
 {
-    const size_t kept = f.retained ? f.retained->bytes : 0, given = f.p->job->o->max_device_mem;
+    const size_t kept = (f.retained ? f.retained->bytes : 0) + (f.beyond ? c->beyond.bytes() : 0),
+                 given = f.p->job->o->max_device_mem;
     const size_t most = given == 0 ? (size_t)-1 : given - std::min(given, kept);
     return std::min(std::max(spx::usable_memory(std::min(least, most), c->size), c->size), most);
 }
@@ -504,7 +661,8 @@ spx_status check_coverage(const call &all, unsigned long long *counted, outcome 
 
 /* All pieces, by a thread of the host for each slot; st: what became of the image's upload, which is under way. The
  * first error is returned when nobody works for the call any more. */
-spx_status run_pieces(const call &all, int device, unsigned long long *counted, spx_status st, outcome *got, spx_err *e)
+spx_status run_pieces(const call &all, const frame &f, std::promise<bool> &dark, int device,
+                      unsigned long long *counted, spx_status st, outcome *got, spx_err *e)
 {
     spx_err errors[SLOTS] = {}, *mine = errors;
     spx_status status[SLOTS] = {};
@@ -529,6 +687,13 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     }
     if (st == SPX_OK)
         st = spx::guarded("extract", e, [&]() { return check_coverage(all, counted, got, e); });
+    if (st == SPX_OK && all.goes_beyond)
+        st = spx::guarded("extract", e, [&]() {
+            const spx_status found = f.beyond->take_off(all.c->beyond, all.k, all.c->upload, e);
+            spx::check(cudaEventRecord(all.c->dark, all.c->upload), "event");
+            return found;
+        });
+    dark.set_value(st == SPX_OK);
     for (std::thread &t : slots)
         t.join();
     spx_err late = {};
@@ -546,9 +711,8 @@ spx_status run_pieces(const call &all, int device, unsigned long long *counted, 
     return st;
 }
 
-/* What a model's variance needs of the image, before its pixels: read noise; light begins with that beyond the spots.
- */
-void send_readnoise(const call &all, const frame &f)
+/* What a model's variance needs of the image, before its pixels: read noise, and room for light. */
+void send_readnoise(const call &all)
 {
     const spx_image *image = all.p->job->image;
     const size_t npix = image->nx * image->ny;
@@ -556,18 +720,7 @@ void send_readnoise(const call &all, const frame &f)
     spx::check(cudaMemcpyAsync((float *)all.k.readnoise, image->readnoise, npix * sizeof(float), cudaMemcpyHostToDevice,
                                all.c->upload),
                "copy");
-    if (f.beyond == NULL) {
-        spx::check(cudaMemsetAsync(all.k.light, 0, npix * sizeof *all.k.light, all.c->upload), "device memory");
-        return;
-    }
-    std::vector<long long> light(npix);
-    std::transform(f.beyond, f.beyond + npix, light.begin(),
-                   [](float v) { return llrint((double)v * (1.0 / LIGHT_UNIT)); });
-    spx::to_device += npix * sizeof(long long);
-    spx::check(
-        cudaMemcpyAsync(all.k.light, light.data(), npix * sizeof(long long), cudaMemcpyHostToDevice, all.c->upload),
-        "copy");
-    spx::check(cudaStreamSynchronize(all.c->upload), "stream");
+    spx::check(cudaMemsetAsync(all.k.light, 0, npix * sizeof *all.k.light, all.c->upload), "device memory");
 }
 
 /* Weights of the model's variance, when the light of all pieces is there; and the light, if bundles are left to the
@@ -627,6 +780,10 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     unsigned *mask;
     unsigned long long *counted;
     arena shared = {NULL, 0, 0};
+    c->starved = f.beyond != NULL;
+    if (f.beyond)
+        c->beyond.prepare(f.l, f.beyond->tables(), c->upload);
+    c->starved = false;
     take_shared(shared, f.p, all.k, &mask, &counted);
     if (!reserve_memory(all, shared.used, alone, [&](size_t least) { return memory_limit(c, f, least); })) {
         std::fill(why_host, why_host + nbundle, (int)BAD_MEMORY);
@@ -637,6 +794,9 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     piece_work.lanes = all.per_piece * all.k.nl;
     need_tables(c, piece_work, all.nslot);
     all.there = c->image == f.image;
+    all.goes_beyond = f.beyond && !all.there;
+    std::promise<bool> dark;
+    all.dark = dark.get_future().share();
     c->image = 0;
     shared = {c->memory.get(), 0, c->size};
     take_shared(shared, f.p, all.k, &mask, &counted);
@@ -651,7 +811,7 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     if (f.hits)
         send_hits(all, *f.hits);
     if (all.k.light_wanted)
-        send_readnoise(all, f);
+        send_readnoise(all);
     /* from here on others use `upload`: nothing may be thrown before they have ended */
     spx_status st = upload.begin(e);
     if (st == SPX_OK)
@@ -659,7 +819,13 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
             fetch_pages(all);
             return SPX_OK;
         });
-    st = run_pieces(all, device, counted, st, got, e);
+    st = run_pieces(all, f, dark, device, counted, st, got, e);
+    if (st == SPX_OK && f.beyond &&
+        (f.brings_light || std::any_of(why_host, why_host + nbundle, [](int why) { return why != 0; })))
+        st = spx::guarded("extract", e, [&]() {
+            const spx_image *image = f.p->job->image;
+            return f.beyond->fetch(c->beyond, image->ny * image->nx, c->upload, e);
+        });
     if (st == SPX_OK && all.k.light_wanted)
         st = spx::guarded("extract", e, [&]() {
             fetch_weights(all, f);
@@ -834,104 +1000,8 @@ spx_status extract_on_host(const spx_image *image, const spx_psf *psf, const spx
     return st;
 }
 
-/* Light beyond the spots of a job, which the host finds, and the job's image without it, which devices get. Nothing,
- * where none is taken off. */
-class light_beyond
-{
-  public:
-    light_beyond() = default;
-    light_beyond(const light_beyond &) = delete;
-    light_beyond &operator=(const light_beyond &) = delete;
-    ~light_beyond()
-    {
-        spx_free(without_.data);
-        if (found_ == NULL || !ended_) {
-            spx_beyond_free(found_);
-            return;
-        }
-        spx_beyond_rest(found_);
-        const std::lock_guard<std::mutex> lock(layout_->lock);
-        try {
-            layout_->beyond.push_back(found_);
-        } catch (const std::exception &) { /* without memory it is made anew */
-            spx_beyond_free(found_);
-        }
-    }
-
-    /* psf: with its tail, which the job's is without. Tables are those of a frame before with the same layout, if no
-     * other call has them. */
-    spx_status begin(const spx_extract_job *job, const spx_psf *psf, const layout_ref &l, spx_err *e)
-    {
-        if (!spx_extract_goes_beyond(psf, job->o))
-            return SPX_OK;
-        const spx_psf *const full = spx_extract_corrects_tail(psf, job->o) ? psf : NULL;
-        layout_ = l;
-        {
-            const std::lock_guard<std::mutex> lock(l->lock);
-            const auto found = std::find_if(l->beyond.begin(), l->beyond.end(),
-                                            [&](const spx_beyond *b) { return spx_beyond_has_tail_of(b, full) != 0; });
-            if (found != l->beyond.end()) {
-                found_ = *found;
-                l->beyond.erase(found);
-            }
-        }
-        without_.data = (float *)spx_alloc_unset(job->image->ny, job->image->nx, sizeof(float), e);
-        if (!without_.data)
-            return SPX_EIO;
-        return found_ ? spx_beyond_go_on(found_, job, e) : spx_beyond_make(job, full, &found_, e);
-    }
-    /* Of the job's image, with its weights as they are; the image without that light becomes the job's. */
-    spx_status take_off(spx_extract_job *job, int corrections, spx_extract_counts *counts, spx_err *e)
-    {
-        const spx_image *lit = job->image;
-        const spx_status st = found_ ? spx_beyond_find(found_, corrections, counts, e) : SPX_OK;
-        if (st != SPX_OK || !found_)
-            return st;
-        float *const data = without_.data;
-        const float *const far = spx_beyond_light(found_);
-        const size_t npix = lit->ny * lit->nx;
-#pragma omp parallel for num_threads(spx_extract_threads(job->o))
-        for (size_t i = 0; i < npix; i++)
-            data[i] = lit->data[i] - far[i];
-        without_ = *lit;
-        without_.data = data;
-        job->image = &without_;
-        return SPX_OK;
-    }
-    const float *light() const
-    {
-        return found_ ? spx_beyond_light(found_) : NULL;
-    }
-    spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e)
-    {
-        const spx_status st = found_ ? spx_beyond_end(found_, out, counts, e) : SPX_OK;
-        ended_ = st == SPX_OK;
-        return st;
-    }
-
-  private:
-    spx_beyond *found_ = NULL;
-    layout_ref layout_;  /* that keeps the tables */
-    bool ended_ = false; /* without an error */
-    spx_image without_ = {};
-};
-
-/* All corrections for that light; hits: NULL, or pixels that the job's image has weights of, and which do not count. */
-spx_status take_off_all(light_beyond &beyond, spx_extract_job *job, const std::vector<unsigned> *hits,
-                        spx_extract_counts *counts, spx_err *e)
-{
-    spx_extract_counts of_pixels = {}; /* devices have counted them */
-    spx_status st = hits && !hits->empty() ? spx_extract_pixel_weights(job, &of_pixels, e) : SPX_OK;
-    for (size_t i = 0; st == SPX_OK && hits && i < hits->size(); i++)
-        job->weight[(*hits)[i]] = 0.0f;
-    if (st == SPX_OK)
-        st = beyond.take_off(job, job->o->tail_corrections, counts, e);
-    spx_extract_job_free(job);
-    return st;
-}
-
-/* The error of an image whose light beyond the spots cannot be found: that of an image without anything to extract, if
- * it is one, which devices see later, and the CPU first. */
+/* The error of an image whose light beyond the spots the host cannot find: that of an image without anything to
+ * extract, if it is one, which devices see later, and the CPU first. */
 spx_status name_error(const spx_extract_job *job, const spx_image *image, spx_status st, spx_err *e)
 {
     spx_extract_job again = *job;
@@ -974,7 +1044,7 @@ spx_status search_the_rest(spx_extract_job *job, const spx_trace_plan *plan, con
 /* A pass of devices over all bundles that ends with the hits, and with weights of the model's variance, [ny][nx], or
  * NULL. hits: pixels of the frame, in order, which *out gets, too; they have no weight. */
 spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *job, const spx_trace_plan *plan,
-                  const layout_ref &l, unsigned long long image, const float *beyond, float *weight, int *why_host,
+                  const layout_ref &l, unsigned long long image, light_beyond &beyond, float *weight, int *why_host,
                   std::vector<unsigned> &hits, spx_frame *out, spx_extract_counts *counts,
                   spx_extract_cuda_times *times, spx_err *e)
 {
@@ -986,11 +1056,13 @@ spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *j
     f.found = found.data();
     f.weight = weight;
     f.light = &light;
-    f.beyond = beyond;
+    f.beyond = beyond.tables() ? &beyond : NULL;
     /* light of all bundles has to be on one device */
     spx_status st = run_on_devices(dev, weight ? 1 : ndev, f, l->it.list, nbundle, why_host, &of_pixels, times, e);
     counts->npix_bad = of_pixels.npix_bad;
     counts->npix_masked = of_pixels.npix_masked;
+    beyond.count(counts);
+    job->far = beyond.light();
     bool rest = false;
     for (size_t i = 0; i < nbundle; i++) {
         hits.insert(hits.end(), found[i].pixel.begin(), found[i].pixel.end());
@@ -1000,6 +1072,7 @@ spx_status screen(const spx_extract_device *dev, size_t ndev, spx_extract_job *j
     if (st == SPX_OK && rest)
         st = search_the_rest(job, plan, l->it.list, nbundle, why_host, weight ? light.data() : NULL, weight, hits, out,
                              counts, e);
+    job->far = NULL;
     std::fill(why_host, why_host + nbundle, 0);
     std::sort(hits.begin(), hits.end()); /* windows of bundles overlap */
     hits.erase(std::unique(hits.begin(), hits.end()), hits.end());
@@ -1133,11 +1206,10 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     if (st == SPX_OK)
         st = beyond.begin(&job, psf, l, e);
     if (st == SPX_OK && screens)
-        st = beyond.take_off(&job, 1, counts, e);
+        st = beyond.expect(&job, 1, NULL, counts, e);
     if (st == SPX_OK && screens)
         st = spx::guarded("extract", e, [&]() {
-            return screen(dev, ndev, &job, &plan, l, number, beyond.light(), weight, why_host, hits, out, counts, times,
-                          e);
+            return screen(dev, ndev, &job, &plan, l, number, beyond, weight, why_host, hits, out, counts, times, e);
         });
     job.image = image;
     if (st == SPX_OK && anew) {
@@ -1147,11 +1219,11 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         job.image = &seen;
     }
     const spx_extract_counts before = *counts;
-    if (st == SPX_OK && beyond.light())
-        st = take_off_all(beyond, &job, anew ? NULL : &hits, counts, e);
-    if (st == SPX_EINPUT && beyond.light())
+    if (st == SPX_OK)
+        st = beyond.expect(&job, o->tail_corrections, anew ? NULL : &hits, counts, e);
+    if (st == SPX_EINPUT && o->nline > 0)
         st = name_error(&job, image, st, e);
-    if (anew || beyond.light())
+    if (anew || beyond.tables())
         number = ++images;
     device_frame retained; /* on one device */
     if (st == SPX_OK && o->hook) {
@@ -1166,11 +1238,15 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
         f.covered = screens;
         f.retained = o->hook ? &retained : NULL;
         f.hits = anew ? NULL : &hits;
+        f.beyond = beyond.tables() ? &beyond : NULL;
+        f.brings_light = o->want_model != 0;
         st = run_on_devices(dev, ndev, f, list, nbundle, why_host, counts, times, e);
         if (st == SPX_OK)
             st = spx::guarded("extract", e,
                               [&]() { return solve_coupled(dev, ndev, f, list, nbundle, why_host, counts, times, e); });
+        beyond.count(counts);
     }
+    job.far = beyond.light(); /* which bundles on the CPU are without, and the model has */
     counts->fallback = {"bundles", "those that need regularisation, or whose traces or bins can hardly be told apart",
                         nbundle, 0};
     for (size_t i = 0; i < nbundle && why_host; i++)
@@ -1180,7 +1256,6 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
             return solve_the_rest(&job, &plan, list, nbundle, why_host, hits, o->hook ? &retained : NULL, out, counts,
                                   e);
         });
-    job.far = beyond.light(); /* which the model has */
     if (st == SPX_OK)
         st = spx::guarded("extract", e, [&]() {
             return o->hook ? finish_device_frame(retained, &job, out, counts, e)

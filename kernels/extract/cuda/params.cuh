@@ -15,6 +15,9 @@
  *     sqrt_broad.cuh    bounds and root of bands that are wider than a warp
  *     chi2.cuh          model and chi^2
  *     weights.cuh       weights of the pixels, and whether there is anything to extract
+ *     beyond_rows.cuh   light of fibres by rows, and what rows tell of a background
+ *     beyond_tail.cuh   images of tails
+ *     beyond_find.cuh   light beyond the spots by these, taken off the image
  *     hook_frame.cuh    a frame that stays on the device for a hook
  *     staging.cuh       host threads that copy between pageable and page-locked memory
  *     contexts.cuh      contexts of calls on a device, and their scheduling

@@ -59,6 +59,8 @@ struct call {
     size_t each;
     strip strips[STRIPS];
     std::shared_future<bool> sent[STRIPS]; /* true: on its way, strip_there will say when it is there */
+    bool goes_beyond;                      /* light beyond the spots is taken off before pieces begin: */
+    std::shared_future<bool> dark;         /* true: on its way, `dark` of the context will say when it is off */
 
     /* First bundle of piece i; of i = npiece: all bundles. */
     size_t start(size_t i) const
@@ -333,6 +335,11 @@ spx_status wait_for_pixels(const call &job, slot *s, size_t number)
         if (!job.sent[i].get())
             return SPX_EDEVICE; /* the one who sends it says why */
         spx::check(cudaStreamWaitEvent(s->stream, job.c->strip_there[i], 0), "stream");
+    }
+    if (job.goes_beyond) {
+        if (!job.dark.get())
+            return SPX_EDEVICE;
+        spx::check(cudaStreamWaitEvent(s->stream, job.c->dark, 0), "stream");
     }
     return SPX_OK;
 }

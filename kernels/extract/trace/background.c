@@ -13,16 +13,15 @@
 /* Second differences of the coefficients are held at 0 with this fraction of their mean information: where no pixel
  * tells, the background goes on as a straight line. */
 #define HOLD 1e-6
-/* Errors from the model beyond which a pixel is left out: hits, and stars that the PSF does not fit. */
-#define CLIP 6.0
 
 enum {
     LANES = SPX_ROW_LANES,
-    NEAR = 4,   /* splines from the first that is not 0 in the middle of a fibre, and elements of a row of S */
-    POWERS = 7, /* of products of two cubics */
-    ROUGH = 16, /* rows, of which one is used for a rough fit, or of an eighth of a cell */
-    BLOCK = 32, /* rows that are a thread's at one time: a multiple of it */
-    BESIDE = 3  /* rows that are held at one time: hits count for those before and behind them */
+    NEAR = SPX_BACKGROUND_NEAR, /* splines from the first that is not 0 in the middle of a fibre, and elements of a row
+                                   of S */
+    POWERS = 7,                 /* of products of two cubics */
+    ROUGH = 16,                 /* rows, of which one is used for a rough fit, or of an eighth of a cell */
+    BLOCK = 32,                 /* rows that are a thread's at one time: a multiple of it */
+    BESIDE = 3                  /* rows that are held at one time: hits count for those before and behind them */
 };
 
 struct spx_background {
@@ -34,8 +33,9 @@ struct spx_background {
     size_t *first;             /* [nx] first spline that is not 0 in a column */
     size_t *next;              /* [nx] first column behind it with other splines */
     double (*taylor)[4][4];    /* [nx] series of the splines around a column: powers, splines */
-    double *row;               /* [ny][across.n][NEAR + 1] S of a row, and the right side */
-    double *matrix;            /* [n][n] S, lower */
+    double *row;               /* [ny][across.n][NEAR + 1] S of a row, and the right side; NULL before the first fit */
+    size_t band;               /* elements of a column of S below its diagonal */
+    double *matrix;            /* [n][band + 1] S, columns from the diagonal on */
 };
 
 spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background **out, spx_err *e)
@@ -48,6 +48,7 @@ spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background
     bg->along = spx_bspline_of(0, (double)ny - 1, cell);
     bg->across = spx_bspline_of(0, (double)nx - 1, cell);
     bg->n = bg->along.n * bg->across.n;
+    bg->band = 3 * bg->across.n + NEAR - 1;
     bg->rough = cell < ROUGH * 8 ? ROUGH / 2 : ROUGH;
     if (bg->n > SPX_BACKGROUND_MOST)
         return spx_fail_remedy(e, SPX_EUSAGE, "give a larger {background}",
@@ -55,22 +56,10 @@ spx_status spx_background_make(size_t ny, size_t nx, double cell, spx_background
                                (int)SPX_BACKGROUND_MOST);
     if (!((bg->c = spx_alloc(bg->n, sizeof *bg->c, e)) && (bg->first = spx_alloc2(2, nx, sizeof *bg->first, e)) &&
           (bg->taylor = spx_alloc(nx, sizeof *bg->taylor, e)) &&
-          (bg->row = spx_alloc2(ny, bg->across.n * (NEAR + 1), sizeof *bg->row, e)) &&
-          (bg->matrix = spx_alloc2(bg->n, bg->n, sizeof *bg->matrix, e))))
+          (bg->matrix = spx_alloc2(bg->n, bg->band + 1, sizeof *bg->matrix, e))))
         return SPX_EIO;
-    for (size_t x = 0; x < nx; x++) {
-        double b[4], (*d)[4] = bg->taylor[x];
-        bg->first[x] = spx_bspline_at(&bg->across, (double)x, b);
-        const double h = 1.0 / bg->across.step, t = (double)x * h - (double)bg->first[x], u = 1.0 - t;
-        const double one[4] = {-0.5 * u * u, 1.5 * t * t - 2.0 * t, 2.0 * u - 1.5 * u * u, 0.5 * t * t},
-                     two[4] = {u, 3.0 * t - 2.0, 3.0 * u - 2.0, t}, three[4] = {-1.0, 3.0, -3.0, 1.0};
-        for (size_t i = 0; i < 4; i++) {
-            d[0][i] = b[i];
-            d[1][i] = one[i] * h;
-            d[2][i] = two[i] * h * h / 2.0;
-            d[3][i] = three[i] * h * h * h / 6.0;
-        }
-    }
+    for (size_t x = 0; x < nx; x++)
+        bg->first[x] = spx_bspline_series(&bg->across, (double)x, bg->taylor[x]);
     bg->next = bg->first + nx;
     for (size_t x = nx; x-- > 0;)
         bg->next[x] = x + 1 < nx && bg->first[x + 1] == bg->first[x] ? bg->next[x + 1] : x + 1;
@@ -140,9 +129,11 @@ void spx_background_add(const spx_background *bg, int nthreads, float *far)
     }
 }
 
-/* Adds hold times the normal matrix of second differences along rows and columns, times v, to to[n]. */
-static void add_hold(const spx_background *bg, double hold, const double *v, double *to)
+/* Holds second differences along rows and columns at 0: hold times their squares into the matrix, and what they are now
+ * off the right side, c. */
+static void add_hold(spx_background *bg, double hold, double *c)
 {
+    static const double bend[3] = {1, -2, 1};
     const size_t ny = bg->along.n, nx = bg->across.n;
     for (size_t j = 0; j < ny; j++)
         for (size_t i = 0; i < nx; i++)
@@ -150,10 +141,12 @@ static void add_hold(const spx_background *bg, double hold, const double *v, dou
                 const size_t next = way == 0 ? 1 : nx, k = j * nx + i;
                 if (way == 0 ? i + 2 >= nx : j + 2 >= ny)
                     continue;
-                const double bend = hold * (v[k] - 2 * v[k + next] + v[k + 2 * next]);
-                to[k] += bend;
-                to[k + next] -= 2 * bend;
-                to[k + 2 * next] += bend;
+                const double is = bg->c[k] - 2 * bg->c[k + next] + bg->c[k + 2 * next];
+                for (size_t a = 0; a < 3; a++) {
+                    c[k + a * next] -= hold * bend[a] * is;
+                    for (size_t b = a; b < 3; b++)
+                        bg->matrix[(k + a * next) * (bg->band + 1) + (b - a) * next] += hold * bend[a] * bend[b];
+                }
             }
 }
 
@@ -255,7 +248,8 @@ static void open_row(const spx_background *bg, const spx_rows *r, size_t y, cons
     unsigned char *hit = w->hit[y % BESIDE];
 #pragma omp simd
     for (size_t x = 0; x < bg->nx; x++)
-        hit[x] = (data[x] - have[x]) * (data[x] - have[x]) * weight[x] > (float)(CLIP * CLIP);
+        hit[x] =
+            (data[x] - have[x]) * (data[x] - have[x]) * weight[x] > (float)(SPX_BACKGROUND_CLIP * SPX_BACKGROUND_CLIP);
 }
 
 /* Leaves out the hits of row y, the pixels beside them, and those beside hits of the rows before and behind it. */
@@ -419,55 +413,69 @@ static void add_rows(const spx_background *bg, const spx_rows *r, size_t first, 
     }
 }
 
-/* Sums the rows `every` apart to the lower half of S and the right side, which becomes the change of the background. */
-static spx_status solve(spx_background *bg, size_t every, double *c, spx_err *e)
+/* Sums of the rows `every` apart for spx_background_solve(). */
+static void sum_rows(const spx_background *bg, size_t every, int nthreads, double *sums)
 {
-    const size_t n = bg->n, nx = bg->across.n;
-    double sum = 0.0;
-    memset(bg->matrix, 0, n * n * sizeof *bg->matrix);
-    memset(c, 0, n * sizeof *c);
-    for (size_t y = 0; y < bg->ny; y += every) {
-        double by[4];
-        const size_t j = spx_bspline_at(&bg->along, (double)y, by);
-        const double *s = bg->row + y * nx * (NEAR + 1);
-        for (size_t a = 0; a < 4; a++)
-            for (size_t i = 0; i < nx; i++) {
-                const double *from = s + i * (NEAR + 1);
-                const size_t at = (j + a) * nx + i;
-                c[at] += by[a] * from[NEAR];
-                /* column `at` of S: rows of the splines along behind it, to both sides across */
-                for (size_t b = a; b < 4; b++)
-                    for (size_t k = 0; k < NEAR; k++) {
-                        const double v = by[a] * by[b] * from[k];
-                        if (i + k < nx)
-                            bg->matrix[at * n + (j + b) * nx + i + k] += v;
-                        if (i + k < nx && k > 0 && b > a)
-                            bg->matrix[((j + a) * nx + i + k) * n + (j + b) * nx + i] += v;
-                    }
+    const size_t each = bg->across.n * (NEAR + 1);
+#pragma omp parallel for num_threads(nthreads)
+    for (size_t k = 0; k < bg->along.n; k++)
+        for (size_t y = 0; y < bg->ny; y += every) {
+            double by[4];
+            const size_t first = spx_bspline_at(&bg->along, (double)y, by), a = k - first;
+            const double *s = bg->row + y * each;
+            if (k < first || a >= 4)
+                continue;
+            for (size_t b = a; b < 4; b++) {
+                double *to = sums + (4 * k + b - a) * each;
+                for (size_t i = 0; i < each; i++)
+                    to[i] += (i % (NEAR + 1) == NEAR ? (b == a ? by[a] : 0.0) : by[a] * by[b]) * s[i];
             }
-    }
+        }
+}
+
+spx_status spx_background_solve(spx_background *bg, const double *sums, spx_err *e)
+{
+    const size_t n = bg->n, nx = bg->across.n, column = bg->band + 1;
+    const spx_status st = spx_blas_open(e);
+    double sum = 0.0, *c = st == SPX_OK ? spx_alloc(n, sizeof *c, e) : NULL;
+    if (!c)
+        return st != SPX_OK ? st : SPX_EIO;
+    memset(bg->matrix, 0, n * column * sizeof *bg->matrix);
+    for (size_t at = 0; at < n; at++)
+        for (size_t b = 0; b < 4; b++) {
+            const size_t i = at % nx;
+            const double *from = sums + (4 * (at / nx) + b) * nx * (NEAR + 1) + i * (NEAR + 1);
+            c[at] += from[NEAR];
+            /* column `at` of S: splines along behind it, to both sides across */
+            for (size_t k = 0; k < NEAR && at / nx + b < bg->along.n && i + k < nx; k++) {
+                bg->matrix[at * column + b * nx + k] += from[k];
+                if (k > 0 && b > 0)
+                    bg->matrix[(at + k) * column + b * nx - k] += from[k];
+            }
+        }
     for (size_t k = 0; k < n; k++)
-        sum += bg->matrix[k * n + k];
-    if (!(sum > 0.0))
+        sum += bg->matrix[k * column];
+    if (!(sum > 0.0)) {
+        spx_free(c);
         return spx_fail_remedy(e, SPX_EINPUT, "leave {background} out",
                                "no pixel of the image tells of a background: all are masked, or belong to light of "
                                "fibres whose traces have ended");
-    double *unit = spx_alloc2(2, n, sizeof *unit, e);
-    if (!unit)
-        return SPX_EIO;
-    add_hold(bg, -HOLD * sum / (double)n, bg->c, c);
-    for (size_t k = 0; k < n; k++) {
-        memset(unit, 0, 2 * n * sizeof *unit);
-        unit[k] = 1.0;
-        add_hold(bg, HOLD * sum / (double)n, unit, unit + n);
-        for (size_t i = k; i < n; i++)
-            bg->matrix[k * n + i] += unit[n + i];
-        bg->matrix[k * n + k] += 1e-12 * sum / (double)n;
     }
-    spx_free(unit);
-    return LAPACKE_dposv(LAPACK_COL_MAJOR, 'L', (lapack_int)n, 1, bg->matrix, (lapack_int)n, c, (lapack_int)n) == 0
-               ? SPX_OK
-               : spx_fail(e, SPX_EBUG, "the background's equations are not positive definite");
+    add_hold(bg, HOLD * sum / (double)n, c);
+    for (size_t k = 0; k < n; k++)
+        bg->matrix[k * column] += 1e-12 * sum / (double)n;
+    const int failed = LAPACKE_dpbsv_work(LAPACK_COL_MAJOR, 'L', (lapack_int)n, (lapack_int)bg->band, 1, bg->matrix,
+                                          (lapack_int)column, c, (lapack_int)n) != 0;
+    for (size_t k = 0; k < n && !failed; k++)
+        bg->c[k] += c[k];
+    spx_free(c);
+    return !failed ? SPX_OK : spx_fail(e, SPX_EBUG, "the background's equations are not positive definite");
+}
+
+void spx_background_look(const spx_background *bg, spx_background_view *v)
+{
+    *v = (spx_background_view){
+        .ny = bg->ny, .nx = bg->nx, .along = bg->along, .across = bg->across, .every = bg->rough, .c = bg->c};
 }
 
 spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const float *far, int rough, int nthreads,
@@ -476,9 +484,9 @@ spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const fl
     const size_t nblock = (bg->ny + BLOCK - 1) / BLOCK, every = rough ? bg->rough : 1;
     size_t left_out = 0;
     int failed = 0;
-    spx_status st = spx_blas_open(e);
-    if (st != SPX_OK)
-        return st;
+    spx_status st = SPX_OK;
+    if (bg->row == NULL && !(bg->row = spx_alloc2(bg->ny, bg->across.n * (NEAR + 1), sizeof *bg->row, e)))
+        return SPX_EIO;
 #pragma omp parallel num_threads(nthreads) reduction(| : failed) reduction(+ : left_out)
     {
         workspace w = {0};
@@ -491,12 +499,12 @@ spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const fl
         left_out += w.left_out;
         free_workspace(&w);
     }
-    double *c = spx_alloc(bg->n, sizeof *c, e);
-    st = failed ? spx_mem_fail(e) : c ? solve(bg, every, c, e) : SPX_EIO;
-    for (size_t k = 0; k < bg->n && st == SPX_OK; k++)
-        bg->c[k] += c[k];
+    double *sums = spx_alloc2(bg->along.n * 4, bg->across.n * (NEAR + 1), sizeof *sums, e);
+    if (sums)
+        sum_rows(bg, every, nthreads, sums);
+    st = failed ? spx_mem_fail(e) : sums ? spx_background_solve(bg, sums, e) : SPX_EIO;
     counts->background_unknowns = bg->n;
     counts->background_clipped = left_out;
-    spx_free(c);
+    spx_free(sums);
     return st;
 }

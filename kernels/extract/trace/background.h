@@ -11,6 +11,7 @@
 #ifndef SPX_EXTRACT_TRACE_BACKGROUND_H
 #define SPX_EXTRACT_TRACE_BACKGROUND_H
 
+#include "calib/series.h"
 #include "extract/trace/rows.h"
 
 typedef struct spx_background spx_background;
@@ -28,6 +29,24 @@ void spx_background_free(spx_background *bg);
 enum { SPX_BACKGROUND_GAP = 8 };
 spx_status spx_background_fit(spx_background *bg, const spx_rows *rows, const float *far, int rough, int nthreads,
                               spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
+
+/* Its splines, for who fits it elsewhere. */
+typedef struct {
+    size_t ny, nx;
+    spx_bspline along, across; /* in rows, in columns */
+    size_t every;              /* rows, of which one is used for a rough fit */
+    const double *c;           /* [along.n][across.n] */
+} spx_background_view;
+void spx_background_look(const spx_background *bg, spx_background_view *v);
+
+/* Errors from light and background beyond which a pixel is left out: hits, and stars that the PSF does not fit. */
+#define SPX_BACKGROUND_CLIP 6.0
+
+/* The fit, from equations that are summed up: sums[along.n][4][across.n][5] is, of each spline along and it and those
+ * behind it, and each spline across, S with itself and those behind it, and at last, where the first are the same, the
+ * right side. Errors as of spx_background_fit(). */
+enum { SPX_BACKGROUND_NEAR = 4 };
+spx_status spx_background_solve(spx_background *bg, const double *sums, spx_err *e) SPX_NODISCARD;
 
 /* Adds it to far[ny][nx]. */
 void spx_background_add(const spx_background *bg, int nthreads, float *far);

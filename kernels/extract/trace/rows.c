@@ -8,29 +8,24 @@
 #include "calib/clones.h"
 #include "psf/spot_math.h"
 
-/* Share of a profile on pixels in use below which a row's light is taken from those before and behind it. */
-#define LEAST_SEEN 0.5f
 /* Share of a profile's light that it has at most beyond the columns that count for overlaps. */
 #define BEYOND 1e-5
-/* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on
- * each other, as beyond the wavelengths that it was made of, or more of them than SPX_ROW_REACH, a row's light is taken
- * from those before and behind it, too. */
-#define LEAST_LEFT 1e-3
 
 enum {
     LANES = SPX_ROW_LANES,
-    NKNOT = 9,    /* of profiles along a trace; linear in between */
-    NPHASE = 6,   /* intervals of the trace centre within a pixel, with parabolas in between */
+    NKNOT = SPX_ROW_KNOTS,
+    NPHASE = SPX_ROW_PHASES,
     NPLACE = 129, /* of a trace, with cubics in between */
     BLOCK = 16,   /* rows that are a thread's at one time */
-    SIDE = 5,     /* rows that the spread along a trace reaches */
-    TERMS = 2     /* of its inverse, beside the first */
+    SIDE = SPX_ROW_SIDE,
+    TERMS = SPX_ROW_TERMS
 };
 
 struct spx_rows {
     const spx_extract_job *job;
     size_t ny, nx, nspec;
     size_t nc;         /* columns of a profile */
+    int hsizex;        /* of these, those before the middle */
     size_t first, end; /* of these, those that have its light */
     int mirrored;      /* most fibres lie left of the one before */
     size_t pad;        /* columns before and behind the CCD */
@@ -41,6 +36,25 @@ struct spx_rows {
     size_t (*ends)[2]; /* [nspec] first row with a trace, and one past the last */
     float (*spread)[SIDE + 1]; /* [nspec] part of the light of a row that spots have in those beside it */
 };
+
+void spx_rows_look(const spx_rows *r, spx_rows_view *v)
+{
+    *v = (spx_rows_view){.ny = r->ny,
+                         .nx = r->nx,
+                         .nspec = r->nspec,
+                         .width = r->nc,
+                         .first = r->first,
+                         .end = r->end,
+                         .pad = r->pad,
+                         .hsizex = r->hsizex,
+                         .mirrored = r->mirrored,
+                         .wide = r->wide,
+                         .profile = r->profile,
+                         .place = (const float(*)[2])r->place,
+                         .range = r->range,
+                         .ends = (const size_t(*)[2])r->ends,
+                         .spread = (const float(*)[SIDE + 1]) r->spread};
+}
 
 size_t spx_rows_pad(const spx_rows *r)
 {
@@ -201,6 +215,7 @@ spx_status spx_rows_make(const spx_extract_job *job, int nthreads, spx_rows **ro
     r->nspec = psf->nspec;
     r->nc = (nx + LANES - 1) / LANES * LANES;
     r->pad = 3 * r->nc;
+    r->hsizex = psf->hsizex;
     spx_psf move = *psf;
     move.x.coef = spx_alloc2(psf->nspec, psf->x.ncoef, sizeof *move.x.coef, e);
     if (!move.x.coef || !((r->profile = spx_alloc2(r->nspec * NKNOT * (NPHASE + 1), r->nc, sizeof *r->profile, e)) &&
@@ -321,7 +336,7 @@ SPX_CLONES static void draw_profiles(const spx_rows *r, size_t y, spx_row *row)
         const float *a = r->profile + ((row->fibre[i] * NKNOT + k) * (NPHASE + 1) + p - 1) * nc,
                     *b = a + (NPHASE + 1) * nc;
         float *to = row->profile + i * row->stride;
-        row->start[i] = (long)middle - r->job->psf->hsizex + (long)r->pad;
+        row->start[i] = (long)middle - r->hsizex + (long)r->pad;
         for (size_t c = 0; c < nc; c += LANES)
 #pragma omp simd
             for (size_t l = c; l < c + LANES; l++) {
@@ -411,7 +426,7 @@ void spx_row_see(const spx_rows *r, spx_row *row)
     const size_t first = find_products(r, row);
     for (size_t i = first; i < row->n; i++) {
         const row_products *is = &row->product[i];
-        row->seen[i] = is->own > 0.0f && is->seen > LEAST_SEEN * is->all;
+        row->seen[i] = is->own > 0.0f && is->seen > SPX_ROW_LEAST_SEEN * is->all;
     }
     row->from = first < row->from ? first : row->from;
 }
@@ -452,7 +467,7 @@ void spx_row_factor(const spx_rows *r, spx_row *row)
             row->factor[i][k] = u[k] * row->factor[i - k][0];
             left -= u[k] * row->factor[i][k];
         }
-        if (row->seen[i] && !(left > LEAST_LEFT * (double)is->own)) {
+        if (row->seen[i] && !(left > SPX_ROW_LEAST_LEFT * (double)is->own)) {
             row->seen[i] = 0;
             memset(row->factor[i], 0, sizeof row->factor[i]);
         }

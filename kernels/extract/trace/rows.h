@@ -9,12 +9,13 @@
 #define SPX_EXTRACT_TRACE_ROWS_H
 
 #include "extract/common.h"
+#include "hostdevice.h"
 
 /* Columns of a vector; a profile has a multiple of it. */
 enum { SPX_ROW_LANES = 8 };
 
 /* Sum over lanes, in an order that no vector changes. */
-static inline float spx_row_total(const float *lane)
+SPX_HD float spx_row_total(const float *lane)
 {
     const float a = lane[0] + lane[4], b = lane[1] + lane[5], c = lane[2] + lane[6], d = lane[3] + lane[7];
     return (a + c) + (b + d);
@@ -23,7 +24,34 @@ static inline float spx_row_total(const float *lane)
 /* Fibres beside one that its profile may overlap with, on each side. */
 enum { SPX_ROW_REACH = 4 };
 
+/* Share of a profile on pixels in use below which a row's light is taken from those before and behind it. */
+#define SPX_ROW_LEAST_SEEN 0.5f
+/* Share of what a fibre's own profile tells that those of its neighbours leave at least: where traces of a PSF lie on
+ * each other, as beyond the wavelengths that it was made of, or more of them than SPX_ROW_REACH, a row's light is taken
+ * from those before and behind it, too. */
+#define SPX_ROW_LEAST_LEFT 1e-3
+
+/* Of profiles: knots along a trace, linear in between; intervals of the trace centre within a pixel, with parabolas in
+ * between. Of the spread along a trace: rows that it reaches; terms of its inverse beside the first. */
+enum { SPX_ROW_KNOTS = 9, SPX_ROW_PHASES = 6, SPX_ROW_SIDE = 5, SPX_ROW_TERMS = 2 };
+
 typedef struct spx_rows spx_rows;
+
+/* Its tables, for a device: these stay where they are. */
+typedef struct {
+    size_t ny, nx, nspec;
+    size_t width;                            /* columns of a profile */
+    size_t first, end;                       /* of these, those that have its light */
+    size_t pad;                              /* columns before and behind the CCD */
+    int hsizex;                              /* columns of a profile before its middle */
+    int mirrored;                            /* most fibres lie left of the one before */
+    int wide;                                /* spots have a sigma of a pixel along the traces, or more */
+    const float *profile;                    /* [nspec][SPX_ROW_KNOTS][SPX_ROW_PHASES + 1][width] */
+    const float (*place)[2];                 /* [ny][nspec] column and place among the knots; the second < 0: none */
+    const double *range;                     /* [nspec][2] wavelengths of the first and the last knot */
+    const size_t (*ends)[2];                 /* [nspec] first row with a trace, and one past the last */
+    const float (*spread)[SPX_ROW_SIDE + 1]; /* [nspec] part of a row's light that spots have in those beside it */
+} spx_rows_view;
 
 /* One row of an image, with its profiles and equations. Columns are counted from spx_rows_pad() before the CCD. */
 typedef struct {
@@ -50,6 +78,8 @@ void spx_rows_free(spx_rows *r);
 
 /* The rows of another job whose PSF, options and size of the image are the same. */
 void spx_rows_set_job(spx_rows *r, const spx_extract_job *job);
+
+void spx_rows_look(const spx_rows *r, spx_rows_view *v);
 
 size_t spx_rows_pad(const spx_rows *r);
 size_t spx_rows_width(const spx_rows *r);

@@ -31,9 +31,6 @@
 #include "extract/trace/trace.h"
 #include "psf/psf_math.h"
 
-/* Rows whose light is one light of the tail: of the last correction, and of those before. */
-enum { TOGETHER = 2, ROUGHLY = 8 };
-
 struct spx_beyond {
     const spx_extract_job *job; /* of the spots' cores */
     int nthreads;
@@ -66,24 +63,32 @@ static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *
     return spx_tail_make(full, s->job->image->ny, s->job->image->nx, lo, hi, beyond, s->nthreads, &s->tail, e);
 }
 
-/* Images and light of a job. */
-static spx_status begin_job(scene *s, const spx_extract_job *job, spx_err *e)
+/* Images and light of a job, where its light is found here. */
+static spx_status make_room(scene *s, spx_err *e)
 {
-    const spx_image *im = job->image;
+    const spx_image *im = s->job->image;
+    const size_t nspec = s->job->psf->nspec;
+    if (spx_beyond_room(s, e) == NULL)
+        return SPX_EIO;
+    s->light = s->light ? s->light : spx_alloc_unset(nspec, im->ny * sizeof *s->light, 1, e);
+    if (s->light && s->before == NULL)
+        s->before = spx_alloc_unset(nspec, im->ny * sizeof *s->before, 1, e);
+    return s->before ? SPX_OK : SPX_EIO;
+}
+
+static void begin_job(scene *s, const spx_extract_job *job)
+{
     s->job = job;
     s->nthreads = spx_extract_threads(job->o);
-    s->far = spx_alloc_unset(im->ny, im->nx, sizeof *s->far, e);
-    s->light = s->far ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->light, 1, e) : NULL;
-    s->before = s->light ? spx_alloc_unset(job->psf->nspec, im->ny * sizeof *s->before, 1, e) : NULL;
-    return s->before ? SPX_OK : SPX_EIO;
 }
 
 spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_beyond **b, spx_err *e)
 {
     spx_beyond *s = *b = spx_alloc(1, sizeof *s, e);
-    spx_status st = s ? begin_job(s, job, e) : SPX_EIO;
-    if (st == SPX_OK)
-        st = spx_rows_make(job, s->nthreads, &s->rows, e);
+    if (!s)
+        return SPX_EIO;
+    begin_job(s, job);
+    const spx_status st = spx_rows_make(job, s->nthreads, &s->rows, e);
     if (st != SPX_OK || full == NULL)
         return st;
     memcpy(s->parameter, full->tail, sizeof s->parameter);
@@ -102,10 +107,39 @@ void spx_beyond_rest(spx_beyond *s)
     spx_rows_set_job(s->rows, NULL);
 }
 
-spx_status spx_beyond_go_on(spx_beyond *s, const spx_extract_job *job, spx_err *e)
+void spx_beyond_go_on(spx_beyond *s, const spx_extract_job *job)
 {
     spx_rows_set_job(s->rows, job);
-    return begin_job(s, job, e);
+    begin_job(s, job);
+}
+
+float *spx_beyond_room(spx_beyond *s, spx_err *e)
+{
+    if (s->far == NULL)
+        s->far = spx_alloc_unset(s->job->image->ny, s->job->image->nx, sizeof *s->far, e);
+    return s->far;
+}
+
+const spx_rows *spx_beyond_rows(const spx_beyond *s)
+{
+    return s->rows;
+}
+
+const spx_tail *spx_beyond_tail(const spx_beyond *s)
+{
+    return s->tail;
+}
+
+void spx_beyond_key(const spx_beyond *s, int *key)
+{
+    memcpy(key, s->parameter, sizeof s->parameter);
+    key[SPX_PSF_NTAIL] = s->tail != NULL;
+}
+
+void spx_beyond_take_background(spx_beyond *s, spx_background *bg)
+{
+    spx_background_free(s->background);
+    s->background = bg;
 }
 
 int spx_beyond_has_tail_of(const spx_beyond *s, const spx_psf *full)
@@ -161,16 +195,18 @@ static double set_light(const scene *s, size_t i, size_t fibre, size_t y, size_t
     const double row = (double)y + (least < 0.0 || !(sum > 0.0) ? middle : moment / sum), column = x / count;
     const double my = floor(row + 0.5), mx = floor(column + 0.5);
     const double wave = lambda / count;
+    const spx_tail_knots knots = spx_tail_knots_at(s->tail, wave);
     spx_tail_set(s->tail, i, fibre, wave, (long)mx, (long)my, column - mx, row - my,
-                 s->beyond ? sum * spx_tail_within(s->tail, fibre, wave) : sum);
+                 s->beyond ? sum * spx_tail_within(s->tail, fibre, &knots) : sum);
     return sum;
 }
 
-/* The image of tails of the light as it is, in lights of n rows, into s->far, and how much there is, into *counts. */
-static spx_status draw_tails(scene *s, size_t n, spx_extract_counts *counts, spx_err *e)
+/* The image of tails of the light as it is, in lights of n rows, into s->far, and how much there is. */
+static spx_status draw_tails(void *with, size_t n, double *all, spx_err *e)
 {
+    scene *s = with;
     const size_t ny = s->job->image->ny, nx = s->job->image->nx, nspec = s->job->psf->nspec, nrow = (ny + n - 1) / n;
-    double *sum = spx_alloc2(2, ny, sizeof *sum, e), far = 0.0, core = 0.0;
+    double *sum = spx_alloc2(2, ny, sizeof *sum, e);
     spx_status st = sum ? spx_tail_reserve(s->tail, nrow * nspec, e) : SPX_EIO;
     if (st == SPX_OK) {
 #pragma omp parallel for num_threads(s->nthreads)
@@ -179,18 +215,16 @@ static spx_status draw_tails(scene *s, size_t n, spx_extract_counts *counts, spx
                 sum[i] += set_light(s, i * nspec + f, f, i * n, (i + 1) * n <= ny ? n : ny - i * n);
         st = spx_tail_image(s->tail, s->nthreads, s->far, e);
     }
+    all[0] = all[1] = 0.0;
     if (st == SPX_OK) {
 #pragma omp parallel for num_threads(s->nthreads)
         for (size_t y = 0; y < ny; y++)
             for (size_t x = 0; x < nx; x++)
                 sum[ny + y] += (double)s->far[y * nx + x];
         for (size_t y = 0; y < ny; y++) {
-            core += sum[y];
-            far += sum[ny + y];
+            all[0] += sum[y];
+            all[1] += sum[ny + y];
         }
-        counts->tail_change = far != 0.0 ? fabs(far - counts->tail_light) / fabs(far) : 0.0;
-        counts->tail_light = far;
-        counts->core_light = core;
     }
     spx_free(sum);
     return st;
@@ -198,9 +232,10 @@ static spx_status draw_tails(scene *s, size_t n, spx_extract_counts *counts, spx
 
 /* From f_0 and f_1 to where the corrections lead. k is that of lights of EACH rows: f_0 is of every other one, whose
  * lines are wider. */
-static spx_status extrapolate(scene *s, spx_err *e)
+static spx_status extrapolate(void *with, spx_err *e)
 {
-    enum { EACH = 16 };
+    enum { EACH = SPX_BEYOND_EACH };
+    scene *s = with;
     const size_t ny = s->job->image->ny, nspec = s->job->psf->nspec;
     double change = 0.0, all = 0.0, (*sum)[2] = spx_alloc(nspec, sizeof *sum, e);
     if (!sum)
@@ -222,57 +257,120 @@ static spx_status extrapolate(scene *s, spx_err *e)
         all += sum[f][1];
     }
     spx_free(sum);
-    const float share = all > 0.0 ? (float)fmin(fmax(change / all, 0.0), 0.5) : 0.0f;
+    const float share = spx_beyond_share(change, all);
 #pragma omp parallel for num_threads(s->nthreads)
     for (size_t k = 0; k < nspec * ny; k++)
         s->light[k] = s->before[k] + (s->light[k] - s->before[k]) / (1.0f + share);
     return SPX_OK;
 }
 
+/* ---- steps of the host ---- */
+
+static spx_status clear_far(void *with, spx_err *e)
+{
+    scene *s = with;
+    const spx_image *im = s->job->image;
+    const spx_status st = make_room(s, e);
+#pragma omp parallel for num_threads(s->nthreads)
+    for (size_t y = 0; y < im->ny; y++)
+        if (st == SPX_OK)
+            memset(s->far + y * im->nx, 0, im->nx * sizeof *s->far);
+    return st;
+}
+
+static spx_status find_light(void *with, int rough, spx_err *e)
+{
+    scene *s = with;
+    return spx_rows_light(s->rows, s->far, rough, s->nthreads, s->light, e);
+}
+
+static spx_status keep_light(void *with, spx_err *e)
+{
+    scene *s = with;
+    (void)e;
+    memcpy(s->before, s->light, s->job->psf->nspec * s->job->image->ny * sizeof *s->before);
+    return SPX_OK;
+}
+
+static spx_status fit_background(void *with, spx_background *bg, int rough, spx_extract_counts *counts, spx_err *e)
+{
+    scene *s = with;
+    return spx_background_fit(bg, s->rows, s->far, rough, s->nthreads, counts, e);
+}
+
+static spx_status add_background(void *with, const spx_background *bg, spx_err *e)
+{
+    scene *s = with;
+    (void)e;
+    spx_background_add(bg, s->nthreads, s->far);
+    return SPX_OK;
+}
+
 /* ---- both ---- */
 
-/* Fits the background to the image without s->far, and adds it there. */
-static spx_status take_background(scene *s, int rough, spx_extract_counts *counts, spx_err *e)
+/* Fits the background to the image without far, and adds it there. */
+static spx_status take_background(const spx_beyond_steps *by, spx_background *bg, int rough, spx_extract_counts *counts,
+                                  spx_err *e)
 {
     const double begin = spx_thread_seconds();
-    const spx_status st = spx_background_fit(s->background, s->rows, s->far, rough, s->nthreads, counts, e);
+    spx_status st = by->fit(by->with, bg, rough, counts, e);
     if (st == SPX_OK)
-        spx_background_add(s->background, s->nthreads, s->far);
+        st = by->add(by->with, bg, e);
     counts->seconds[SPX_EXTRACT_BACKGROUND] += spx_thread_seconds() - begin;
     return st;
 }
 
-spx_status spx_beyond_find(spx_beyond *s, int corrections, spx_extract_counts *counts, spx_err *e)
+/* A correction for tails; c: how many were before. */
+static spx_status correct_tails(const spx_beyond_steps *by, int c, int corrections, int extrapolated,
+                                spx_extract_counts *counts, spx_err *e)
+{
+    const double begin = spx_thread_seconds();
+    const int more = c + 1 < corrections;
+    double sum[2] = {0};
+    spx_status st = by->light(by->with, more, e);
+    if (st == SPX_OK && c == 1 && extrapolated)
+        st = by->extrapolate(by->with, e);
+    if (st == SPX_OK && c == 0 && more && extrapolated)
+        st = by->keep(by->with, e);
+    if (st == SPX_OK)
+        st = by->draw(by->with, more ? SPX_BEYOND_ROUGHLY : SPX_BEYOND_TOGETHER, sum, e);
+    if (st == SPX_OK) {
+        counts->tail_change = sum[1] != 0.0 ? fabs(sum[1] - counts->tail_light) / fabs(sum[1]) : 0.0;
+        counts->core_light = sum[0];
+        counts->tail_light = sum[1];
+    }
+    counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
+    return st;
+}
+
+spx_status spx_beyond_find_by(const spx_beyond *s, const spx_beyond_steps *by, int corrections, spx_background **bg,
+                              spx_extract_counts *counts, spx_err *e)
 {
     const spx_image *im = s->job->image;
     const double cell = s->job->o->background;
-    const size_t nlight = s->job->psf->nspec * im->ny;
-    spx_status st = SPX_OK;
-#pragma omp parallel for num_threads(s->nthreads)
-    for (size_t y = 0; y < im->ny; y++)
-        memset(s->far + y * im->nx, 0, im->nx * sizeof *s->far);
-    if (cell > 0.0) {
-        spx_background_free(s->background);
-        st = spx_background_make(im->ny, im->nx, cell, &s->background, e);
-    }
-    for (int c = 0; st == SPX_OK && s->tail != NULL && c < corrections; c++) {
-        if (s->background != NULL && (c > 0 || corrections == 1))
-            st = take_background(s, 1, counts, e);
-        const double begin = spx_thread_seconds();
+    const int rounds = s->tail != NULL ? corrections : 0;
+    *bg = NULL;
+    spx_status st = by->clear(by->with, e);
+    if (st == SPX_OK && cell > 0.0)
+        st = spx_background_make(im->ny, im->nx, cell, bg, e);
+    for (int c = 0; st == SPX_OK && c < rounds; c++) {
+        if (*bg != NULL && (c > 0 || rounds == 1))
+            st = take_background(by, *bg, 1, counts, e);
         if (st == SPX_OK)
-            st = spx_rows_light(s->rows, s->far, c + 1 < corrections, s->nthreads, s->light, e);
-        if (st == SPX_OK && c == 1 && s->background == NULL)
-            st = extrapolate(s, e);
-        if (c == 0)
-            memcpy(s->before, s->light, nlight * sizeof *s->before);
-        if (st == SPX_OK)
-            st = draw_tails(s, c + 1 < corrections ? ROUGHLY : TOGETHER, counts, e);
-        counts->seconds[SPX_EXTRACT_TAIL] += spx_thread_seconds() - begin;
+            st = correct_tails(by, c, rounds, *bg == NULL, counts, e);
     }
-    if (st == SPX_OK && s->background != NULL && (s->tail == NULL || corrections == 0))
-        st = spx_background_fit(s->background, s->rows, s->far, 1, s->nthreads, counts, e);
-    if (st == SPX_OK && s->background != NULL)
-        st = take_background(s, 0, counts, e);
+    if (st == SPX_OK && *bg != NULL && rounds == 0)
+        st = by->fit(by->with, *bg, 1, counts, e);
+    return st == SPX_OK && *bg != NULL ? take_background(by, *bg, 0, counts, e) : st;
+}
+
+spx_status spx_beyond_find(spx_beyond *s, int corrections, spx_extract_counts *counts, spx_err *e)
+{
+    const spx_beyond_steps here = {s,           clear_far,  find_light,     keep_light,
+                                   extrapolate, draw_tails, fit_background, add_background};
+    spx_background *bg;
+    spx_status st = spx_beyond_find_by(s, &here, corrections, &bg, counts, e);
+    spx_beyond_take_background(s, bg);
     const double begin = spx_thread_seconds();
     if (st == SPX_OK && s->job->o->nline > 0)
         st = spx_rows_light(s->rows, s->far, 0, s->nthreads, s->light, e);
@@ -335,19 +433,26 @@ static spx_status extract_all(scene *s, spx_extract_job *job, spx_frame *out, sp
 }
 
 /* Flux and ivar of cores as those of spots with their tails. */
-static void add_tails(const spx_extract_job *job, const spx_tail *tail, spx_frame *out)
+static spx_status add_tails(const spx_extract_job *job, const spx_tail *tail, spx_frame *out, spx_err *e)
 {
+    spx_tail_knots *knots = spx_alloc(job->nwave, sizeof *knots, e);
+    if (!knots)
+        return SPX_EIO;
+    for (size_t k = 0; k < job->nwave; k++)
+        knots[k] = spx_tail_knots_at(tail, out->arm.wavelength[k]);
 #pragma omp parallel for num_threads(spx_extract_threads(job->o))
     for (size_t f = 0; f < out->nspec; f++)
         for (size_t k = 0; k < job->nwave; k++) {
-            const double more = spx_tail_within(tail, job->o->first + f, out->arm.wavelength[k]);
+            const double more = spx_tail_within(tail, job->o->first + f, &knots[k]);
             out->arm.flux[f * job->nwave + k] *= more;
             out->arm.ivar[f * job->nwave + k] /= more * more;
         }
+    spx_free(knots);
+    return SPX_OK;
 }
 
-/* Bins between those that the background is computed at, with cubics in between: a few pixels, where it is smooth over
- * many. */
+/* Bins between those that the background is computed at, with cubics in between, where its cells are the smallest: a
+ * few pixels, where it is smooth over many; up to four times as many where cells are larger. */
 enum { NODE = 4 };
 
 /* The background at the place of a bin, which may be beyond the frame's. */
@@ -362,7 +467,8 @@ static double background_of(const spx_extract_job *job, const spx_background *bg
 static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
                                   spx_extract_counts *counts, spx_err *e)
 {
-    const size_t nw = job->nwave;
+    const size_t nw = job->nwave,
+                 node = NODE * (size_t)fmin(fmax(job->o->background / SPX_EXTRACT_LEAST_CELL, 1.0), 4.0);
     double *mean = spx_alloc(out->nspec, sizeof *mean, e);
     if (!mean || (out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL) {
         spx_free(mean);
@@ -371,13 +477,13 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
 #pragma omp parallel for num_threads(spx_extract_threads(job->o))
     for (size_t f = 0; f < out->nspec; f++) {
         double v[4] = {0}; /* at four nodes, of which k lies behind the second */
-        for (long node = -1; node < 2; node++)
-            v[node + 2] = background_of(job, bg, job->o->first + f, node * NODE);
+        for (long i = -1; i < 2; i++)
+            v[i + 2] = background_of(job, bg, job->o->first + f, i * (long)node);
         for (size_t k = 0; k < nw; k++) {
-            const double u = (double)(k % NODE) / NODE;
-            if (k % NODE == 0) {
+            const double u = (double)(k % node) / (double)node;
+            if (k % node == 0) {
                 memmove(v, v + 1, 3 * sizeof *v);
-                v[3] = background_of(job, bg, job->o->first + f, (long)k + 2 * NODE);
+                v[3] = background_of(job, bg, job->o->first + f, (long)(k + 2 * node));
             }
             const double here = (-v[0] * u * (u - 1) * (u - 2) + v[3] * (u + 1) * u * (u - 1)) / 6 +
                                 (v[1] * (u + 1) * (u - 1) * (u - 2) - v[2] * (u + 1) * u * (u - 2)) / 2;
@@ -393,9 +499,8 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
 
 spx_status spx_beyond_end(const spx_beyond *s, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
-    if (s->tail != NULL)
-        add_tails(s->job, s->tail, out);
-    return s->background != NULL ? give_background(s->job, s->background, out, counts, e) : SPX_OK;
+    const spx_status st = s->tail != NULL ? add_tails(s->job, s->tail, out, e) : SPX_OK;
+    return st == SPX_OK && s->background != NULL ? give_background(s->job, s->background, out, counts, e) : st;
 }
 
 spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
@@ -430,6 +535,7 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     spx_extract_job job;
     spx_extract_counts counts;
     spx_beyond *s = NULL;
+    double sum[2];
     if (!spx_extract_corrects_tail(psf, o))
         return SPX_OK;
     spx_psf_drop_tail(&bare);
@@ -441,7 +547,7 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     if (st == SPX_OK)
         st = make_tail(s, psf, 1, e);
     if (st == SPX_OK)
-        st = draw_tails(s, TOGETHER, &counts, e);
+        st = draw_tails(s, SPX_BEYOND_TOGETHER, sum, e);
     for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
         image->data[k] -= s->far[k];
     spx_beyond_free(s);

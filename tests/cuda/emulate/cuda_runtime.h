@@ -204,6 +204,13 @@ struct dim3 {
     {
     }
 };
+struct float2 {
+    float x, y;
+};
+inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
 struct int2 {
     int x, y;
 };

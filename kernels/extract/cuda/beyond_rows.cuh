@@ -1,0 +1,700 @@
+/* Provides the light of fibres by rows (../trace/rows.h), and what rows tell of a background (../trace/background.h),
+ * on a device: a block a row, a thread a fibre. Fibres whose profiles share columns, directly or by others, are a
+ * chain, whose equations one thread solves: chains are those of bundles, unless all fibres lie close. */
+#ifndef SPX_EXTRACT_CUDA_BEYOND_ROWS_CUH
+#define SPX_EXTRACT_CUDA_BEYOND_ROWS_CUH
+
+#include <climits>
+
+#include "cuda/reduce.cuh"
+#include "cuda/stream.cuh"
+
+extern "C" {
+#include "extract/trace/background.h"
+#include "extract/trace/beyond.h"
+}
+
+namespace
+{
+
+enum {
+    ROW_THREADS = 256,
+    ROW_NEAR = SPX_BACKGROUND_NEAR,
+    ROW_PAIRS = 10, /* of four splines, with themselves too */
+    PIXEL_USED = 1, /* flags of a pixel: those of fibres, and hits */
+    PIXEL_HIT = 2
+};
+
+/* Tables of the rows of a layout, and the pixels. */
+struct row_tables {
+    int ny, nx, nspec, width, first, end, pad, hsizex, wide;
+    const float *profile;                      /* [nspec][KNOTS][PHASES + 1][width] */
+    const float2 *place;                       /* [ny][nspec] */
+    const int2 *ends;                          /* [nspec] */
+    const float *spread;                       /* [nspec][SIDE + 1] */
+    unsigned short *order;                     /* [ny][nspec] fibres that cross a row, by their columns */
+    int *count;                                /* [ny] how many */
+    const float *data, *weight;                /* [ny][nx] */
+    float *far;                                /* [ny][nx] */
+    unsigned char *flags;                      /* [ny][nx] */
+    float *light, *rest, *first_light, *sharp; /* [ny][nspec] */
+    unsigned char *seen;                       /* [ny][nspec] 1: by its row, 2: to be filled in, 0: no trace */
+    int mirrored;
+};
+
+/* A background: splines, and their coefficients on the device. */
+struct row_background {
+    spx_bspline along, across;
+    const double *c;
+    double *rows; /* [rows used][across.n][NEAR + 1] */
+    int every;
+    unsigned long long *left_out;
+};
+
+/* Fibres of a row by the order of their columns: thread (fibre), block (row). */
+__global__ void __launch_bounds__(ROW_THREADS) row_order_kernel(row_tables t)
+{
+    extern __shared__ float column[];
+    const int y = (int)blockIdx.x;
+    int here = 0;
+    for (int f = (int)threadIdx.x; f < t.nspec; f += ROW_THREADS) {
+        const float2 at = t.place[(size_t)y * t.nspec + f];
+        column[f] = at.y >= 0.0f ? at.x : INFINITY;
+        here += at.y >= 0.0f;
+    }
+    __shared__ int part[ROW_THREADS / spx::WARP];
+    here = spx::block_sum<ROW_THREADS / spx::WARP>(here, part);
+    if (threadIdx.x == 0)
+        t.count[y] = here;
+    for (int f = (int)threadIdx.x; f < t.nspec; f += ROW_THREADS) {
+        int rank = 0;
+        for (int g = 0; g < t.nspec; g++) {
+            const bool before = t.mirrored ? g > f : g < f;
+            rank += column[g] < column[f] || (column[g] == column[f] && before);
+        }
+        if (column[f] < INFINITY)
+            t.order[(size_t)y * t.nspec + rank] = (unsigned short)f;
+    }
+}
+
+/* What a block has of its row: in shared memory, or, where that does not suffice, in the device's. */
+struct row_work {
+    int n;
+    double (*factor)[SPX_ROW_REACH + 1]; /* [n] A's diagonal and columns before; then 1/D, and L */
+    double *x;                           /* [n] right side; then the solution */
+    double (*v)[ROW_NEAR];               /* [n] */
+    double *pair;                        /* [intervals][ROW_PAIRS + NEAR] */
+    float *profile;                      /* [n][width + 1] */
+    int *start;                          /* [n] */
+    int *knot;                           /* [n] */
+    float *data, *weight;                /* [columns] */
+    unsigned char *seen, *reach;         /* [n] */
+    unsigned char *use;                  /* [columns]; in the place of v, which comes later */
+};
+
+/* Bytes of it, which it hands out if base is not NULL; ground: with the pixels and what a background needs. */
+__host__ __device__ inline size_t row_room(const row_tables &t, int intervals, bool ground, char *base, row_work *w)
+{
+    const size_t n = (size_t)t.nspec, columns = (size_t)t.nx + 2 * (size_t)t.pad;
+    size_t at = 0;
+    const auto take = [&](size_t bytes) {
+        char *p = base + at;
+        at += (bytes + 15) / 16 * 16;
+        return p;
+    };
+    w->factor = (double(*)[SPX_ROW_REACH + 1]) take(n * sizeof *w->factor);
+    w->x = (double *)take(n * sizeof *w->x);
+    w->profile = (float *)take(n * (size_t)(t.width + 1) * sizeof *w->profile);
+    w->start = (int *)take(n * sizeof *w->start);
+    w->seen = (unsigned char *)take(n);
+    w->reach = (unsigned char *)take(n);
+    if (ground) {
+        w->v = (double(*)[ROW_NEAR])take(n * sizeof *w->v > columns ? n * sizeof *w->v : columns);
+        w->use = (unsigned char *)w->v;
+        w->pair = (double *)take((size_t)intervals * (ROW_PAIRS + ROW_NEAR) * sizeof *w->pair);
+        w->knot = (int *)take(n * sizeof *w->knot);
+        w->data = (float *)take(columns * sizeof *w->data);
+        w->weight = (float *)take(columns * sizeof *w->weight);
+    }
+    return at;
+}
+
+/* Profiles of a row: draw_profiles() of the host. */
+__device__ inline void draw_profiles(const row_tables &t, int y, const row_work &w)
+{
+    for (int k = (int)threadIdx.x; k < w.n * t.width; k += ROW_THREADS) {
+        const int i = k / t.width, c = k % t.width, f = t.order[(size_t)y * t.nspec + i];
+        const float2 at = t.place[(size_t)y * t.nspec + f];
+        const float middle = floorf(at.x + 0.5f), phase = (at.x - middle + 0.5f) * SPX_ROW_PHASES;
+        const int p = phase > 1.5f ? (int)fminf(phase + 0.5f, SPX_ROW_PHASES - 1) : 1,
+                  knot = (int)fminf(at.y, SPX_ROW_KNOTS - 2);
+        const float u = phase - (float)p, v = at.y - (float)knot;
+        const float wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
+        const float *a = t.profile + (((size_t)f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width + c,
+                    *b = a + (SPX_ROW_PHASES + 1) * t.width;
+        const float now = wa * a[0] + wb * a[t.width] + wc * a[2 * t.width],
+                    next = wa * b[0] + wb * b[t.width] + wc * b[2 * t.width];
+        w.profile[i * (t.width + 1) + c] = now + v * (next - now);
+        if (c == 0)
+            w.start[i] = (int)middle - t.hsizex + t.pad;
+    }
+}
+
+/* Pixels of a row as they are on the device. */
+struct stored_pixels {
+    const row_tables &t;
+    size_t row;
+
+    __device__ float weight(int c) const
+    {
+        const int x = c - t.pad;
+        return x >= 0 && x < t.nx ? t.weight[row + x] : 0.0f;
+    }
+    __device__ float data(int c) const
+    {
+        const int x = c - t.pad;
+        return x >= 0 && x < t.nx && t.weight[row + x] > 0.0f ? t.data[row + x] - t.far[row + x] : 0.0f;
+    }
+};
+/* Those that a block has. */
+struct own_pixels {
+    const row_work &w;
+
+    __device__ float weight(int c) const
+    {
+        return w.weight[c];
+    }
+    __device__ float data(int c) const
+    {
+        return w.data[c];
+    }
+};
+
+/* Products of profiles with themselves, the pixels, and those before that share columns with them; which are seen. Sums
+ * have the order of the host's lanes, so that both see the same fibres. */
+template <class PIXELS> __device__ inline void find_products(const row_tables &t, const row_work &w, const PIXELS &p)
+{
+    enum { LANES = SPX_ROW_LANES };
+    const int begin = t.first / LANES * LANES;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        const float *g = w.profile + i * (t.width + 1);
+        const int start = w.start[i];
+        float own[LANES] = {}, pixels[LANES] = {}, seen[LANES] = {}, all[LANES] = {};
+        for (int c = 0; c < t.width; c += LANES)
+#pragma unroll
+            for (int l = 0; l < LANES; l++) {
+                const float v = g[c + l], weight = p.weight(start + c + l), u = v * weight;
+                own[l] += u * v;
+                pixels[l] += u * p.data(start + c + l);
+                seen[l] += weight > 0.0f ? v : 0.0f;
+                all[l] += v;
+            }
+        const float itself = spx_row_total(own);
+        int reach = 0;
+        while (reach < SPX_ROW_REACH && reach < i && start - w.start[i - reach - 1] < t.end - t.first) {
+            reach++;
+            const float *q = w.profile + (i - reach) * (t.width + 1);
+            const int before = start - w.start[i - reach];
+            float lane[LANES] = {};
+            for (int c = begin; c + before < t.end; c += LANES)
+#pragma unroll
+                for (int l = 0; l < LANES; l++) {
+                    const float other = c + l < t.width && c + l + before < t.width ? q[c + l + before] : 0.0f;
+                    lane[l] += other != 0.0f ? g[c + l] * p.weight(start + c + l) * other : 0.0f;
+                }
+            w.factor[i][reach] = (double)spx_row_total(lane);
+        }
+        w.x[i] = (double)spx_row_total(pixels);
+        w.factor[i][0] = (double)itself;
+        w.seen[i] = itself > 0.0f && spx_row_total(seen) > SPX_ROW_LEAST_SEEN * spx_row_total(all);
+        w.reach[i] = (unsigned char)reach;
+    }
+    __syncthreads();
+}
+
+/* do_it(first fibre, one past the last) of each chain. */
+template <class DO> __device__ inline void for_chains(const row_work &w, const DO &do_it)
+{
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        int end = i + 1;
+        if (w.reach[i] != 0)
+            continue;
+        while (end < w.n && w.reach[end] != 0)
+            end++;
+        do_it(i, end);
+    }
+    __syncthreads();
+}
+
+/* A = L D L^T of the fibres that are seen; those that others leave nothing of are not, from then on. x: A's right side.
+ */
+__device__ inline void factor_row(const row_work &w)
+{
+    for_chains(w, [&](int first, int end) {
+        for (int i = first; i < end; i++) {
+            const int reach = w.reach[i];
+            const double own = w.factor[i][0];
+            double u[SPX_ROW_REACH + 1], left = own;
+            for (int k = reach; k > 0; k--) {
+                u[k] = w.seen[i] && w.seen[i - k] ? w.factor[i][k] : 0.0;
+                for (int m = k + 1; m <= reach; m++)
+                    u[k] -= u[m] * w.factor[i - k][m - k];
+                w.factor[i][k] = u[k] * w.factor[i - k][0];
+                left -= u[k] * w.factor[i][k];
+            }
+            if (w.seen[i] && !(left > SPX_ROW_LEAST_LEFT * own)) {
+                w.seen[i] = 0;
+                for (int k = 1; k <= reach; k++)
+                    w.factor[i][k] = 0.0;
+            }
+            w.factor[i][0] = w.seen[i] ? 1.0 / left : 1.0;
+            w.x[i] = w.seen[i] ? w.x[i] : 0.0;
+        }
+    });
+}
+
+__device__ inline void forward(const row_work &w, int first, int end)
+{
+    for (int i = first; i < end; i++)
+        for (int k = 1; k <= w.reach[i]; k++)
+            w.x[i] -= w.factor[i][k] * w.x[i - k];
+}
+
+__device__ inline void solve_row(const row_work &w)
+{
+    for_chains(w, [&](int first, int end) {
+        forward(w, first, end);
+        for (int i = first; i < end; i++)
+            w.x[i] *= w.factor[i][0];
+        for (int i = end; i-- > first;)
+            for (int k = 1; k <= w.reach[i]; k++)
+                w.x[i - k] -= w.factor[i][k] * w.x[i];
+    });
+}
+
+/* Light of the rows `every` apart; of the others none is seen. Block (rows). */
+__global__ void __launch_bounds__(ROW_THREADS) row_light_kernel(row_tables t, int every, char *scratch, size_t each)
+{
+    extern __shared__ double room[];
+    row_work w;
+    (void)row_room(t, 0, false, scratch ? scratch + blockIdx.x * each : (char *)room, &w);
+    for (int y = (int)blockIdx.x; y < t.ny; y += (int)gridDim.x) {
+        const size_t row = (size_t)y * t.nspec;
+        const bool used = y % every == 0;
+        for (int f = (int)threadIdx.x; f < t.nspec; f += ROW_THREADS) {
+            t.light[row + f] = 0.0f;
+            t.seen[row + f] = !used && t.place[row + f].y >= 0.0f ? 2 : 0;
+        }
+        __syncthreads();
+        if (!used)
+            continue;
+        w.n = t.count[y];
+        draw_profiles(t, y, w);
+        __syncthreads();
+        find_products(t, w, stored_pixels{t, (size_t)y * t.nx});
+        factor_row(w);
+        solve_row(w);
+        for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+            const int f = t.order[row + i];
+            t.light[row + f] = (float)w.x[i];
+            t.seen[row + f] = w.seen[i] ? 1 : 2;
+        }
+        __syncthreads();
+    }
+}
+
+/* Light between the rows that are seen, as fill() of the host. Thread (fibre, row). */
+__global__ void row_fill_kernel(row_tables t)
+{
+    const int f = (int)(blockIdx.x * blockDim.x + threadIdx.x), y = (int)blockIdx.y;
+    if (f >= t.nspec || t.seen[(size_t)y * t.nspec + f] != 2)
+        return;
+    int before = y, behind = y;
+    while (before >= 0 && t.seen[(size_t)before * t.nspec + f] == 2)
+        before--;
+    while (behind < t.ny && t.seen[(size_t)behind * t.nspec + f] == 2)
+        behind++;
+    if (before < 0 || behind == t.ny || t.seen[(size_t)before * t.nspec + f] == 0 ||
+        t.seen[(size_t)behind * t.nspec + f] == 0)
+        return;
+    const float a = t.light[(size_t)before * t.nspec + f], b = t.light[(size_t)behind * t.nspec + f];
+    t.light[(size_t)y * t.nspec + f] = a + (b - a) * (float)(y - before) / (float)(behind - before);
+}
+
+/* What spots have not spread of `from`: from - S from; 0 near the ends of the CCD. */
+__device__ inline float not_spread(const row_tables &t, const float *from, int y, int f)
+{
+    const float *tap = t.spread + (size_t)f * (SPX_ROW_SIDE + 1);
+    const auto at = [&](int row) { return from[(size_t)row * t.nspec + f]; };
+    if (y < SPX_ROW_SIDE || y >= t.ny - SPX_ROW_SIDE)
+        return 0.0f;
+    float sum = tap[0] * at(y);
+    for (int d = 1; d <= SPX_ROW_SIDE; d++)
+        sum += tap[d] * (at(y - d) + at(y + d));
+    return at(y) - sum;
+}
+
+/* The two terms of sharpen(). Thread (fibre, row). */
+__global__ void row_rest_kernel(row_tables t)
+{
+    const int f = (int)(blockIdx.x * blockDim.x + threadIdx.x), y = (int)blockIdx.y;
+    if (f < t.nspec)
+        t.rest[(size_t)y * t.nspec + f] = not_spread(t, t.light, y, f);
+}
+
+__global__ void row_sharpen_kernel(row_tables t)
+{
+    const int f = (int)(blockIdx.x * blockDim.x + threadIdx.x), y = (int)blockIdx.y;
+    const size_t at = (size_t)y * t.nspec + f;
+    if (f < t.nspec)
+        t.sharp[at] = t.light[at] + t.rest[at] + not_spread(t, t.rest, y, f);
+}
+
+/* Sums of the extrapolation: see extrapolate() in ../trace/tail.c. Thread (fibre, rows); sum: [2][blocks]. */
+enum { SHARE_THREADS = 128 };
+__global__ void __launch_bounds__(SHARE_THREADS) row_share_kernel(row_tables t, double *sum)
+{
+    __shared__ double part[SHARE_THREADS / spx::WARP];
+    const int f = (int)(blockIdx.x * SHARE_THREADS + threadIdx.x), y = (int)blockIdx.y * SPX_BEYOND_EACH;
+    double a = 0.0, b = 0.0;
+    for (int k = y; k < t.ny && k < y + SPX_BEYOND_EACH && f < t.nspec; k++) {
+        a += (double)t.first_light[(size_t)k * t.nspec + f];
+        b += (double)t.sharp[(size_t)k * t.nspec + f];
+    }
+    const double change = spx::block_sum<SHARE_THREADS / spx::WARP>((a - b) * a, part);
+    __syncthreads();
+    const double all = spx::block_sum<SHARE_THREADS / spx::WARP>(a * a, part);
+    if (threadIdx.x == 0) {
+        const size_t block = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
+        sum[block] = change;
+        sum[(size_t)gridDim.x * gridDim.y + block] = all;
+    }
+}
+
+__global__ void row_extrapolate_kernel(row_tables t, const double *total)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const float share = spx_beyond_share(total[0], total[1]);
+    if (i < (size_t)t.ny * t.nspec)
+        t.sharp[i] = t.first_light[i] + (t.sharp[i] - t.first_light[i]) / (1.0f + share);
+}
+
+/* ---- background ---- */
+
+/* The four splines that are not 0 at a place, of which the first is the one returned, as spx_bspline_at() without its
+ * divisions: for each pixel, whose rows have `per` knots a pixel from the first on. */
+__device__ inline int splines_at(const spx_bspline &s, double per, int x, double b[4])
+{
+    const double at = (double)x * per;
+    const int i = min((int)at, (int)s.n - 4);
+    const double t = at - (double)i, u = 1.0 - t, sixth = 1.0 / 6.0;
+    b[0] = u * u * u * sixth;
+    b[1] = (3.0 * t - 6.0) * t * t * sixth + 4.0 * sixth;
+    b[2] = (3.0 * u - 6.0) * u * u * sixth + 4.0 * sixth;
+    b[3] = t * t * t * sixth;
+    return i;
+}
+
+/* The background at a pixel of the CCD, from the splines along of its row. */
+struct ground_row {
+    const row_background &g;
+    double by[4], per;
+    const double *c;
+
+    __device__ ground_row(const row_background &of, int y) : g(of)
+    {
+        c = g.c + (size_t)splines_at(g.along, 1.0 / g.along.step, y, by) * g.across.n;
+        per = 1.0 / g.across.step;
+    }
+    __device__ double at(int x) const
+    {
+        double bx[4], sum = 0.0;
+        const double *from = c + splines_at(g.across, per, x, bx);
+        for (int i = 0; i < 4; i++)
+            sum += bx[i] * (by[0] * from[i] + by[1] * from[g.across.n + i] + by[2] * from[2 * g.across.n + i] +
+                            by[3] * from[3 * g.across.n + i]);
+        return sum;
+    }
+};
+
+/* Pixels of fibres of the PSF, and those beside, but for those of fibres whose trace has ended: choose_pixels(). */
+__device__ inline void choose_pixels(const row_tables &t, int y, const row_work &w)
+{
+    const int columns = t.nx + 2 * t.pad;
+    for (int c = (int)threadIdx.x; c < columns; c += ROW_THREADS)
+        w.use[c] = 0;
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
+        for (int c = w.start[i] - SPX_BACKGROUND_GAP; c < w.start[i] + t.width + SPX_BACKGROUND_GAP; c++)
+            w.use[c] = 1;
+    __syncthreads();
+    for (int f = (int)threadIdx.x; f < t.nspec && w.n < t.nspec; f += ROW_THREADS) {
+        const int2 end = t.ends[f];
+        if (t.place[(size_t)y * t.nspec + f].y >= 0.0f || end.y == 0)
+            continue;
+        const int row = y < end.x ? end.x : y < end.y ? y : end.y - 1;
+        const int first = (int)floorf(t.place[(size_t)row * t.nspec + f].x + 0.5f) + t.pad - t.width;
+        for (int c = max(first, 0); c < first + 2 * t.width && c < columns; c++)
+            w.use[c] = 0;
+    }
+    __syncthreads();
+    for (int c = (int)threadIdx.x; c < columns; c += ROW_THREADS)
+        w.weight[c] = w.use[c] ? w.weight[c] : 0.0f;
+    __syncthreads();
+}
+
+/* Leaves out the pixels of fibres that are not seen. Returns whether there were any, to all threads. */
+__device__ inline bool hide_unseen(const row_tables &t, const row_work &w)
+{
+    int any = 0;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
+        for (int c = w.start[i]; c < w.start[i] + t.width && !w.seen[i]; c++)
+            any |= w.weight[c] > 0.0f;
+    if (!__syncthreads_or(any))
+        return false;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
+        for (int c = w.start[i]; c < w.start[i] + t.width && !w.seen[i]; c++)
+            w.weight[c] = 0.0f;
+    __syncthreads();
+    return true;
+}
+
+/* Equations of a row with its pixels as they are. */
+__device__ inline void factor_seen(const row_tables &t, const row_work &w)
+{
+    do {
+        do
+            find_products(t, w, own_pixels{w});
+        while (hide_unseen(t, w));
+        factor_row(w);
+    } while (hide_unseen(t, w));
+}
+
+/* Pixels of a row without far and the background as it is; used: NULL, or flags of those that have a weight. */
+__device__ inline void load_pixels(const row_tables &t, const row_background &g, int y, bool flagged, const row_work &w)
+{
+    const ground_row ground(g, y);
+    for (int c = (int)threadIdx.x; c < t.nx + 2 * t.pad; c += ROW_THREADS) {
+        const int x = c - t.pad;
+        const size_t at = (size_t)y * t.nx + x;
+        const bool on = x >= 0 && x < t.nx && (!flagged || (t.flags[at] & PIXEL_USED));
+        const float weight = on ? t.weight[at] : 0.0f;
+        w.weight[c] = weight;
+        w.data[c] = weight > 0.0f ? t.data[at] - t.far[at] - (float)ground.at(x) : 0.0f;
+    }
+    __syncthreads();
+}
+
+/* Light of the model in a column. */
+__device__ inline float model_of(const row_tables &t, const row_work &w, int c)
+{
+    int first = 0, end = w.n; /* the first profile that ends behind it */
+    while (first < end) {
+        const int middle = (first + end) / 2;
+        if (w.start[middle] + t.width > c)
+            end = middle;
+        else
+            first = middle + 1;
+    }
+    float sum = 0.0f;
+    for (int i = first; i < w.n && w.start[i] <= c; i++)
+        sum += (float)w.x[i] * w.profile[i * (t.width + 1) + c - w.start[i]];
+    return sum;
+}
+
+/* Flags of all pixels, from the background as it is. Block (rows). */
+__global__ void __launch_bounds__(ROW_THREADS)
+    ground_flags_kernel(row_tables t, row_background g, char *scratch, size_t each)
+{
+    extern __shared__ double room[];
+    row_work w;
+    (void)row_room(t, (int)g.across.n - 3, true, scratch ? scratch + blockIdx.x * each : (char *)room, &w);
+    for (int y = (int)blockIdx.x; y < t.ny; y += (int)gridDim.x) {
+        w.n = t.count[y];
+        draw_profiles(t, y, w);
+        load_pixels(t, g, y, false, w);
+        choose_pixels(t, y, w);
+        factor_seen(t, w);
+        solve_row(w);
+        for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS) {
+            const float weight = w.weight[x + t.pad], off = w.data[x + t.pad] - model_of(t, w, x + t.pad);
+            const bool hit = off * off * weight > (float)(SPX_BACKGROUND_CLIP * SPX_BACKGROUND_CLIP);
+            t.flags[(size_t)y * t.nx + x] = (unsigned char)((weight > 0.0f ? PIXEL_USED : 0) | (hit ? PIXEL_HIT : 0));
+        }
+        __syncthreads();
+    }
+}
+
+/* Leaves out hits, the pixels beside them, and those beside hits of the rows before and behind: leave_out(). */
+__device__ inline void leave_out_hits(const row_tables &t, const row_background &g, int y, const row_work &w)
+{
+    unsigned count = 0;
+    const auto hit = [&](int row, int x) {
+        return row >= 0 && row < t.ny && x >= 0 && x < t.nx && (t.flags[(size_t)row * t.nx + x] & PIXEL_HIT) != 0;
+    };
+    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS)
+        if (w.weight[x + t.pad] > 0.0f &&
+            (hit(y, x - 1) || hit(y, x) || hit(y, x + 1) || hit(y - 1, x) || hit(y + 1, x))) {
+            w.weight[x + t.pad] = 0.0f;
+            count++;
+        }
+    if (count > 0)
+        atomicAdd(g.left_out, (unsigned long long)count);
+    __syncthreads();
+}
+
+/* B^T W B and B^T W p of the pixels between two knots: a warp each. pair: [intervals][ROW_PAIRS + NEAR]. */
+__device__ inline void add_pixels(const row_tables &t, const row_background &g, const row_work &w)
+{
+    const int lane = (int)threadIdx.x % spx::WARP, intervals = (int)g.across.n - 3;
+    const double per = 1.0 / g.across.step;
+    for (int q = (int)threadIdx.x / spx::WARP; q < intervals; q += ROW_THREADS / spx::WARP) {
+        const int from = max(0, (int)((double)q * g.across.step) - 1),
+                  to = min(t.nx, (int)((double)(q + 1) * g.across.step) + 2);
+        double sum[ROW_PAIRS + ROW_NEAR];
+        for (int k = 0; k < ROW_PAIRS + ROW_NEAR; k++)
+            sum[k] = 0.0;
+        for (int x = from + lane; x < to; x += spx::WARP) {
+            double b[4];
+            const double weight = (double)w.weight[x + t.pad];
+            if (splines_at(g.across, per, x, b) != q || !(weight > 0.0))
+                continue;
+            const double data = (double)w.data[x + t.pad];
+            int k = 0;
+            for (int i = 0; i < ROW_NEAR; i++) {
+                const double v = weight * b[i];
+                for (int j = i; j < ROW_NEAR; j++)
+                    sum[k++] += v * b[j];
+                sum[ROW_PAIRS + i] += v * data;
+            }
+        }
+        for (int k = 0; k < ROW_PAIRS + ROW_NEAR; k++) {
+            const double all = spx::warp_sum(sum[k]);
+            if (lane == 0)
+                w.pair[q * (ROW_PAIRS + ROW_NEAR) + k] = all;
+        }
+    }
+}
+
+/* V = G^T W B of each fibre; within a profile, splines are the cubics that they are in its middle. */
+__device__ inline void find_overlaps(const row_tables &t, const row_background &g, const row_work &w)
+{
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        const int middle = max(0, min(w.start[i] - t.pad + t.width / 2, t.nx - 1));
+        const float *p = w.profile + i * (t.width + 1);
+        double d[4][4];
+        float moment[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        w.knot[i] = (int)spx_bspline_series(&g.across, (double)middle, d);
+        for (int c = 0; c < t.width && w.seen[i]; c++) {
+            const float u = (float)(w.start[i] + c - t.pad - middle), v = p[c] * w.weight[w.start[i] + c];
+            moment[0] += v;
+            moment[1] += v * u;
+            moment[2] += v * u * u;
+            moment[3] += v * u * u * u;
+        }
+        for (int a = 0; a < ROW_NEAR; a++)
+            w.v[i][a] = (double)moment[0] * d[0][a] + (double)moment[1] * d[1][a] + (double)moment[2] * d[2][a] +
+                        (double)moment[3] * d[3][a];
+    }
+    __syncthreads();
+    for_chains(w, [&](int first, int end) {
+        forward(w, first, end);
+        for (int i = first; i < end; i++)
+            for (int k = 1; k <= w.reach[i]; k++)
+                for (int a = 0, shift = w.knot[i] - w.knot[i - k]; a + shift < ROW_NEAR; a++)
+                    w.v[i][a] -= w.factor[i][k] * w.v[i - k][a + shift];
+    });
+}
+
+/* S and the right side of a row: a warp an element. */
+__device__ inline void write_row(const row_background &g, const row_work &w, double *to)
+{
+    const int n = (int)g.across.n, intervals = n - 3, lane = (int)threadIdx.x % spx::WARP;
+    for (int e = (int)threadIdx.x / spx::WARP; e < n * (ROW_NEAR + 1); e += ROW_THREADS / spx::WARP) {
+        const int i = e / (ROW_NEAR + 1), k = e % (ROW_NEAR + 1);
+        double pixels = 0.0, fibres = 0.0;
+        for (int a = ROW_NEAR - 1; a >= 0; a--) {
+            const int q = i - a;
+            if (q < 0 || q >= intervals || (k < ROW_NEAR && a + k >= ROW_NEAR))
+                continue;
+            const int pair = k == ROW_NEAR ? ROW_PAIRS + a : a * ROW_NEAR - a * (a - 1) / 2 + k;
+            pixels += w.pair[q * (ROW_PAIRS + ROW_NEAR) + pair];
+        }
+        int first = 0, end = w.n; /* fibres with that spline */
+        while (first < end) {
+            const int middle = (first + end) / 2;
+            if (w.knot[middle] + ROW_NEAR > i)
+                end = middle;
+            else
+                first = middle + 1;
+        }
+        for (int f = first + lane; f < w.n && w.knot[f] <= i; f += spx::WARP) {
+            const int a = i - w.knot[f];
+            if (w.seen[f] && (k == ROW_NEAR || a + k < ROW_NEAR))
+                fibres += w.v[f][a] * w.factor[f][0] * (k == ROW_NEAR ? w.x[f] : w.v[f][a + k]);
+        }
+        fibres = spx::warp_sum(fibres);
+        if (lane == 0)
+            to[e] = pixels - fibres;
+    }
+}
+
+/* What the rows `every` apart tell; flagged: of the pixels in use, without hits. Block (rows). */
+__global__ void __launch_bounds__(ROW_THREADS)
+    ground_rows_kernel(row_tables t, row_background g, bool flagged, char *scratch, size_t each)
+{
+    extern __shared__ double room[];
+    row_work w;
+    (void)row_room(t, (int)g.across.n - 3, true, scratch ? scratch + blockIdx.x * each : (char *)room, &w);
+    for (int k = (int)blockIdx.x; k * g.every < t.ny; k += (int)gridDim.x) {
+        const int y = k * g.every;
+        w.n = t.count[y];
+        draw_profiles(t, y, w);
+        load_pixels(t, g, y, flagged, w);
+        if (flagged)
+            leave_out_hits(t, g, y, w);
+        else
+            choose_pixels(t, y, w);
+        factor_seen(t, w);
+        add_pixels(t, g, w);
+        find_overlaps(t, g, w);
+        write_row(g, w, g.rows + (size_t)k * g.across.n * (ROW_NEAR + 1));
+        __syncthreads();
+    }
+}
+
+/* Sums of the rows, as spx_background_solve() takes them: a warp an element. Block (elements, spline along). */
+__global__ void __launch_bounds__(ROW_THREADS) ground_sums_kernel(row_tables t, row_background g, double *sums)
+{
+    const int spline = (int)blockIdx.y, each = (int)g.across.n * (ROW_NEAR + 1), lane = (int)threadIdx.x % spx::WARP;
+    const int first = max(0, (int)((double)(spline - 3) * g.along.step) - 1),
+              end = min(t.ny, (int)((double)(spline + 1) * g.along.step) + 2);
+    const int e = (int)(blockIdx.x * ROW_THREADS + threadIdx.x) / spx::WARP, behind = e / each, element = e % each;
+    const double per = 1.0 / g.along.step;
+    double sum = 0.0;
+    if (behind >= 4)
+        return;
+    for (int k = (first + g.every - 1) / g.every + lane; k * g.every < end; k += spx::WARP) {
+        double by[4];
+        const int a = spline - splines_at(g.along, per, k * g.every, by);
+        if (a < 0 || a + behind >= 4)
+            continue;
+        const double with = element % (ROW_NEAR + 1) != ROW_NEAR ? by[a + behind] : behind == 0 ? 1.0 : 0.0;
+        sum += by[a] * with * g.rows[(size_t)k * each + element];
+    }
+    sum = spx::warp_sum(sum);
+    if (lane == 0)
+        sums[(size_t)(4 * spline) * each + e] = sum;
+}
+
+/* Adds the background to far. Thread (column), block (columns, row). */
+__global__ void ground_add_kernel(row_tables t, row_background g)
+{
+    const int x = (int)(blockIdx.x * blockDim.x + threadIdx.x), y = (int)blockIdx.y;
+    if (x < t.nx)
+        t.far[(size_t)y * t.nx + x] += (float)ground_row(g, y).at(x);
+}
+
+} // namespace
+
+#endif
