@@ -296,6 +296,11 @@ values() {
     trace_make check map map.h5 1e-4 layers=1
     run ! trace_make check map map.h5 0.1
     h52fits map.h5 | cmp - map.fits
+    # another class: distortions of other kinds, one after another
+    trace_make map map.fits layers=2
+    fits2h5 -q map.fits -f -o map.h5
+    trace_make check map map.h5 1e-4 layers=2
+    run ! trace_make check map map.h5 0.1
     trace_make map bad.fits layers=1 break=9
     fails_with 3 '*PolynomialDistortion_0*10 coefficients: ORDER is 2*' fits2h5 bad.fits -o bad.h5
     trace_make map bad.fits layers=1 break=10

@@ -53,9 +53,8 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
         const int map = spx_fits_detector_map(f);
         if (map < 0)
             snprintf(note, size,
-                     "holds a detectorMap with distortions of an older or unknown kind; SplinedDetectorMap and "
-                     "LayeredDetectorMap, "
-                     "with polynomials, can be read");
+                     "holds a detectorMap with distortions of an older or unknown kind; SplinedDetectorMap, "
+                     "MultipleDistortionsDetectorMap and LayeredDetectorMap can be read");
         return map < 0 ? 0 : map > 0 || spx_fits_trace_sets(f) != 0 ? 1 : -1;
     }
     if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||

@@ -12,26 +12,39 @@
 #include "fits/values.h"
 #include "num/stat.h"
 
-static const char polynomial[] = "PolynomialDistortion", mosaic[] = "MosaicPolynomialDistortion";
+/* Kinds of distortions: HDUs of this name and a number, which are a table of these columns, of one piece or two, or an
+ * image. */
+static const struct {
+    const char *name, *column[5];
+    int npiece, mosaic;
+} kinds[] = {{"PolynomialDistortion", {"xCoefficients", "yCoefficients"}, 1, 0},
+             {"MosaicPolynomialDistortion", {NULL}, 1, 1},
+             {"DoubleDistortion", {"xLeft", "yLeft", "xRight", "yRight"}, 2, 0},
+             {"RotScaleDistortion", {NULL}, 1, 0},
+             {"DoubleRotScaleDistortion", {NULL}, 2, 0}};
 
-/* HDU of distortion k; *two: of two CCDs. -1: of another kind. */
-static int find_distortion(const spx_fits *f, size_t k, int *two)
+/* HDU of distortion k; -1: of another kind. */
+static int find_distortion(const spx_fits *f, size_t k, size_t *kind)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s_%zu", polynomial, k);
-    const int one = spx_fits_find_table(f, name);
-    snprintf(name, sizeof name, "%s_%zu", mosaic, k);
-    *two = one < 0;
-    return one >= 0 ? one : spx_fits_find_image(f, name, 1);
+    int hdu = -1;
+    for (*kind = 0; *kind < sizeof kinds / sizeof *kinds; ++*kind) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_%zu", kinds[*kind].name, k);
+        hdu = kinds[*kind].column[0] != NULL ? spx_fits_find_table(f, name) : spx_fits_find_image(f, name, 1);
+        if (hdu >= 0)
+            break;
+    }
+    return hdu;
 }
 
 int spx_layers_found(const spx_fits *f)
 {
-    const int layers = spx_fits_find_table(f, "LAYERS"), list = spx_fits_find_table(f, "DISTORTIONS");
-    if (layers >= 0 && list >= 0) {
-        int two, all = 1;
+    const int list = spx_fits_find_table(f, "DISTORTIONS");
+    if (list >= 0) {
+        size_t kind;
+        int all = 1;
         for (size_t k = 0; k < f->hdu[list].nrow; k++)
-            all &= find_distortion(f, k, &two) >= 0;
+            all &= find_distortion(f, k, &kind) >= 0;
         return all ? 1 : -1;
     }
     for (size_t i = 0; i < f->nhdu; i++)
@@ -61,9 +74,9 @@ static spx_status read_cell(const spx_fits *f, const char *name, size_t n, doubl
     return st == SPX_OK ? all_finite(f, "LAYERS", n, *out, e) : st;
 }
 
-/* Range of an HDU, from -1 to 1: MINX and so on. Whole numbers are pixels, of which the first and last are whole, too.
- */
-static spx_status read_range(const spx_fits *f, int hdu, spx_distortion *d, spx_err *e)
+/* Range of an HDU, lo[2] and hi[2]: MINX and so on. Whole numbers are pixels, of which the first and last are whole,
+ * too. */
+static spx_status read_range(const spx_fits *f, int hdu, double *lo, double *hi, spx_err *e)
 {
     static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
     double box[4];
@@ -71,24 +84,64 @@ static spx_status read_range(const spx_fits *f, int hdu, spx_distortion *d, spx_
     for (int k = 0; k < 4 && st == SPX_OK; k++)
         st = spx_fits_need_key(f, hdu, key[k], &box[k], e);
     for (int k = 0; k < 2 && st == SPX_OK; k++) {
-        const double wide = box[2 + k] - box[k], pixels = box[k] == floor(box[k]) && box[2 + k] == floor(box[2 + k]);
-        if (!(wide > 0))
-            return spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
-                               "the range of the distortion is %g to %g", box[k], box[2 + k]);
-        d->middle[k] = 0.5 * (box[k] + box[2 + k]);
-        d->scale[k] = 2 / (wide + pixels);
+        const double half = box[k] == floor(box[k]) && box[2 + k] == floor(box[2 + k]) ? 0.5 : 0;
+        lo[k] = box[k] - half;
+        hi[k] = box[2 + k] + half;
+        if (!(hi[k] > lo[k]))
+            st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
+                             "the range of the distortion is %g to %g", box[k], box[2 + k]);
     }
     return st;
 }
 
-static spx_status read_distortion(spx_fits *f, size_t k, spx_distortion *d, spx_err *e)
+/* Coefficients of a table of polynomials. */
+static spx_status read_columns(const spx_fits *f, int hdu, const char *const *column, spx_distortion *d, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t c = 0; c < 2 * (size_t)d->npiece && st == SPX_OK; c++) {
+        double *one = NULL;
+        size_t n = 0;
+        st = spx_fits_column_f64(f, (size_t)hdu, column[c], &n, &one, e);
+        if (st == SPX_OK && n != 1)
+            st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
+                             "columns should hold one number a row");
+        if (st == SPX_OK)
+            memcpy(d->all + c * d->nterm, one, d->nterm * sizeof *one);
+        spx_free(one);
+    }
+    return st;
+}
+
+/* Those of an image: of two CCDs the affine map, then those by column and by row; of rotations the offsets of column
+ * and row, scale and angle, of each piece. */
+static spx_status read_vector(spx_fits *f, int hdu, spx_distortion *d, spx_err *e)
+{
+    double *v = NULL;
+    spx_status st = spx_fits_f64(f, (size_t)hdu, &v, e);
+    if (st == SPX_OK && d->mosaic) {
+        memcpy(d->right, v, sizeof d->right);
+        memcpy(d->all, v + 6, 2 * d->nterm * sizeof *v);
+    }
+    for (int k = 0; k < d->npiece && st == SPX_OK && !d->mosaic; k++) {
+        const double *r = v + 4 * k, six[] = {r[0], r[2], -r[3], r[1], r[3], r[2]};
+        memcpy(d->all + 6 * k, six, sizeof six);
+    }
+    spx_free(v);
+    return st;
+}
+
+static spx_status read_distortion(spx_fits *f, size_t number, spx_distortion *d, spx_err *e)
 {
     enum { MOST = 20 };
-    const int hdu = find_distortion(f, k, &d->mosaic);
-    const char *name = spx_fits_hduname(f, (size_t)hdu);
-    double order = 0, *all = NULL;
-    spx_status st = read_range(f, hdu, d, e);
-    if (st == SPX_OK)
+    size_t kind;
+    const int hdu = find_distortion(f, number, &kind);
+    const char *name = spx_fits_hduname(f, (size_t)hdu), *const *column = kinds[kind].column;
+    double order = 1, lo[2], hi[2];
+    d->npiece = kinds[kind].npiece;
+    d->mosaic = kinds[kind].mosaic;
+    const int turns = column[0] == NULL && !d->mosaic;
+    spx_status st = read_range(f, hdu, lo, hi, e);
+    if (st == SPX_OK && !turns)
         st = spx_fits_need_key(f, hdu, "ORDER", &order, e);
     if (st == SPX_OK && !(order >= 0 && order <= MOST && order == floor(order)))
         st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "ORDER = %g should be 0 to %d", order, MOST);
@@ -96,37 +149,29 @@ static spx_status read_distortion(spx_fits *f, size_t k, spx_distortion *d, spx_
         return st;
     d->order = (int)order;
     d->nterm = (size_t)((d->order + 1) * (d->order + 2) / 2);
-    const size_t before = d->mosaic ? 6 : 0, n = d->mosaic ? f->hdu[hdu].nelem : f->hdu[hdu].nrow;
-    if (n != (d->mosaic ? 6 + 2 * d->nterm : d->nterm))
+    const size_t n = column[0] == NULL ? f->hdu[hdu].nelem : f->hdu[hdu].nrow;
+    const size_t want = turns ? 4 * (size_t)d->npiece : d->mosaic ? 6 + 2 * d->nterm : d->nterm;
+    if (n != want)
         return spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "has %zu coefficients: ORDER is %d", n, d->order);
-    if (d->mosaic) {
-        st = spx_fits_f64(f, (size_t)hdu, &all, e);
-        if (st == SPX_OK && (d->x = spx_alloc(2 * d->nterm, sizeof *d->x, e)) == NULL)
-            st = SPX_EIO;
-        if (st == SPX_OK) {
-            memcpy(d->right, all, before * sizeof *all);
-            memcpy(d->x, all + before, 2 * d->nterm * sizeof *all);
+    if ((d->all = spx_alloc2(d->nterm, 2 * (size_t)d->npiece, sizeof *d->all, e)) == NULL)
+        return SPX_EIO;
+    st = column[0] != NULL ? read_columns(f, hdu, column, d, e) : read_vector(f, hdu, d, e);
+    d->edge = 0.5 * (lo[0] + hi[0]);
+    for (int k = 0; k < d->npiece; k++) {
+        spx_layers_piece *p = &d->piece[k];
+        const double from[2] = {k == 1 ? d->edge : lo[0], lo[1]};
+        const double to[2] = {k == 0 && d->npiece == 2 ? d->edge : hi[0], hi[1]};
+        for (int a = 0; a < 2; a++) {
+            p->middle[a] = 0.5 * (from[a] + to[a]);
+            p->scale[a] = 2 / (to[a] - from[a]);
         }
-    } else {
-        size_t one = 0, two = 0;
-        double *y = NULL;
-        st = spx_fits_column_f64(f, (size_t)hdu, "xCoefficients", &one, &all, e);
-        if (st == SPX_OK)
-            st = spx_fits_column_f64(f, (size_t)hdu, "yCoefficients", &two, &y, e);
-        if (st == SPX_OK && (one != 1 || two != 1))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "columns should hold one number a row");
-        if (st == SPX_OK && (d->x = spx_alloc(2 * d->nterm, sizeof *d->x, e)) == NULL)
-            st = SPX_EIO;
-        if (st == SPX_OK) {
-            memcpy(d->x, all, d->nterm * sizeof *all);
-            memcpy(d->x + d->nterm, y, d->nterm * sizeof *y);
-        }
-        spx_free(y);
+        if (turns)
+            p->scale[0] = p->scale[1] = 1 / fmax(p->middle[0], p->middle[1]);
+        p->x = d->all + (size_t)(2 * k) * d->nterm;
+        p->y = p->x + d->nterm;
     }
-    spx_free(all);
-    d->y = st == SPX_OK ? d->x + d->nterm : NULL;
     if (st == SPX_OK)
-        st = all_finite(f, name, 2 * d->nterm, d->x, e);
+        st = all_finite(f, name, 2 * d->nterm * (size_t)d->npiece, d->all, e);
     return st == SPX_OK ? all_finite(f, name, 6, d->right, e) : st;
 }
 
@@ -139,15 +184,17 @@ static void apply(const double affine[6], double x, double y, double out[2])
 /* Adds the distortion at a point to out. */
 static void distort(const spx_distortion *d, const double at[2], double out[2])
 {
-    const double x = (at[0] - d->middle[0]) * d->scale[0], y = (at[1] - d->middle[1]) * d->scale[1];
+    const int right = at[0] > d->edge;
+    const spx_layers_piece *p = &d->piece[right && d->npiece == 2];
+    const double x = (at[0] - p->middle[0]) * p->scale[0], y = (at[1] - p->middle[1]) * p->scale[1];
     size_t k = 0;
     for (int n = 0; n <= d->order; n++)
         for (int i = 0; i <= n; i++, k++) {
             const double term = pow(x, n - i) * pow(y, i);
-            out[0] += d->x[k] * term;
-            out[1] += d->y[k] * term;
+            out[0] += p->x[k] * term;
+            out[1] += p->y[k] * term;
         }
-    if (d->mosaic && at[0] > d->middle[0])
+    if (d->mosaic && right)
         apply(d->right, x, y, out);
 }
 
@@ -190,8 +237,10 @@ void spx_layers_place(const spx_layers *l, size_t f, double row, double *wave, d
             at[a] = (1 - t) * one[a] + t * two[a];
     }
     memcpy(place, at, sizeof at);
-    for (size_t k = 0; k < l->ndistortion; k++)
-        distort(&l->distortion[k], at, place);
+    for (size_t k = 0; k < l->ndistortion; k++) {
+        const double from[2] = {l->chained ? place[0] : at[0], l->chained ? place[1] : at[1]};
+        distort(&l->distortion[k], from, place);
+    }
     if (l->divided && place[0] > l->middle[0])
         apply(l->right, (place[0] - l->middle[0]) * l->scale[0], (place[1] - l->middle[1]) * l->scale[1], place);
 }
@@ -216,24 +265,18 @@ static spx_status find_scale(spx_layers *l, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_layers_read(spx_fits *f, size_t nfibre, const uint32_t *id, const double box[4], spx_layers_base *base,
-                           const void *of, spx_layers *l, spx_err *e)
+/* The table LAYERS. */
+static spx_status read_layers(const spx_fits *f, int hdu, spx_layers *l, spx_err *e)
 {
-    const int hdu = spx_fits_find_table(f, "LAYERS"), list = spx_fits_find_table(f, "DISTORTIONS");
     double *right = NULL;
-    *l = (spx_layers){.nfibre = nfibre, .id = id, .base = base, .of = of};
-    for (int k = 0; k < 2; k++) {
-        l->middle[k] = 0.5 * (box[2 * k] + box[2 * k + 1]);
-        l->scale[k] = 2 / (box[2 * k + 1] - box[2 * k]);
-    }
-    for (size_t i = 1; i < nfibre; i++)
-        if (id[i] <= id[i - 1])
-            return spx_fail_at(e, SPX_EINPUT, f->name, "FIBERID", NULL, "numbers of fibres should increase");
     if (f->hdu[hdu].nrow != 1)
         return spx_fail_at(e, SPX_EINPUT, f->name, "LAYERS", NULL, "has %zu rows instead of one", f->hdu[hdu].nrow);
-    spx_status st = read_cell(f, "spatial", nfibre, &l->spatial, e);
+    for (size_t i = 1; i < l->nfibre; i++)
+        if (l->id[i] <= l->id[i - 1])
+            return spx_fail_at(e, SPX_EINPUT, f->name, "FIBERID", NULL, "numbers of fibres should increase");
+    spx_status st = read_cell(f, "spatial", l->nfibre, &l->spatial, e);
     if (st == SPX_OK)
-        st = read_cell(f, "spectral", nfibre, &l->spectral, e);
+        st = read_cell(f, "spectral", l->nfibre, &l->spectral, e);
     if (st == SPX_OK)
         st = read_cell(f, "rightCcd", 6, &right, e);
     if (st == SPX_OK) {
@@ -241,6 +284,24 @@ spx_status spx_layers_read(spx_fits *f, size_t nfibre, const uint32_t *id, const
         st = spx_fits_cell_true(f, (size_t)hdu, "dividedDetector", 0, &l->divided, e);
     }
     spx_free(right);
+    return st == SPX_OK ? find_scale(l, e) : st;
+}
+
+spx_status spx_layers_read(spx_fits *f, size_t nfibre, const uint32_t *id, const double box[4], spx_layers_base *base,
+                           const void *of, spx_layers *l, spx_err *e)
+{
+    const int hdu = spx_fits_find_table(f, "LAYERS"), list = spx_fits_find_table(f, "DISTORTIONS");
+    *l = (spx_layers){.nfibre = nfibre, .id = id, .base = base, .of = of, .chained = hdu < 0};
+    for (int k = 0; k < 2; k++) {
+        l->middle[k] = 0.5 * (box[2 * k] + box[2 * k + 1]);
+        l->scale[k] = 2 / (box[2 * k + 1] - box[2 * k]);
+    }
+    spx_status st = SPX_OK;
+    if (hdu >= 0)
+        st = read_layers(f, hdu, l, e);
+    else if ((l->spatial = spx_alloc(nfibre, sizeof *l->spatial, e)) == NULL ||
+             (l->spectral = spx_alloc(nfibre, sizeof *l->spectral, e)) == NULL)
+        st = SPX_EIO;
     const size_t n = f->hdu[list].nrow;
     if (st == SPX_OK && (l->distortion = spx_alloc(n + 1, sizeof *l->distortion, e)) == NULL)
         st = SPX_EIO;
@@ -248,13 +309,13 @@ spx_status spx_layers_read(spx_fits *f, size_t nfibre, const uint32_t *id, const
         l->ndistortion = k + 1;
         st = read_distortion(f, k, &l->distortion[k], e);
     }
-    return st == SPX_OK ? find_scale(l, e) : st;
+    return st;
 }
 
 void spx_layers_free(spx_layers *l)
 {
     for (size_t k = 0; k < l->ndistortion; k++)
-        spx_free(l->distortion[k].x);
+        spx_free(l->distortion[k].all);
     spx_free(l->distortion);
     spx_free(l->spatial);
     spx_free(l->spectral);

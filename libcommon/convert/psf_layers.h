@@ -1,5 +1,5 @@
-/* Reads what a LayeredDetectorMap of PFS lays over its splines: offsets of the slit, distortions of the camera, and the
- * place of the right one of two CCDs. */
+/* Reads what detectorMaps of PFS lay over splines. LayeredDetectorMap: offsets of the slit, distortions of the camera,
+ * and the place of the right one of two CCDs; MultipleDistortionsDetectorMap: distortions, one after another. */
 #ifndef SPX_FITS_PSF_LAYERS_H
 #define SPX_FITS_PSF_LAYERS_H
 
@@ -8,13 +8,21 @@
 /* The splines below: wavelength (nm) and column of a fibre at a row. */
 typedef void spx_layers_base(const void *of, size_t fibre, double row, double *wave, double *column);
 
+/* A polynomial in x and y, -1 to 1: coefficients of 1, x, y, x^2, x y, y^2 ... of the columns and rows to add. */
+typedef struct {
+    double middle[2], scale[2]; /* of columns and rows */
+    const double *x, *y;        /* [nterm] */
+} spx_layers_piece;
+
 typedef struct {
     int order;
-    double middle[2], scale[2]; /* of the range that is -1 to 1 */
     size_t nterm;
-    double *x, *y; /* [nterm] of 1, x, y, x^2, x y, y^2 ... */
-    int mosaic;    /* of two CCDs: the right one has the affine map besides */
+    int npiece; /* 2: of two CCDs, which meet at column `edge` */
+    spx_layers_piece piece[2];
+    double edge;
+    int mosaic; /* the right CCD has an affine map besides, of x and y of the polynomial */
     double right[6];
+    double *all; /* coefficients */
 } spx_distortion;
 
 typedef struct {
@@ -26,14 +34,15 @@ typedef struct {
     double pitch, dispersion;   /* columns from fibre to fibre, nm a row, in the middle */
     size_t ndistortion;
     spx_distortion *distortion;
+    int chained;                /* each distortion is at the place that those before have led to, not at the splines' */
     double middle[2], scale[2]; /* of the detector */
     int divided;                /* into two CCDs, the right one placed by `right`: of x and y, -1 to 1, the columns and
                                  * rows to add: xx, yx, xy, yy, x, y */
     double right[6];
 } spx_layers;
 
-/* 1: tables LAYERS and DISTORTIONS, whose distortions are polynomials, of one CCD or two; -1: other distortions; 0:
- * none. */
+/* 1: a table DISTORTIONS, of distortions that are polynomials or rotations, of one CCD or two, with a table LAYERS or
+ * without; -1: other distortions; 0: none. */
 int spx_layers_found(const spx_fits *f);
 /* Layers over the splines of nfibre fibres on a detector of `box`, first and last column, first and last row. Free also
  * after an error. SPX_EINPUT: a column is missing, shapes disagree, or a number is not finite. */

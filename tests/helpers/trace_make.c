@@ -5,7 +5,8 @@
  * 10 + 7.3 f + 2 P_1, rows 599.5 + 590 P_1 + 59 P_2 trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an
  * HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
  * func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0 (Angstrom that
- * the ranges of neighbouring fibres are apart), layers=0 (1: a LayeredDetectorMap, with distortions of both kinds),
+ * the ranges of neighbouring fibres are apart), layers=0 (1: a LayeredDetectorMap; 2: a
+ * MultipleDistortionsDetectorMap, with other distortions),
  * break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that turn, 4: fewer traces in WSET, 5: width below 0, 6: knots that
  * fall, 7: a wiggling column, 8: distortions, 9: ORDER of one, 10: NaN in an offset; of desi 1: no range, 2: NaN, 4:
  * fewer traces in YTRACE, 5: no width above 0), width=0 (of desi: XSIGMA 1.05 pixel and WSIGMA 0.55 Angstrom, the
@@ -235,6 +236,60 @@ static void write_layers(fitsfile *f, const wanted *w, int *status)
     }
 }
 
+/* Of two CCDs: columns and rows of the left one by 1, x, y, then of the right one; offsets, scale and angle of all; and
+ * of the left and right one. */
+static const double halves[4][3] = {{0.1, 0.2, -0.1}, {0.05, -0.1, 0.15}, {-0.2, 0.1, 0.05}, {0.1, 0.05, -0.2}};
+static const double turn[4] = {0.2, -0.1, 0.3, 0.04}, turns[8] = {0.1, 0.2, -0.2, 0.03, -0.1, 0.05, 0.1, -0.02};
+
+static void write_chain(fitsfile *f, int *status)
+{
+    char *one[] = {"name"}, *text[] = {"1PA"}, *four[] = {"xLeft", "yLeft", "xRight", "yRight"};
+    char *doubles[] = {"1D", "1D", "1D", "1D"};
+    const char *name[] = {"DoubleDistortion", "RotScaleDistortion", "DoubleRotScaleDistortion"};
+    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
+    int box[4] = {0, 0, 99, NROW - 1}, order = 1;
+    fits_create_tbl(f, BINARY_TBL, 0, 1, one, text, NULL, "DISTORTIONS", status);
+    for (int k = 0; k < 3; k++)
+        fits_write_col(f, TSTRING, 1, k + 1, 1, 1, (void *)(size_t)&name[k], status);
+    for (int k = 0; k < 3; k++) {
+        char hdu[64];
+        snprintf(hdu, sizeof hdu, "%s_%d", name[k], k);
+        long n = k == 1 ? 4 : 8;
+        if (k == 0) {
+            fits_create_tbl(f, BINARY_TBL, 0, 4, four, doubles, NULL, hdu, status);
+            for (int c = 0; c < 4; c++)
+                fits_write_col(f, TDOUBLE, c + 1, 1, 1, 3, (void *)(size_t)halves[c], status);
+            fits_write_key(f, TINT, "ORDER", &order, NULL, status);
+        } else {
+            fits_create_img(f, DOUBLE_IMG, 1, &n, status);
+            fits_write_key(f, TSTRING, "EXTNAME", hdu, NULL, status);
+            fits_write_img(f, TDOUBLE, 1, n, (void *)(size_t)(k == 1 ? turn : turns), status);
+        }
+        for (int i = 0; i < 4; i++)
+            fits_write_key(f, TINT, key[i], &box[i], NULL, status);
+    }
+}
+
+static void add_turn(const double v[4], double middle, double p[2])
+{
+    const double most = fmax(middle, 0.5 * (NROW - 1)), x = (p[0] - middle) / most,
+                 y = (p[1] - 0.5 * (NROW - 1)) / most;
+    p[0] += v[0] + v[2] * x - v[3] * y;
+    p[1] += v[1] + v[3] * x + v[2] * y;
+}
+
+/* Where three distortions, one after another, move a place. */
+static void add_chain(double p[2])
+{
+    int half = p[0] > 49.5;
+    const double x = (p[0] - (half ? 74.5 : 24.5)) / 25, y = (p[1] - 0.5 * (NROW - 1)) / (0.5 * NROW);
+    for (int a = 0; a < 2; a++)
+        p[a] += halves[2 * half + a][0] + halves[2 * half + a][1] * x + halves[2 * half + a][2] * y;
+    add_turn(turn, 49.5, p);
+    half = p[0] > 49.5;
+    add_turn(turns + 4 * (size_t)half, half ? 74.5 : 24.5, p);
+}
+
 static double base_wave(const wanted *w, int f, double row)
 {
     return of_map(w, WAVE, f, row - (float)spectral);
@@ -313,8 +368,10 @@ static void write_map(fitsfile *f, const wanted *w, int *status)
     fits_write_img(f, TFLOAT, 1, 3L * NFIBRE, off, status);
     spline(f, w, COLUMN, status);
     spline(f, w, WAVE, status);
-    if (w->layers != 0)
+    if (w->layers == 1)
         write_layers(f, w, status);
+    else if (w->layers == 2)
+        write_chain(f, status);
     if (w->broken == 8) {
         fits_create_img(f, FLOAT_IMG, 1, dims, status);
         fits_write_key(f, TSTRING, "EXTNAME", "DISTORTIONS", NULL, status);
@@ -381,7 +438,15 @@ static int check(const char *path, int map, double tolerance, const wanted *w)
             if (many == 2) /* beside the two rows of the jump */
                 row = t < NFIBRE ? 598 * i / 299.0 : 601 + 598 * i / 299.0;
             u = 2 * (row + (t < NFIBRE ? 0 : w->jump)) / (NROW - 1) - 1;
-            if (map && w->layers != 0) {
+            if (map && w->layers == 2) {
+                const double at = fmin(fmax(row, 5), NROW - 6);
+                double place[2] = {base_column(w, f, at), at};
+                lambda = 10 * base_wave(w, f, at);
+                add_chain(place);
+                v[COLUMN] = place[0];
+                row = place[1];
+                v[WIDTH] = v[ALONG] = 1.4;
+            } else if (map && w->layers == 1) {
                 layered_place(w, f, fmin(fmax(row, 5), NROW - 6), &lambda, &v[COLUMN], &row);
                 v[WIDTH] = v[ALONG] = 1.4;
             } else if (map) {
