@@ -30,8 +30,8 @@ typedef struct {
     const unsigned char *only;  /* [nwindow][bundles] those that are measured, whose byte is not 0; NULL: all */
     int rough;    /* 1: F with the fluxes held, J^T W J, some per cent too large: for a step before others */
     int nthreads; /* 0: OpenMP's default; the result does not depend on it */
-    /* Number of the image with these windows, by which a device knows that it has them; 0: it does not. One for each
-     * call of spx_shift_across(), for instance. */
+    /* Number of the image, by which a device knows that it has it; 0: it does not. One for each call of
+     * spx_shift_traces(), for instance. */
     unsigned long long image;
 } spx_motion_options;
 

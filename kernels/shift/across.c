@@ -642,13 +642,12 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
                         "%zu windows of %g Angstrom between %g and %g, functions of degrees %d and %d: nothing to "
                         "measure",
                         o->nwindow, o->window, o->wmin, o->wmax, o->degree_wave, o->degree_fibre);
-    static unsigned long long images;
     w->motion = (spx_motion_options){.nwindow = w->nw,
                                      .dw = o->dw,
                                      .bundle_size = o->bundle_size,
                                      .psf_bundles = o->psf_bundles,
                                      .nthreads = o->nthreads,
-                                     .image = __atomic_add_fetch(&images, 1, __ATOMIC_RELAXED)};
+                                     .image = o->image};
     w->nb = spx_motion_bundles(psf, &w->motion);
     w->bundle = spx_alloc(w->ns, sizeof *w->bundle, e);
     if (w->bundle == NULL)

@@ -359,7 +359,8 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
                                  .curve = expected_curve(psf, out),
                                  .bend = expected_bend(psf, out),
                                  .frame = frame,
-                                 .nthreads = o->nthreads};
+                                 .nthreads = o->nthreads,
+                                 .image = o->image};
     if (st == SPX_OK)
         st = g->zero_point(g->ctx, image, &own, &in, lines, zero, e);
     spx_psf_free(&own);
@@ -520,14 +521,18 @@ static spx_status moved_of(const spx_frame *frame, size_t nq, const double *sum,
 }
 
 spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, spx_frame *frame,
-                            const spx_shift_lines *lines, const spx_shift_options *o, spx_psf *psf, spx_shift *out,
-                            spx_err *e)
+                            const spx_shift_lines *lines, const spx_shift_options *options, spx_psf *psf,
+                            spx_shift *out, spx_err *e)
 {
+    static unsigned long long images;
+    spx_shift_options numbered = *options;
+    const spx_shift_options *o = &numbered;
     spx_shift_moved moved = {2 * AGAIN, 0};
     double usual[SPX_SKY_MOST], *sum = NULL;
     size_t nq = 0;
     int found = 1;
     const int given = frame->nspec > 0;
+    numbered.image = __atomic_add_fetch(&images, 1, __ATOMIC_RELAXED);
     spx_status st = given ? check_fibres(frame, psf, e) : SPX_OK;
     if (st == SPX_OK && o->width)
         st = hold_terms(psf, SPX_SHIFT_ZERO_MOST, e);

@@ -30,6 +30,7 @@ typedef struct {
     int width; /* 0: widths stay as they are */
     int lamp;  /* all fibres see lines so bright that a round of part Y leaves more than its errors */
     int nthreads;
+    unsigned long long image; /* its number, by which a device knows that it has it; 0: of none */
 } spx_shift_options;
 
 /* Measures windows: spx_motion_cpu() or a device's. */
@@ -92,6 +93,7 @@ typedef struct {
     double bend;              /* the same of terms of kappa above the first, Angstrom^2 */
     const spx_frame *frame;
     int nthreads;
+    unsigned long long image; /* as in spx_shift_options */
 } spx_shift_common;
 
 /* Zero point: bins hold light of wavelength lambda + z(lambda), z = sum_q z[q] P_q over first ... last, Angstrom, with

@@ -1,10 +1,11 @@
 /* Provides the zero point of wavelengths on a CUDA device: the engine of shift/zero_point.h. Steps and memory are those
- * of shift/zero_steps.h and zero_layout.h; an item of a step is a block's. The host gathers the pixels of the fibres,
- * half a per cent of the image, and has what is not larger than the lines: the solution of the normal equations, and
- * the polynomial through the lines' places. */
+ * of shift/zero_steps.h and zero_layout.h; an item of a step is a block's. The host has what is not larger than
+ * the lines: the solution of the normal equations, and the polynomial through the lines' places. */
+#include <algorithm>
 #include <vector>
 
 #include "cuda/backend.cuh"
+#include "cuda/image.cuh"
 
 #define restrict __restrict__
 extern "C" {
@@ -24,6 +25,13 @@ __global__ void __launch_bounds__(THREADS) row_kernel(const __grid_constant__ sp
     const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < (size_t)g.nstrip * (size_t)g.rows)
         spx_zero_row(&g, i);
+}
+
+__global__ void __launch_bounds__(THREADS) pixel_kernel(const __grid_constant__ spx_zero_view g)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < (size_t)g.nstrip * (size_t)g.rows * (size_t)g.cols)
+        spx_zero_pixel(&g, i);
 }
 
 __global__ void __launch_bounds__(THREADS) total_kernel(const __grid_constant__ spx_zero_view g)
@@ -51,13 +59,15 @@ SPX_ZERO_STEPS_OF_A_SUM(STEP)
 /* Memory that stays from call to call. One thread of a program measures, on one device. */
 struct kept {
     spx::device_buffer<char> tables, work, sum_tables, sums;
+    spx::device_buffer<double> beside;
     spx::pinned_buffer<char> staging, sum_staging, results;
-    spx::pinned_buffer<double> pixels;
+    spx::pinned_buffer<double> light;
 };
 
 struct cuda {
     spx::stream stream;
     kept &k;
+    spx::image_rows &image;
     spx_zero_view g;
     std::vector<long> xc;
     double seconds;
@@ -75,6 +85,41 @@ void get(const cuda &c, void *to, const void *from, size_t bytes)
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c.stream.s), "copy from the device");
 }
 
+/* Rows of the image that strips have. */
+void send_rows(const cuda &c, const spx_zero_work *w)
+{
+    long first = (long)w->image->ny, end = 0;
+    for (size_t i = 0; i < w->in->nfibre; i++)
+        if (w->strips[i].nrow > 0) {
+            first = std::min(first, w->strips[i].y0);
+            end = std::max(end, w->strips[i].y0 + (long)w->strips[i].nrow);
+        }
+    c.image.send(first, end);
+}
+
+/* Light of neighbours in strips, if there is any. */
+spx_status send_light(cuda &c, spx_zero_work *w, spx_err *e)
+{
+    spx_zero_view &g = c.g;
+    const size_t rows = (size_t)g.nstrip * (size_t)g.rows, pixels = rows * (size_t)g.cols;
+    if (!spx_zero_beside(w))
+        return SPX_OK;
+    int *xc = reinterpret_cast<int *>(c.k.results.need(rows * sizeof *xc));
+    get(c, xc, g.xc, rows * sizeof *xc);
+    check(cudaStreamSynchronize(c.stream.s), "stream");
+    c.xc.resize(rows);
+    for (size_t i = 0; i < (size_t)g.nstrip; i++)
+        w->strips[i].xc = c.xc.data() + i * (size_t)g.rows;
+    spx_zero_take_rows(&g, xc, w);
+    double *light = c.k.light.need(pixels);
+    std::fill_n(light, pixels, 0.0);
+    spx_zero_give_data(&g, light, w);
+    const spx_status taken = spx_zero_take_neighbours_off(w, e);
+    g.beside = c.k.beside.need(pixels);
+    put(c, g.beside, light, pixels * sizeof *light);
+    return taken;
+}
+
 spx_status begin(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
 {
     return spx::guarded("zero point", e, [&] {
@@ -83,6 +128,10 @@ spx_status begin(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
         const spx_status sizes = spx_zero_sizes(w, &g, e);
         if (sizes != SPX_OK)
             return sizes;
+        send_rows(c, w);
+        g.image = c.image.data();
+        g.weight = c.image.weight();
+        g.ccd_nx = (int)w->image->nx;
         host = g;
         const size_t bytes = spx_zero_tables(w, &host, nullptr);
         const size_t rows = (size_t)g.nstrip * (size_t)g.rows, pixels = rows * (size_t)g.cols;
@@ -93,25 +142,17 @@ spx_status begin(spx_zero_engine *engine, spx_zero_work *w, spx_err *e)
         put(c, c.k.tables.get(), c.k.staging.get(), bytes);
         spx::stopwatch watch(c.stream.s);
         row_kernel<<<spx::blocks(rows, THREADS), THREADS, 0, c.stream.s>>>(g);
-        check(cudaGetLastError(), "launch");
         splines_kernel<<<(unsigned)g.nstrip, SPX_ZERO_TEAM, 0, c.stream.s>>>(g, (size_t)g.nstrip);
         check(cudaGetLastError(), "launch");
-        char *results = c.k.results.need((size_t)g.nstrip * sizeof(double) + rows * sizeof(int));
-        double *step = reinterpret_cast<double *>(results);
-        int *xc = reinterpret_cast<int *>(step + g.nstrip);
-        get(c, step, g.step, (size_t)g.nstrip * sizeof(double));
-        get(c, xc, g.xc, rows * sizeof(int));
+        const spx_status light = send_light(c, w, e);
+        c.image.wait_on(c.stream.s);
+        pixel_kernel<<<spx::blocks(pixels, THREADS), THREADS, 0, c.stream.s>>>(g);
+        check(cudaGetLastError(), "launch");
+        double *step = reinterpret_cast<double *>(c.k.results.need((size_t)g.nstrip * sizeof *step));
+        get(c, step, g.step, (size_t)g.nstrip * sizeof *step);
         c.seconds += watch.stop();
-        c.xc.resize(rows);
-        for (size_t i = 0; i < (size_t)g.nstrip; i++)
-            w->strips[i].xc = c.xc.data() + i * (size_t)g.rows;
-        spx_zero_take_rows(&g, xc, step, w);
-        double *data = c.k.pixels.need(2 * pixels);
-        spx_zero_give_pixels(&g, data, data + pixels, w);
-        const spx_status filled = spx_zero_fill_pixels(w, e);
-        put(c, g.data, data, pixels * sizeof(double));
-        put(c, g.w, data + pixels, pixels * sizeof(double));
-        return filled;
+        spx_zero_take_steps(&g, step, w);
+        return light;
     });
 }
 
@@ -157,7 +198,8 @@ extern "C" spx_status spx_zero_point_cuda(spx_backend *b, const spx_image *image
         (void)spx::use_first(b);
         spx::lock_blocks(b);
         static thread_local kept memory;
-        cuda c{{}, memory, {}, {}, 0};
+        const spx::rows_in_use used(image, in->image);
+        cuda c{{}, memory, used.rows, {}, {}, 0};
         spx_zero_engine engine = {&c, begin, sum_up};
         const spx_status st = spx_zero_solve(&engine, image, psf, in, lines, out, e);
         spx::note_seconds(b, c.seconds);

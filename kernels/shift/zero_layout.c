@@ -123,12 +123,10 @@ size_t spx_zero_sum_memory(spx_zero_view *g, char *base)
     return used;
 }
 
-void spx_zero_give_pixels(const spx_zero_view *g, double *data, double *ivar, spx_zero_work *w)
+void spx_zero_give_data(const spx_zero_view *g, double *data, spx_zero_work *w)
 {
-    for (size_t i = 0; i < (size_t)g->nstrip; i++) {
+    for (size_t i = 0; i < (size_t)g->nstrip; i++)
         w->strips[i].data = data + i * (size_t)g->rows * (size_t)g->cols;
-        w->strips[i].w = ivar + i * (size_t)g->rows * (size_t)g->cols;
-    }
 }
 
 /* ---- tables ---- */
@@ -204,14 +202,17 @@ void spx_zero_fill_sum(const spx_zero_work *w, const spx_zero_view *g)
 
 /* ---- results ---- */
 
-void spx_zero_take_rows(const spx_zero_view *g, const int *xc, const double *step, spx_zero_work *w)
+void spx_zero_take_rows(const spx_zero_view *g, const int *xc, spx_zero_work *w)
 {
-    for (size_t i = 0; i < (size_t)g->nstrip; i++) {
-        const spx_zero_strip *s = &w->strips[i];
-        for (size_t row = 0; row < s->nrow; row++)
-            s->xc[row] = xc[spx_zero_row_at(g, i, (int)row)];
-        w->row = s->nrow > 0 && step[i] > w->row ? step[i] : w->row;
-    }
+    for (size_t i = 0; i < (size_t)g->nstrip; i++)
+        for (size_t row = 0; row < w->strips[i].nrow; row++)
+            w->strips[i].xc[row] = xc[spx_zero_row_at(g, i, (int)row)];
+}
+
+void spx_zero_take_steps(const spx_zero_view *g, const double *step, spx_zero_work *w)
+{
+    for (size_t i = 0; i < (size_t)g->nstrip; i++)
+        w->row = w->strips[i].nrow > 0 && step[i] > w->row ? step[i] : w->row;
 }
 
 void spx_zero_take_sum(const spx_zero_view *g, const double *sum, spx_zero_work *w)

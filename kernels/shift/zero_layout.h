@@ -17,8 +17,8 @@ size_t spx_zero_memory(spx_zero_view *g, char *base);
 size_t spx_zero_sum_tables(spx_zero_view *g, char *base);
 size_t spx_zero_sum_memory(spx_zero_view *g, char *base);
 
-/* Pixels on the host, [nstrip][rows][cols] of both: strips get their parts. */
-void spx_zero_give_pixels(const spx_zero_view *g, double *data, double *ivar, spx_zero_work *w);
+/* Light of neighbours on the host, zeroed [nstrip][rows cols]: strips get their parts, as data. */
+void spx_zero_give_data(const spx_zero_view *g, double *data, spx_zero_work *w);
 
 /* Fill tables that were handed out on the host. */
 void spx_zero_fill(const spx_zero_work *w, const spx_zero_view *g);
@@ -27,8 +27,9 @@ void spx_zero_fill_sum(const spx_zero_work *w, const spx_zero_view *g);
 /* Sizes of a sum of *w, in a view of the fit. */
 void spx_zero_sum_sizes(const spx_zero_work *w, int reject, spx_zero_view *g);
 
-/* xc of strips by the rows of a device, and what is known of them by their step[nstrip]. */
-void spx_zero_take_rows(const spx_zero_view *g, const int *xc, const double *step, spx_zero_work *w);
+/* xc of strips by the rows of a device; what is known of them by their step[nstrip]. */
+void spx_zero_take_rows(const spx_zero_view *g, const int *xc, spx_zero_work *w);
+void spx_zero_take_steps(const spx_zero_view *g, const double *step, spx_zero_work *w);
 
 /* Results of a sum, sum[size + nc + 2]. */
 void spx_zero_take_sum(const spx_zero_view *g, const double *sum, spx_zero_work *w);

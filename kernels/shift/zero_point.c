@@ -437,28 +437,19 @@ static spx_status fill_strip(const work *w, strip *s, spx_err *e)
     return SPX_OK;
 }
 
-spx_status spx_zero_fill_pixels(const work *w, spx_err *e)
+int spx_zero_beside(const work *w)
 {
-    const size_t n = w->in->nfibre;
-    size_t first = SIZE_MAX, end = 0;
+    int any = 0;
+    for (size_t i = 0; i < w->in->nfibre; i++)
+        any |= w->strips[i].nrow > 0 && (w->strips[i].beside[0] || w->strips[i].beside[1]);
+    return any;
+}
+
+spx_status spx_zero_take_neighbours_off(const work *w, spx_err *e)
+{
     int failed = 0;
-    for (size_t i = 0; i < n; i++) {
-        const strip *s = &w->strips[i];
-        if (s->nrow == 0)
-            continue;
-        first = (size_t)s->y0 < first ? (size_t)s->y0 : first;
-        end = (size_t)s->y0 + s->nrow > end ? (size_t)s->y0 + s->nrow : end;
-    }
-#pragma omp parallel for schedule(static) num_threads(w->nthreads)
-    for (size_t from = first; from < end; from += TOGETHER)
-        for (size_t i = 0; i < n; i++) {
-            const strip *s = &w->strips[i];
-            const size_t y0 = (size_t)s->y0, to = from + TOGETHER < y0 + s->nrow ? from + TOGETHER : y0 + s->nrow;
-            if (s->nrow > 0 && to > y0)
-                fill_rows(w->image, s, from > y0 ? from - y0 : 0, to - y0);
-        }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(w->nthreads) reduction(| : failed)
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < w->in->nfibre; i++) {
         const strip *s = &w->strips[i];
         if (s->nrow == 0 || !(s->beside[0] || s->beside[1]))
             continue;

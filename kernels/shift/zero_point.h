@@ -25,7 +25,7 @@ typedef struct {
 } spx_zero_column;
 
 /* Rows y0 ... y0 + nrow - 1 of the CCD along one fibre, ncol pixels each from column xc[row] on. With a device the host
- * has data and weights alone, of which both are 0 where there is no pixel. */
+ * has none of the arrays, or the light of neighbours alone, in the place of data. */
 typedef struct {
     size_t fibre, nrow, ncol;
     double scale, low, high; /* wavelengths that its rows may have */
@@ -87,8 +87,8 @@ typedef struct {
 /* A device that sums up. */
 typedef struct spx_zero_engine {
     void *state;
-    /* Takes strips whose place and size are known, gives them memory, and sets w->row. Pixels: by
-     * spx_zero_fill_pixels(), when xc is there. */
+    /* Takes strips whose place and size are known, and sets w->row. Light of neighbours: by
+     * spx_zero_take_neighbours_off(), when xc is there. */
     spx_status (*begin)(struct spx_zero_engine *g, spx_zero_work *w, spx_err *e);
     /* Normal equations of all strips into w->g[size], w->right[nc]; chi^2 and pixels into w->chi2[0], w->npix[0].
      * reject: pixels far from the model are left out from now on. */
@@ -123,8 +123,8 @@ static inline double spx_zero_length(const spx_zero_work *w, size_t first, size_
 /* Rows that a column of lines over `length` Angstrom may take in a strip. */
 size_t spx_zero_most_rows(const spx_zero_work *w, const spx_zero_strip *s, double length);
 
-/* Pixels of all strips from the image, and the light of neighbours taken off; xc is set. Threads take rows of the CCD,
- * which strips share pages of. */
-spx_status spx_zero_fill_pixels(const spx_zero_work *w, spx_err *e);
+/* Whether any strip has its neighbours' light in it; takes it off their data. xc is set. */
+int spx_zero_beside(const spx_zero_work *w);
+spx_status spx_zero_take_neighbours_off(const spx_zero_work *w, spx_err *e);
 
 #endif

@@ -4,6 +4,7 @@
  *     step       item                  threads   results
  *     row        row of a strip        one       wavelength, first column, light of a spectrum that is 1, splines
  *     splines    strip                 TEAM      rows of the splines, Angstrom of a row
+ *     pixel      pixel of a strip      one       data and weights from those of the image
  *   once, then with each change of the lines' places or of the groups
  *     line       blend in a strip      a warp    image of the lines, its derivatives
  *     group      group in a strip      a warp    derivative by its place
@@ -55,11 +56,15 @@ typedef struct {
     double *lambda, *basis;           /* [nstrip][rows], [nstrip][rows][4] of splines from `interval` on */
     double *unit, *data, *w, *rest;   /* [nstrip][rows][cols] */
     double *wide;                     /* [nk][nstrip][rows][cols]: derivatives by terms of kappa */
-    double *step;                     /* [nstrip] Angstrom of a row, at most */
-    spx_zero_rows *span;              /* [nstrip][2 nl + nb]: lines, splines, groups */
-    double *line, *places;            /* [nstrip][line_size], [nstrip][group_size] */
-    double *chi2;                     /* [nstrip][chunks][2] chi^2, pixels */
-    double *part, *sum;               /* [nstrip][size + nc]; [size + nc + 2] */
+    const float *image, *weight;      /* [ny][ccd_nx]: values and weights of the CCD, 0 where they are not good */
+    int ccd_nx;
+    double *beside;        /* [nstrip][rows cols], packed as in zero_point.h: light of neighbours, negative;
+                            * NULL: none */
+    double *step;          /* [nstrip] Angstrom of a row, at most */
+    spx_zero_rows *span;   /* [nstrip][2 nl + nb]: lines, splines, groups */
+    double *line, *places; /* [nstrip][line_size], [nstrip][group_size] */
+    double *chi2;          /* [nstrip][chunks][2] chi^2, pixels */
+    double *part, *sum;    /* [nstrip][size + nc]; [size + nc + 2] */
 } spx_zero_view;
 
 SPX_HD size_t spx_zero_chunks(const spx_zero_view *g)
@@ -167,6 +172,24 @@ SPX_HD void spx_zero_splines(const spx_zero_view *g, const spx_team *t, size_t s
         out->first = first;
         out->n = end > first ? end - first : 0;
     }
+}
+
+/* ---- pixel ---- */
+
+/* Number i of [nstrip][rows][cols]. */
+SPX_HD void spx_zero_pixel(const spx_zero_view *g, size_t i)
+{
+    const size_t at = i / (size_t)g->cols, strip = at / (size_t)g->rows;
+    const int x = (int)(i % (size_t)g->cols), row = (int)(at % (size_t)g->rows);
+    const spx_zero_place_of *s = &g->strip[strip];
+    if (row >= s->nrow || x >= s->ncol)
+        return;
+    const long column = (long)g->xc[at] + x, pixel = (long)(s->y0 + row) * g->ccd_nx + column;
+    const int there = column >= 0 && column < g->ccd_nx;
+    const double off =
+        g->beside == NULL ? 0 : g->beside[strip * (size_t)g->rows * (size_t)g->cols + (size_t)(row * s->ncol + x)];
+    g->data[i] = (there ? (double)g->image[pixel] : 0) + off;
+    g->w[i] = there ? (double)g->weight[pixel] : 0;
 }
 
 /* ---- line ---- */

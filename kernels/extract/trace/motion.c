@@ -124,7 +124,6 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
     w->o.wave_pad = 0;
     w->o.nthreads = o->nthreads;
     w->rough = o->rough;
-    w->image = o->image;
     w->job = (spx_extract_job){.image = image, .psf = psf, .o = &w->o};
     spx_status st = spx_extract_check(psf, &w->o, e);
     if (st == SPX_OK) {
@@ -135,6 +134,42 @@ static spx_status window_make(const spx_image *image, const spx_psf *psf, const 
         st = SPX_EIO;
     if (st == SPX_OK)
         spx_trace_bundles_place(&w->plan, nbundle, w->list);
+    return st;
+}
+
+/* Rows of the CCD that traces cross in a window, those of bundles that are not measured now, too: by the fibres at the
+ * ends of bundles. */
+static void find_rows(const spx_motion_window *w, size_t nbundle, long *row0, size_t *nrow)
+{
+    const spx_psf *psf = w->job.psf;
+    double low = INFINITY, high = -INFINITY;
+    for (size_t i = 0; i < 2 * nbundle; i++) {
+        const spx_trace_bundle *b = &w->list[i / 2];
+        const size_t f = b->fibre0 + (i % 2 > 0 ? b->nf - 1 : 0);
+        if (b->nf == 0 || !has_window(psf, f, &w->o))
+            continue;
+        const double first = spx_psf_series_value(&psf->y, f, w->o.wmin),
+                     last = spx_psf_series_value(&psf->y, f, w->o.wmax);
+        low = fmin(low, fmin(first, last));
+        high = fmax(high, fmax(first, last));
+    }
+    const double from = fmax(floor(low), 0), end = fmin(ceil(high) + 1, (double)w->job.image->ny);
+    *row0 = from < end ? (long)from : 0;
+    *nrow = from < end ? (size_t)(end - from) : 0;
+}
+
+static spx_status send_rows(spx_motion_engine *g, const spx_motion_options *o, size_t nbundle,
+                            const spx_motion_window *w, spx_err *e)
+{
+    long *row0 = spx_alloc(o->nwindow, sizeof *row0, e);
+    size_t *nrow = spx_alloc(o->nwindow, sizeof *nrow, e);
+    spx_status st = row0 != NULL && nrow != NULL ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < o->nwindow && st == SPX_OK; i++)
+        find_rows(&w[i], nbundle, &row0[i], &nrow[i]);
+    if (st == SPX_OK)
+        st = g->send(g, o->nwindow, row0, nrow, e);
+    spx_free(row0);
+    spx_free(nrow);
     return st;
 }
 
@@ -217,11 +252,15 @@ spx_status spx_motion_solve(spx_motion_engine *g, const spx_image *image, const 
             row[i * ns + f].wavelength = 0.5 * (o->first[i] + o->last[i]);
         st = window_make(image, psf, o, i, i > 0 ? &w[0].plan : NULL, &w[i], e);
     }
+    if (st == SPX_OK && g != NULL)
+        left->reason = spx_extract_on_cpu_only(psf, &w[0].o);
+    if (st == SPX_OK && g != NULL && left->reason == NULL)
+        st = send_rows(g, o, nbundle, w, e);
     if (st == SPX_OK)
         st = make_bundles(o, nbundle, w, e);
     if (st == SPX_OK && g != NULL) {
         spx_motion_layout l = {0};
-        if ((left->reason = spx_extract_on_cpu_only(psf, &w[0].o)) != NULL)
+        if (left->reason != NULL)
             memset(chosen, 1, o->nwindow * nbundle);
         else
             st = spx_motion_layout_make(o->nwindow, w, nbundle, chosen, &l, e);

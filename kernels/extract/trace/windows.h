@@ -13,7 +13,6 @@ typedef struct {
     spx_trace_plan plan;
     spx_trace_bundle *list; /* [nbundle] */
     int rough;              /* as in spx_motion_options */
-    unsigned long long image;
 } spx_motion_window;
 
 struct spx_motion_layout;
@@ -23,6 +22,9 @@ struct spx_motion_layout;
  * they are. */
 typedef struct spx_motion_engine {
     void *state;
+    /* Begins to send rows row0[nwindow], nrow[nwindow] of the image, which windows are expected to use, while the host
+     * lays out their bundles. */
+    spx_status (*send)(struct spx_motion_engine *g, size_t nwindow, const long *row0, const size_t *nrow, spx_err *e);
     spx_status (*measure)(struct spx_motion_engine *g, size_t nwindow, const struct spx_motion_layout *l,
                           spx_motion_row *row, spx_motion_fit *fit, unsigned char *left, spx_err *e);
 } spx_motion_engine;
