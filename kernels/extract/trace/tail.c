@@ -467,8 +467,8 @@ static double background_of(const spx_extract_job *job, const spx_background *bg
 static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
                                   spx_extract_counts *counts, spx_err *e)
 {
-    const size_t nw = job->nwave,
-                 node = NODE * (size_t)fmin(fmax(job->o->background / SPX_EXTRACT_LEAST_CELL, 1.0), 4.0);
+    const size_t nw = job->nwave;
+    const long node = NODE * (long)fmin(fmax(job->o->background / SPX_EXTRACT_LEAST_CELL, 1.0), 4.0);
     double *mean = spx_alloc(out->nspec, sizeof *mean, e);
     if (!mean || (out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL) {
         spx_free(mean);
@@ -478,12 +478,12 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
     for (size_t f = 0; f < out->nspec; f++) {
         double v[4] = {0}; /* at four nodes, of which k lies behind the second */
         for (long i = -1; i < 2; i++)
-            v[i + 2] = background_of(job, bg, job->o->first + f, i * (long)node);
+            v[i + 2] = background_of(job, bg, job->o->first + f, i * node);
         for (size_t k = 0; k < nw; k++) {
-            const double u = (double)(k % node) / (double)node;
-            if (k % node == 0) {
+            const double u = (double)((long)k % node) / (double)node;
+            if ((long)k % node == 0) {
                 memmove(v, v + 1, 3 * sizeof *v);
-                v[3] = background_of(job, bg, job->o->first + f, (long)(k + 2 * node));
+                v[3] = background_of(job, bg, job->o->first + f, (long)k + 2 * node);
             }
             const double here = (-v[0] * u * (u - 1) * (u - 2) + v[3] * (u + 1) * u * (u - 1)) / 6 +
                                 (v[1] * (u + 1) * (u - 1) * (u - 2) - v[2] * (u + 1) * u * (u - 2)) / 2;
