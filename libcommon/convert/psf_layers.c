@@ -43,8 +43,8 @@ int spx_layers_found(const spx_fits *f)
     if (list >= 0) {
         size_t kind;
         int all = 1;
-        for (size_t k = 0; k < f->hdu[list].nrow; k++)
-            all &= find_distortion(f, k, &kind) >= 0;
+        for (size_t k = 0; k < f->hdu[list].nrow && all; k++)
+            all = find_distortion(f, k, &kind) >= 0;
         return all ? 1 : -1;
     }
     for (size_t i = 0; i < f->nhdu; i++)
