@@ -488,9 +488,13 @@ typedef struct {
     size_t nrow;    /* these */
     double *rest;   /* root (data - model), [height][width] */
     double *across; /* g_i(x) of spots by columns, [nl nf][nx][pad] */
-    /* traces alone: their blocks of h, square[2 nf][2 nf][ntr][ntr]. Of two lines: products of the shape's derivatives,
-     * [ns][ns], and transposed; with those by GH-i-j as kernels->shapes makes them; and of the stamps of spots of one
-     * with the derivatives of the other, both ways, [2][nf][SPX_PF_DENSE][na][projected] */
+    /* traces alone: their blocks of h, square[2 nf][2 nf][ntr][ntr], and what is not yet added to them: of pairs of
+     * lines products of their spots, pairs[LINES][2 nf][2 nf], and of their terms, terms[LINES][ntr][ntr] */
+    double *pairs, *terms;
+    size_t npair;
+    /* of two lines: products of the shape's derivatives, square[ns][ns], and transposed; with those by GH-i-j as
+     * kernels->shapes makes them; and of the stamps of spots of one with the derivatives of the other, both ways,
+     * [2][nf][SPX_PF_DENSE][na][projected] */
     double *square, *turned, *sums, *projected;
 } job;
 
@@ -776,21 +780,39 @@ static void spots_by_spots(job *j, const spx_pf_group *g)
             }
 }
 
-/* Products of the terms of each two lines of a group, out[lines][lines][ntr][ntr]. */
-static void products_of_terms(const spx_pf_bundle *b, const spx_pf_group *g, double *out)
+/* Pairs of lines whose products are added to the blocks of the traces at one time. */
+enum { LINES = 32 };
+
+/* Adds the products of pairs of lines, times those of their terms, to the blocks of the traces. */
+static void add_pairs(job *j)
 {
-    const size_t ntr = (size_t)b->p->ntr;
-    for (size_t l = g->first; l < g->last; l++)
-        for (size_t k = g->first; k < g->last; k++)
-            for (size_t s = 0; s < ntr; s++)
-                for (size_t t = 0; t < ntr; t++)
-                    *out++ = b->line[l].term[s] * b->line[k].term[t];
+    const blasint n = (blasint)(4 * j->b->nf * j->b->nf), nterm = (blasint)(j->b->p->ntr * j->b->p->ntr);
+    if (j->npair > 0)
+        cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n, nterm, (blasint)j->npair, 1, j->pairs, n, j->terms,
+                    nterm, 1, j->square, nterm);
+    j->npair = 0;
+}
+
+/* Room for the products of the spots of two lines, zeros: pair[2 nf][2 nf], rows those of line l. */
+static double *new_pair(job *j, size_t l, size_t k)
+{
+    const size_t n = 4 * j->b->nf * j->b->nf, ntr = (size_t)j->b->p->ntr;
+    if (j->npair == LINES)
+        add_pairs(j);
+    double *to = j->terms + j->npair * ntr * ntr, *pair = j->pairs + j->npair * n;
+    for (size_t s = 0; s < ntr; s++)
+        for (size_t t = 0; t < ntr; t++)
+            *to++ = j->b->line[l].term[s] * j->b->line[k].term[t];
+    memset(pair, 0, n * sizeof *pair);
+    j->npair++;
+    return pair;
 }
 
 /* Adds the blocks of the traces to the upper triangle of h. */
 static void take_blocks(job *j)
 {
     const size_t n = 2 * j->b->nf, ntr = (size_t)j->b->p->ntr;
+    add_pairs(j);
     for (size_t r = 0; r < n; r++)
         for (size_t c = r; c < n; c++)
             for (size_t s = 0; s < ntr; s++)
@@ -816,6 +838,39 @@ static void add_shift(job *j, const spx_pf_group *g, const double *sum)
     }
 }
 
+/* Adds d[m][m], products of the derivatives of a group's spots by their places, of lines l and k to the blocks of the
+ * traces, and to the sums of all by the exposure's shift, by_shift[m][2], if it has one. */
+static void add_lines(job *j, const spx_pf_group *g, size_t l, size_t k, const double *d, size_t m, double *by_shift)
+{
+    const size_t n = 2 * j->b->nf, first = (l - g->first) * n, second = (k - g->first) * n;
+    const int free = j->b->line[l].free > 0 || j->b->line[k].free > 0;
+    /* pairs with the second line's fibre first are those of the lines the other way round */
+    double *pair = free ? NULL : new_pair(j, l, k);
+    for (size_t r = 0; r < n; r++) {
+        const double *row = d + (first + r) * m + second;
+        const size_t from = l == k ? r : 0;
+        for (size_t c = from; c < n && free; c++) {
+            chain one, two;
+            chain_of(j, l, r / 2, (int)(r % 2), &one);
+            chain_of(j, k, c / 2, (int)(c % 2), &two);
+            add_pair(j->h, j->n, &one, &two, row[c], l != k || c != r);
+        }
+        for (size_t c = from; c < n && !free && by_shift != NULL; c++) {
+            const int same = l == k && c == r;
+            by_shift[2 * (first + r) + c % 2] += row[c];
+            by_shift[2 * (second + c) + r % 2] += same ? 0 : row[c];
+        }
+        if (!free)
+            memcpy(pair + r * n + r, row + r, (n - r) * sizeof *row);
+    }
+    if (free || l == k)
+        return;
+    pair = new_pair(j, k, l);
+    for (size_t r = 0; r < n; r++)
+        for (size_t c = 0; c <= r; c++)
+            pair[c * n + r] = d[(first + r) * m + second + c];
+}
+
 /* Traces alone: of a group products of the derivatives of its spots by their places, d[m][m] with m two a spot, and
  * their fluxes taken off, d - B' N_ff^-1 B with B those of root S with them, [fluxes][m]: few numbers, as all terms of
  * a trace have the same derivatives but for a factor. Then that, times these, goes to the blocks of H. */
@@ -823,13 +878,12 @@ static void traces_alone(job *j, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
-    const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n, ntr = (size_t)p->ntr;
+    const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n;
     const size_t first = g->first * nf;
+    const int shifts = j->x > 0 && p->nshift > 0;
     const spx_pf_at *at = b->now.at + j->x * b->nl * nf + first;
-    const size_t lines = g->last - g->first, nterm = ntr * ntr;
-    double *w = j->w, *d = w + n * m, *by_shift = d + m * m, *terms = by_shift + 2 * m;
+    double *w = j->w, *d = w + n * m, *by_shift = d + m * m;
     memset(w, 0, (n * m + m * m + 2 * m) * sizeof *w);
-    products_of_terms(b, g, terms);
     for (size_t k = 0; k < n; k++)
         for (size_t l = k / nf; l < n / nf; l++)
             for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
@@ -853,33 +907,11 @@ static void traces_alone(job *j, const spx_pf_group *g)
     cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m, (blasint)n, 1,
                 b->now.factor + j->x * b->nfactor + g->factor, (blasint)n, w, (blasint)m);
     cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, -1, w, (blasint)m, 1, d, (blasint)m);
-    for (size_t r = 0; r < m; r++) {
-        chain one, two;
-        const size_t lr = g->first + r / 2 / nf, ir = r / 2 % nf;
-        chain_of(j, lr, ir, (int)(r % 2), &one);
-        for (size_t c = r; c < m && !b->line[lr].weak; c++) {
-            const size_t lc = g->first + c / 2 / nf, ic = c / 2 % nf;
-            const double v = d[r * m + c];
-            if (b->line[lc].weak)
-                continue;
-            /* the other way round of two lines where the second's fibre comes first */
-            const size_t row = 2 * ir + r % 2, column = 2 * ic + c % 2;
-            if (b->line[lr].free > 0 || b->line[lc].free > 0) {
-                chain_of(j, lc, ic, (int)(c % 2), &two);
-                add_pair(j->h, j->n, &one, &two, v, c != r);
-                continue;
-            }
-            const size_t one_two = (lr - g->first) * lines + lc - g->first,
-                         two_one = (lc - g->first) * lines + lr - g->first;
-            if (row <= column)
-                j->k->add(nterm, v, terms + one_two * nterm, j->square + (row * 2 * nf + column) * nterm);
-            if (column < row || (row == column && c != r))
-                j->k->add(nterm, v, terms + two_one * nterm, j->square + (column * 2 * nf + row) * nterm);
-            by_shift[2 * r + c % 2] += v;
-            by_shift[2 * c + r % 2] += c != r ? v : 0;
-        }
-    }
-    if (j->x > 0 && p->nshift > 0)
+    for (size_t l = g->first; l < g->last; l++)
+        for (size_t k = l; k < g->last; k++)
+            if (!b->line[l].weak && !b->line[k].weak)
+                add_lines(j, g, l, k, d, m, shifts ? by_shift : NULL);
+    if (shifts)
         add_shift(j, g, by_shift);
 }
 
@@ -1122,10 +1154,10 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    const size_t nterm = (size_t)(p->ntr * p->ntr), blocks = 4 * b->nf * b->nf * nterm;
+    const size_t two = 4 * b->nf * b->nf, nterm = (size_t)(p->ntr * p->ntr), blocks = two * nterm;
     spx_status st =
-        reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf + most * most * nterm,
-                p->height * b->width, j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : blocks,
+        reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf, p->height * b->width,
+                j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : blocks + LINES * (two + nterm),
                 j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
         j.w = b->work->w;
@@ -1135,6 +1167,8 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         j.turned = j.square + j.ns * j.ns;
         j.sums = j.turned + j.ns * j.ns;
         j.projected = j.sums + sums;
+        j.pairs = j.square + blocks;
+        j.terms = j.pairs + LINES * two;
     }
     if (st == SPX_OK && j.ns == 0)
         memset(j.square, 0, blocks * sizeof *j.square);

@@ -293,6 +293,9 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     const spx_pf_plan *p = b->p;
     const int clip = passes[pass].clip, place_alone = pass == 0 && p->nq == 0;
     const double stop = passes[pass].stop;
+    /* "final" of traces alone goes on from "place", whose background is that of the same spots: where that is weak, it
+     * is good enough to begin with */
+    const background_of begin = pass == 0 ? FOLLOW : p->nq == 0 && b->calm <= STILL ? KEEP : FIND;
     double epsilon = passes[pass].epsilon, damping = DAMPING;
     s->lately = 1;
     b->terms = passes[pass].terms < 0 || passes[pass].terms > p->ntr ? p->ntr : passes[pass].terms;
@@ -312,7 +315,7 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
     if (st == SPX_OK && ok && clip)
         st = doubt(b, pass, &epsilon, e);
     if (st == SPX_OK && ok)
-        st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, pass == 0 ? FOLLOW : FIND, &ok, e);
+        st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, begin, &ok, e);
     if (st == SPX_OK && ok && pass > 0)
         st = free_terms(b, b->terms, e);
     double fall = 1, gain = 0;
