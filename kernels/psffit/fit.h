@@ -321,10 +321,11 @@ spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
 /* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
- * it has terms for: b->unsure is the epsilon at which the median misfit of bright pixels is that of noise, at most 0.1;
- * 0: it is so without. Fibres whose spots are farther from the model have their own: the clip allows for b->doubt, the
- * larger of both, and errors are multiplied by b->swell, the root of a fibre's chi squared at b->unsure. A clip by what
- * all have would take one side of such spots, and move them until the other one fits. SPX_EIO: memory. */
+ * it has terms for: b->unsure is the epsilon at which the median misfit of bright pixels is that of noise, at most
+ * 0.01; 0: it is so without. Fibres whose spots are farther from the model have their own: the clip allows for
+ * b->doubt, larger in proportion, and errors are multiplied by b->swell, the root of a fibre's chi squared at
+ * b->unsure. A clip by what all have would take one side of such spots, and move them until the other one fits.
+ * SPX_EIO: memory. */
 spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.

@@ -310,6 +310,47 @@ static void find_crossing(const spx_pf_bundle *b, long pair[2])
         }
 }
 
+/* What a line's spots say with weights that know the uncertainty of the model. *ok 0: no solution. */
+static spx_status weighed_lines(spx_pf_bundle *b, double epsilon, size_t nline, spx_pf_line_news *news, int *ok,
+                                spx_err *e)
+{
+    spx_pf_weights(b, epsilon, 1);
+    *ok = spx_pf_fluxes(b, &b->now) && (b->there == NULL || b->p->device->take_fluxes(b));
+    return *ok ? spx_pf_line_steps(b, nline, news, e) : SPX_OK;
+}
+
+/* What the bundle says of lines. Where spots are of another shape than the model's, they are alike in all fibres, and a
+ * mean of n spots of a line is off by as much as one: n times what the model's uncertainty adds to the variance, as
+ * independent pixels add it. */
+static spx_status ask_lines(spx_pf_bundle *b, size_t nline, kept *k, spx_err *e)
+{
+    const size_t nexp = b->p->nexp, n = (1 + nexp) * nline;
+    spx_free(k->news);
+    k->news = spx_alloc2(2 * (1 + nexp), nline, sizeof *k->news, e);
+    if (k->news == NULL)
+        return SPX_EIO;
+    if (!(b->unsure > 0))
+        return spx_pf_line_steps(b, nline, k->news, e);
+    spx_pf_line_news *unsure = k->news + n;
+    int ok = 0;
+    spx_status st = weighed_lines(b, 0, nline, k->news, &ok, e);
+    if (st == SPX_OK && ok)
+        st = weighed_lines(b, b->unsure, nline, unsure, &ok, e);
+    for (size_t i = 0; i < n && st == SPX_OK && ok; i++) {
+        double spots = 0;
+        for (size_t x = 0; x < nexp; x++)
+            if (i < nline || i / nline == 1 + x)
+                spots += k->news[(1 + x) * nline + i % nline].nbright;
+        if (!(unsure[i].info > 0 && k->news[i].info > unsure[i].info))
+            continue;
+        const double photons = 1 / k->news[i].info;
+        const double info = 1 / (photons + spots * (1 / unsure[i].info - photons));
+        k->news[i].gradient = unsure[i].gradient * (info / unsure[i].info);
+        k->news[i].info = info;
+    }
+    return st;
+}
+
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -327,13 +368,10 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
         if (st == SPX_OK)
             st = spx_pf_unlisted(&b, &k->light, &k->nlight, e);
     }
-    if (st == SPX_OK && !k->run.failed) {
-        spx_free(k->news);
-        k->news = spx_alloc2(1 + c->plan.nexp, c->nline, sizeof *k->news, e);
-        st = k->news != NULL ? spx_pf_line_steps(&b, c->nline, k->news, e) : SPX_EIO;
-    }
     if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))
         st = spx_pf_finish(&b, &k->run, number, k->shift, c->psf, c->fit, e);
+    if (st == SPX_OK && !k->run.failed)
+        st = ask_lines(&b, c->nline, k, e);
     if (st == SPX_OK && k->run.failed)
         find_crossing(&b, k->crossing);
     if (b.there != NULL) {
