@@ -2,10 +2,16 @@
 
 #include "products/psf.h"
 
-static spx_status report_tail(spx_run *s, const spx_psffit_tail *t, spx_err *e)
+/* Error of the PSF, a part of the peak, above which spots have wings that the model lacks, and a tail may be these. */
+#define ANOTHER_KIND 0.01
+
+static spx_status report_tail(spx_run *s, const spx_psffit *f, const spx_psffit_tail *t, spx_err *e)
 {
+    double off = 0;
     if (!t->fit)
         return SPX_OK;
+    for (size_t k = 0; k < f->nbundle; k++)
+        off = f->bundle[k].fitted && f->bundle[k].psf_error > off ? f->bundle[k].psf_error : off;
     if (t->found)
         spx_note("tail: TAILAMP %.5f %+.5f u (errors %.5f, %.5f where TAILINDE is known), TAILINDE %.3f +- %.3f; %zu "
                  "pixels beyond the lines, chi2 %.3f",
@@ -13,6 +19,10 @@ static spx_status report_tail(spx_run *s, const spx_psffit_tail *t, spx_err *e)
                  t->chi2);
     else
         spx_warn("no tail is seen: TAILAMP %.5f +- %.5f: the PSF has none", t->amplitude[0], t->error[0]);
+    if (t->found && off > ANOTHER_KIND)
+        spx_warn("spots are off the fit by %.1f %% of their peak: the tail may be wings that it lacks: try more "
+                 "--hermite-degree, or larger spots (--hsize)",
+                 100 * off);
     const struct {
         const char *name;
         double value;
@@ -82,7 +92,7 @@ spx_status spx_psf_report(spx_run *s, const spx_psffit *f, int part, size_t nan,
         spx_note("%zu lines that are not listed: in the model, not in the wavelengths (-v names them)", nfound);
     if (nan > 0)
         spx_warn("%zu pixels are not numbers: masked", nan);
-    spx_status st = t != NULL ? report_tail(s, t, e) : SPX_OK;
+    spx_status st = t != NULL ? report_tail(s, f, t, e) : SPX_OK;
     for (size_t k = 0; k < sizeof flags / sizeof *flags && st == SPX_OK; k++) {
         size_t count = 0;
         if (flags[k].flag == SPX_PSF_BUNDLE && part)
