@@ -18,7 +18,8 @@ namespace
 {
 
 enum {
-    ROW_THREADS = 256,
+    ROW_THREADS = 512,
+    ROW_BLOCKS = 2, /* of a multiprocessor: as many as shared memory leaves of rows with a background */
     ROW_NEAR = SPX_BACKGROUND_NEAR,
     ROW_PAIRS = 10, /* of four splines, with themselves too */
     PIXEL_USED = 1, /* flags of a pixel: those of fibres, and hits */
@@ -273,7 +274,8 @@ __device__ inline void solve_row(const row_work &w)
 }
 
 /* Light of the rows `every` apart; of the others none is seen. Block (rows). */
-__global__ void __launch_bounds__(ROW_THREADS) row_light_kernel(row_tables t, int every, char *scratch, size_t each)
+__global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
+    row_light_kernel(row_tables t, int every, char *scratch, size_t each)
 {
     extern __shared__ double room[];
     row_work w;
@@ -503,7 +505,7 @@ __device__ inline float model_of(const row_tables &t, const row_work &w, int c)
 }
 
 /* Flags of all pixels, from the background as it is. Block (rows). */
-__global__ void __launch_bounds__(ROW_THREADS)
+__global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     ground_flags_kernel(row_tables t, row_background g, char *scratch, size_t each)
 {
     extern __shared__ double room[];
@@ -640,7 +642,7 @@ __device__ inline void write_row(const row_background &g, const row_work &w, dou
 }
 
 /* What the rows `every` apart tell; flagged: of the pixels in use, without hits. Block (rows). */
-__global__ void __launch_bounds__(ROW_THREADS)
+__global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     ground_rows_kernel(row_tables t, row_background g, bool flagged, char *scratch, size_t each)
 {
     extern __shared__ double room[];

@@ -26,8 +26,9 @@ enum {
     LINE_THREADS = 256,
     TILE_LINES = 8, /* lines of a block of transforms of tiles, and of the far grid's, which are long */
     FIELD_LINES = 2,
-    STRIP_COLUMNS = 32, /* of the image, of a warp */
-    STRIP_ROWS = 8      /* warps of a block */
+    STRIP_COLUMNS = 256, /* of the image, of a warp */
+    STRIP_ROWS = 8,      /* warps of a block */
+    AT_ONCE = 4          /* sources whose tables are read at one time */
 };
 
 /* Convolution of light on a grid, in tiles of [ny][nx] cells of which those beyond `reach` from the edges are right. */
@@ -333,37 +334,69 @@ __global__ void tail_smooth_kernel(tail_tables t)
     t.smooth[at] = t.fine.result[at] + sum;
 }
 
-/* The image of tails, [ny][nx]; sum: [blocks] of all. A warp: 32 columns of a row. */
-__global__ void __launch_bounds__(STRIP_COLUMNS *STRIP_ROWS)
-    tail_image_kernel(tail_tables t, tail_order o, float *far, double *sum)
+/* Adds the near part of the sources of some rows, first to end - 1, to row y of the image, columns x0 ..: one after the
+ * other, a lane a column of a table. */
+__device__ inline void add_near(const tail_tables &t, const tail_source *s, int first, int end, int y, int x0,
+                                float *line)
 {
-    __shared__ double part[STRIP_ROWS];
-    const int lane = threadIdx.x % STRIP_COLUMNS, strip = blockIdx.x, x = strip * STRIP_COLUMNS + lane;
-    const int y = (int)blockIdx.y * STRIP_ROWS + threadIdx.x / STRIP_COLUMNS;
-    float v = 0.0f;
-    if (x < t.nx && y < t.ny) {
-        float wx[4], wy[4];
-        const int n = t.fine.grid_nx, up = cells_around<SPX_TAIL_FINE>(y + t.edge, 0.0f, wy),
-                  left = cells_around<SPX_TAIL_FINE>(x + t.edge, 0.0f, wx);
-        const float *c = t.smooth + (size_t)up * n + left;
-        for (int i = 0; i < 4; i++)
-            v += wx[i] * (wy[0] * c[i] + wy[1] * c[n + i] + wy[2] * c[2 * n + i] + wy[3] * c[3 * n + i]);
-        const int side = 2 * t.near + 1, first = max(0, (y - t.near) / o.rows - 1),
-                  last = min(o.count - 1, (y + t.near) / o.rows);
-        for (int i = first; i <= last; i++) {
-            const int2 range = o.strips[(size_t)i * t.strips + strip];
-            const tail_source *s = t.source + (size_t)i * t.nspec;
-            for (int k = range.x; k < range.y; k++) {
-                const int dy = y - s[k].y + t.near, dx = x - s[k].x + t.near;
-                if (dy >= 0 && dy < side && dx >= 0 && dx < side && s[k].q != 0.0f)
-                    v += s[k].q * t.table[((size_t)s[k].table * side + dy) * t.row + dx];
+    const int side = 2 * t.near + 1, lane = (int)threadIdx.x % spx::WARP;
+    for (int k = first; k < end; k += AT_ONCE)
+        for (int i = lane; i < side + lane; i += spx::WARP) {
+            float v[AT_ONCE];
+            int column[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                const tail_source of = s[min(k + j, end - 1)];
+                const int dy = y - of.y + t.near, c = of.x - t.near - x0 + i;
+                const bool on = k + j < end && dy >= 0 && dy < side && i < side && c >= 0 && c < STRIP_COLUMNS;
+                column[j] = on ? c : -1;
+                v[j] = on ? of.q * t.table[((size_t)of.table * side + dy) * t.row + i] : 0.0f;
+            }
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                if (column[j] >= 0)
+                    line[column[j]] += v[j];
+                __syncwarp();
             }
         }
-        far[(size_t)y * t.nx + x] = v;
+}
+
+/* The image of tails, [ny][nx]; sum: [blocks] of all. A warp: some columns of a row. */
+__global__ void __launch_bounds__(spx::WARP *STRIP_ROWS)
+    tail_image_kernel(tail_tables t, tail_order o, float *far, double *sum)
+{
+    __shared__ float lines[STRIP_ROWS][STRIP_COLUMNS];
+    __shared__ double part[STRIP_ROWS];
+    const int lane = (int)threadIdx.x % spx::WARP, strip = (int)blockIdx.x, x0 = strip * STRIP_COLUMNS;
+    const int y = (int)blockIdx.y * STRIP_ROWS + (int)threadIdx.x / spx::WARP;
+    float *const line = lines[threadIdx.x / spx::WARP];
+    double all = 0.0;
+    if (y < t.ny) {
+        float wx[4], wy[4];
+        const int n = t.fine.grid_nx, up = cells_around<SPX_TAIL_FINE>(y + t.edge, 0.0f, wy);
+        for (int c = lane; c < STRIP_COLUMNS; c += spx::WARP) {
+            const int left = cells_around<SPX_TAIL_FINE>(min(x0 + c, t.nx - 1) + t.edge, 0.0f, wx);
+            const float *from = t.smooth + (size_t)up * n + left;
+            float v = 0.0f;
+            for (int i = 0; i < 4; i++)
+                v +=
+                    wx[i] * (wy[0] * from[i] + wy[1] * from[n + i] + wy[2] * from[2 * n + i] + wy[3] * from[3 * n + i]);
+            line[c] = v;
+        }
+        __syncwarp();
+        const int first = max(0, (y - t.near) / o.rows - 1), last = min(o.count - 1, (y + t.near) / o.rows);
+        for (int i = first; i <= last; i++) {
+            const int2 range = o.strips[(size_t)i * t.strips + strip];
+            add_near(t, t.source + (size_t)i * t.nspec, range.x, range.y, y, x0, line);
+        }
+        for (int c = lane; c < STRIP_COLUMNS && x0 + c < t.nx; c += spx::WARP) {
+            far[(size_t)y * t.nx + x0 + c] = line[c];
+            all += (double)line[c];
+        }
     }
-    const double sums = spx::block_sum<STRIP_ROWS>((double)v, part);
+    all = spx::block_sum<STRIP_ROWS>(all, part);
     if (threadIdx.x == 0)
-        sum[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = sums;
+        sum[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = all;
 }
 
 /* Sum of many, in a fixed order, by one block. */
@@ -401,7 +434,7 @@ inline void draw_tail(const tail_tables &t, const tail_order &o, const float *li
     convolve<FIELD_LINES>(t.coarse, s);
     tail_smooth_kernel<<<dim3(spx::blocks((size_t)t.fine.grid_nx, 128), (unsigned)t.fine.grid_ny), 128, 0, s>>>(t);
     const dim3 strips((unsigned)t.strips, spx::blocks((size_t)t.ny, STRIP_ROWS));
-    tail_image_kernel<<<strips, STRIP_COLUMNS * STRIP_ROWS, 0, s>>>(t, o, far, scratch);
+    tail_image_kernel<<<strips, spx::WARP * STRIP_ROWS, 0, s>>>(t, o, far, scratch);
     total_kernel<<<1, 1024, 0, s>>>(scratch, (size_t)strips.x * strips.y, total + 1);
     spx::check(cudaGetLastError(), "launch");
 }

@@ -470,7 +470,7 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
     const size_t nw = job->nwave;
     const long node = NODE * (long)fmin(fmax(job->o->background / SPX_EXTRACT_LEAST_CELL, 1.0), 4.0);
     double *mean = spx_alloc(out->nspec, sizeof *mean, e);
-    if (!mean || (out->background = spx_alloc2(out->nspec, nw, sizeof *out->background, e)) == NULL) {
+    if (!mean || (out->background = spx_alloc_unset(out->nspec, nw, sizeof *out->background, e)) == NULL) {
         spx_free(mean);
         return SPX_EIO;
     }
