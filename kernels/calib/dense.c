@@ -70,20 +70,36 @@ void spx_dense_solve(size_t n, const double *a, size_t m, double *x)
     }
 }
 
-void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, size_t stride, double *x)
+/* SPX_ENVELOPE_SIDES right-hand sides, which are in registers. */
+SPX_CLONES
+static void solve_sides(const spx_envelope *v, const double *a, size_t stride, double *x)
 {
+#define AT(row, half) (*(four_any *)(x + (row)*stride + (half)*4))
     for (size_t i = 0; i < v->n; i++) {
         const double *ai = a + v->row[i];
-        for (size_t t = v->first[i]; t < i; t++)
-            take_off(m, ai[t], x + t * stride, x + i * stride);
-        for (size_t c = 0; c < m; c++)
-            x[i * stride + c] /= ai[i];
+        four low = AT(i, 0), high = AT(i, 1);
+        for (size_t t = v->first[i]; t < i; t++) {
+            low -= ai[t] * AT(t, 0);
+            high -= ai[t] * AT(t, 1);
+        }
+        AT(i, 0) = low / ai[i];
+        AT(i, 1) = high / ai[i];
     }
     for (size_t i = v->n; i-- > 0;) {
         const double *ai = a + v->row[i];
-        for (size_t c = 0; c < m; c++)
-            x[i * stride + c] /= ai[i];
-        for (size_t t = v->first[i]; t < i; t++)
-            take_off(m, ai[t], x + i * stride, x + t * stride);
+        const four low = AT(i, 0) / ai[i], high = AT(i, 1) / ai[i];
+        AT(i, 0) = low;
+        AT(i, 1) = high;
+        for (size_t t = v->first[i]; t < i; t++) {
+            AT(t, 0) -= ai[t] * low;
+            AT(t, 1) -= ai[t] * high;
+        }
     }
+#undef AT
+}
+
+void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, size_t stride, double *x)
+{
+    for (size_t first = 0; first < m; first += SPX_ENVELOPE_SIDES)
+        solve_sides(v, a, stride, x + first);
 }

@@ -15,7 +15,9 @@ int spx_dense_factor(size_t n, double *a);
 /* Solves for m right-hand sides, x[n][m] in place, by the factor. */
 void spx_dense_solve(size_t n, const double *a, size_t m, double *x);
 
-/* The same by the factor of an envelope (calib/envelope.h); rows of x are `stride` apart, m at least. */
+/* The same by the factor of an envelope (calib/envelope.h), m a multiple of SPX_ENVELOPE_SIDES; rows of x are `stride`
+ * apart, m at least. */
+enum { SPX_ENVELOPE_SIDES = 8 };
 void spx_envelope_solve_many(const spx_envelope *v, const double *a, size_t m, size_t stride, double *x);
 
 /* x . y of n elements: eight sums, of every eighth product each, so that it is the same on every processor. */

@@ -866,18 +866,22 @@ static spx_status sum_up(work *w, int reject, int *good, spx_err *e)
     return SPX_OK;
 }
 
-/* Columns first ... first + m - 1 of the inverse side by side, x[nc][m] by the ranks of columns; a thread solves for
- * SIDES. */
-enum { SIDES = 16 };
-
-static void inverse_columns(const work *w, size_t first, size_t m, double *x)
+/* Columns that are solved for, of which the last may be of 0, so that n of them are. */
+static size_t sides_of(size_t n)
 {
+    return (n + SPX_ENVELOPE_SIDES - 1) / SPX_ENVELOPE_SIDES * SPX_ENVELOPE_SIDES;
+}
+
+/* Columns first ... first + n - 1 of the inverse side by side, x[nc][m] by the ranks of columns, m = sides_of(n). */
+static void inverse_columns(const work *w, size_t first, size_t n, double *x)
+{
+    const size_t m = sides_of(n);
     memset(x, 0, w->nc * m * sizeof *x);
-    for (size_t i = 0; i < m; i++)
+    for (size_t i = 0; i < n; i++)
         x[w->rank[first + i] * m + i] = 1;
 #pragma omp parallel for schedule(static) num_threads(w->nthreads)
-    for (size_t i = 0; i < m; i += SIDES)
-        spx_envelope_solve_many(&w->shape, w->g, m - i < SIDES ? m - i : SIDES, m, x + i);
+    for (size_t i = 0; i < m; i += SPX_ENVELOPE_SIDES)
+        spx_envelope_solve_many(&w->shape, w->g, SPX_ENVELOPE_SIDES, m, x + i);
 }
 
 /* ---- the fit ---- */
@@ -885,7 +889,8 @@ static void inverse_columns(const work *w, size_t first, size_t m, double *x)
 /* Gives lines above the noise groups with places of their own; places of the middles of groups into at[ng]. */
 static spx_status make_groups(work *w, double *at, spx_err *e)
 {
-    double *x = spx_alloc2(w->nc, w->nl, sizeof *x, e), before = 0;
+    const size_t m = sides_of(w->nl);
+    double *x = spx_alloc2(w->nc, m, sizeof *x, e), before = 0;
     if (x == NULL)
         return SPX_EIO;
     w->ng = 0;
@@ -893,7 +898,7 @@ static spx_status make_groups(work *w, double *at, spx_err *e)
     for (size_t l = 0; l < w->nl; l++) {
         blend *b = &w->of[l];
         b->group = NONE;
-        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[w->rank[l] * w->nl + l])) || b->middle < w->in->first ||
+        if (!(w->strength[l] > SIGNIFICANT * sqrt(x[w->rank[l] * m + l])) || b->middle < w->in->first ||
             b->middle > w->in->last)
             continue;
         if (w->ng == 0 || b->middle - before >= GROUP * w->in->step)
@@ -1135,7 +1140,7 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
     if (st == SPX_OK && good) {
         place = spx_alloc(ng, sizeof *place, e);
         cov = spx_alloc2(ng, ng, sizeof *cov, e);
-        x = spx_alloc2(w->nc, w->nc - w->nl - w->nb, sizeof *x, e);
+        x = spx_alloc2(w->nc, sides_of(w->nc - w->nl - w->nb), sizeof *x, e);
         memory = spx_alloc2(ng, ng + 1 + 2 * SPX_SHIFT_ZERO_MOST, sizeof *memory, e);
         use = spx_alloc(ng, 1, e);
         if (!place || !cov || !x || !memory || !use)
@@ -1153,8 +1158,8 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         const double part = step < WHOLE_STEPS ? 1 : step < 2 * WHOLE_STEPS ? 0.5 : 0.25;
         for (size_t i = 0; i < first; i++)
             w->strength[i] += part * w->found[i];
-        const size_t m = w->nc - first; /* of groups, and kappa */
-        inverse_columns(w, first, m, x);
+        const size_t m = sides_of(w->nc - first); /* of groups, and kappa */
+        inverse_columns(w, first, w->nc - first, x);
         for (size_t i = 0; i < ng; i++) {
             place[i] = w->found[first + i] + polynomial(w, w->z, at[i]);
             use[i] = 1;

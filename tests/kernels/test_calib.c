@@ -407,18 +407,18 @@ static void envelope(size_t n)
         for (size_t i = 0; i < n; i++)
             close_to("inverse of an envelope", x[i], (double)inv[i * n + c], 1e-14);
     }
-    double many[60 * 3] = {0}; /* columns 0, n/2, n - 1 side by side */
-    const size_t chosen[3] = {0, n / 2, n - 1};
+    enum { WIDE = 2 * SPX_ENVELOPE_SIDES + 1 };
+    double many[60 * WIDE] = {0}; /* columns 0, n/2, n - 1 among others of 0 */
+    const size_t chosen[3] = {0, n / 2, n - 1}, in[3] = {1, 5, SPX_ENVELOPE_SIDES + 3};
     for (size_t c = 0; c < 3; c++)
-        many[chosen[c] * 3 + c] = 1;
-    spx_envelope_solve_many(&v, e, 1, 3, many);
-    spx_envelope_solve_many(&v, e, 2, 3, many + 1);
+        many[chosen[c] * WIDE + in[c]] = 1;
+    spx_envelope_solve_many(&v, e, 2 * SPX_ENVELOPE_SIDES, WIDE, many);
     for (size_t c = 0; c < 3; c++) {
         memset(x, 0, sizeof x);
         x[chosen[c]] = 1;
         spx_envelope_solve(&v, e, 0, x);
         for (size_t i = 0; i < n; i++)
-            close_to("columns side by side", many[i * 3 + c], x[i], 0);
+            close_to("columns side by side", many[i * WIDE + in[c]], x[i], 0);
     }
     size_t alike[2] = {0, 0}, rows[2];
     spx_envelope two = {2, alike, rows};
