@@ -105,39 +105,37 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             }
         }
     }
-    vec sum = every(0.0), raw = every(0.0);
+    vec sum = every(0.0), raw = every(0.0), moved = every(0.0), wider = every(0.0);
     for (int y = 0; y < ny; y++)
         for (int v = 0; v < nxv; v++) {
-            vec s = every(0.0);
-            for (int i = 0; i <= degx; i++)
-                s += every(across[(size_t)i * nyp + (size_t)y]) * load(gx + (size_t)i * nxp + (size_t)v * SPX_VL);
+            const size_t from = (size_t)v * SPX_VL, to = (size_t)y * row + from;
+            vec s = every(0.0), m = every(0.0), w = every(0.0);
+            for (int i = 0; i <= degx; i++) {
+                const vec a = every(across[(size_t)i * nyp + (size_t)y]);
+                s += a * load(gx + (size_t)i * nxp + from);
+                if (motion_of) {
+                    m += a * load(gx_moved + (size_t)i * nxp + from);
+                    w += a * load(gx_wider + (size_t)i * nxp + from);
+                }
+            }
             raw += s;
             s = positive_or_0(s);
             sum += s;
-            store(spot + (size_t)y * row + (size_t)v * SPX_VL, s);
+            store(spot + to, s);
+            if (motion_of) {
+                const ivec lit = s > every(0.0);
+                m = choose(lit, m, every(0.0));
+                w = choose(lit, w, every(0.0));
+                moved += m;
+                wider += w;
+                store(motion_of->dx + to, m);
+                store(motion_of->dwidth + to, w);
+            }
         }
     const double total = sum_lanes(sum), check = sum_lanes(raw);
     const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
     if (!(scale > 0.0 && isfinite(scale)))
         return 0;
-    vec moved = every(0.0), wider = every(0.0);
-    for (int y = 0; motion_of && y < ny; y++)
-        for (int v = 0; v < nxv; v++) {
-            const size_t to = (size_t)y * row + (size_t)v * SPX_VL;
-            vec m = every(0.0), w = every(0.0);
-            for (int i = 0; i <= degx; i++) {
-                const vec a = every(across[(size_t)i * nyp + (size_t)y]);
-                m += a * load(gx_moved + (size_t)i * nxp + (size_t)v * SPX_VL);
-                w += a * load(gx_wider + (size_t)i * nxp + (size_t)v * SPX_VL);
-            }
-            const ivec lit = load(spot + to) > every(0.0);
-            m = choose(lit, m, every(0.0));
-            w = choose(lit, w, every(0.0));
-            moved += m;
-            wider += w;
-            store(motion_of->dx + to, m);
-            store(motion_of->dwidth + to, w);
-        }
     const double more = motion_of ? sum_lanes(moved) * scale : 0.0,
                  more_wide = motion_of ? sum_lanes(wider) * scale : 0.0;
     for (int y = 0; y < ny; y++) {
@@ -150,13 +148,8 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
                 store(motion_of->dwidth + i, load(motion_of->dwidth + i) * every(scale) - s * every(more_wide));
             }
         }
-        for (const size_t end = (size_t)(y + 1) * row; i < end; i += SPX_VL) {
+        for (const size_t end = (size_t)(y + 1) * row; i < end; i += SPX_VL)
             store(spot + i, every(0.0));
-            if (motion_of) {
-                store(motion_of->dx + i, every(0.0));
-                store(motion_of->dwidth + i, every(0.0));
-            }
-        }
     }
     return 1;
 }
