@@ -236,6 +236,23 @@ void spx_rv_keep_ccf(spx_rv_spectra *w, spx_rvfit *out)
     }
 }
 
+/* Rows with nothing in them yet. They take kilobytes each, and are touched here for the first time: the pages of many
+ * are made by all threads. */
+static void begin_rows(const spx_rv_ctx *c, spx_rvfit *out)
+{
+    enum { MANY = 4096 };
+#pragma omp parallel for num_threads(c->opt->threads) schedule(static) if (out->nstar > MANY)
+    for (size_t i = 0; i < out->nstar; i++)
+        no_pair(&out->star[i]);
+#pragma omp parallel for num_threads(c->opt->threads) schedule(static) if (out->nrow > MANY)
+    for (size_t i = 0; i < out->nrow; i++) {
+        spx_rvfit_exposure *x = &out->exposure[i];
+        x->vrad = x->vrad_err = x->vrad_alt = x->dchisq_alt = NAN;
+        x->warn = SPX_EPOCH_BAD;
+        out->row[i] = spx_rv_row(c, i);
+    }
+}
+
 spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
 {
     const spx_spectra *sp = c->in->spectra;
@@ -253,15 +270,7 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e)
     out->exposure = spx_alloc(out->nrow, sizeof *out->exposure, e);
     if (!out->row || !out->first || !out->star || !out->exposure)
         return SPX_EIO;
-    for (size_t i = 0; i < out->nstar; i++)
-        no_pair(&out->star[i]);
-    for (size_t i = 0; i < out->nrow; i++) {
-        spx_rvfit_exposure *x = &out->exposure[i];
-        x->vrad = x->vrad_err = x->vrad_alt = x->dchisq_alt = NAN;
-        x->warn = SPX_EPOCH_BAD;
-    }
-    for (size_t i = 0; i < out->nrow; i++)
-        out->row[i] = spx_rv_row(c, i);
+    begin_rows(c, out);
     for (size_t i = 0; i < out->nstar; i++)
         spx_rv_exposures(c, i, &out->first[i], &out->first[i + 1]);
     if (c->opt->keep_ccf) {
