@@ -169,6 +169,9 @@ moments() {
     fails_with 2 '*--arc*Hg,Cd*' specx-sim --arc Th -o x.h5
     fails_with 2 '*--arc*' specx-sim --arc Ne, -o x.h5
     fails_with 2 '*no line between*' specx-sim -w 6300,6310 --arc Hg -o x.h5
+    # lines where the arm is blind
+    fails_with 2 '*arm b sees no line of these lamps between*the brightest, Ne 5946*give other wavelengths (--wavelength)*' \
+        specx-sim --arm b -w 5950,6300 --arc Ne,Kr -o x.h5
     fails_with 2 '*--flat and --arc*' specx-sim --flat --arc all -o x.h5
     fails_with 2 '*takes no spectra*' specx-sim --flat -o x.h5 type.txt
     fails_with 2 '*--lamp-level*' specx-sim --flat --lamp-level 0 -o x.h5

@@ -196,6 +196,13 @@ column() {
     done
     fails_with 1 '*no bundle could be fitted: traces of fibres 0 and 9 meet*--start is of this camera*' \
         specx-psf --start cross.h5 "${fit[@]}" -o no.h5 "$d/arc.h5"
+    # spots that are a tenth of a pixel wide, of which no equations can be made
+    cp "$d/arc.h5" narrow.h5
+    for k in 0 1 2 3 4 5 6 7 8 9; do
+        h5edit narrow.h5 set /psf/coeff $((3 * k)) 0.1
+    done
+    fails_with 1 '*no bundle could be fitted: equations of bundle 0 have no solution: see whether --start is of this camera*' \
+        specx-psf --start narrow.h5 "${fit[@]}" -o no.h5 "$d/arc.h5"
     specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
     fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5
 }

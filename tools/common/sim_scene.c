@@ -214,6 +214,27 @@ static spx_status make_lines(size_t n, const spx_sim_arc_line *line, spx_table *
     return st;
 }
 
+/* Refuses lamps without a line, or whose brightest one brings less than an electron: the image would be dark. */
+static spx_status see_lines(const spx_sim_args *o, const spx_sim_scene *c, size_t n, const spx_sim_arc_line *line,
+                            spx_err *e)
+{
+    static const char remedy[] = "name lamps with lines there, or give other wavelengths ({wavelength})";
+    const double lo = c->wavelength[0], hi = c->wavelength[c->nwave - 1];
+    size_t best = 0;
+    for (size_t k = 1; k < n; k++)
+        best = line[k].electrons > line[best].electrons ? k : best;
+    if (n == 0)
+        return spx_fail_remedy(e, SPX_EUSAGE, remedy, "--arc %s: these lamps have no line between %g and %g Angstrom",
+                               o->arc, lo, hi);
+    if (line[best].electrons < 1)
+        return spx_fail_remedy(
+            e, SPX_EUSAGE, remedy,
+            "--arc %s: arm %c sees no line of these lamps between %g and %g Angstrom: the brightest, "
+            "%s %.3f, brings %.2g electrons",
+            o->arc, c->arm, lo, hi, line[best].species, line[best].wavelength, line[best].electrons);
+    return SPX_OK;
+}
+
 spx_status spx_sim_scene_lamp(const spx_sim_args *o, spx_run *s, spx_sim_scene *c, spx_err *e)
 {
     unsigned lamps = 0;
@@ -237,9 +258,8 @@ spx_status spx_sim_scene_lamp(const spx_sim_args *o, spx_run *s, spx_sim_scene *
     else
         st = spx_sim_arc(lamps, c->arm, level, spx_sim_args_noise_seed(o), c->nwave, c->wavelength, c->flux, &line,
                          &nline, e);
-    if (st == SPX_OK && line != NULL && nline == 0)
-        st = spx_fail(e, SPX_EUSAGE, "--arc %s: these lamps have no line between %g and %g Angstrom", o->arc,
-                      c->wavelength[0], c->wavelength[c->nwave - 1]);
+    if (st == SPX_OK && line != NULL)
+        st = see_lines(o, c, nline, line, e);
     if (st == SPX_OK && line != NULL)
         st = make_lines(nline, line, &c->lines, e);
     for (size_t i = 0; i < c->nspec && st == SPX_OK; i++) {
