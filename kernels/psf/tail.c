@@ -22,9 +22,10 @@ enum {
     LANES = 8, /* columns of a row of the tables: a multiple of it */
     XPHASES = SPX_TAIL_XPHASES,
     YPHASES = SPX_TAIL_YPHASES,
-    BAND = 64, /* rows of the image whose light is spread by one thread */
-    ALIGN = 8, /* rows of which bands are a multiple */
-    TILE = 256 /* cells of a side of a tile, or more where the middle part is long */
+    ACROSS = XPHASES + 1, /* places across a pixel, with those of both edges */
+    BAND = 64,            /* rows of the image whose light is spread by one thread */
+    ALIGN = 8,            /* rows of which bands are a multiple */
+    TILE = 256            /* cells of a side of a tile, or more where the middle part is long */
 };
 
 /* FFT of real arrays [ny][nx] and their transforms [ny][nx/2 + 1]. */
@@ -33,10 +34,11 @@ typedef struct {
     fftwf_plan forward, inverse;
 } transform;
 
-/* Light of one bin. */
+/* Light in a row of places: electrons times amplitude at one of them, and at the next one across. */
 typedef struct {
-    int32_t x, y;    /* central pixel, counted from the edge's first */
-    float dx, dy, q; /* trace centre from its middle; electrons times amplitude */
+    int32_t x, y;  /* central pixel, counted from the edge's first */
+    int32_t table; /* of the first place; below 0: no light */
+    float q[2];
 } source;
 
 /* Grid of cells over the CCD and its edge. */
@@ -58,7 +60,7 @@ struct spx_tail {
     double inner, width;   /* pixels at which the middle part begins, and in which it rises */
     double outer;          /* at which the far part begins */
     size_t near, row;      /* pixels that a table reaches; columns of its rows, with zeros behind */
-    float *table;          /* [XPHASES][YPHASES][2 near + 1][row] */
+    float *table;          /* [YPHASES + 1][XPHASES + 1][2 near + 1][row] */
     size_t reach;          /* of the middle part, cells */
     transform tile, field; /* of the middle grid's tiles; of the far grid */
     fftwf_complex *middle; /* [tile] of the middle kernel, divided by the number of cells */
@@ -137,13 +139,19 @@ static double far_step(const spx_tail *t, double r)
     return step(t->outer, SPX_TAIL_FAR_STEP, r);
 }
 
+/* A place within a pixel. */
+static double place_of(int i, int phases)
+{
+    return (double)i / phases - 0.5;
+}
+
 /* Tables of the near part; of a pixel of the spot itself it takes off what the others have there. */
 static void make_tables(spx_tail *t, int nthreads)
 {
     const int near = (int)t->near;
 #pragma omp parallel for num_threads(nthreads)
-    for (int p = 0; p < XPHASES * YPHASES; p++) {
-        const double x = ((double)(p / YPHASES) + 0.5) / XPHASES - 0.5, y = (p % YPHASES + 0.5) / YPHASES - 0.5;
+    for (int p = 0; p < ACROSS * (YPHASES + 1); p++) {
+        const double x = place_of(p % ACROSS, XPHASES), y = place_of(p / ACROSS, YPHASES);
         float *to = t->table + (size_t)p * (2 * t->near + 1) * t->row;
         for (int dy = -near; dy <= near; dy++, to += t->row)
             for (int dx = -near; dx <= near; dx++) {
@@ -297,7 +305,7 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
     t->beyond = beyond;
     t->ny = ny;
     t->nx = nx;
-    t->edge = 2 * hsize + 1;
+    t->edge = 2 * hsize + 1 > SPX_TAIL_LEAST_EDGE ? 2 * hsize + 1 : SPX_TAIL_LEAST_EDGE;
     t->gy = ny + 2 * t->edge;
     t->gx = nx + 2 * t->edge;
     t->inner = beyond ? fmax(SPX_TAIL_INNER, fmin(psf->hsizex, psf->hsizey)) : SPX_TAIL_INNER;
@@ -318,7 +326,7 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
     t->fine.stride = t->fine.nx;
     t->coarse.stride = t->field.nx;
     if (st == SPX_OK &&
-        !((t->table = spx_alloc2((size_t)XPHASES * YPHASES * (2 * t->near + 1), t->row, sizeof *t->table, e)) &&
+        !((t->table = spx_alloc2((size_t)ACROSS * (YPHASES + 1) * (2 * t->near + 1), t->row, sizeof *t->table, e)) &&
           (t->middle = spx_alloc(nfreq(&t->tile), sizeof *t->middle, e)) &&
           (t->far = spx_alloc(nfreq(&t->field), sizeof *t->far, e)) &&
           (t->fine.light = spx_alloc2(t->fine.ny, t->fine.stride, sizeof *t->fine.light, e)) &&
@@ -336,6 +344,12 @@ spx_status spx_tail_make(const spx_psf *psf, size_t ny, size_t nx, double wmin, 
     return st == SPX_OK ? make_amplitudes(t, n, e) : st;
 }
 
+/* Tables of places in the middle of a row come from this one on. */
+static size_t first_of_row(void)
+{
+    return (size_t)ACROSS * (YPHASES / 2);
+}
+
 void spx_tail_look(const spx_tail *t, spx_tail_view *v)
 {
     *v = (spx_tail_view){.ny = t->ny,
@@ -351,7 +365,7 @@ void spx_tail_look(const spx_tail *t, spx_tail_view *v)
                          .tile = t->tile.nx,
                          .field_ny = t->field.ny,
                          .field_nx = t->field.nx,
-                         .table = t->table,
+                         .table = t->table + first_of_row() * (2 * t->near + 1) * t->row,
                          .middle = (const float *)t->middle,
                          .far = (const float *)t->far,
                          .wmin = t->wmin,
@@ -361,16 +375,17 @@ void spx_tail_look(const spx_tail *t, spx_tail_view *v)
 
 /* ---- light ---- */
 
-spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e)
+/* Room for n sources. */
+static spx_status make_room(spx_tail *t, size_t n, spx_err *e)
 {
     t->nlight = 0;
-    if (t->most >= nlight && t->light != NULL)
+    if (t->most >= n && t->light != NULL)
         return SPX_OK;
     spx_free(t->light);
     spx_free(t->sorted);
-    t->most = nlight;
-    t->light = spx_alloc_unset(nlight + 1, 1, sizeof *t->light, e);
-    t->sorted = spx_alloc_unset(nlight + 1, 1, sizeof *t->sorted, e);
+    t->most = n;
+    t->light = spx_alloc_unset(n + 1, 1, sizeof *t->light, e);
+    t->sorted = spx_alloc_unset(n + 1, 1, sizeof *t->sorted, e);
     return t->light && t->sorted ? SPX_OK : SPX_EIO;
 }
 
@@ -396,38 +411,70 @@ double spx_tail_within(const spx_tail *t, size_t fibre, const spx_tail_knots *at
     return along(t->within, fibre, at);
 }
 
+double spx_tail_amplitude(const spx_tail *t, size_t fibre, const spx_tail_knots *at)
+{
+    return along(t->amplitude, fibre, at);
+}
+
+/* The last place that d pixels from the middle of one are at or beyond, but for that of the other edge. */
+static int phase_of(double d, int phases)
+{
+    const double p = (d + 0.5) * phases;
+    return p > 0.0 ? (int)fmin(p, phases - 1) : 0;
+}
+
+spx_tail_column spx_tail_column_of(double column)
+{
+    const double middle = floor(column + 0.5);
+    const int place = phase_of(column - middle, XPHASES);
+    return (spx_tail_column){(long)middle, place, middle + place_of(place, XPHASES)};
+}
+
+/* Light at two places of a table, or none. */
+static source source_of(const spx_tail *t, long column, long row, int table, double first, double next)
+{
+    const long gx = column + (long)t->edge, gy = row + (long)t->edge;
+    const int in = gx >= 0 && gy >= 0 && gx < (long)t->gx && gy < (long)t->gy;
+    return in && (first != 0.0 || next != 0.0) ? (source){(int32_t)gx, (int32_t)gy, table, {(float)first, (float)next}}
+                                               : (source){.table = -1};
+}
+
 spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e)
 {
-    const spx_status st = spx_tail_clear(t, n, e);
+    const spx_status st = make_room(t, n, e);
     t->nlight = st == SPX_OK ? n : 0;
     return st;
 }
 
-void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long column, long row, double dx, double dy,
-                  double electrons)
+void spx_tail_set(spx_tail *t, size_t i, double amplitude, const spx_tail_column *at, long row, double electrons,
+                  double moment)
 {
-    const long gx = column + (long)t->edge, gy = row + (long)t->edge;
-    const spx_tail_knots at = spx_tail_knots_at(t, lambda);
-    t->light[i].q = 0.0f;
-    if (electrons != 0.0 && gx >= 0 && gy >= 0 && gx < (long)t->gx && gy < (long)t->gy)
-        t->light[i] = (source){.x = (int32_t)gx,
-                               .y = (int32_t)gy,
-                               .dx = (float)dx,
-                               .dy = (float)dy,
-                               .q = (float)(electrons * along(t->amplitude, fibre, &at))};
+    const double next = moment * XPHASES;
+    t->light[i] =
+        source_of(t, at->pixel, row, (int)first_of_row() + at->place, amplitude * (electrons - next), amplitude * next);
+}
+
+spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e)
+{
+    return make_room(t, 2 * nlight, e); /* rows of places before and behind each */
 }
 
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons)
 {
-    if (t->nlight == t->most)
-        return;
-    spx_tail_set(t, t->nlight, fibre, lambda, column, row, dx, dy, electrons);
-    t->nlight += t->light[t->nlight].q != 0.0f;
+    const spx_tail_knots at = spx_tail_knots_at(t, lambda);
+    const int px = phase_of(dx, XPHASES), py = phase_of(dy, YPHASES);
+    const double x = (dx - place_of(px, XPHASES)) * XPHASES, y = (dy - place_of(py, YPHASES)) * YPHASES,
+                 q = electrons * along(t->amplitude, fibre, &at);
+    for (int k = 0; k < 2 && t->nlight < t->most; k++) {
+        const double share = q * (k == 0 ? 1.0 - y : y);
+        t->light[t->nlight] = source_of(t, column, row, (py + k) * ACROSS + px, share * (1.0 - x), share * x);
+        t->nlight += t->light[t->nlight].table >= 0;
+    }
 }
 
 /* Weights of Lagrange's cubic through -1, 0, 1, 2 at u. */
-static void cubic(float u, float w[4])
+static inline void cubic(float u, float w[4])
 {
     w[0] = -u * (u - 1) * (u - 2) / 6;
     w[1] = (u + 1) * (u - 1) * (u - 2) / 2;
@@ -435,25 +482,36 @@ static void cubic(float u, float w[4])
     w[3] = (u + 1) * u * (u - 1) / 6;
 }
 
-/* First of the four cells whose cubic holds at a pixel, and their weights; `more`: at most half a pixel beyond it. */
-static inline size_t cells_of(size_t cell, size_t pixel, float more, float w[4])
+/* First of the four cells whose cubic holds at a pixel, and their weights; `more`: at most half a pixel beyond it.
+ * next: NULL, or weights of the same cells at a place `step` pixels further. */
+static inline size_t cells_around(size_t cell, size_t pixel, float more, float step, float w[4], float *next)
 {
     const float u = ((float)(pixel % cell) + more) * (1.0f / (float)cell);
     const int before = u < 0.0f; /* in the cell before that of the pixel */
     cubic(before ? u + 1.0f : u, w);
+    if (next)
+        cubic((before ? u + 1.0f : u) + step * (1.0f / (float)cell), next);
     return pixel / cell + RIM - 1 - (size_t)before;
+}
+
+static inline size_t cells_of(size_t cell, size_t pixel, float more, float w[4])
+{
+    return cells_around(cell, pixel, more, 0.0f, w, NULL);
 }
 
 /* Moves light to the cells around it. */
 static inline void spread(size_t cell, const grid *g, const source *s)
 {
-    float wx[4], wy[4];
-    const size_t cx = cells_of(cell, (size_t)s->x, s->dx, wx), cy = cells_of(cell, (size_t)s->y, s->dy, wy);
+    float wx[4], next[4], wy[4];
+    const size_t cx = cells_around(cell, (size_t)s->x, (float)place_of(s->table % ACROSS, XPHASES), 1.0f / XPHASES, wx,
+                                   next),
+                 cy = cells_of(cell, (size_t)s->y, (float)place_of(s->table / ACROSS, YPHASES), wy);
+    for (size_t i = 0; i < 4; i++)
+        wx[i] = s->q[0] * wx[i] + s->q[1] * next[i];
     for (size_t j = 0; j < 4; j++) {
         float *to = g->light + (cy + j) * g->stride + cx;
-        const float q = s->q * wy[j];
         for (size_t i = 0; i < 4; i++)
-            to[i] += q * wx[i];
+            to[i] += wy[j] * wx[i];
     }
 }
 
@@ -461,17 +519,11 @@ static inline void spread(size_t cell, const grid *g, const source *s)
 SPX_CLONES static void spread_all(const spx_tail *t, size_t n, const source *light)
 {
     for (size_t i = 0; i < n; i++)
-        if (light[i].q != 0.0f)
+        if (light[i].table >= 0)
             spread(SPX_TAIL_FINE, &t->fine, &light[i]);
     for (size_t i = 0; i < n; i++)
-        if (light[i].q != 0.0f)
+        if (light[i].table >= 0)
             spread(SPX_TAIL_COARSE, &t->coarse, &light[i]);
-}
-
-static size_t phase_of(float d, int n)
-{
-    const float p = (d + 0.5f) * (float)n;
-    return p > 0.0f ? (size_t)fminf(p, (float)(n - 1)) : 0;
 }
 
 /* The near part of sources. */
@@ -480,24 +532,23 @@ SPX_CLONES static void draw_near(const spx_tail *t, size_t n, const source *ligh
     const long side = 2 * (long)t->near + 1, row = (long)t->row, nx = (long)t->nx, ny = (long)t->ny;
     for (size_t k = 0; k < n; k++) {
         const source *s = &light[k];
-        if (s->q == 0.0f)
+        if (s->table < 0)
             continue;
-        const float q = s->q, *from = t->table + (phase_of(s->dx, XPHASES) * YPHASES + phase_of(s->dy, YPHASES)) *
-                                                     (size_t)(side * row);
+        const float q = s->q[0], r = s->q[1], *from = t->table + (size_t)s->table * (size_t)(side * row);
         const long x0 = s->x - (long)(t->edge + t->near), y0 = s->y - (long)(t->edge + t->near);
         const long j0 = y0 < 0 ? -y0 : 0, j1 = y0 + side > ny ? ny - y0 : side;
         const long i0 = x0 < 0 ? -x0 : 0, i1 = x0 + side > nx ? nx - x0 : side;
         for (long j = j0; j < j1; j++) {
             float *to = image + (y0 + j) * nx + x0;
-            const float *v = from + j * row;
+            const float *v = from + j * row, *w = v + side * row;
             if (i0 == 0 && x0 + row <= nx)
                 for (long i = 0; i < row; i += LANES)
 #pragma omp simd
                     for (long l = i; l < i + LANES; l++)
-                        to[l] += q * v[l];
+                        to[l] += q * v[l] + r * w[l];
             else
                 for (long i = i0; i < i1; i++)
-                    to[i] += q * v[i];
+                    to[i] += q * v[i] + r * w[i];
         }
     }
 }
@@ -510,7 +561,7 @@ static const source *sort_bands(spx_tail *t, size_t shift, size_t band, size_t n
     int sorted = 1;
     for (size_t i = 0; i < t->nlight; i++) {
         const size_t b =
-            t->light[i].q != 0.0f ? ((size_t)t->light[i].y + shift) / band : last; /* dark ones lie anywhere */
+            t->light[i].table >= 0 ? ((size_t)t->light[i].y + shift) / band : last; /* dark ones lie anywhere */
         first[b + 1]++;
         sorted &= b >= last;
         last = b;
@@ -520,7 +571,7 @@ static const source *sort_bands(spx_tail *t, size_t shift, size_t band, size_t n
     if (sorted)
         return t->light;
     for (size_t i = 0, b = 0; i < t->nlight; i++) {
-        b = t->light[i].q != 0.0f ? ((size_t)t->light[i].y + shift) / band : b;
+        b = t->light[i].table >= 0 ? ((size_t)t->light[i].y + shift) / band : b;
         t->sorted[first[b]++] = t->light[i];
     }
     memmove(first + 1, first, nband * sizeof *first);

@@ -7,8 +7,8 @@
  * depend on fibre and wavelength; the others must be the same in a camera. Tails do not lean (TILT).
  *
  * Method: T = T (1 - S1) + T (S1 - S2) + T S2 with smooth steps S1, S2 of the distance. The near part is tabulated for
- * places within a pixel. The others are smooth: light and result on grids of SPX_TAIL_FINE and SPX_TAIL_COARSE pixels,
- * with cubics in between, and FFTs, of tiles for the middle part. */
+ * places within a pixel, and linear in between. The others are smooth: light and result on grids of SPX_TAIL_FINE and
+ * SPX_TAIL_COARSE pixels, with cubics in between, and FFTs, of tiles for the middle part. */
 #ifndef SPX_PSF_TAIL_H
 #define SPX_PSF_TAIL_H
 
@@ -30,9 +30,10 @@ enum {
     SPX_TAIL_FAR_STEP = 56
 };
 
-/* Cells around a grid that cubics reach; places of the trace centre within a pixel that the near part is tabulated for;
- * knots of the amplitude along a trace. */
-enum { SPX_TAIL_RIM = 2, SPX_TAIL_XPHASES = 64, SPX_TAIL_YPHASES = 16, SPX_TAIL_KNOTS = 17 };
+/* Cells around a grid that cubics reach; steps between the places of the trace centre within a pixel that the near part
+ * is tabulated for, from one edge to the other; knots of the amplitude along a trace; pixels around the CCD whose light
+ * counts at least. */
+enum { SPX_TAIL_RIM = 2, SPX_TAIL_XPHASES = 64, SPX_TAIL_YPHASES = 16, SPX_TAIL_KNOTS = 17, SPX_TAIL_LEAST_EDGE = 9 };
 
 typedef struct spx_tail spx_tail;
 
@@ -44,7 +45,7 @@ typedef struct {
     size_t coarse_ny, coarse_nx; /* of that of SPX_TAIL_COARSE */
     size_t reach, tile;          /* cells that the middle part reaches; of the side of its transforms */
     size_t field_ny, field_nx;   /* cells of the transforms of the far part */
-    const float *table;          /* [XPHASES][YPHASES][2 near + 1][row] */
+    const float *table;          /* [XPHASES + 1][2 near + 1][row] for light in the middle of rows */
     const float *middle, *far;   /* [tile][tile/2 + 1][2], [field_ny][field_nx/2 + 1][2]: transforms of kernels */
     double wmin, wmax;           /* of the first and the last knot */
     const double *amplitude;     /* [nspec][SPX_TAIL_KNOTS] */
@@ -82,6 +83,9 @@ spx_tail_knots spx_tail_knots_at(const spx_tail *t, double lambda);
 /* Light within the pixels of a spot with its tail, over that of its core alone. */
 double spx_tail_within(const spx_tail *t, size_t fibre, const spx_tail_knots *at);
 
+/* TAILAMP of a core's electrons. */
+double spx_tail_amplitude(const spx_tail *t, size_t fibre, const spx_tail_knots *at);
+
 /* Takes away all light, and makes room for that of nlight bins. SPX_EIO: memory. */
 spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;
 
@@ -91,15 +95,23 @@ spx_status spx_tail_clear(spx_tail *t, size_t nlight, spx_err *e) SPX_NODISCARD;
 void spx_tail_add(spx_tail *t, size_t fibre, double lambda, long column, long row, double dx, double dy,
                   double electrons);
 
-/* Makes room for n lights, and sets number i of them, as spx_tail_add() adds one: each has to be set, different ones
- * from different threads. In the order of their rows, or of up to eight together, the image takes least. SPX_EIO:
- * memory. */
-spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e) SPX_NODISCARD;
-void spx_tail_set(spx_tail *t, size_t i, size_t fibre, double lambda, long column, long row, double dx, double dy,
-                  double electrons);
+/* A tabulated place across a pixel, which the light of a few rows may share: its pixel, number, and column. */
+typedef struct {
+    long pixel;
+    int place;
+    double column;
+} spx_tail_column;
+spx_tail_column spx_tail_column_of(double column);
 
-/* The tails of the light that was added since spx_tail_clear(), electrons, into image[ny][nx]. The result does not
- * depend on the number of threads (0: OpenMP's default). SPX_EIO: memory. */
+/* Makes room for n lights, and sets number i of them, which lies in the middle of a row: electrons, and their moment,
+ * electrons times pixels from the place's column. The image is linear in both. Each has to be set, different ones from
+ * different threads. In the order of their rows, or of up to eight together, the image takes least. SPX_EIO: memory. */
+spx_status spx_tail_reserve(spx_tail *t, size_t n, spx_err *e) SPX_NODISCARD;
+void spx_tail_set(spx_tail *t, size_t i, double amplitude, const spx_tail_column *at, long row, double electrons,
+                  double moment);
+
+/* The tails of the light that was added or set since spx_tail_clear() or spx_tail_reserve(), electrons, into
+ * image[ny][nx]. The result does not depend on the number of threads (0: OpenMP's default). SPX_EIO: memory. */
 spx_status spx_tail_image(spx_tail *t, int nthreads, float *image, spx_err *e) SPX_NODISCARD;
 
 #endif

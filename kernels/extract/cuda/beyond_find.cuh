@@ -177,10 +177,10 @@ class light_finder
         t.near = (int)v.near;
         t.row = (int)v.row;
         t.nspec = (int)r.nspec;
-        t.strips = (int)spx::blocks(v.nx, STRIP_COLUMNS);
+        t.strips = (int)spx::blocks(v.nx, spx::WARP);
         t.wmin = v.wmin;
         t.wmax = v.wmax;
-        t.table = m.take<float>((size_t)SPX_TAIL_XPHASES * SPX_TAIL_YPHASES * (2 * v.near + 1) * v.row);
+        t.table = m.take<float>((size_t)(SPX_TAIL_XPHASES + 1) * (2 * v.near + 1) * v.row);
         t.amplitude = m.take<double>(r.nspec * SPX_TAIL_KNOTS);
         t.place = rows_.place;
         t.range = m.take<double>(2 * r.nspec);
@@ -190,14 +190,15 @@ class light_finder
         t.fine_light = (long long *)t.fine.light;
         t.coarse_light = (long long *)t.coarse.light;
         t.smooth = m.take<float>(v.fine_ny * v.fine_nx);
-        const auto order_of = [&](tail_order &o, int n) {
-            o.rows = n;
-            o.count = (int)spx::blocks(v.ny, (size_t)n);
+        const auto order_of = [&](tail_order &o, int rough) {
+            o.rough = rough;
+            o.rows = spx_beyond_rows_of(rough);
+            o.count = (int)spx::blocks(v.ny, (size_t)o.rows);
             o.rank = m.take<int>((size_t)o.count * r.nspec);
             o.strips = m.take<int2>((size_t)o.count * t.strips);
         };
-        order_of(together_, SPX_BEYOND_TOGETHER);
-        order_of(roughly_, SPX_BEYOND_ROUGHLY);
+        order_of(together_, 0);
+        order_of(roughly_, 1);
         t.source = m.take<tail_source>((size_t)together_.count * r.nspec);
     }
 
@@ -229,7 +230,7 @@ class light_finder
     void send_tail(const spx_rows_view &r, const spx_tail_view &v)
     {
         const tail_tables &t = tail_;
-        put(t.table, v.table, (size_t)SPX_TAIL_XPHASES * SPX_TAIL_YPHASES * (2 * v.near + 1) * v.row);
+        put(t.table, v.table, (size_t)(SPX_TAIL_XPHASES + 1) * (2 * v.near + 1) * v.row);
         put(t.amplitude, v.amplitude, r.nspec * SPX_TAIL_KNOTS);
         put(t.range, r.range, 2 * r.nspec);
         const auto send_kernel = [&](const convolution &c, const float *kernel) {
@@ -335,12 +336,12 @@ class light_finder
         });
     }
 
-    static spx_status draw(void *with, size_t n, double *sum, spx_err *e)
+    static spx_status draw(void *with, int rough, double *sum, spx_err *e)
     {
         light_finder *s = (light_finder *)with;
         return s->guard(e, [&]() {
-            draw_tail(s->tail_, n == SPX_BEYOND_TOGETHER ? s->together_ : s->roughly_, s->rows_.sharp, s->rows_.far,
-                      s->partial_, s->total_, s->stream_);
+            draw_tail(s->tail_, rough ? s->roughly_ : s->together_, s->rows_.sharp, s->rows_.far, s->partial_,
+                      s->total_, s->stream_);
             double *const host = s->host_.need(2);
             s->get(host, s->total_, 2);
             memcpy(sum, host, 2 * sizeof *sum);

@@ -26,9 +26,8 @@ enum {
     LINE_THREADS = 256,
     TILE_LINES = 8, /* lines of a block of transforms of tiles, and of the far grid's, which are long */
     FIELD_LINES = 2,
-    STRIP_COLUMNS = 256, /* of the image, of a warp */
-    STRIP_ROWS = 8,      /* warps of a block */
-    AT_ONCE = 4          /* sources whose tables are read at one time */
+    STRIP_WARPS = 8, /* of a block, each with STRIP_ROWS rows of a strip of the image */
+    STRIP_ROWS = 8
 };
 
 /* Convolution of light on a grid, in tiles of [ny][nx] cells of which those beyond `reach` from the edges are right. */
@@ -152,16 +151,18 @@ template <int LINES> void convolve(const convolution &c, cudaStream_t s)
 
 /* ---- light ---- */
 
-/* Light of one fibre in some rows, for the near part: its pixel on the CCD, its table, electrons times amplitude. */
+/* Lights of one fibre in some rows, for the near part: their pixel across the CCD, the table of the place before them,
+ * electrons times amplitude there, and at the place behind. */
 struct alignas(16) tail_source {
-    int x, y, table;
-    float q;
+    int x, table;
+    float q[SPX_BEYOND_TOGETHER], next[SPX_BEYOND_TOGETHER];
 };
 
 /* What all rows of a number of `rows` tell of their sources, which the light does not change: their order by columns.
  */
 struct tail_order {
-    int rows, count; /* rows of a light; lights along the CCD */
+    int rough;       /* see beyond.h */
+    int rows, count; /* rows of a source; sources along the CCD */
     int *rank;       /* [count][nspec] */
     int2 *strips;    /* [count][strips] first source near a strip, and one past the last */
 };
@@ -218,8 +219,8 @@ __global__ void tail_order_kernel(tail_tables t, tail_order o)
     for (int s = threadIdx.x; s < t.strips; s += blockDim.x) {
         int2 at = {0, 0};
         for (int g = 0; g < t.nspec; g++) {
-            at.x += middle[g] < s * STRIP_COLUMNS - t.near;
-            at.y += middle[g] < (s + 1) * STRIP_COLUMNS + t.near;
+            at.x += middle[g] < s * spx::WARP - t.near;
+            at.y += middle[g] < (s + 1) * spx::WARP + t.near;
         }
         o.strips[(size_t)i * t.strips + s] = at;
     }
@@ -244,68 +245,107 @@ __device__ inline void cubic_weights(float u, float w[4])
     w[3] = (u + 1) * u * (u - 1) / 6;
 }
 
-/* First of the four cells of a pixel, and their weights: see cells_of() in psf/tail.c. */
-template <int CELL> __device__ inline int cells_around(int pixel, float more, float w[4])
+/* First of the four cells of a pixel, and their weights, or those at a place `step` pixels further, too: see
+ * cells_around() in psf/tail.c. */
+template <int CELL> __device__ inline int cells_around(int pixel, float more, float w[4], float step, float next[4])
 {
     const float u = ((float)(pixel % CELL) + more) * (1.0f / (float)CELL);
     const bool before = u < 0.0f;
     cubic_weights(before ? u + 1.0f : u, w);
+    cubic_weights((before ? u + 1.0f : u) + step * (1.0f / (float)CELL), next);
     return pixel / CELL + RIM - 1 - (before ? 1 : 0);
 }
-
-template <int CELL>
-__device__ inline void spread_light(long long *grid, int stride, int x, int y, float dx, float dy, float q)
+template <int CELL> __device__ inline int cells_around(int pixel, float more, float w[4])
 {
-    float wx[4], wy[4];
-    const int cx = cells_around<CELL>(x, dx, wx), cy = cells_around<CELL>(y, dy, wy);
-    for (int j = 0; j < 4; j++)
-        for (int i = 0; i < 4; i++)
-            atomicAdd((unsigned long long *)(grid + (size_t)(cy + j) * stride + cx + i),
-                      (unsigned long long)llrint((double)(q * wy[j] * wx[i]) * (1.0 / GRID_UNIT)));
+    float next[4];
+    return cells_around<CELL>(pixel, more, w, 0.0f, next);
 }
 
-__device__ inline int phase_among(float d, int n)
+/* Adds N lights at a place across, STEP rows from each other from row y on, to a grid. */
+template <int CELL, int N, int STEP>
+__device__ inline void spread_light(long long *grid, int stride, int x, int y, float dx, const float q[N],
+                                    const float next[N])
 {
-    const float p = (d + 0.5f) * (float)n;
-    return p > 0.0f ? (int)fminf(p, (float)(n - 1)) : 0;
+    enum { CELLS = (CELL - 1 + (N - 1) * STEP) / CELL + 4 };
+    float wx[4], wnext[4], a[CELLS] = {}, b[CELLS] = {};
+    const int cx = cells_around<CELL>(x, dx, wx, 1.0f / SPX_TAIL_XPHASES, wnext), cy = y / CELL + RIM - 1;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float wy[4];
+        const int up = cells_around<CELL>(y + k * STEP, 0.0f, wy) - cy;
+#pragma unroll
+        for (int j = 0; j < CELLS; j++) {
+            const int i = j - up;
+            const float w = i == 0 ? wy[0] : i == 1 ? wy[1] : i == 2 ? wy[2] : i == 3 ? wy[3] : 0.0f;
+            a[j] += w * q[k];
+            b[j] += w * next[k];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < CELLS; j++)
+        for (int i = 0; i < 4; i++) {
+            const float v = a[j] * wx[i] + b[j] * wnext[i];
+            if (v != 0.0f)
+                atomicAdd((unsigned long long *)(grid + (size_t)(cy + j) * stride + cx + i),
+                          (unsigned long long)llrint((double)v * (1.0 / GRID_UNIT)));
+        }
 }
 
 enum { SOURCE_THREADS = 128 };
 
-/* Light [ny][nspec] of each fibre in some rows onto the grids, and as a source; sum: [blocks] of all. Thread (light,
+/* Light [ny][nspec] of each fibre in some rows onto the grids, and as a source; sum: [blocks] of all. Thread (source,
  * fibre): see set_light() in ../trace/tail.c. */
+template <int ROUGH>
 __global__ void __launch_bounds__(SOURCE_THREADS)
     tail_source_kernel(tail_tables t, tail_order o, const float *light, double *sum)
 {
+    enum {
+        ROWS = ROUGH ? (int)SPX_BEYOND_ROUGHLY : (int)SPX_BEYOND_TOGETHER,
+        N = ROUGH ? 2 : (int)SPX_BEYOND_TOGETHER,
+        STEP = ROUGH ? (int)SPX_BEYOND_APART : 1
+    };
     __shared__ double part[SOURCE_THREADS / spx::WARP];
     const size_t item = (size_t)blockIdx.x * SOURCE_THREADS + threadIdx.x;
     double all = 0.0;
     if (item < (size_t)o.count * t.nspec) {
-        const int i = (int)(item / t.nspec), f = (int)(item % t.nspec), y = i * o.rows, n = min(o.rows, t.ny - y);
-        double moment = 0.0, middle = 0.0, least = 0.0, column, wave;
-        for (int k = 0; k < n; k++) {
-            if (!(t.place[(size_t)(y + k) * t.nspec + f].y >= 0.0f))
-                continue;
-            const double here = (double)light[(size_t)(y + k) * t.nspec + f];
-            all += here;
-            moment += here * (double)k;
-            middle += (double)k;
-            least = fmin(least, here);
-        }
-        const int count = mean_place(t, f, y, n, &column, &wave);
-        tail_source s = {0, 0, 0, 0.0f};
-        if (count > 0 && all != 0.0) {
-            middle /= count;
-            const double row = (double)y + (least < 0.0 || !(all > 0.0) ? middle : moment / all);
-            const double my = floor(row + 0.5), mx = floor(column + 0.5);
-            const float dx = (float)(column - mx), dy = (float)(row - my);
-            const int gx = (int)mx + t.edge, gy = (int)my + t.edge;
-            if (gx >= 0 && gy >= 0 && gx < t.nx + 2 * t.edge && gy < t.ny + 2 * t.edge) {
-                const float q = (float)(all * amplitude_of(t, f, wave));
-                s = {(int)mx, (int)my,
-                     phase_among(dx, SPX_TAIL_XPHASES) * SPX_TAIL_YPHASES + phase_among(dy, SPX_TAIL_YPHASES), q};
-                spread_light<SPX_TAIL_FINE>(t.fine_light, t.fine.grid_nx, gx, gy, dx, dy, q);
-                spread_light<SPX_TAIL_COARSE>(t.coarse_light, t.coarse.grid_nx, gx, gy, dx, dy, q);
+        const int i = (int)(item / t.nspec), f = (int)(item % t.nspec), y = i * ROWS;
+        tail_source s = {};
+        double column, wave;
+        if (mean_place(t, f, y, min(ROWS, t.ny - y), &column, &wave) > 0) {
+            const double middle = floor(column + 0.5), phase = (column - middle + 0.5) * SPX_TAIL_XPHASES;
+            const int place = phase > 0.0 ? (int)fmin(phase, (double)(SPX_TAIL_XPHASES - 1)) : 0;
+            const double dx = (double)place / SPX_TAIL_XPHASES - 0.5, amplitude = amplitude_of(t, f, wave);
+            const int gx = (int)middle + t.edge;
+            double electrons[N] = {}, moment[N] = {};
+#pragma unroll
+            for (int k = 0; k < ROWS; k++) {
+                const float2 at = y + k < t.ny ? t.place[(size_t)(y + k) * t.nspec + f] : make_float2(0.0f, -1.0f);
+                if (!(at.y >= 0.0f))
+                    continue;
+                const double here = (double)light[(size_t)(y + k) * t.nspec + f];
+                all += here;
+#pragma unroll
+                for (int j = 0; j < N; j++) {
+                    const double has = here * spx_beyond_part(ROUGH, k, j);
+                    electrons[j] += has;
+                    moment[j] += has * ((double)at.x - (middle + dx));
+                }
+            }
+            s.x = (int)middle;
+            s.table = place;
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const double next = moment[j] * SPX_TAIL_XPHASES;
+                s.q[j] = (float)(amplitude * (electrons[j] - next));
+                s.next[j] = (float)(amplitude * next);
+            }
+            if (gx >= 0 && gx < t.nx + 2 * t.edge) {
+                const int gy = y + spx_beyond_row(ROUGH, 0) + t.edge;
+                spread_light<SPX_TAIL_FINE, N, STEP>(t.fine_light, t.fine.grid_nx, gx, gy, (float)dx, s.q, s.next);
+                spread_light<SPX_TAIL_COARSE, N, STEP>(t.coarse_light, t.coarse.grid_nx, gx, gy, (float)dx, s.q,
+                                                       s.next);
+            } else {
+                s = {};
             }
         }
         t.source[(size_t)i * t.nspec + o.rank[item]] = s;
@@ -334,67 +374,81 @@ __global__ void tail_smooth_kernel(tail_tables t)
     t.smooth[at] = t.fine.result[at] + sum;
 }
 
-/* Adds the near part of the sources of some rows, first to end - 1, to row y of the image, columns x0 ..: one after the
- * other, a lane a column of a table. */
-__device__ inline void add_near(const tail_tables &t, const tail_source *s, int first, int end, int y, int x0,
-                                float *line)
+/* Adds the near part of the sources of some rows, first to end - 1, whose first light is in row y, to column x of rows
+ * y0 .. y0 + STRIP_ROWS - 1. Rows of a table are read once for all lights of a source. */
+template <int N, int STEP>
+__device__ inline void add_near(const tail_tables &t, const tail_source *s, int first, int end, int y, int x, int y0,
+                                float (&sum)[STRIP_ROWS])
 {
-    const int side = 2 * t.near + 1, lane = (int)threadIdx.x % spx::WARP;
-    for (int k = first; k < end; k += AT_ONCE)
-        for (int i = lane; i < side + lane; i += spx::WARP) {
-            float v[AT_ONCE];
-            int column[AT_ONCE];
+    enum { SPAN = (N - 1) * STEP };
+    const int side = 2 * t.near + 1, top = y0 - y + t.near; /* row of a table for the first light and row */
+    for (int k = first; k < end; k++) {
+        const tail_source of = s[k];
+        const int column = x - of.x + t.near;
+        if (column < 0 || column >= side)
+            continue;
+        const float *const from = t.table + ((ptrdiff_t)of.table * side + top) * t.row + column;
+        const int behind = side * t.row; /* table of the next place */
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                const tail_source of = s[min(k + j, end - 1)];
-                const int dy = y - of.y + t.near, c = of.x - t.near - x0 + i;
-                const bool on = k + j < end && dy >= 0 && dy < side && i < side && c >= 0 && c < STRIP_COLUMNS;
-                column[j] = on ? c : -1;
-                v[j] = on ? of.q * t.table[((size_t)of.table * side + dy) * t.row + i] : 0.0f;
-            }
+        for (int i = -SPAN; i < STRIP_ROWS; i++) {
+            if (top + i < 0 || top + i >= side)
+                continue;
+            const float v = from[i * t.row], w = from[i * t.row + behind];
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                if (column[j] >= 0)
-                    line[column[j]] += v[j];
-                __syncwarp();
-            }
-        }
-}
-
-/* The image of tails, [ny][nx]; sum: [blocks] of all. A warp: some columns of a row. */
-__global__ void __launch_bounds__(spx::WARP *STRIP_ROWS)
-    tail_image_kernel(tail_tables t, tail_order o, float *far, double *sum)
-{
-    __shared__ float lines[STRIP_ROWS][STRIP_COLUMNS];
-    __shared__ double part[STRIP_ROWS];
-    const int lane = (int)threadIdx.x % spx::WARP, strip = (int)blockIdx.x, x0 = strip * STRIP_COLUMNS;
-    const int y = (int)blockIdx.y * STRIP_ROWS + (int)threadIdx.x / spx::WARP;
-    float *const line = lines[threadIdx.x / spx::WARP];
-    double all = 0.0;
-    if (y < t.ny) {
-        float wx[4], wy[4];
-        const int n = t.fine.grid_nx, up = cells_around<SPX_TAIL_FINE>(y + t.edge, 0.0f, wy);
-        for (int c = lane; c < STRIP_COLUMNS; c += spx::WARP) {
-            const int left = cells_around<SPX_TAIL_FINE>(min(x0 + c, t.nx - 1) + t.edge, 0.0f, wx);
-            const float *from = t.smooth + (size_t)up * n + left;
-            float v = 0.0f;
-            for (int i = 0; i < 4; i++)
-                v +=
-                    wx[i] * (wy[0] * from[i] + wy[1] * from[n + i] + wy[2] * from[2 * n + i] + wy[3] * from[3 * n + i]);
-            line[c] = v;
-        }
-        __syncwarp();
-        const int first = max(0, (y - t.near) / o.rows - 1), last = min(o.count - 1, (y + t.near) / o.rows);
-        for (int i = first; i <= last; i++) {
-            const int2 range = o.strips[(size_t)i * t.strips + strip];
-            add_near(t, t.source + (size_t)i * t.nspec, range.x, range.y, y, x0, line);
-        }
-        for (int c = lane; c < STRIP_COLUMNS && x0 + c < t.nx; c += spx::WARP) {
-            far[(size_t)y * t.nx + x0 + c] = line[c];
-            all += (double)line[c];
+            for (int j = 0; j < N; j++)
+                if (i + j * STEP >= 0 && i + j * STEP < STRIP_ROWS)
+                    sum[i + j * STEP] += of.q[j] * v + of.next[j] * w;
         }
     }
-    all = spx::block_sum<STRIP_ROWS>(all, part);
+}
+
+/* The image of tails, [ny][nx]; sum: [blocks] of all. A warp: a strip of some rows; a lane: a column of it. */
+template <int ROUGH>
+__global__ void __launch_bounds__(spx::WARP *STRIP_WARPS)
+    tail_image_kernel(tail_tables t, tail_order o, float *far, double *sum)
+{
+    enum {
+        N = ROUGH ? 2 : (int)SPX_BEYOND_TOGETHER,
+        STEP = ROUGH ? (int)SPX_BEYOND_APART : 1,
+        CELLS = (STRIP_ROWS + SPX_TAIL_FINE - 2) / SPX_TAIL_FINE + 4 /* of the middle grid, in a column */
+    };
+    __shared__ double part[STRIP_WARPS];
+    const int strip = (int)blockIdx.x, x = strip * spx::WARP + (int)threadIdx.x % spx::WARP;
+    const int y0 = ((int)blockIdx.y * STRIP_WARPS + (int)threadIdx.x / spx::WARP) * STRIP_ROWS;
+    double all = 0.0;
+    if (y0 < t.ny) {
+        float line[STRIP_ROWS] = {}, cell[CELLS], w[4];
+        const int n = t.fine.grid_nx, left = cells_around<SPX_TAIL_FINE>(min(x, t.nx - 1) + t.edge, 0.0f, w),
+                  top = (y0 + t.edge) / SPX_TAIL_FINE + RIM - 1;
+#pragma unroll
+        for (int j = 0; j < CELLS; j++) {
+            const float *from = t.smooth + (size_t)min(top + j, t.fine.grid_ny - 1) * n + left;
+            cell[j] = w[0] * from[0] + w[1] * from[1] + w[2] * from[2] + w[3] * from[3];
+        }
+        const int first = max(0, (y0 - t.near) / o.rows - 1),
+                  last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
+        for (int i = first; i <= last; i++) {
+            const int2 range = o.strips[(size_t)i * t.strips + strip];
+            add_near<N, STEP>(t, t.source + (size_t)i * t.nspec, range.x, range.y,
+                              i * o.rows + spx_beyond_row(ROUGH, 0), x, y0, line);
+        }
+#pragma unroll
+        for (int r = 0; r < STRIP_ROWS; r++) {
+            const int up = cells_around<SPX_TAIL_FINE>(y0 + r + t.edge, 0.0f, w) - top;
+            float v = 0.0f;
+#pragma unroll
+            for (int j = 0; j < CELLS; j++) {
+                const int i = j - up;
+                v += (i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : i == 3 ? w[3] : 0.0f) * cell[j];
+            }
+            v += line[r];
+            if (y0 + r < t.ny && x < t.nx) {
+                far[(size_t)(y0 + r) * t.nx + x] = v;
+                all += (double)v;
+            }
+        }
+    }
+    all = spx::block_sum<STRIP_WARPS>(all, part);
     if (threadIdx.x == 0)
         sum[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = all;
 }
@@ -411,16 +465,16 @@ __global__ void __launch_bounds__(1024) total_kernel(const double *v, size_t n, 
         *to = sum;
 }
 
-/* The image of tails of light [ny][nspec] into far[ny][nx]; total: [2] light of fibres, of tails. scratch: as
- * tail_blocks() says. */
+/* Blocks of sums: of sources, of the image. */
 inline size_t tail_blocks(const tail_tables &t, const tail_order &o)
 {
     return std::max((size_t)spx::blocks((size_t)o.count * t.nspec, SOURCE_THREADS),
-                    (size_t)t.strips * spx::blocks((size_t)t.ny, STRIP_ROWS));
+                    (size_t)t.strips * spx::blocks((size_t)t.ny, STRIP_WARPS * STRIP_ROWS));
 }
 
-inline void draw_tail(const tail_tables &t, const tail_order &o, const float *light, float *far, double *scratch,
-                      double *total, cudaStream_t s)
+template <int ROUGH>
+void draw_tail_of(const tail_tables &t, const tail_order &o, const float *light, float *far, double *scratch,
+                  double *total, cudaStream_t s)
 {
     const auto clear = [&](const convolution &c, long long *grid) {
         spx::check(cudaMemsetAsync(grid, 0, (size_t)c.grid_ny * c.grid_nx * sizeof *grid, s), "device memory");
@@ -428,15 +482,26 @@ inline void draw_tail(const tail_tables &t, const tail_order &o, const float *li
     clear(t.fine, t.fine_light);
     clear(t.coarse, t.coarse_light);
     const unsigned nsource = spx::blocks((size_t)o.count * t.nspec, SOURCE_THREADS);
-    tail_source_kernel<<<nsource, SOURCE_THREADS, 0, s>>>(t, o, light, scratch);
+    tail_source_kernel<ROUGH><<<nsource, SOURCE_THREADS, 0, s>>>(t, o, light, scratch);
     total_kernel<<<1, 1024, 0, s>>>(scratch, nsource, total);
     convolve<TILE_LINES>(t.fine, s);
     convolve<FIELD_LINES>(t.coarse, s);
     tail_smooth_kernel<<<dim3(spx::blocks((size_t)t.fine.grid_nx, 128), (unsigned)t.fine.grid_ny), 128, 0, s>>>(t);
-    const dim3 strips((unsigned)t.strips, spx::blocks((size_t)t.ny, STRIP_ROWS));
-    tail_image_kernel<<<strips, spx::WARP * STRIP_ROWS, 0, s>>>(t, o, far, scratch);
+    const dim3 strips((unsigned)t.strips, spx::blocks((size_t)t.ny, STRIP_WARPS * STRIP_ROWS));
+    tail_image_kernel<ROUGH><<<strips, spx::WARP * STRIP_WARPS, 0, s>>>(t, o, far, scratch);
     total_kernel<<<1, 1024, 0, s>>>(scratch, (size_t)strips.x * strips.y, total + 1);
     spx::check(cudaGetLastError(), "launch");
+}
+
+/* The image of tails of light [ny][nspec] into far[ny][nx]; total: [2] light of fibres, of tails. scratch: as
+ * tail_blocks() says. */
+inline void draw_tail(const tail_tables &t, const tail_order &o, const float *light, float *far, double *scratch,
+                      double *total, cudaStream_t s)
+{
+    if (o.rough)
+        draw_tail_of<1>(t, o, light, far, scratch, total, s);
+    else
+        draw_tail_of<0>(t, o, light, far, scratch, total, s);
 }
 
 } // namespace

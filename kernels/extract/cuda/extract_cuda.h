@@ -29,9 +29,8 @@ spx_status spx_extract_cuda_open(spx_extract_device *dev, int device, spx_err *e
 void spx_extract_cuda_free(spx_extract_device *dev);
 
 /* As spx_extract_trace_cpu(), within 1e-6 sigma (flux) and 1e-8 (ivar, relative; R) of it; the same bits when repeated
- * on the same device. Tails and a background are found by the device in single precision: fluxes are within 1e-4 sigma
- * then but for one bin of 10 000 at most, where rounding takes the next of the places within a pixel that tails are
- * tabulated for, and within 5e-3 there. Bundles are shared out among the devices. Those in which the next neighbours
+ * on the same device. Tails and a background are found by the device in single precision: fluxes are within 1e-5 sigma
+ * then. Bundles are shared out among the devices. Those in which the next neighbours
  * but one matter more than to first order (traces that lie on each other, masks that hit several at the same place),
  * and those in which bins matter to each other that are farther apart than usual (bins of less than a pixel, traces
  * that cross), are solved once more, as on the CPU; where conditioning forbids the tolerance, counts->tolerance says

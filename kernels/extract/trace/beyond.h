@@ -12,8 +12,28 @@
 
 typedef struct spx_beyond spx_beyond;
 
-/* Rows whose light is one light of the tail: of the last correction, and of those before. */
-enum { SPX_BEYOND_TOGETHER = 2, SPX_BEYOND_ROUGHLY = 8 };
+/* Rows whose light the tail has next to one place across a pixel, to first order in the distance from it: of the last
+ * correction, where each row has a light of its own; and of those before, where two rows have all of it, those with
+ * numbers 2 and 5 of eight. */
+enum { SPX_BEYOND_TOGETHER = 4, SPX_BEYOND_ROUGHLY = 8, SPX_BEYOND_FIRST = 2, SPX_BEYOND_APART = 3 };
+SPX_HD int spx_beyond_rows_of(int rough)
+{
+    return rough ? SPX_BEYOND_ROUGHLY : SPX_BEYOND_TOGETHER;
+}
+SPX_HD int spx_beyond_lights(int rough)
+{
+    return rough ? 2 : SPX_BEYOND_TOGETHER;
+}
+/* The row of light j, and its part of the light of row k, so that sum and centre of all are what they were. */
+SPX_HD int spx_beyond_row(int rough, int j)
+{
+    return rough ? SPX_BEYOND_FIRST + j * SPX_BEYOND_APART : j;
+}
+SPX_HD float spx_beyond_part(int rough, int k, int j)
+{
+    const float at = (float)(k - SPX_BEYOND_FIRST) / SPX_BEYOND_APART;
+    return !rough ? (float)(k == j) : j == 0 ? 1.0f - at : at;
+}
 
 /* Rows whose light is one of those that k of the corrections is found from; and the share, from sums over these: of
  * (f_0 - f_1) f_0, and of f_0^2. */
@@ -55,8 +75,8 @@ typedef struct {
     /* keeps the light as f_0; the light, f_1, becomes what the corrections lead to. */
     spx_status (*keep)(void *with, spx_err *e);
     spx_status (*extrapolate)(void *with, spx_err *e);
-    /* Tails of the light, n rows together, become far. sum[2]: light of the fibres, and of their tails. */
-    spx_status (*draw)(void *with, size_t n, double *sum, spx_err *e);
+    /* Tails of the light become far. sum[2]: light of the fibres, and of their tails. */
+    spx_status (*draw)(void *with, int rough, double *sum, spx_err *e);
     /* spx_background_fit() to the image without far; spx_background_add() to far. */
     spx_status (*fit)(void *with, spx_background *bg, int rough, spx_extract_counts *counts, spx_err *e);
     spx_status (*add)(void *with, const spx_background *bg, spx_err *e);

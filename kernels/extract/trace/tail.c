@@ -7,8 +7,8 @@
  *
  *   1. f_0: the light by rows
  *   2. f_1 = f_0 - K f_0: that of the image without tail(f_0). Where K f is k f the limit of f_n = f_0 - K f_(n-1) is
- *      f_0 - K f_0/(1 + k) (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all light. Lights of eight rows make one
- *      here, at last of two: what the latter changes alternates faster than spots can
+ *      f_0 - K f_0/(1 + k) (Aitken), with k = (f_0 - f_1) f_0/f_0^2 of all light. The lights of eight rows are
+ *      taken for two here, at last each for itself
  *   3. image - tail(f_1) is extracted
  *
  * The error falls to the share k of the light that a tail leaves under its fibre, 0.06 or so, with each correction. A
@@ -168,51 +168,61 @@ const float *spx_beyond_light(const spx_beyond *s)
 
 /* ---- tails ---- */
 
-/* The light of n rows of a fibre from y on as light number i of the tail, at its centroid. Returns it. */
-static double set_light(const scene *s, size_t i, size_t fibre, size_t y, size_t n)
+/* The light of n rows of a fibre from y on as lights number i, i + 1, ... of the tail: of each row, or, roughly, all of
+ * it as that of two rows, with the same sum and moments. Returns the sum. Linear in the light: rounding has no more of
+ * an effect than its own size. */
+static double set_light(const scene *s, size_t i, size_t fibre, size_t y, size_t n, int rough)
 {
     const float *light = s->light + fibre * s->job->image->ny;
-    double sum = 0.0, moment = 0.0, middle = 0.0, x = 0.0, lambda = 0.0, count = 0.0, least = 0.0;
-    for (size_t k = y; k < y + n; k++) {
-        double column, wave;
-        if (!spx_rows_place(s->rows, fibre, k, &column, &wave))
+    const size_t nset = spx_beyond_lights(rough);
+    double x[SPX_BEYOND_ROUGHLY], sum = 0.0, electrons[SPX_BEYOND_TOGETHER] = {0}, moment[SPX_BEYOND_TOGETHER] = {0},
+                                  column = 0.0, lambda = 0.0, count = 0.0, amplitude = 0.0;
+    spx_tail_column at = {0};
+    for (size_t k = 0; k < n; k++) {
+        double wave;
+        if (!spx_rows_place(s->rows, fibre, y + k, &x[k], &wave)) {
+            x[k] = NAN;
             continue;
-        const double here = (double)light[k];
-        sum += here;
-        moment += here * (double)(k - y);
-        middle += (double)(k - y);
-        x += column;
+        }
+        column += x[k];
         lambda += wave;
-        least = fmin(least, here);
         count++;
     }
-    if (!(count > 0.0)) {
-        spx_tail_set(s->tail, i, fibre, 0.0, 0, 0, 0.0, 0.0, 0.0);
-        return 0.0;
+    if (count > 0.0) {
+        const spx_tail_knots knots = spx_tail_knots_at(s->tail, lambda / count);
+        at = spx_tail_column_of(column / count);
+        amplitude = spx_tail_amplitude(s->tail, fibre, &knots);
+        amplitude *= s->beyond ? spx_tail_within(s->tail, fibre, &knots) : 1.0;
     }
-    middle /= count;
-    /* column and wavelength are those of the middle: those at the centroid differ by less than a tenth of a pixel */
-    const double row = (double)y + (least < 0.0 || !(sum > 0.0) ? middle : moment / sum), column = x / count;
-    const double my = floor(row + 0.5), mx = floor(column + 0.5);
-    const double wave = lambda / count;
-    const spx_tail_knots knots = spx_tail_knots_at(s->tail, wave);
-    spx_tail_set(s->tail, i, fibre, wave, (long)mx, (long)my, column - mx, row - my,
-                 s->beyond ? sum * spx_tail_within(s->tail, fibre, &knots) : sum);
+    for (size_t k = 0; k < n; k++) {
+        if (isnan(x[k]))
+            continue;
+        const double here = (double)light[y + k];
+        sum += here;
+        for (size_t j = 0; j < nset; j++) {
+            const double part = here * spx_beyond_part(rough, (int)k, (int)j);
+            electrons[j] += part;
+            moment[j] += part * (x[k] - at.column);
+        }
+    }
+    for (size_t j = 0; j < nset; j++)
+        spx_tail_set(s->tail, i + j, amplitude, &at, (long)y + spx_beyond_row(rough, (int)j), electrons[j], moment[j]);
     return sum;
 }
 
-/* The image of tails of the light as it is, in lights of n rows, into s->far, and how much there is. */
-static spx_status draw_tails(void *with, size_t n, double *all, spx_err *e)
+/* The image of tails of the light as it is into s->far, and how much there is. */
+static spx_status draw_tails(void *with, int rough, double *all, spx_err *e)
 {
     scene *s = with;
+    const size_t n = (size_t)spx_beyond_rows_of(rough), each = spx_beyond_lights(rough);
     const size_t ny = s->job->image->ny, nx = s->job->image->nx, nspec = s->job->psf->nspec, nrow = (ny + n - 1) / n;
     double *sum = spx_alloc2(2, ny, sizeof *sum, e);
-    spx_status st = sum ? spx_tail_reserve(s->tail, nrow * nspec, e) : SPX_EIO;
+    spx_status st = sum ? spx_tail_reserve(s->tail, nrow * nspec * each, e) : SPX_EIO;
     if (st == SPX_OK) {
 #pragma omp parallel for num_threads(s->nthreads)
         for (size_t i = 0; i < nrow; i++)
             for (size_t f = 0; f < nspec; f++)
-                sum[i] += set_light(s, i * nspec + f, f, i * n, (i + 1) * n <= ny ? n : ny - i * n);
+                sum[i] += set_light(s, (i * nspec + f) * each, f, i * n, (i + 1) * n <= ny ? n : ny - i * n, rough);
         st = spx_tail_image(s->tail, s->nthreads, s->far, e);
     }
     all[0] = all[1] = 0.0;
@@ -333,7 +343,7 @@ static spx_status correct_tails(const spx_beyond_steps *by, int c, int correctio
     if (st == SPX_OK && c == 0 && more && extrapolated)
         st = by->keep(by->with, e);
     if (st == SPX_OK)
-        st = by->draw(by->with, more ? SPX_BEYOND_ROUGHLY : SPX_BEYOND_TOGETHER, sum, e);
+        st = by->draw(by->with, more, sum, e);
     if (st == SPX_OK) {
         counts->tail_change = sum[1] != 0.0 ? fabs(sum[1] - counts->tail_light) / fabs(sum[1]) : 0.0;
         counts->core_light = sum[0];
@@ -547,7 +557,7 @@ spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const sp
     if (st == SPX_OK)
         st = make_tail(s, psf, 1, e);
     if (st == SPX_OK)
-        st = draw_tails(s, SPX_BEYOND_TOGETHER, sum, e);
+        st = draw_tails(s, 0, sum, e);
     for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
         image->data[k] -= s->far[k];
     spx_beyond_free(s);
