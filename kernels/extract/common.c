@@ -421,6 +421,8 @@ static size_t take_out(const spx_extract_job *job, size_t f, spx_frame *out)
     size_t n = 0;
     double lo, hi;
     spx_psf_usable(job->psf, job->o->first + f, &lo, &hi);
+    if (spx_extract_lambda(job->o, 0) >= lo && spx_extract_lambda(job->o, (long)nw - 1) <= hi)
+        return 0; /* of a frame's million bins most */
     for (size_t k = 0; k < nw; k++) {
         const size_t at = f * nw + k;
         const double lambda = spx_extract_lambda(job->o, (long)k);

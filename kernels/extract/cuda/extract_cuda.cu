@@ -390,6 +390,8 @@ class light_beyond
     light_beyond &operator=(const light_beyond &) = delete;
     ~light_beyond()
     {
+        if (ground_.valid())
+            ground_.wait();
         if (tables_ == NULL || !ended_) {
             spx_beyond_free(tables_);
             return;
@@ -425,11 +427,14 @@ class light_beyond
         spx_beyond_go_on(tables_, job);
         return SPX_OK;
     }
-    /* Before devices see the job's image, with so many corrections; hits: NULL, or pixels that do not count. */
-    spx_status expect(spx_extract_job *job, int corrections, const std::vector<unsigned> *hits,
+    /* Before devices see the job's image, with so many corrections; hits: NULL, or pixels that do not count; out: NULL,
+     * or the frame that gets the background, beside what devices do. */
+    spx_status expect(spx_extract_job *job, int corrections, const std::vector<unsigned> *hits, spx_frame *out,
                       spx_extract_counts *counts, spx_err *e)
     {
         there_ = found_ = false;
+        out_ = out;
+        nthreads_ = std::min(spx_extract_threads(job->o), (int)GROUND_THREADS);
         corrections_ = corrections;
         counts_ = before_ = *counts;
         if (tables_ == NULL || job->o->nline == 0)
@@ -507,13 +512,27 @@ class light_beyond
     }
     spx_status end(spx_frame *out, spx_extract_counts *counts, spx_err *e)
     {
-        const spx_status st = tables_ ? spx_beyond_end(tables_, out, counts, e) : SPX_OK;
+        spx_status st = SPX_OK;
+        if (ground_.valid()) {
+            st = ground_.get();
+            counts->background = mean_;
+        }
+        if (st != SPX_OK)
+            return spx_err_pass(e, &error_);
+        st = tables_ ? spx_beyond_end(tables_, out, counts, e) : SPX_OK;
         ended_ = st == SPX_OK;
         return st;
     }
 
   private:
+    enum { GROUND_THREADS = 4 }; /* others carry results meanwhile */
+
     spx_beyond *tables_ = NULL;
+    spx_frame *out_ = NULL;
+    int nthreads_ = 1;
+    std::future<spx_status> ground_; /* the background at the bins */
+    double mean_ = 0.0;
+    spx_err error_ = {};
     layout_ref layout_;  /* that keeps them */
     bool ended_ = false; /* without an error */
     std::mutex lock_;
@@ -532,6 +551,10 @@ class light_beyond
         found_ = true;
         counts_ = counts;
         spx_beyond_take_background(tables_, bg);
+        if (bg != NULL && out_ != NULL)
+            ground_ = std::async(std::launch::async, [this]() {
+                return spx_beyond_give_background(tables_, nthreads_, out_, &mean_, &error_);
+            });
     }
 };
 
@@ -1206,7 +1229,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     if (st == SPX_OK)
         st = beyond.begin(&job, psf, l, e);
     if (st == SPX_OK && screens)
-        st = beyond.expect(&job, 1, NULL, counts, e);
+        st = beyond.expect(&job, 1, NULL, NULL, counts, e);
     if (st == SPX_OK && screens)
         st = spx::guarded("extract", e, [&]() {
             return screen(dev, ndev, &job, &plan, l, number, beyond, weight, why_host, hits, out, counts, times, e);
@@ -1220,7 +1243,7 @@ extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size
     }
     const spx_extract_counts before = *counts;
     if (st == SPX_OK)
-        st = beyond.expect(&job, o->tail_corrections, anew ? NULL : &hits, counts, e);
+        st = beyond.expect(&job, o->tail_corrections, anew ? NULL : &hits, out, counts, e);
     if (st == SPX_EINPUT && o->nline > 0)
         st = name_error(&job, image, st, e);
     if (anew || beyond.tables())

@@ -99,8 +99,13 @@ void spx_beyond_take_background(spx_beyond *b, spx_background *bg);
 /* Memory for far, which spx_beyond_light() is from then on. NULL: none. */
 float *spx_beyond_room(spx_beyond *b, spx_err *e);
 
-/* After spx_extract_end(): flux and ivar of cores as those of spots with their tails; the background at the bins into
- * *out, and its mean into *counts. SPX_EIO: memory. */
+/* The background, which there is, at the bins into *out, and its mean, by so many threads: as soon as it is known.
+ * SPX_EIO: memory. */
+spx_status spx_beyond_give_background(const spx_beyond *b, int nthreads, spx_frame *out, double *mean,
+                                      spx_err *e) SPX_NODISCARD;
+
+/* After spx_extract_end(): flux and ivar of cores as those of spots with their tails; the background, if *out does not
+ * have it yet, and its mean into *counts. SPX_EIO: memory. */
 spx_status spx_beyond_end(const spx_beyond *b, spx_frame *out, spx_extract_counts *counts, spx_err *e) SPX_NODISCARD;
 
 #endif

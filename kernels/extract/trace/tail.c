@@ -473,10 +473,10 @@ static double background_of(const spx_extract_job *job, const spx_background *bg
     return isfinite(x) && isfinite(y) ? spx_background_at(bg, x, y) : 0.0;
 }
 
-/* The background at the bins of the frame, and its mean. */
-static spx_status give_background(const spx_extract_job *job, const spx_background *bg, spx_frame *out,
-                                  spx_extract_counts *counts, spx_err *e)
+spx_status spx_beyond_give_background(const spx_beyond *s, int nthreads, spx_frame *out, double *all, spx_err *e)
 {
+    const spx_extract_job *job = s->job;
+    const spx_background *bg = s->background;
     const size_t nw = job->nwave;
     const long node = NODE * (long)fmin(fmax(job->o->background / SPX_EXTRACT_LEAST_CELL, 1.0), 4.0);
     double *mean = spx_alloc(out->nspec, sizeof *mean, e);
@@ -484,7 +484,7 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
         spx_free(mean);
         return SPX_EIO;
     }
-#pragma omp parallel for num_threads(spx_extract_threads(job->o))
+#pragma omp parallel for num_threads(nthreads)
     for (size_t f = 0; f < out->nspec; f++) {
         double v[4] = {0}; /* at four nodes, of which k lies behind the second */
         for (long i = -1; i < 2; i++)
@@ -501,8 +501,9 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
             mean[f] += here / (double)(out->nspec * nw);
         }
     }
+    *all = 0.0;
     for (size_t f = 0; f < out->nspec; f++)
-        counts->background += mean[f];
+        *all += mean[f];
     spx_free(mean);
     return SPX_OK;
 }
@@ -510,7 +511,9 @@ static spx_status give_background(const spx_extract_job *job, const spx_backgrou
 spx_status spx_beyond_end(const spx_beyond *s, spx_frame *out, spx_extract_counts *counts, spx_err *e)
 {
     const spx_status st = s->tail != NULL ? add_tails(s->job, s->tail, out, e) : SPX_OK;
-    return st == SPX_OK && s->background != NULL ? give_background(s->job, s->background, out, counts, e) : st;
+    return st == SPX_OK && s->background != NULL && out->background == NULL
+               ? spx_beyond_give_background(s, s->nthreads, out, &counts->background, e)
+               : st;
 }
 
 spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
