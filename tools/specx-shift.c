@@ -67,6 +67,8 @@ typedef struct {
     double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
 
+enum { WORKERS = 2 }; /* zero points are found on the host */
+
 typedef struct {
     spx_device_queue d; /* first */
     spx_shift_options o;
@@ -74,6 +76,7 @@ typedef struct {
     size_t degree;
     spx_shift_lines lines;
     unsigned allowed; /* rules of plausibility that only warn */
+    spx_extract_tails *tails[WORKERS];
 } work;
 
 /* A job with what computes it: context of the engine. */
@@ -229,10 +232,9 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     job *j = (job *)x;
     task t = {w, j};
     const spx_shift_engine g = {&t, measure, extract, find_sky, zero_point};
-    (void)worker;
     const double begin = spx_seconds();
     /* tails of other fibres would make spots wider; what spots have within their pixels stays */
-    spx_status st = spx_extract_take_tails(&x->image, &j->psf, &j->extract, e);
+    spx_status st = spx_extract_take_tails(&x->image, &j->psf, &j->extract, &w->tails[worker], e);
     j->extract.tail_corrections = 0;
     if (st == SPX_OK)
         st = spx_shift_traces(&g, &x->image, &j->frame, &w->lines, &j->o, &j->psf, &j->shift, e);
@@ -275,7 +277,7 @@ static void clear(void *ctx, spx_queue_item *x)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    work w = {.d = {.s = s, .op = SPX_OP_SHIFT, .nworker = 2}}; /* zero points are found on the host */
+    work w = {.d = {.s = s, .op = SPX_OP_SHIFT, .nworker = WORKERS}};
     spx_backend_restrict(s->common.device);
     spx_status st = spx_rules_allow("specx-shift", &o.allow, &w.allowed, e);
     if (st == SPX_OK)
@@ -297,6 +299,8 @@ static spx_status run(spx_run *s, spx_err *e)
                                                     .clear = clear},
                                   e);
     spx_queue_close(queue);
+    for (int i = 0; i < WORKERS; i++)
+        spx_extract_tails_free(w.tails[i]);
     spx_free(w.lines.line);
     return st;
 }

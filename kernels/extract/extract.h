@@ -182,10 +182,14 @@ spx_status spx_extract_trace_cpu(const spx_image *image, const spx_psf *psf, con
 
 /* Takes the tails of a PSF, where it has some and o->tail_corrections is not 0, off an image, of all fibres: the light
  * that they have beyond the pixels of their spots, which keep theirs. For programs that look at spots alone; extraction
- * by the trace method with corrections has its own. Errors as of spx_extract_trace_cpu(), but an image without light
- * is none: nothing is taken. The result does not depend on the number of threads. */
+ * by the trace method with corrections has its own. *tables: NULL at first; kept for the next image, where its PSF,
+ * options and size are the same; free with spx_extract_tails_free(). Errors as of spx_extract_trace_cpu(), but an image
+ * without light is none: nothing is taken. The result does not depend on the number of threads, nor on what was kept.
+ */
+typedef struct spx_extract_tails spx_extract_tails;
 spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const spx_extract_options *o,
-                                  spx_err *e) SPX_NODISCARD;
+                                  spx_extract_tails **tables, spx_err *e) SPX_NODISCARD;
+void spx_extract_tails_free(spx_extract_tails *tables);
 
 /* Both methods on the CPU, and their units of work, by o->method. The first calls the hook when the frame is complete;
  * spx_extract_trace_cpu() and spx_extract_patch_cpu() call none. */

@@ -120,3 +120,34 @@ spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e)
         spx_psf_free(to);
     return st;
 }
+
+static int same_array(const void *a, const void *b, size_t n, size_t size)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || memcmp(a, b, n * size) == 0);
+}
+
+static int same_series(const spx_psf_series *a, const spx_psf_series *b, size_t nspec)
+{
+    return a->ncoef == b->ncoef && a->wmin == b->wmin && a->wmax == b->wmax &&
+           same_array(a->coef, b->coef, nspec * a->ncoef, sizeof *a->coef);
+}
+
+int spx_psf_same_light(const spx_psf *a, const spx_psf *b)
+{
+    const size_t n = a->nspec;
+    const int numbers = n == b->nspec && a->type == b->type && a->type != SPX_PSF_SPOTGRID && a->npar == b->npar &&
+                        a->ndeg == b->ndeg && a->wmin == b->wmin && a->wmax == b->wmax && a->ghdegx == b->ghdegx &&
+                        a->ghdegy == b->ghdegy && a->ghdegx2 == b->ghdegx2 && a->ghdegy2 == b->ghdegy2 &&
+                        a->hsizex == b->hsizex && a->hsizey == b->hsizey && a->sigx == b->sigx && a->sigy == b->sigy &&
+                        a->sigx2 == b->sigx2 && a->sigy2 == b->sigy2 && a->nsig == b->nsig && a->tilt == b->tilt &&
+                        memcmp(a->tail, b->tail, sizeof a->tail) == 0;
+    return numbers && same_series(&a->x, &b->x, n) && same_series(&a->y, &b->y, n) &&
+           same_array(a->coeff, b->coeff, a->npar * n * a->ndeg, sizeof *a->coeff) &&
+           same_array(a->gh, b->gh, (size_t)(a->ghdegx + 1) * (size_t)(a->ghdegy + 1), sizeof *a->gh) &&
+           same_array(a->gh2, b->gh2, (size_t)(a->ghdegx2 + 1) * (size_t)(a->ghdegy2 + 1), sizeof *a->gh2) &&
+           same_array(a->wave_range, b->wave_range, 2 * n, sizeof *a->wave_range) &&
+           same_array(a->valid_range, b->valid_range, 2 * n, sizeof *a->valid_range) &&
+           same_array(a->status, b->status, n, sizeof *a->status) &&
+           same_array(a->bundle, b->bundle, n, sizeof *a->bundle) &&
+           same_array(a->order, b->order, n, sizeof *a->order);
+}

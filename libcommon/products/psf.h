@@ -131,4 +131,8 @@ spx_status spx_psf_require(const spx_psf *psf, unsigned can, const char *what, c
 /* Deep copy; *to is overwritten, and empty after an error. */
 spx_status spx_psf_copy(const spx_psf *from, spx_psf *to, spx_err *e);
 
+/* 1 when two indexed PSFs have the same bits in all that traces, spots and tails are computed from. 0 for those of
+ * SPX_PSF_SPOTGRID, whose arrays are not compared. */
+int spx_psf_same_light(const spx_psf *a, const spx_psf *b);
+
 #endif

@@ -159,9 +159,10 @@ int main(void)
     expose(&p, project(&lit, &p), &taken);
     expose(&p, project(&lit, &p), &alone);
     o = options(&lit, BUNDLE, 2);
-    CHECK(spx_extract_take_tails(&taken, &p, &o, &e) == SPX_OK, "%s", spx_err_text(&e));
+    spx_extract_tails *kept = NULL, *other = NULL;
+    CHECK(spx_extract_take_tails(&taken, &p, &o, &kept, &e) == SPX_OK, "%s", spx_err_text(&e));
     o.nthreads = 1;
-    CHECK(spx_extract_take_tails(&alone, &p, &o, &e) == SPX_OK, "%s", spx_err_text(&e));
+    CHECK(spx_extract_take_tails(&alone, &p, &o, &other, &e) == SPX_OK, "%s", spx_err_text(&e));
     const size_t bytes = image.ny * image.nx * sizeof *image.data;
     CHECK(memcmp(taken.data, alone.data, bytes) == 0, "tails taken off with one thread and two");
     o = options(&lit, BUNDLE, 0);
@@ -172,13 +173,23 @@ int main(void)
           bias(&again, BRIGHT));
     spx_frame_free(&again);
     memcpy(taken.data, image.data, bytes);
-    CHECK(spx_extract_take_tails(&taken, &p, &o, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
+    CHECK(spx_extract_take_tails(&taken, &p, &o, &kept, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
           "no corrections, and tails are taken off");
     spx_psf bare = p;
     spx_psf_drop_tail(&bare);
     o = options(&lit, BUNDLE, 2);
-    CHECK(spx_extract_take_tails(&taken, &bare, &o, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
+    CHECK(spx_extract_take_tails(&taken, &bare, &o, &kept, &e) == SPX_OK && memcmp(taken.data, image.data, bytes) == 0,
           "no tails, and something is taken off");
+    /* with what was kept of the image before, and after that of another PSF */
+    camera(&lit, 0.0071 * pow(8, 0.4), 2.6, &steeper);
+    for (int round = 0; round < 3; round++) {
+        memcpy(taken.data, image.data, bytes);
+        CHECK(spx_extract_take_tails(&taken, round == 1 ? &steeper : &p, &o, &kept, &e) == SPX_OK &&
+                  (memcmp(taken.data, alone.data, bytes) != 0) == (round == 1),
+              "tails taken off with tables of the image before, round %d: %s", round, spx_err_text(&e));
+    }
+    spx_extract_tails_free(kept);
+    spx_extract_tails_free(other);
     spx_image_free(&taken);
     spx_image_free(&alone);
 
@@ -200,7 +211,6 @@ int main(void)
     spx_frame_free(&again);
 
     /* tails of another index than the PSF says, of the same light 8 pixels away */
-    camera(&lit, 0.0071 * pow(8, 0.4), 2.6, &steeper);
     expose(&steeper, project(&lit, &steeper), &foreign);
     o = options(&lit, BUNDLE, 0);
     o.tolerance = 1e-4;

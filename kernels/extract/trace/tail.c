@@ -52,15 +52,12 @@ static void tail_range(const spx_extract_job *job, double *lo, double *hi)
     *hi = fmax(fmax(psf->wmax, psf->x.wmax), spx_extract_lambda(job->o, (long)(job->nwave + job->o->wave_pad)));
 }
 
-/* Tail of the scene in place of what it has. full: the PSF with its tail. */
-static spx_status make_tail(scene *s, const spx_psf *full, int beyond, spx_err *e)
+/* The tail of a PSF for a scene's images: that beyond the spots, or all of it. */
+static spx_status make_tail(const scene *s, const spx_psf *full, int beyond, spx_tail **tail, spx_err *e)
 {
     double lo, hi;
     tail_range(s->job, &lo, &hi);
-    spx_tail_free(s->tail);
-    s->tail = NULL;
-    s->beyond = beyond;
-    return spx_tail_make(full, s->job->image->ny, s->job->image->nx, lo, hi, beyond, s->nthreads, &s->tail, e);
+    return spx_tail_make(full, s->job->image->ny, s->job->image->nx, lo, hi, beyond, s->nthreads, tail, e);
 }
 
 /* Images and light of a job, where its light is found here. */
@@ -92,7 +89,7 @@ spx_status spx_beyond_make(const spx_extract_job *job, const spx_psf *full, spx_
     if (st != SPX_OK || full == NULL)
         return st;
     memcpy(s->parameter, full->tail, sizeof s->parameter);
-    return make_tail(s, full, 0, e);
+    return make_tail(s, full, 0, &s->tail, e);
 }
 
 void spx_beyond_rest(spx_beyond *s)
@@ -542,28 +539,91 @@ spx_status spx_trace_extract_beyond_spots(const spx_image *image, const spx_psf 
     return st;
 }
 
-spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const spx_extract_options *o, spx_err *e)
-{
-    spx_psf bare = *psf;
+struct spx_extract_tails {
+    spx_psf psf, bare; /* a copy; it without its tail, which has the copy's arrays */
+    spx_extract_options o;
+    size_t ny, nx;
     spx_extract_job job;
+    spx_beyond *scene;
+    spx_tail *beyond; /* the tail beyond spots */
+};
+
+void spx_extract_tails_free(spx_extract_tails *t)
+{
+    if (t == NULL)
+        return;
+    spx_beyond_free(t->scene);
+    spx_tail_free(t->beyond);
+    spx_psf_free(&t->psf);
+    spx_free(t);
+}
+
+static int tables_fit(const spx_extract_tails *t, const spx_image *image, const spx_psf *psf,
+                      const spx_extract_options *o)
+{
+    const spx_extract_options *p = &t->o;
+    return t->ny == image->ny && t->nx == image->nx && p->wmin == o->wmin && p->wmax == o->wmax && p->dw == o->dw &&
+           p->wave_pad == o->wave_pad && p->first == o->first && p->nspec == o->nspec &&
+           p->bundle_size == o->bundle_size && p->nthreads == o->nthreads && spx_psf_same_light(&t->psf, psf);
+}
+
+/* Tables of t->psf for an image; *t is new. */
+static spx_status make_tables(const spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                              spx_extract_tails *t, spx_err *e)
+{
     spx_extract_counts counts;
-    spx_beyond *s = NULL;
+    t->o = *o;
+    t->ny = image->ny;
+    t->nx = image->nx;
+    spx_status st = spx_psf_copy(psf, &t->psf, e);
+    t->bare = t->psf;
+    spx_psf_drop_tail(&t->bare);
+    if (st == SPX_OK)
+        st = spx_extract_check_input(image, &t->bare, &t->o, &t->job, &counts, e);
+    if (st == SPX_OK)
+        st = spx_beyond_make(&t->job, &t->psf, &t->scene, e);
+    return st == SPX_OK ? make_tail(t->scene, &t->psf, 1, &t->beyond, e) : st;
+}
+
+/* With the tables of its PSF: see spx_extract_take_tails(). */
+static spx_status take_tails(spx_extract_tails *t, spx_image *image, spx_err *e)
+{
+    spx_extract_counts counts;
     double sum[2];
+    spx_status st = spx_extract_check_input(image, &t->bare, &t->o, &t->job, &counts, e);
+    if (st != SPX_OK)
+        return st;
+    spx_beyond_go_on(t->scene, &t->job);
+    st = spx_beyond_find(t->scene, t->o.tail_corrections, &counts, e);
+    if (st == SPX_OK) {
+        scene beyond = *t->scene;
+        beyond.tail = t->beyond;
+        beyond.beyond = 1;
+        st = draw_tails(&beyond, 0, sum, e);
+    }
+    for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
+        image->data[k] -= t->scene->far[k];
+    spx_beyond_rest(t->scene);
+    spx_extract_job_free(&t->job);
+    return st;
+}
+
+spx_status spx_extract_take_tails(spx_image *image, const spx_psf *psf, const spx_extract_options *o,
+                                  spx_extract_tails **tables, spx_err *e)
+{
+    spx_extract_tails *t = *tables;
     if (!spx_extract_corrects_tail(psf, o))
         return SPX_OK;
-    spx_psf_drop_tail(&bare);
-    spx_status st = spx_extract_check_input(image, &bare, o, &job, &counts, e);
+    if (t != NULL && tables_fit(t, image, psf, o)) {
+        t->o = *o;
+        return take_tails(t, image, e);
+    }
+    spx_extract_tails_free(t);
+    t = *tables = spx_alloc(1, sizeof *t, e);
+    const spx_status st = t ? make_tables(image, psf, o, t, e) : SPX_EIO;
     if (st == SPX_OK)
-        st = spx_beyond_make(&job, psf, &s, e);
-    if (st == SPX_OK)
-        st = spx_beyond_find(s, o->tail_corrections, &counts, e);
-    if (st == SPX_OK)
-        st = make_tail(s, psf, 1, e);
-    if (st == SPX_OK)
-        st = draw_tails(s, 0, sum, e);
-    for (size_t k = 0; k < image->ny * image->nx && st == SPX_OK; k++)
-        image->data[k] -= s->far[k];
-    spx_beyond_free(s);
-    spx_extract_job_free(&job);
+        return take_tails(t, image, e);
+    spx_extract_tails_free(t);
+    *tables = NULL;
     return st;
 }
