@@ -297,9 +297,11 @@ behind-turn := $(shell echo $$(($(ahead) + 1)))
 stems        = $(foreach e,$2,$(foreach c,$1,$c-$e))
 
 # Petals of which nothing is there yet, PETAL-EXPID, are made as a whole: each goes on while others of its batch are at work
-# (night/job.sh), which has three programs of each arm on devices, one of standard stars, one of fluxes, and one of velocities where a
-# petal is a group of its own. As many batches are at work as have places for these, and one more; the next one waits for the first.
-programs    := $(shell echo $$((3 * $(words $(ARMS)) + $(words $(filter standards cframe,$(ON_DEVICE)) $(filter petal,$(GROUP))))))
+# (night/job.sh). A batch has programs on devices, of traces and of spectra one for each arm; of skies, fluxes, standard stars, and
+# velocities where a petal is a group of its own, one each, or two for the many products of an exposure (night/queues.sh). As many
+# batches are at work as have places for these, and one more; the next one waits for the first.
+programs    := $(shell echo $$((2 * $(words $(ARMS)) + $(words $(filter sframe cframe,$(ON_DEVICE))) * ($(words $(CAMERAS)) > 20 ? 2 : 1) \
+    + $(words $(filter standards,$(ON_DEVICE)) $(filter petal,$(GROUP))) * ($(words $(PETALS)) > 5 ? 2 : 1))))
 at-work     := $(shell echo $$((w = $(words $(DEVICES)) / $(programs) + 1, w < 2 ? 2 : w)))
 cams         = $(foreach a,$(ARMS),$(if $(filter $a$(petal-of),$(CAMERAS)),$a$(unit)))
 petal-of     = $(firstword $(subst -, ,$(unit)))
