@@ -8,27 +8,50 @@
 #include "extract/trace/trace.h"
 #include "simd/simd.h"
 
+/* Vectors of a row that are multiplied together: an element of M is then read for all of them at once, line after
+ * line, as processors expect. */
+enum { SPX_TRACE_TOGETHER = 4 };
+
+/* Row k of M times v, nv vectors of lanes from lane i on: adds to out what it and its mirror image give. */
+ALWAYS_INLINE void multiply_row(const spx_trace_bundle *b, size_t k, size_t i, int nv, const double *v, double *out)
+{
+    const size_t nl = b->nl;
+    const double *row = b->m + k * b->nelem * nl + i;
+    const int reach = b->far[k] || b->reach < 1 ? b->reach : 1;
+    vec own[SPX_TRACE_TOGETHER], sum[SPX_TRACE_TOGETHER];
+    for (int c = 0; c < nv; c++) {
+        own[c] = load(v + k * nl + i + c * SPX_VL);
+        sum[c] = load(row + c * SPX_VL) * own[c];
+    }
+    for (int df = 0; df <= reach; df++)
+        for (int dk = df == 0 ? 1 : b->lo[df]; dk <= b->hi[df]; dk++) {
+            const double *element = row + (b->first[df] + (size_t)(dk - b->lo[df])) * nl;
+            const long at = ((long)k + dk) * (long)nl + (long)i + df;
+            for (int c = 0; c < nv; c++) {
+                const vec m = load(element + c * SPX_VL);
+                double *to = out + at + c * SPX_VL;
+                sum[c] += m * load(v + at + c * SPX_VL);
+                store(to, load(to) + m * own[c]);
+            }
+        }
+    for (int c = 0; c < nv; c++) {
+        double *to = out + k * nl + i + c * SPX_VL;
+        store(to, load(to) + sum[c]);
+    }
+}
+
 /* out = M v in rows k0 .. k1 - 1, where v is 0 elsewhere or the rows are all that reach there. Vectors have `depth`
  * rows of zeros before and after. */
 static void multiply(const spx_trace_bundle *b, size_t k0, size_t k1, const double *v, double *out)
 {
-    const size_t nl = b->nl, depth = (size_t)b->depth;
+    const size_t nl = b->nl, depth = (size_t)b->depth, together = SPX_TRACE_TOGETHER * SPX_VL;
     memset(out + ((long)k0 - (long)depth) * (long)nl, 0, (k1 - k0 + 2 * depth + 1) * nl * sizeof *out);
     for (size_t k = k0; k < k1; k++) {
-        const double *row = b->m + k * b->nelem * nl, *vk = v + k * nl;
-        const int reach = b->far[k] || b->reach < 1 ? b->reach : 1;
-        for (size_t i = 0; i < nl; i += SPX_VL) {
-            const vec own = load(vk + i);
-            vec sum = load(row + i) * own;
-            for (int df = 0; df <= reach; df++)
-                for (int dk = df == 0 ? 1 : b->lo[df]; dk <= b->hi[df]; dk++) {
-                    vec m = load(row + (b->first[df] + (size_t)(dk - b->lo[df])) * nl + i);
-                    long at = ((long)k + dk) * (long)nl + (long)i + df;
-                    sum += m * load(v + at);
-                    store(out + at, load(out + at) + m * own);
-                }
-            store(out + k * nl + i, load(out + k * nl + i) + sum);
-        }
+        size_t i = 0;
+        for (; i + together <= nl; i += together)
+            multiply_row(b, k, i, SPX_TRACE_TOGETHER, v, out);
+        for (; i < nl; i += SPX_VL)
+            multiply_row(b, k, i, 1, v, out);
     }
 }
 

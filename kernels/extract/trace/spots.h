@@ -26,6 +26,9 @@ typedef struct {
     double *dx, *dwidth;
 } spot_motion;
 
+/* Orders of the Gauss-Hermite series that registers hold. */
+enum { SPX_SPOT_ORDERS = 8 };
+
 /* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
  * to rounding; its derivatives into *motion_of unless that is NULL. Returns 0, and a spot of zeros, where the PSF has
  * none. nxv vectors hold the columns of a row, which is p->nxp = `row` long. work: p->spot_work doubles, and
@@ -92,27 +95,34 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             store(gx_moved + to, (load(hi) - load(hi + 1)) * mask * every(isx));
             store(gx_wider + to, (load(ei) * load(hi) - load(ei + 1) * load(hi + 1)) * mask);
         }
-    /* across[i][y] = sum_j c_ij g_j(y) */
-    for (size_t y = 0; y < (size_t)ny; y += SPX_VL) {
-        for (int i = 0; i <= degx; i++)
-            store(across + (size_t)i * nyp + y, every(0.0));
-        for (int j = 0; j <= degy; j++) {
-            const double *hj = h + (size_t)j * ne + (size_t)(nx + 1) + y;
-            vec gy = load(hj) - load(hj + 1);
-            for (int i = 0; i <= degx; i++) {
-                double *to = across + (size_t)i * nyp + y;
-                store(to, load(to) + gy * every(c[i + (degx + 1) * j]));
+    /* across[i][y] = sum_j c_ij g_j(y), some orders at a time */
+    for (size_t y = 0; y < (size_t)ny; y += SPX_VL)
+        for (int i0 = 0; i0 <= degx; i0 += SPX_SPOT_ORDERS) {
+            const int n = degx + 1 - i0 < SPX_SPOT_ORDERS ? degx + 1 - i0 : SPX_SPOT_ORDERS;
+            vec to[SPX_SPOT_ORDERS];
+            for (int i = 0; i < n; i++)
+                to[i] = every(0.0);
+            for (int j = 0; j <= degy; j++) {
+                const double *hj = h + (size_t)j * ne + (size_t)(nx + 1) + y;
+                const vec gy = load(hj) - load(hj + 1);
+                for (int i = 0; i < n; i++)
+                    to[i] += gy * every(c[i0 + i + (degx + 1) * j]);
             }
+            for (int i = 0; i < n; i++)
+                store(across + (size_t)(i0 + i) * nyp + y, to[i]);
         }
-    }
     vec sum = every(0.0), raw = every(0.0), moved = every(0.0), wider = every(0.0);
-    for (int y = 0; y < ny; y++)
-        for (int v = 0; v < nxv; v++) {
-            const size_t from = (size_t)v * SPX_VL, to = (size_t)y * row + from;
+    for (int v = 0; v < nxv; v++) {
+        const size_t from = (size_t)v * SPX_VL;
+        vec g[SPX_SPOT_ORDERS];
+        for (int i = 0; i <= degx && i < SPX_SPOT_ORDERS; i++)
+            g[i] = load(gx + (size_t)i * nxp + from);
+        for (int y = 0; y < ny; y++) {
+            const size_t to = (size_t)y * row + from;
             vec s = every(0.0), m = every(0.0), w = every(0.0);
             for (int i = 0; i <= degx; i++) {
                 const vec a = every(across[(size_t)i * nyp + (size_t)y]);
-                s += a * load(gx + (size_t)i * nxp + from);
+                s += a * (i < SPX_SPOT_ORDERS ? g[i] : load(gx + (size_t)i * nxp + from));
                 if (motion_of) {
                     m += a * load(gx_moved + (size_t)i * nxp + from);
                     w += a * load(gx_wider + (size_t)i * nxp + from);
@@ -132,6 +142,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
                 store(motion_of->dwidth + to, w);
             }
         }
+    }
     const double total = sum_lanes(sum), check = sum_lanes(raw);
     const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
     if (!(scale > 0.0 && isfinite(scale)))
