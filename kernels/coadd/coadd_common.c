@@ -77,12 +77,17 @@ void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out)
         out->mask[t * n + k] = mask != 0 || good ? mask : (uint32_t)SPX_COADD_NODATA;
         out->good[i] += spx_coadd_weight(flux[k], ivar[k], mask) > 0;
     }
-    if (out->resolution != NULL)
-        memset(out->resolution + t * out->ndiag * n, 0, out->ndiag * n * sizeof *out->resolution);
-    for (size_t b = 0; b < in->ndiag && out->resolution != NULL; b++)
+    /* diagonals of the output that the input lacks: the first ones and the last ones */
+    const size_t more = out->ndiag / 2 - in->ndiag / 2, end = more + in->ndiag;
+    double *r = out->resolution != NULL ? out->resolution + t * out->ndiag * n : NULL;
+    if (r != NULL) {
+        memset(r, 0, more * n * sizeof *r);
+        memset(r + end * n, 0, (out->ndiag - end) * n * sizeof *r);
+    }
+    for (size_t b = 0; b < in->ndiag && r != NULL; b++)
         for (size_t c = 0; c < n; c++) { /* elements without a row, too */
             const double v = in->resolution[(i * in->ndiag + b) * n + c];
-            out->resolution[(t * out->ndiag + b + out->ndiag / 2 - in->ndiag / 2) * n + c] = fabs(v) < INFINITY ? v : 0;
+            r[(more + b) * n + c] = fabs(v) < INFINITY ? v : 0;
         }
     out->scale[i] = 1;
     out->spread[t] = out->chi2[i] = 0;
