@@ -18,6 +18,12 @@
 #define BRIGHT 10.0
 /* Chi squared of a part of a fibre above which its fit is bad. */
 #define WORST 2.0
+/* Pixels that the lines of a fibre are off by, beyond their noise, above which its fit is bad. */
+#define OFF 0.05
+/* Error of the PSF, of its peak, above which the fits of all fibres are bad, if it is more than this many errors of the
+ * misfit of noise: light of neighbours that the model lacks then moves lines by hundredths of a pixel. */
+#define OTHER_SPOTS 0.005
+#define SURE        4.0
 /* Rows behind the last line of a fibre where its trace is still valid. */
 #define BEHIND 30.0
 /* Lines with S/N above GOOD that a living fibre has. */
@@ -373,13 +379,15 @@ static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to
     const spx_pf_plan *p = b->p;
     const size_t near = 4 * b->nf, part = 2 * p->nexp * spx_pf_nparts(p->height) * b->nf, per = b->nl * b->nf;
     int *bright = spx_alloc(b->nspot + 1, sizeof *bright, e);
-    *to = (spx_pf_look){.near = spx_alloc(near + part + 3 * cells_of(b), sizeof *to->near, e)};
+    *to =
+        (spx_pf_look){.near = spx_alloc(near + part + 3 * cells_of(b) + SPX_PF_OFFSET * b->nspot, sizeof *to->near, e)};
     if (bright == NULL || to->near == NULL) {
         spx_free(bright);
         return SPX_EIO;
     }
     to->part = to->near + near;
     to->cell = to->part + part;
+    to->offset = to->cell + 3 * cells_of(b);
     for (size_t s = 0; s < b->nspot; s++)
         bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]) && !is_saturated(b, s / per, s);
     if (b->there != NULL)
@@ -389,8 +397,10 @@ static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to
     for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
         look_at_parts(b, x, to->part + 2 * x * spx_pf_nparts(p->height) * b->nf);
     for (size_t s = 0; s < b->nspot && b->there == NULL; s++)
-        if (bright[s])
+        if (bright[s]) {
             stack_spot(b, s / per, s, to->cell);
+            spx_pf_offsets(b, s / per, s, to->offset + SPX_PF_OFFSET * s);
+        }
     for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
         for (size_t k = 0; k < p->height * b->width; k++)
             to->nreject += b->px[x].rejected[k];
@@ -410,8 +420,8 @@ static double worst_part(const spx_pf_bundle *b, const spx_pf_look *seen, size_t
     return worst;
 }
 
-static void put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, const spx_pf_look *seen, size_t number,
-                      double *some, spx_psffit *fit)
+static void put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, const spx_pf_look *seen, double off,
+                      size_t number, double *some, spx_psffit *fit)
 {
     const spx_pf_plan *p = b->p;
     spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
@@ -447,7 +457,7 @@ static void put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, 
         to->status |= SPX_PSF_FEWLINES;
     if (!(near[3] > 0) || near[2] > 0.5 * near[3])
         to->status |= SPX_PSF_MASKED;
-    if (worst_part(b, seen, i) > WORST)
+    if (worst_part(b, seen, i) > WORST || off > OFF)
         to->status |= SPX_PSF_BADFIT;
     find_range(b, i, first, last, to);
 }
@@ -532,9 +542,10 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
     *y = dof > 0 ? sqrt(fmax(0, sum[1]) / fmax(dof - 2, 1)) : 0;
 }
 
-/* Errors of the places of spots: of living fibres from the covariance, of dead ones from the scatter of the others. */
-static void put_errors(const spx_pf_bundle *b, const double *cov, const double *lever, double *a, places *of,
-                       spx_psffit *fit)
+/* Errors of the places of spots: of living fibres from the covariance and from what their lines are off by beyond it,
+ * misfit[nf][2][nplace]; of dead ones from the scatter of the others. */
+static void put_errors(const spx_pf_bundle *b, const double *cov, const double *misfit, const double *lever, double *a,
+                       places *of, spx_psffit *fit)
 {
     double some[3][64];
     find_places(b, cov, fit->fibre + b->fibre0, fit->place, of);
@@ -552,8 +563,9 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
                 fit->x_error[out] *= lever[i];
                 fit->y_error[out] *= lever[i];
             } else if (!(to->status & SPX_PSF_DEAD)) {
-                fit->x_error[out] = error_of(b, cov, of, i, k);
-                fit->y_error[out] = error_of(b, cov, of, i, fit->nplace + k);
+                const double *off = misfit + 2 * i * fit->nplace + k;
+                fit->x_error[out] = hypot(error_of(b, cov, of, i, k), off[0]);
+                fit->y_error[out] = hypot(error_of(b, cov, of, i, fit->nplace + k), off[fit->nplace]);
             }
             if (n == 64 || !(fit->x_error[out] > 0))
                 continue;
@@ -706,22 +718,27 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     const double *cov = b->covariance;
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
+    double *misfit = spx_alloc(b->nf * (2 * fit->nplace + 1), sizeof *misfit, e);
     places of = {0};
-    spx_status st = variance != NULL && a != NULL && lever != NULL ? places_new(b, fit->nplace, &of, e) : SPX_EIO;
+    spx_status st =
+        variance != NULL && a != NULL && lever != NULL && misfit != NULL ? places_new(b, fit->nplace, &of, e) : SPX_EIO;
     spx_pf_look seen = {0};
     int ok = 1;
     if (st == SPX_OK)
         ok = spx_pf_flux_variance(b, variance);
     if (st == SPX_OK && ok)
         st = look(b, variance, &seen, &ok, e);
+    double *most = misfit + 2 * b->nf * fit->nplace;
+    if (st == SPX_OK && ok)
+        st = spx_pf_misplaced(b, seen.offset, fit->nplace, fit->place, misfit, most, e);
     if (st == SPX_OK && ok) {
         put_psf(b, b->now.theta, psf);
         put_covariance(b, cov, number, fit);
         for (size_t i = 0; i < b->nf; i++)
-            put_fibre(b, i, variance, &seen, number, a, fit);
+            put_fibre(b, i, variance, &seen, most[i], number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, lever, a, &of, fit);
+        put_errors(b, cov, misfit, lever, a, &of, fit);
         st = put_motion(b, psf, a, fit, e);
         if (st == SPX_OK && fit->model != NULL)
             st = put_model(b, fit, &ok, e);
@@ -743,6 +760,8 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         to->nreject = (int64_t)seen.nreject;
         to->alive = (int32_t)alive;
         put_psf_error(b, seen.cell, to);
+        for (size_t i = 0; i < b->nf && to->psf_error > OTHER_SPOTS && to->misfit > SURE * sqrt(2 * to->of[0]); i++)
+            fit->fibre[b->fibre0 + i].status |= SPX_PSF_BADFIT;
     }
     for (size_t k = 0; k < p->nshift && ok && st == SPX_OK; k++) {
         shift[2 * k] = b->now.theta[b->shift0 + k];
@@ -753,6 +772,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     spx_free(variance);
     spx_free(a);
     spx_free(lever);
+    spx_free(misfit);
     spx_free(of.trace);
     return st;
 }

@@ -197,6 +197,7 @@ typedef struct {
     double *near;   /* [nf][4] of pixels near a fibre's spots: chi squared, their number, masked ones, all */
     double *part;   /* [nexp][spx_pf_nparts()][nf][2] of pixels near a fibre in SPX_PF_PART rows: chi squared, number */
     double *cell;   /* [SPX_PF_PHASES^2][npix][3] residuals of bright spots (spx_pf_add_to_cell()) */
+    double *offset; /* [nspot][SPX_PF_OFFSET] of the cores of bright spots (spx_pf_add_to_offset()); 0: of others */
     size_t nreject; /* by the hard clip, of all exposures */
 } spx_pf_look;
 
@@ -327,6 +328,20 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
  * b->unsure. A clip by what all have would take one side of such spots, and move them until the other one fits.
  * SPX_EIO: memory. */
 spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e);
+/* Epsilon, up to `most`, at which the median of s[0] / (s[1] + epsilon^2 s[2]), s of sample[n][SPX_PF_SAMPLE] with s[3]
+ * = fibre (-1: all), is that of noise; 0: it is without, within `sure` of its errors, or samples are fewer than
+ * `fewest`. square[n]: room. */
+double spx_pf_beyond_noise(const double *sample, size_t n, int fibre, size_t fewest, double sure, double most,
+                           double *square);
+
+/* ---- offsets.c ---- */
+
+/* Sums of a spot of an exposure, sum[SPX_PF_OFFSET]. */
+void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum);
+/* From those of all spots, what the lines of fibres are off by beyond noise, pixels: misfit[nf][2][nplace] of the nine
+ * lines about each wavelength of place[nplace], in x and y, and the most about any line, most[nf]. */
+spx_status spx_pf_misplaced(const spx_pf_bundle *b, const double *sums, size_t nplace, const double *place,
+                            double *misfit, double *most, spx_err *e);
 /* Background and fluxes of all spots together, of the state b->now, whose fluxes are known for the weights as they are:
  * least squares of continuum, constant and fluxes, after the drift from what these left before. *ok 0: no solution.
  * SPX_EIO: memory. */

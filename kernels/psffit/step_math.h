@@ -115,16 +115,59 @@ SPX_HD int spx_pf_phase_of(double at)
     return k < SPX_PF_PHASES ? k : SPX_PF_PHASES - 1;
 }
 
-/* Adds a pixel of a spot, flux f times S of `peak` at most, to a cell: f r / V, f^2 / V and f^2 S / V, where it is of
- * the spot's core and most of its light, m electrons in all, is the spot's. */
+/* Whether a pixel of a spot, flux f times S of `peak` at most, is of its core, and most of its light, m electrons in
+ * all, is the spot's. */
+SPX_HD int spx_pf_is_core(double f, double spot, double peak, double m)
+{
+    return spot > 0 && spot >= SPX_PF_CORE * peak && 2 * f * spot >= m;
+}
+
+/* Adds a pixel of a spot's core to a cell: f r / V, f^2 / V and f^2 S / V. */
 SPX_HD void spx_pf_add_to_cell(double f, double spot, double peak, double data, double noise, double m, double *cell)
 {
-    if (spot < SPX_PF_CORE * peak || 2 * f * spot < m)
+    if (!spx_pf_is_core(f, spot, peak, m))
         return;
     const double w = f / spx_pf_noise(noise, m, 0);
     cell[0] += w * (data - m);
     cell[1] += w * f;
     cell[2] += w * f * spot;
+}
+
+/* Derivatives by X and Y of pixel (x, y) of a spot, not clipped: d g_n / d X = g_{n+1} / sigma. */
+SPX_HD void spx_pf_spot_gradient(int side, int nx, int ny, const double *gx, const double *gy, const double *c,
+                                 const spx_pf_at *at, int x, int y, double by[2])
+{
+    by[0] = by[1] = 0;
+    for (int j = 0; j < side; j++) {
+        double along = 0, across = 0;
+        for (int i = 0; i < side; i++) {
+            across += c[i + side * j] * gx[(i + 1) * nx + x];
+            along += c[i + side * j] * gx[i * nx + x];
+        }
+        by[0] += across * gy[j * ny + y];
+        by[1] += along * gy[(j + 1) * ny + y];
+    }
+    by[0] /= at->sigx;
+    by[1] /= at->sigy;
+}
+
+/* Sums of the projection of residuals on a spot's derivatives by X, Y and flux: the matrix, lower triangle in rows, the
+ * same times the variance of pixels, and the right-hand side. */
+enum { SPX_PF_OFFSET = 15 };
+
+/* Adds a pixel of a spot's core, all of which count alike. */
+SPX_HD void spx_pf_add_to_offset(double f, const double by[2], double spot, double data, double noise, double m,
+                                 double *sum)
+{
+    const double d[3] = {f * by[0], f * by[1], f * spot}, v = spx_pf_noise(noise, m, 0);
+    int k = 0;
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j <= i; j++) {
+            sum[k] += d[i] * d[j];
+            sum[6 + k++] += v * d[i] * d[j];
+        }
+        sum[12 + i] += d[i] * (data - m);
+    }
 }
 
 /* sigma^2 of a class of the shape's coefficients (psffit/learn.c), of[n] their classes: that of the largest evidence

@@ -215,14 +215,14 @@ static double misfit_at(const double *sample, int fibre, double epsilon, size_t 
     return told > 0 ? spx_median(square, told) / MEDIAN_SQUARE : 0;
 }
 
-/* Epsilon at which that is 1; 0: it is so without, or the samples are fewer than `fewest`. */
-static double epsilon_of(const double *sample, size_t n, int fibre, size_t fewest, double *square)
+double spx_pf_beyond_noise(const double *sample, size_t n, int fibre, size_t fewest, double sure, double most,
+                           double *square)
 {
-    enum { HALVINGS = 14, SURE = 4 };
-    double lo = 1e-4, hi = 0.1;
+    enum { HALVINGS = 14 };
+    double lo = 1e-4, hi = most;
     size_t told = n;
     const double without = misfit_at(sample, fibre, 0, &told, square);
-    if (told < fewest || without < 1 + SURE * MEDIAN_SCATTER / sqrt((double)told + 1))
+    if (told < fewest || without < 1 + sure * MEDIAN_SCATTER / sqrt((double)told + 1))
         return 0;
     for (int k = 0; k < HALVINGS; k++) { /* in the logarithm */
         const double at = sqrt(lo * hi);
@@ -237,7 +237,7 @@ static double epsilon_of(const double *sample, size_t n, int fibre, size_t fewes
 spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e)
 {
     enum { MOST = 4096, FEWEST = 100, OF_FIBRE = 30 };
-    const double most = 0.01;
+    const double most = 0.01, sure = 4, highest = 0.1;
     double *sample = spx_alloc2(MOST, SPX_PF_SAMPLE + 1, sizeof *sample, e);
     size_t n = 0;
     if (sample == NULL)
@@ -247,10 +247,10 @@ spx_status spx_pf_uncertain(spx_pf_bundle *b, spx_err *e)
         n = bright_pixels(b, MOST, sample);
     else
         (void)b->p->device->bright(b, MOST, sample, &n); /* what fails is told in the end */
-    const double all = epsilon_of(sample, n, -1, FEWEST, square);
+    const double all = spx_pf_beyond_noise(sample, n, -1, FEWEST, sure, highest, square);
     b->unsure = fmin(all, most);
     for (size_t i = 0; i < b->nf; i++) {
-        const double own = epsilon_of(sample, n, (int)i, OF_FIBRE, square);
+        const double own = spx_pf_beyond_noise(sample, n, (int)i, OF_FIBRE, sure, highest, square);
         size_t told = n;
         b->doubt[i] = all > 0 ? b->unsure * fmax(1, own / all) : fmin(own, most);
         b->swell[i] = own > b->unsure ? sqrt(fmax(1, misfit_at(sample, (int)i, b->unsure, &told, square))) : 1;

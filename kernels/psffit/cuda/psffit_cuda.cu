@@ -1386,13 +1386,14 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
         const size_t nparts = b->p->nexp * spx_pf_nparts(b->p->height) * b->nf, rows = b->p->nexp * b->p->height;
         const size_t phases = SPX_PF_PHASES * SPX_PF_PHASES, ncell = 3 * phases * (size_t)p.npix;
         spx::arena count{};
-        double *near, *part, *cell, *peak;
+        double *near, *part, *cell, *peak, *offset;
         int *number, *wanted, *cell_of;
         const auto all = [&](spx::arena &m) {
             near = m.take<double>(4 * b->nf);
             part = m.take<double>(2 * nparts);
             cell = m.take<double>(ncell);
             peak = m.take<double>(b->nspot);
+            offset = m.take<double>(SPX_PF_OFFSET * b->nspot);
             number = m.take<int>(rows);
             wanted = m.take<int>(b->nspot);
             cell_of = m.take<int>(b->nspot);
@@ -1409,10 +1410,12 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
         LAUNCH(peaks_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, cell_of);
         LAUNCH(stack_kernel, dim3((unsigned)phases, spx::blocks((size_t)p.npix, SPOT_THREADS)), SPOT_THREADS, 0, p, s,
                peak, cell_of, cell);
+        LAUNCH(offsets_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, offset);
         get(c, to->near, near, 4 * b->nf * sizeof(double));
         if (nparts > 0)
             get(c, to->part, part, 2 * nparts * sizeof(double));
         get(c, to->cell, cell, ncell * sizeof(double));
+        get(c, to->offset, offset, SPX_PF_OFFSET * b->nspot * sizeof(double));
         get(c, of_row.data(), number, rows * sizeof(int));
         wait(c);
         for (const int n : of_row)

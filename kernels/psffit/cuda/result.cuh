@@ -211,6 +211,37 @@ __global__ void __launch_bounds__(SPOT_THREADS)
         out[((size_t)mine * (size_t)p.npix + (size_t)q) * 3 + (size_t)e] = sum[e];
 }
 
+/* Sums that tell how far bright spots are from their places (spx_pf_offsets()), out[nspot][SPX_PF_OFFSET]: a warp a
+ * spot. */
+__global__ void __launch_bounds__(THREADS)
+    offsets_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *bright,
+                   const double *peak, double *out)
+{
+    const size_t k = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (k >= (size_t)p.nexp * spots_of(p))
+        return;
+    const spx_pf_at at = s.at[k];
+    const double *gx = s.gx + k * (size_t)(p.norder * p.nx), *gy = s.gy + k * (size_t)(p.norder * p.ny);
+    const double *c = s.c + k * (size_t)p.nc, f = s.flux[k];
+    double sum[SPX_PF_OFFSET] = {};
+    const int w = at.x1 - at.x0;
+    for (int e = (int)threadIdx.x % WARP; e < w * (at.y1 - at.y0) && bright[k]; e += WARP) {
+        const int y = at.y0 + e / w, x = at.x0 + e % w;
+        const size_t pixel = k / spots_of(p) * pixels_of(p) + (size_t)((at.yc + y) * p.width + at.xc + x);
+        const double spot = s.spot[k * (size_t)p.npix + (size_t)(y * p.nx + x)], m = p.ground[pixel] + s.light[pixel];
+        if (!spx_pf_is_core(f, spot, peak[k], m) || !(p.noise[pixel] > 0))
+            continue;
+        double by[2];
+        spx_pf_spot_gradient(p.side, p.nx, p.ny, gx, gy, c, &at, x, y, by);
+        spx_pf_add_to_offset(f, by, spot, p.data[pixel], p.noise[pixel], m, sum);
+    }
+    for (int e = 0; e < SPX_PF_OFFSET; e++) {
+        const double v = spx::warp_sum(sum[e]);
+        if (threadIdx.x % WARP == 0)
+            out[k * SPX_PF_OFFSET + (size_t)e] = v;
+    }
+}
+
 /* Rejected pixels of each row, number[nexp height]: a warp a row. */
 __global__ void __launch_bounds__(THREADS) count_rejected_kernel(const __grid_constant__ problem p, int *number)
 {

@@ -1,0 +1,146 @@
+/* How far lines are from the traces that they were fitted with, which noise does not explain (psffit/fit.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "calib/bordered.h"
+#include "num/stat.h"
+#include "psffit/step_math.h"
+
+/* Lines about a wavelength that tell, with variances up to UNTOLD times their median, and errors of the median misfit
+ * above which it is none of noise. */
+enum { ABOUT = 9 };
+#define UNTOLD 4.0
+#define SURE   6.0
+/* Pixels at most that a misfit of lines is looked for up to. */
+#define MOST 1.0
+
+void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t npix = (size_t)(p->nx * p->ny), n = (size_t)p->norder;
+    const spx_pf_pixels *px = &b->px[x];
+    const spx_pf_at *at = &b->now.at[s];
+    const double *spot = b->now.spot + s * npix, *gx = b->now.gx + s * n * (size_t)p->nx;
+    const double *gy = b->now.gy + s * n * (size_t)p->ny, *c = b->now.c + s * (size_t)p->nc;
+    double peak = 0;
+    for (size_t k = 0; k < npix; k++)
+        peak = fmax(peak, spot[k]);
+    for (int r = at->y0; r < at->y1; r++)
+        for (int q = at->x0; q < at->x1; q++) {
+            const size_t k = (size_t)(r * p->nx + q), on = (size_t)((at->yc + r) * (long)b->width + at->xc + q);
+            const double m = px->ground[on] + b->now.light[x * p->height * b->width + on];
+            if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->noise[on] > 0))
+                continue;
+            double by[2];
+            spx_pf_spot_gradient(p->deg + 1, p->nx, p->ny, gx, gy, c, at, q, r, by);
+            spx_pf_add_to_offset(b->now.flux[s], by, spot[k], px->data[on], px->noise[on], m, sum);
+        }
+}
+
+/* Offsets of a line of a fibre in x and y, and their variances: means of the exposures. */
+typedef struct {
+    double wave, off[2], var[2];
+} offset;
+
+/* One spot's, from its sums. 0: there is none. */
+static int solve(const double *sum, double off[2], double var[2])
+{
+    double a[9], inverse[9], v[9];
+    for (int i = 0, k = 0; i < 3; i++)
+        for (int j = 0; j <= i; j++, k++) {
+            a[3 * i + j] = a[3 * j + i] = sum[k];
+            v[3 * i + j] = v[3 * j + i] = sum[6 + k];
+        }
+    if (!(sum[0] > 0) || !spx_small_factor(3, a))
+        return 0;
+    spx_small_inverse(3, a, inverse);
+    for (int q = 0; q < 2; q++) {
+        off[q] = var[q] = 0;
+        for (int i = 0; i < 3; i++) {
+            off[q] += inverse[3 * q + i] * sum[12 + i];
+            for (int j = 0; j < 3; j++)
+                var[q] += inverse[3 * q + i] * v[3 * i + j] * inverse[3 * q + j];
+        }
+    }
+    return var[0] > 0 && var[1] > 0 && isfinite(off[0] + off[1] + var[0] + var[1]);
+}
+
+static int by_wave(const void *a, const void *b)
+{
+    const double x = ((const offset *)a)->wave, y = ((const offset *)b)->wave;
+    return (x > y) - (x < y);
+}
+
+/* Offsets of a fibre's lines, by wavelength. Returns how many. some: room for as many numbers as there are lines. */
+static size_t of_fibre(const spx_pf_bundle *b, const double *sums, size_t i, double *some, offset *to)
+{
+    size_t n = 0, m = 0;
+    for (size_t l = 0; l < b->nl; l++) {
+        offset one = {.wave = spx_pf_wave(b, &b->now, &b->line[l])};
+        double weight[2] = {0, 0};
+        for (size_t x = 0; x < b->p->nexp && !b->line[l].free; x++) {
+            double off[2], var[2];
+            if (!solve(sums + SPX_PF_OFFSET * ((x * b->nl + l) * b->nf + i), off, var))
+                continue;
+            for (int q = 0; q < 2; q++) {
+                one.off[q] += off[q] / var[q];
+                weight[q] += 1 / var[q];
+            }
+        }
+        for (int q = 0; q < 2 && weight[0] > 0; q++) {
+            one.off[q] /= weight[q];
+            one.var[q] = 1 / weight[q];
+        }
+        if (weight[0] > 0) {
+            some[n] = one.var[0] + one.var[1];
+            to[n++] = one;
+        }
+    }
+    const double typical = spx_median(some, n);
+    for (size_t k = 0; k < n; k++)
+        if (to[k].var[0] + to[k].var[1] <= UNTOLD * typical)
+            to[m++] = to[k];
+    qsort(to, m, sizeof *to, by_wave);
+    return m;
+}
+
+/* What lines about a wavelength are off by beyond their noise, pixels, in x or y: the variance that makes the median of
+ * their squares that of noise. sample[ABOUT][SPX_PF_SAMPLE + 1]: room. */
+static double misfit_about(const offset *line, size_t n, double wave, int q, double *sample)
+{
+    size_t first = 0;
+    while (first + ABOUT < n && fabs(line[first + ABOUT].wave - wave) < fabs(line[first].wave - wave))
+        first++;
+    size_t told = 0;
+    for (size_t k = first; k < n && told < ABOUT; k++) {
+        double *to = sample + SPX_PF_SAMPLE * told++;
+        to[0] = line[k].off[q] * line[k].off[q];
+        to[1] = line[k].var[q];
+        to[2] = 1;
+        to[3] = 0;
+    }
+    return spx_pf_beyond_noise(sample, told, -1, 1, SURE, MOST, sample + SPX_PF_SAMPLE * ABOUT);
+}
+
+spx_status spx_pf_misplaced(const spx_pf_bundle *b, const double *sums, size_t nplace, const double *place,
+                            double *misfit, double *most, spx_err *e)
+{
+    double *some = spx_alloc(b->nl + 1, sizeof *some, e), sample[ABOUT * (SPX_PF_SAMPLE + 1)];
+    offset *line = spx_alloc(b->nl + 1, sizeof *line, e);
+    const int ok = some != NULL && line != NULL;
+    for (size_t i = 0; i < b->nf && ok; i++) {
+        const size_t n = of_fibre(b, sums, i, some, line);
+        most[i] = 0;
+        for (int q = 0; q < 2; q++) {
+            for (size_t k = 0; k < nplace; k++)
+                misfit[(2 * i + (size_t)q) * nplace + k] = misfit_about(line, n, place[k], q, sample);
+            for (size_t k = 0; k < n; k++)
+                most[i] = fmax(most[i], misfit_about(line, n, line[k].wave, q, sample));
+        }
+    }
+    spx_free(some);
+    spx_free(line);
+    return ok ? SPX_OK : SPX_EIO;
+}
