@@ -55,6 +55,10 @@ static const spx_opt options[] = {
                .min = 1, .max = 256, .given = &o.bundle_size_given),
     {0}};
 
+/* Exposures that are measured at a time on a device: much of one is found on the host, and kernels of few blocks leave
+ * room for those of others. */
+enum { WORKERS = 4 };
+
 /* One exposure on its way through the program. */
 typedef struct {
     spx_queue_item x;
@@ -66,8 +70,6 @@ typedef struct {
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
-
-enum { WORKERS = 2 }; /* zero points are found on the host */
 
 typedef struct {
     spx_device_queue d; /* first */
@@ -151,7 +153,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
     memcpy(together + so.terms.nt, usual, so.terms.nd * sizeof *usual);
     so.together = together; /* the slit */
     so.quantities = 1;
-    so.nthreads = t->w->o.nthreads;
+    so.nthreads = t->j->o.nthreads;
     if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
         so.reject = 0;
     *found = args.sky_fibers != NULL || frame->fibermap != NULL;
@@ -232,6 +234,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     job *j = (job *)x;
     task t = {w, j};
     const spx_shift_engine g = {&t, measure, extract, find_sky, zero_point};
+    j->o.nthreads = j->extract.nthreads = spx_device_queue_threads(&w->d);
     const double begin = spx_seconds();
     /* tails of other fibres would make spots wider; what spots have within their pixels stays */
     spx_status st = spx_extract_take_tails(&x->image, &j->psf, &j->extract, &w->tails[worker], e);

@@ -4,12 +4,14 @@
  * 2 600 for a spot with both derivatives, 1 300 for its overlaps with others, 500 for model and images of the
  * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
  * threads; devices with 1 thread of the host, and all. Of these the time of their kernels counts, without copies; the
- * line "an exposure" has all of it, and what the host does.
+ * line "an exposure" has all of it, and what the host does. Several exposures at a time on a device, as specx-shift has
+ * them in a queue, share it: the line "of a queue" is the time of all by their number.
  *
  * Then the zero point by the lines of the night sky in one fibre of ten, by the clock, and of devices their kernels.
  * Its floor is that of SUMS sums of its normal equations: 4 800 products for a spot of a line with both derivatives,
  * and LINE_ROWS x 5 pixels of each column with the 15 that overlap it. */
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,9 @@
 #include "spectral/lines.h"
 
 enum { WINDOWS = 4, RUNS = 3 };
+
+/* Most exposures of a queue at a time, and each worker's. */
+enum { WORKERS = 4, EXPOSURES = 12 };
 
 static const double FIRST = 7560, LAST = 9780, STEP_OF_BINS = 0.8;
 
@@ -273,6 +278,54 @@ static void whole(spx_backend *b, const scene *s, const char *name, int nthreads
     spx_frame_free(&frame);
 }
 
+/* A worker of a queue: its first exposures, for memory, come before `begin`. */
+typedef struct {
+    spx_backend *b;
+    const scene *s;
+    int nthreads;
+    pthread_barrier_t *begin;
+} worker;
+
+static void *work(void *of)
+{
+    const worker *k = of;
+    watch w = {.b = k->b, .nthreads = k->nthreads};
+    spx_frame frame = {0};
+    double smooth;
+    int steps;
+    extract(k->b, k->s, &frame);
+    for (int i = 0; i < RUNS; i++)
+        (void)expose(k->s, &frame, &w, &smooth, &steps);
+    (void)pthread_barrier_wait(k->begin);
+    for (int i = 0; i < EXPOSURES; i++)
+        (void)expose(k->s, &frame, &w, &smooth, &steps);
+    (void)pthread_barrier_wait(k->begin);
+    spx_frame_free(&frame);
+    return NULL;
+}
+
+/* Half of the workers wait for the device: two of them have one's threads. */
+static void queue(spx_backend *b, const scene *s, const char *name, int nthreads, int nworker)
+{
+    pthread_t thread[WORKERS];
+    pthread_barrier_t begin;
+    spx_err e = {0};
+    const int each = nworker < 2 ? nthreads : (2 * nthreads + nworker - 1) / nworker;
+    worker k = {b, s, each, &begin};
+    must(pthread_barrier_init(&begin, NULL, (unsigned)nworker + 1) == 0, &e);
+    for (int i = 0; i < nworker; i++)
+        must(pthread_create(&thread[i], NULL, work, &k) == 0, &e);
+    (void)pthread_barrier_wait(&begin);
+    const double from = spx_seconds();
+    (void)pthread_barrier_wait(&begin);
+    const double t = spx_seconds() - from;
+    for (int i = 0; i < nworker; i++)
+        (void)pthread_join(thread[i], NULL);
+    (void)pthread_barrier_destroy(&begin);
+    printf("  %-24s %8.1f ms an exposure of a queue, %d at a time of %d threads\n", name,
+           1e3 * t / (EXPOSURES * nworker), nworker, each);
+}
+
 /* The zero point. rate: products a second. */
 static void zero_point(spx_backend *b, const scene *s, const char *name, int nthreads, double rate)
 {
@@ -332,6 +385,8 @@ static void bench(size_t nspec, int ndevice, char **device)
             curve_point(name, (double)nspec, t);
             zero_point(&b, &s, name, nthreads, rate);
             whole(&b, &s, name, nthreads);
+            for (int n = 1; n <= WORKERS && nthreads == all && strcmp(b.device, "cpu") != 0; n++)
+                queue(&b, &s, name, nthreads, n);
         }
         spx_backend_close(&b);
     }
