@@ -236,13 +236,23 @@ static void cubic_weights(void)
     }
 }
 
+/* m of the natural spline through y[n] (rvfit/model/math.h). */
+static void spline(size_t n, const double *cprime, const double *y, double *m)
+{
+    m[0] = m[n - 1] = 0;
+    for (size_t i = 1; i + 1 < n; i++)
+        m[i] = ((y[i - 1] - y[i]) + (y[i + 1] - y[i]) - m[i - 1]) * cprime[i];
+    for (size_t i = n - 2; i >= 1; i--)
+        m[i] -= cprime[i] * m[i + 1];
+}
+
 /* The loops over templates of every instruction set that this processor has give the same; those over pixels are in
  * test_rvfit_continuum. */
 static void instruction_sets(const spx_templates *t)
 {
     const spx_rv_kernels *k[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
     const spx_pca *p = &t->setup[0].pca;
-    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NLOOP = 6, NPLACE = 45 };
+    enum { L = 4, NT = 2, N = NT * SPX_RV_TILE, NLOOP = 7, NPLACE = 45 };
     size_t nc = p->ncomp;
     float *comp = spx_alloc2(N, nc, sizeof *comp, NULL), *cf = spx_alloc2(nc, L, sizeof *cf, NULL);
     double *cd = spx_alloc2(nc, L, sizeof *cd, NULL), mean[N], in[N], cprime[N], bend[N], place[NPLACE];
@@ -263,7 +273,7 @@ static void instruction_sets(const spx_templates *t)
     for (size_t i = 0; i < NPLACE; i++) /* side by side, as pixels are, beyond the first end too, and anywhere */
         place[i] = i < 16 ? -1 + 2.3 * (double)i + uniform() : -1 + (N + 1) * uniform();
     spx_rv_spline_factor(N, cprime);
-    spx_rv_spline_solve(N, 1, cprime, in, bend);
+    spline(N, cprime, in, bend);
     const double weight[4] = {0.4, 0.2, 0.07, 0.03};
     const float weightf[4] = {0.4F, 0.2F, 0.07F, 0.03F};
     double first[NLOOP][L * N], got[NLOOP][L * N];
@@ -310,7 +320,12 @@ static void instruction_sets(const spx_templates *t)
         }
         CHECK(sampled[0][NPLACE] == 0 && sampled[3][NPLACE] == 0, "set %d: more pixels than there are", set);
         k[set]->sample(NPLACE, place, 0.3, -7, N, c + 1, s[0] + 1, N + 2, 1, 0, got[4], N);
-        k[set]->slopes(N, in, single, scratchf);
+        k[set]->sample_one(NPLACE, place, 0.3, N, c + 1, got[6]);
+        for (size_t i = 0; i < NPLACE; i++)
+            CHECK(fabs(got[6][i] - sampled[0][i]) < 1e-14, "set %d, place %g: value alone %.17g, not %.17g", set,
+                  place[i] + 0.3, got[6][i], sampled[0][i]);
+        CHECK(got[6][NPLACE] == 0, "set %d: more values than pixels", set);
+        k[set]->slopes(N, single, single, scratchf);
         for (size_t i = 0; i < N; i++)
             got[5][i] = scratchf[i];
         if (set == 0)

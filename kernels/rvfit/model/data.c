@@ -12,17 +12,14 @@ int spx_rv_make_templates(const spx_rv_ctx *c, spx_rv_templates *t, spx_err *e)
 {
     int ok = 1;
     for (size_t i = 0; i < c->narm && ok; i++)
-        ok = (t->y[i] = spx_alloc(c->arm[i].nt + 2, sizeof *t->y[i], e)) &&
-             (t->m[i] = spx_alloc(c->arm[i].nt, sizeof *t->m[i], e));
+        ok = (t->c[i] = spx_alloc(c->arm[i].nt + 2, sizeof *t->c[i], e)) != NULL;
     return ok;
 }
 
 static void free_templates(spx_rv_templates *t)
 {
-    for (size_t i = 0; i < SPX_MAX_ARM; i++) {
-        spx_free(t->y[i]);
-        spx_free(t->m[i]);
-    }
+    for (size_t i = 0; i < SPX_MAX_ARM; i++)
+        spx_free(t->c[i]);
 }
 
 enum { LINE = 64 }; /* bytes of a line of the cache */
@@ -54,8 +51,8 @@ static size_t place_workspace(const spx_rv_ctx *c, char *at, spx_rv_workspace *r
     PLACE(r->t, lanes * c->size.sample);
     PLACE(r->t2, lanes * c->size.sample);
     PLACE(r->product, c->size.sample);
-    PLACE(r->rot, 2 * c->size.nt);
-    PLACE(r->rotf, 3 * c->size.nt);
+    PLACE(r->rot, 3 * c->size.nt);
+    PLACE(r->rotf, 4 * c->size.nt);
     PLACE(r->node, nnode);
     PLACE(r->row, nnode);
     PLACE(r->weight, nnode * planes);
@@ -63,13 +60,13 @@ static size_t place_workspace(const spx_rv_ctx *c, char *at, spx_rv_workspace *r
     PLACE(r->sum, planes * c->size.comp);
     PLACE(r->net, 2 * planes * c->size.width);
     for (size_t i = 0; i < c->narm; i++) { /* templates that are kept are made when they are needed */
-        PLACE(r->own.y[i], c->arm[i].nt + 2);
-        PLACE(r->own.m[i], c->arm[i].nt);
+        PLACE(r->own.c[i], c->arm[i].nt + 2);
         PLACE(r->s[i], SPX_MAX_FIT * (c->arm[i].nt + 2));
     }
     if (c->scan.n > 0) {
         PLACE(r->pixel, c->size.n);
-        PLACE(r->pair, c->size.nt + 2);
+        PLACE(r->knot, c->size.nt + SPX_RV_KNOTS);
+        PLACE(r->rise, c->size.nt + SPX_RV_KNOTS);
         if (c->opt->resolution)
             PLACE(r->rows, SPX_RV_LANES * c->size.n);
     }

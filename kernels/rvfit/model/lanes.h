@@ -152,10 +152,10 @@ static void exponential(size_t n, double *x)
         store(x + i, vexp(vclamp(load(x + i), -300, 300)));
 }
 
-static void slopes(size_t n, const double *flux, const float *dln, float *out)
+static void slopes(size_t n, const float *flux, const float *dln, float *out)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = (float)flux[i] * dln[i];
+        out[i] = flux[i] * dln[i];
 }
 
 static void scaled(size_t n, const double *x, double scale, float *out)
@@ -215,16 +215,28 @@ static void broaden_float(size_t n, size_t reach, const float *w, const float *f
 #define WINDOWF(a, b, i) __builtin_shufflevector(a, b, i, (i) + 1, (i) + 2, (i) + 3)
 #endif
 
+/* Lane i of x in all. */
+#if SPX_VL == 8
+#define ALL_LANES(x, i)  __builtin_shufflevector(x, x, i, i, i, i, i, i, i, i)
+#define ALL_LANESF(x, i) __builtin_shufflevector(x, x, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i)
+#elif SPX_VL == 4
+#define ALL_LANES(x, i)  __builtin_shufflevector(x, x, i, i, i, i)
+#define ALL_LANESF(x, i) __builtin_shufflevector(x, x, i, i, i, i, i, i, i, i)
+#else
+#define ALL_LANES(x, i)  __builtin_shufflevector(x, x, i, i)
+#define ALL_LANESF(x, i) __builtin_shufflevector(x, x, i, i, i, i)
+#endif
+
 /* Multipliers of a spline's elimination (spx_rv_spline_factor()) far from the ends, all but rounding errors from sample
  * `ENDS` on: 2 - sqrt(3). */
 #define FAR_MULTIPLIER 0.26794919243112270647
 enum { ENDS = 16 };
 
-/* Coefficients c[-1 ... n] of the natural cubic spline through y[n] by B-splines: c = y - m, where m is that of
- * spx_rv_spline_solve(). Its two recursions with z = -FAR_MULTIPLIER run over vectors: within one, x_i + z x_(i-1) and
+/* Coefficients c[-1 ... n] of the natural cubic spline through y[n] by B-splines: c = y - m, with the m of
+ * spx_rv_spline_factor(). Its two recursions with z = -FAR_MULTIPLIER run over vectors: within one, x_i + z x_(i-1) and
  * so on with z^2, z^4, z^8, then the last number of the vector before times a power of z. m[n] is scratch; y may be
  * c. */
-#define COEFFICIENTS(T, V, WIDTH, LOAD, STORE, EVERY, WIN)                                                             \
+#define COEFFICIENTS(T, V, WIDTH, LOAD, STORE, EVERY, WIN, ALL)                                                        \
     const T z = (T)-FAR_MULTIPLIER, z2 = z * z, z4 = z2 * z2, z8 = z4 * z4;                                            \
     const V none = EVERY(0);                                                                                           \
     V up, down; /* powers of z */                                                                                      \
@@ -235,6 +247,7 @@ enum { ENDS = 16 };
     m[0] = m[n - 1] = 0;                                                                                               \
     for (; i < ENDS && i + 1 < n; i++)                                                                                 \
         m[i] = ((y[i - 1] - y[i]) + (y[i + 1] - y[i]) - m[i - 1]) * (T)cprime[i];                                      \
+    V last_m = EVERY(m[i - 1]);                                                                                        \
     for (; i + WIDTH < n; i += WIDTH) {                                                                                \
         const V at = LOAD(y + i);                                                                                      \
         V x = ((LOAD(y + i - 1) - at) + (LOAD(y + i + 1) - at)) * -z;                                                  \
@@ -244,11 +257,14 @@ enum { ENDS = 16 };
             x += z4 * WIN(none, x, (WIDTH > 4 ? WIDTH - 4 : 0));                                                       \
         if (WIDTH > 8)                                                                                                 \
             x += z8 * WIN(none, x, (WIDTH > 8 ? WIDTH - 8 : 0));                                                       \
-        STORE(m + i, x + up * m[i - 1]);                                                                               \
+        x += up * last_m;                                                                                              \
+        STORE(m + i, x);                                                                                               \
+        last_m = ALL(x, WIDTH - 1);                                                                                    \
     }                                                                                                                  \
     for (; i + 1 < n; i++)                                                                                             \
         m[i] = ((y[i - 1] - y[i]) + (y[i + 1] - y[i]) - m[i - 1]) * -z;                                                \
-    T next = 0, last = y[n - 1];                                                                                       \
+    T last = y[n - 1];                                                                                                 \
+    V next_m = none;                                                                                                   \
     c[n - 1] = last;                                                                                                   \
     for (i = n - 1; i >= ENDS + WIDTH; i -= WIDTH) {                                                                   \
         V x = LOAD(m + i - WIDTH);                                                                                     \
@@ -258,10 +274,11 @@ enum { ENDS = 16 };
             x += z4 * WIN(x, none, (WIDTH > 4 ? 4 : 0));                                                               \
         if (WIDTH > 8)                                                                                                 \
             x += z8 * WIN(x, none, (WIDTH > 8 ? 8 : 0));                                                               \
-        x += down * next;                                                                                              \
-        next = x[0];                                                                                                   \
+        x += down * next_m;                                                                                            \
+        next_m = ALL(x, 0);                                                                                            \
         STORE(c + i - WIDTH, LOAD(y + i - WIDTH) - x);                                                                 \
     }                                                                                                                  \
+    T next = next_m[0];                                                                                                \
     for (; i-- > 0;) {                                                                                                 \
         next = i == 0 ? 0 : m[i] - (i < ENDS ? (T)cprime[i] : -z) * next;                                              \
         c[i] = y[i] - next;                                                                                            \
@@ -271,27 +288,30 @@ enum { ENDS = 16 };
 
 static void coefficients(size_t n, const double *cprime, const double *y, double *m, double *c)
 {
-    COEFFICIENTS(double, vec, SPX_VL, load, store, every, WINDOW)
+    COEFFICIENTS(double, vec, SPX_VL, load, store, every, WINDOW, ALL_LANES)
 }
 
-static void coefficients_float(size_t n, const double *cprime, const float *y, float *m, float *c)
+static void coefficients_float(size_t n, const double *cprime, const float *y, float *m, float *c){
+    COEFFICIENTS(float, vecf, (2 * SPX_VL), load_vecf, store_vecf, everyf, WINDOWF, ALL_LANESF)}
+
+/* Weights of the coefficients k-1 ... k+2 at k + b, and those of the derivative there. */
+ALWAYS_INLINE void spline_weights(vec b, vec *w)
 {
-    COEFFICIENTS(float, vecf, (2 * SPX_VL), load_vecf, store_vecf, everyf, WINDOWF)
+    const vec left = 1 - b;
+    w[0] = left * left * left * (1. / 6);
+    w[1] = 2. / 3 - 0.5 * b * b * (2 - b);
+    w[2] = 2. / 3 - 0.5 * left * left * (1 + b);
+    w[3] = b * b * b * (1. / 6);
 }
 
-/* Weights of the coefficients k-1 ... k+2 at k + b, and of their derivative. */
-#define SPLINE_WEIGHTS(b, w, d)                                                                                        \
-    do {                                                                                                               \
-        const __typeof__(b) left = 1 - (b);                                                                            \
-        w[0] = left * left * left * (1. / 6);                                                                          \
-        w[1] = 2. / 3 - 0.5 * (b) * (b) * (2 - (b));                                                                   \
-        w[2] = 2. / 3 - 0.5 * left * left * (1 + (b));                                                                 \
-        w[3] = (b) * (b) * (b) * (1. / 6);                                                                             \
-        d[0] = -0.5 * left * left;                                                                                     \
-        d[1] = (b) * (1.5 * (b)-2);                                                                                    \
-        d[2] = left * (2 - 1.5 * left);                                                                                \
-        d[3] = 0.5 * (b) * (b);                                                                                        \
-    } while (0)
+ALWAYS_INLINE void spline_slopes(vec b, vec *d)
+{
+    const vec left = 1 - b;
+    d[0] = -0.5 * left * left;
+    d[1] = b * (1.5 * b - 2);
+    d[2] = left * (2 - 1.5 * left);
+    d[3] = 0.5 * b * b;
+}
 
 typedef SPX_VECTOR(int32_t, 4 * SPX_VL) half_ivec;
 typedef SPX_VECTOR_ANY(int32_t, 4 * SPX_VL) half_ivec_any;
@@ -313,22 +333,41 @@ ALWAYS_INLINE ivec grid_places(size_t n, const double *place, double shift, size
     return at == x;
 }
 
+/* Coefficients k ... k + 3 of SPX_VL pixels, of c[n]. */
 #if SPX_VL == 8
-ALWAYS_INLINE vec gather(const double *y, const int32_t *k)
+/* Mostly three vectors from the first pixel's place on have all of them, and permutations take the place of gathers. */
+ALWAYS_INLINE void four_doubles(const double *c, size_t n, const int32_t *k, vec *out)
 {
-    return (vec)_mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)k), y, 8);
+    enum { WIDTH = 3 * SPX_VL };
+    const __m256i places = _mm256_loadu_si256((const __m256i *)k);
+    const __m512i from = _mm512_cvtepi32_epi64(_mm256_sub_epi32(places, _mm256_set1_epi32(k[0])));
+    if ((size_t)k[0] + WIDTH <= n && _mm512_cmp_epu64_mask(from, _mm512_set1_epi64(WIDTH - 4), _MM_CMPINT_LE) == 0xff) {
+        const __m512d x = (__m512d)load(c + k[0]), y = (__m512d)load(c + k[0] + SPX_VL),
+                      z = (__m512d)load(c + k[0] + 2 * SPX_VL);
+        for (int i = 0; i < 4; i++) {
+            const __m512i at = _mm512_add_epi64(from, _mm512_set1_epi64(i));
+            const __mmask8 third = _mm512_cmp_epu64_mask(at, _mm512_set1_epi64(2 * SPX_VL), _MM_CMPINT_NLT);
+            out[i] = (vec)_mm512_mask_permutexvar_pd(_mm512_permutex2var_pd(x, at, y), third, at, z);
+        }
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        out[i] = (vec)_mm512_i32gather_pd(places, c + i, 8);
 }
 #else
-ALWAYS_INLINE vec gather(const double *y, const int32_t *k)
+ALWAYS_INLINE void four_doubles(const double *c, size_t n, const int32_t *k, vec *out)
 {
-    double x[SPX_VL];
-    for (int i = 0; i < SPX_VL; i++)
-        x[i] = y[k[i]];
-    return load(x);
+    (void)n;
+    for (int i = 0; i < 4; i++) {
+        double x[SPX_VL];
+        for (int j = 0; j < SPX_VL; j++)
+            x[j] = c[k[j] + i];
+        out[i] = load(x);
+    }
 }
 #endif
 
-/* Coefficients k ... k + 3 of the pixels of a vector, of c[n]. */
+/* The same in single precision, of as many pixels as a vector has. */
 #if SPX_VL == 8
 /* Places from that of the first pixel on. Mostly three vectors from there have all coefficients, and permutations take
  * the place of gathers; else, or where the vectors would end beyond the coefficients, these are gathered, in pairs. */
@@ -410,9 +449,9 @@ static void sample(size_t n, const double *place, double shift, double dshift, s
             const ivec inside = grid_places(m - first, place + i0 + first, shift, nt, k + h * SPX_VL, &at);
             const vec in = choose(inside, every(dshift), every(0));
             vec w[4], d[4], v[4];
-            SPLINE_WEIGHTS(at, w, d);
-            for (int i = 0; i < 4; i++)
-                v[i] = gather(c - 1 + i, k + h * SPX_VL);
+            spline_weights(at, w);
+            spline_slopes(at, d);
+            four_doubles(c - 1, nt + 2, k + h * SPX_VL, v);
             store(out[0] + h * SPX_VL, w[0] * v[0] + w[1] * v[1] + w[2] * v[2] + w[3] * v[3]);
             store(out[1] + h * SPX_VL, (d[0] * v[0] + d[1] * v[1] + d[2] * v[2] + d[3] * v[3]) * in);
             for (int i = 0; i < 4; i++)
@@ -440,17 +479,16 @@ static void sample(size_t n, const double *place, double shift, double dshift, s
     }
 }
 
-/* The value alone, of a spline of y[nt] and m[nt]. */
-static void sample_one(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
-                       double *t)
+/* The value alone. */
+static void sample_one(size_t n, const double *place, double shift, size_t nt, const double *c, double *t)
 {
     for (size_t i = 0; i < n; i += SPX_VL) {
         int32_t k[SPX_VL];
-        vec right;
-        (void)grid_places(n - i, place + i, shift, nt, k, &right);
-        const vec left = 1 - right;
-        const vec at = left * gather(y, k) + right * gather(y + 1, k) + left * (left * left - 1) * gather(m, k) +
-                       right * (right * right - 1) * gather(m + 1, k);
+        vec b, w[4], v[4];
+        (void)grid_places(n - i, place + i, shift, nt, k, &b);
+        spline_weights(b, w);
+        four_doubles(c - 1, nt + 2, k, v);
+        const vec at = w[0] * v[0] + w[1] * v[1] + w[2] * v[2] + w[3] * v[3];
         if (n - i >= SPX_VL) {
             store(t + i, at);
         } else {
@@ -464,21 +502,51 @@ static void sample_one(size_t n, const double *place, double shift, size_t nt, c
 /* ---- sums over pixels ---- */
 
 enum { WIDEST = 6 }; /* functions of a span whose sums have registers */
-enum { TX = 4, TY = 3, MAX_X = (SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT + TX) / TX };
+enum { TX = 4, TY = SPX_VL == 8 ? 6 : 3, MAX_X = (SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT + TX) / TX };
 enum { MAX_Y = (SPX_RVFIT_MAX_POLY + 1 + TY) / TY };
+enum { COMMON_X = (SPX_MAX_FIT + TX) / TX, COMMON_Y = (SPX_MAX_FIT + TY - 1) / TY };
 
-/* sum[x][y] += x_i y_i over a block, for TX rows of x and TY of y. */
-static inline void products(size_t n, const double *x, const double *y, vec *sum)
+/* sum[x][y] += x_i y_i over a block, for TX rows of x and N of y, N <= TY: as many as have registers. */
+ALWAYS_INLINE void products_of(size_t N, size_t n, const double *x, const double *y, size_t stride, vec *sum)
 {
     vec s[TX][TY];
-    memcpy(s, sum, sizeof s);
-    for (size_t i = 0; i < n; i += SPX_VL)
+    for (size_t a = 0; a < TX; a++)
+        for (size_t b = 0; b < N; b++)
+            s[a][b] = sum[a * TY + b];
+    for (size_t i = 0; i < n; i += SPX_VL) {
+        vec yi[TY];
+        for (size_t b = 0; b < N; b++)
+            yi[b] = load(y + b * stride + i);
         for (size_t a = 0; a < TX; a++) {
-            vec xa = load(x + a * BLOCK + i);
-            for (size_t b = 0; b < TY; b++)
-                s[a][b] += xa * load(y + b * BLOCK + i);
+            const vec xa = load(x + a * BLOCK + i);
+            for (size_t b = 0; b < N; b++)
+                s[a][b] += xa * yi[b];
         }
-    memcpy(sum, s, sizeof s);
+    }
+    for (size_t a = 0; a < TX; a++)
+        for (size_t b = 0; b < N; b++)
+            sum[a * TY + b] = s[a][b];
+}
+
+/* The same for the first ny rows of y, of which there may be more than TY. */
+static void products(size_t n, const double *x, const double *y, size_t stride, size_t ny, vec *sum)
+{
+    switch (ny) {
+#define ROWS(N)                                                                                                        \
+    case N:                                                                                                            \
+        products_of(N, n, x, y, stride, sum);                                                                          \
+        break
+        ROWS(1);
+        ROWS(2);
+#if SPX_VL == 8
+        ROWS(3);
+        ROWS(4);
+        ROWS(5);
+#endif
+    default:
+        products_of(TY, n, x, y, stride, sum);
+#undef ROWS
+    }
 }
 
 /* Sets rows w ... n-1 of x to 0 for m pixels: what products() takes beyond the last row. */
@@ -580,7 +648,7 @@ static void normal(const spx_rv_basis *basis, const double *t, const double *ie,
             clear_rows(s, w + 1, nx * TX + TY, m);
             for (size_t a = 0; a < nx; a++)
                 for (size_t b = 0; b * TY < (a + 1) * TX && b * TY < w; b++)
-                    products(m, s[a * TX], s[b * TY], sum[a][b]);
+                    products(m, s[a * TX], s[b * TY], BLOCK, TY, sum[a][b]);
         }
         for (size_t k = 0; k <= w; k++)
             for (size_t l = k < w && k > basis->band ? k - basis->band : 0; l <= k && l < w; l++) {
@@ -627,49 +695,46 @@ ALWAYS_INLINE vec leverage(const spx_rv_basis *basis, const double *inverse, siz
     return lever;
 }
 
-/* Rows of a block of m pixels from i0 on, which are multiplied: x[0] residuals and leverage, x[1 ...] and y
- * derivatives, x[at ...] the w functions of the span. */
+/* Rows of a block of m pixels from i0 on, which are multiplied with the derivatives: x[0] residuals and leverage, then
+ * derivatives, then the w functions of the span. */
 ALWAYS_INLINE void block_rows(size_t w, const spx_rv_basis *basis, const spx_rv_span *p, size_t i0, size_t m, size_t nf,
                               const double *inverse, const double *cont, const double *t, const double *ie,
-                              const double *flux, size_t at, double (*x)[BLOCK], double (*y)[BLOCK])
+                              const double *flux, double (*x)[BLOCK])
 {
     const double *value = basis->value + p->first * basis->stride;
     for (size_t i = 0; i < m; i += SPX_VL) {
         const size_t j = i0 + i;
         vec e = load(ie + j), q = load(cont + j), t0 = load(t + j), qe = q * e, te = t0 * e, b[SPX_RVFIT_MAX_POLY];
         vec r = (load(flux + j) - q * t0) * e, lever = leverage(basis, inverse, p->first, w, value, j, b);
-        for (size_t k = 0; k < w; k++)
-            store(&x[at + k][i], b[k] * te * qe);
         store(&x[0][i], lever * te * e - r * qe);
-        for (size_t l = 0; l < nf; l++) {
-            vec tl = load(t + (1 + l) * basis->stride + j);
-            store(&x[1 + l][i], qe * qe * tl);
-            store(&y[l][i], tl);
-        }
+        for (size_t l = 0; l < nf; l++)
+            store(&x[1 + l][i], qe * qe * load(t + (1 + l) * basis->stride + j));
+        for (size_t k = 0; k < w; k++)
+            store(&x[1 + nf + k][i], b[k] * te * qe);
     }
 }
 
 static void curvature(const spx_rv_basis *basis, size_t nf, const double *inverse, const double *cont, const double *t,
                       const double *ie, const double *flux, double *out)
 {
-    /* rows of x: what all spans add to, then those of a span's functions, from a multiple of TX on */
-    const size_t np = basis->n, common = (1 + nf + TX - 1) / TX, ny = (nf + TY - 1) / TY;
-    double x[(MAX_X + 1) * TX][BLOCK], y[SPX_MAX_FIT + TY][BLOCK];
-    vec sum[MAX_X + 1][MAX_Y][TX * TY];
+    /* rows: what all spans add to, then those of a span's functions */
+    const size_t np = basis->n, ny = (nf + TY - 1) / TY, common = (1 + nf + TX - 1) / TX;
+    double x[(MAX_X + 1) * TX][BLOCK];
+    vec sum[MAX_X + 1][MAX_Y][TX * TY], all[COMMON_X][COMMON_Y][TX * TY];
     for (size_t a = 0; a < common; a++)
-        memset(sum[a], 0, ny * sizeof sum[0][0]);
+        memset(all[a], 0, ny * sizeof all[0][0]);
     memset(out, 0, np * nf * sizeof *out);
     for (size_t j = 0; j < basis->nspan; j++) {
         const spx_rv_span *p = &basis->span[j];
-        const size_t w = p->n, nx = common + (w + TX - 1) / TX;
-        for (size_t a = common; a < nx; a++)
+        const size_t w = p->n, nx = (1 + nf + w + TX - 1) / TX;
+        for (size_t a = 0; a < nx; a++)
             memset(sum[a], 0, ny * sizeof sum[0][0]);
         for (size_t i0 = p->begin; i0 < p->end; i0 += BLOCK) {
             const size_t m = p->end - i0 < BLOCK ? p->end - i0 : BLOCK;
             switch (w <= WIDEST && w <= basis->band + 1 ? w : 0) { /* loops over few functions are unrolled */
 #define FUNCTIONS(N, W)                                                                                                \
     case N:                                                                                                            \
-        block_rows(W, basis, p, i0, m, nf, inverse, cont, t, ie, flux, common *TX, x, y);                              \
+        block_rows(W, basis, p, i0, m, nf, inverse, cont, t, ie, flux, x);                                             \
         break
                 FUNCTIONS(4, 4);
                 FUNCTIONS(5, 5);
@@ -678,20 +743,23 @@ static void curvature(const spx_rv_basis *basis, size_t nf, const double *invers
                 FUNCTIONS(0, w);
 #undef FUNCTIONS
             }
-            clear_rows(x, 1 + nf, common * TX, m);
-            clear_rows(x, common * TX + w, nx * TX, m);
-            clear_rows(y, nf, ny * TY, m);
+            clear_rows(x, 1 + nf + w, nx * TX, m);
             for (size_t a = 0; a < nx; a++)
                 for (size_t b = 0; b < ny; b++)
-                    products(m, x[a * TX], y[b * TY], sum[a][b]);
+                    products(m, x[a * TX], t + (1 + b * TY) * basis->stride + i0, basis->stride, nf - b * TY,
+                             sum[a][b]);
         }
+        for (size_t a = 0; a < common; a++)
+            for (size_t b = 0; b < ny; b++)
+                for (size_t k = 0; k < TX * TY; k++)
+                    all[a][b][k] += sum[a][b][k];
         for (size_t k = 0; k < w; k++)
-            for (size_t l = 0; l < nf; l++)
-                out[(p->first + k) * nf + l] += sum_lanes(sum[common + k / TX][l / TY][k % TX * TY + l % TY]);
+            for (size_t l = 0, row = 1 + nf + k; l < nf; l++)
+                out[(p->first + k) * nf + l] += sum_lanes(sum[row / TX][l / TY][row % TX * TY + l % TY]);
     }
     for (size_t k = 0; k < 1 + nf; k++)
         for (size_t l = 0; l < nf; l++)
-            out[(np + k) * nf + l] = sum_in_order(sum[k / TX][l / TY][k % TX * TY + l % TY]);
+            out[(np + k) * nf + l] = sum_in_order(all[k / TX][l / TY][k % TX * TY + l % TY]);
 }
 
 /* ---- velocity scan ---- */
@@ -709,9 +777,9 @@ ALWAYS_INLINE void add_moments(const double *w, const vec *t, vec (*sum)[LV])
 }
 
 /* The templates at the place of a pixel, which is its own and a velocity's, `first` and `fraction`, linear between the
- * template's pixels and constant beyond its ends: pair[1+k] is pixel k and its difference to the next. */
-ALWAYS_INLINE void template_at(const spx_rv_scan_pixel *p, const float (*pair)[2], int32_t nt, const int32_t *first,
-                               const float *fraction, vec *t)
+ * template's pixels and constant beyond its ends: knot[1+k] is pixel k, rise[1+k] its difference to the next. */
+ALWAYS_INLINE void template_at(const spx_rv_scan_pixel *p, const float *knot, const float *rise, int32_t nt,
+                               const int32_t *first, const float *fraction, vec *t)
 {
     double at[SPX_RV_LANES];
     for (int v = 0; v < SPX_RV_LANES; v++) {
@@ -721,33 +789,32 @@ ALWAYS_INLINE void template_at(const spx_rv_scan_pixel *p, const float (*pair)[2
         u -= (float)over;
         k = k > 0 ? k : 0;
         k = k < nt ? k : nt;
-        at[v] = (double)(pair[k][0] + u * pair[k][1]);
+        at[v] = (double)(knot[k] + u * rise[k]);
     }
     for (size_t v = 0; v < LV; v++)
         t[v] = load(at + v * SPX_VL);
 }
 
 #if SPX_VL == 8
-/* The same of two pixels, whose pairs are gathered. */
-ALWAYS_INLINE void templates_at(const spx_rv_scan_pixel *p, const float (*pair)[2], int32_t nt, __m512i first,
-                                __m512 fraction, vec (*t)[LV])
+/* The same of two pixels, whose velocities' places, `from` the lowest one on, are within a vector each: from it, and
+ * 16 more for the second pixel. Returns 0 where they are not, or beyond the template's ends. */
+ALWAYS_INLINE int templates_at(const spx_rv_scan_pixel *p, const float *knot, const float *rise, int32_t nt,
+                               int32_t lowest, int32_t width, __m512i from, __m512 fraction, vec (*t)[LV])
 {
-    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1)), one = _mm512_set1_epi32(1);
-    const __m512i own = _mm512_inserti64x4(_mm512_set1_epi32(p[0].k), _mm256_set1_epi32(p[1].k), 1);
+    const int32_t a = p[0].k + lowest + 1, b = p[1].k + lowest + 1;
+    if (width + 1 >= 2 * SPX_VL || a < 0 || b < 0 || a + width + 1 > nt || b + width + 1 > nt)
+        return 0;
     __m512 u = _mm512_insertf32x8(_mm512_set1_ps(p[0].u), _mm256_set1_ps(p[1].u), 1);
     u = _mm512_add_ps(u, fraction);
     const __mmask16 over = _mm512_cmp_ps_mask(u, _mm512_set1_ps(1), _CMP_GE_OQ);
     u = _mm512_mask_sub_ps(u, over, u, _mm512_set1_ps(1));
-    __m512i k = _mm512_add_epi32(_mm512_add_epi32(own, first), one);
-    k = _mm512_mask_add_epi32(k, over, k, one);
-    k = _mm512_min_epi32(_mm512_max_epi32(k, _mm512_setzero_si512()), _mm512_set1_epi32(nt));
-    const __m512 a = (__m512)_mm512_i32gather_epi64(_mm512_castsi512_si256(k), pair, 8);
-    const __m512 b = (__m512)_mm512_i32gather_epi64(_mm512_extracti64x4_epi64(k, 1), pair, 8);
-    const __m512 y = _mm512_permutex2var_ps(a, even, b), slope = _mm512_permutex2var_ps(a, odd, b);
+    const __m512i k = _mm512_mask_add_epi32(from, over, from, _mm512_set1_epi32(1));
+    const __m512 y = _mm512_permutex2var_ps((__m512)load_vecf(knot + a), k, (__m512)load_vecf(knot + b));
+    const __m512 slope = _mm512_permutex2var_ps((__m512)load_vecf(rise + a), k, (__m512)load_vecf(rise + b));
     const __m512 at = _mm512_fmadd_ps(u, slope, y);
     t[0][0] = (vec)_mm512_cvtps_pd(_mm512_castps512_ps256(at));
     t[1][0] = (vec)_mm512_cvtps_pd(_mm512_extractf32x8_ps(at, 1));
+    return 1;
 }
 #endif
 
@@ -777,8 +844,8 @@ static void scan_values(const spx_rv_lines *lines, double *gram, double *right, 
 
 /* f[SPX_RV_LANES] as scan_values() has it, at velocities that move the templates by shift[SPX_RV_LANES] of their
  * pixels; or with the templates t[npix][SPX_RV_LANES] themselves. */
-static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float (*pair)[2],
-                 size_t nt, const double *shift, const double *t, double *f)
+static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float *knot,
+                 const float *rise, size_t nt, const double *shift, const double *t, double *f)
 {
     enum { M = SPX_RVFIT_MAX_POLY, L = SPX_RV_LANES };
     const size_t np = lines->functions, m = lines->band, per = lines->per;
@@ -792,6 +859,17 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
         first[v] = (int32_t)floor(shift[v]);
         fraction[v] = (float)(shift[v] - floor(shift[v]));
     }
+#if SPX_VL == 8
+    int32_t lowest = first[0], width = 0;
+    for (size_t v = 0; v < L; v++)
+        lowest = first[v] < lowest ? first[v] : lowest;
+    for (size_t v = 0; v < L; v++)
+        width = first[v] - lowest > width ? first[v] - lowest : width;
+    const __m512i from = _mm512_add_epi32(
+        _mm512_sub_epi32(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)first)), _mm512_set1_epi32(lowest)),
+        _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(2 * SPX_VL), 1));
+    const __m512 fractions = _mm512_broadcast_f32x8(_mm256_loadu_ps(fraction));
+#endif
     for (size_t b = 0, i = 0; b < lines->n; b++, line += 2 * M) {
         const size_t end = npix - i < per ? npix : i + per, k0 = lines->range[b][0], k1 = k0 + lines->range[b][1];
         vec s[5][LV], at[2][LV];
@@ -802,16 +880,14 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
             add_moments(pixel[i].weight, at[0], s);
         }
 #if SPX_VL == 8
-        const __m512i firsts = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)first));
-        const __m512 fractions = _mm512_broadcast_f32x8(_mm256_loadu_ps(fraction));
-        for (; i + 1 < end; i += 2) {
-            templates_at(pixel + i, pair, (int32_t)nt, firsts, fractions, at);
+        for (; i + 1 < end && templates_at(pixel + i, knot, rise, (int32_t)nt, lowest, width, from, fractions, at);
+             i += 2) {
             add_moments(pixel[i].weight, at[0], s);
             add_moments(pixel[i + 1].weight, at[1], s);
         }
 #endif
         for (; i < end; i++) {
-            template_at(pixel + i, pair, (int32_t)nt, first, fraction, at[0]);
+            template_at(pixel + i, knot, rise, (int32_t)nt, first, fraction, at[0]);
             add_moments(pixel[i].weight, at[0], s);
         }
         for (size_t k = k0; k < k1; k++) {

@@ -100,29 +100,12 @@ SPX_HD double spx_rv_axis_inverse(double g, double p0, double x)
 
 /* Natural cubic spline through y at knots 0, 1, 2 ... In units m = y''/6 (Press et al., Numerical Recipes, 3.3):
  * m_(i-1) + 4 m_i + m_(i+1) = y_(i-1) - 2 y_i + y_(i+1), zero at both ends. The multipliers of the elimination do not
- * depend on y: cprime[n]. Lanes: L splines interleaved, y[i*L + l]; m receives m. n >= 3. */
+ * depend on y: cprime[n]. n >= 3. */
 SPX_HD void spx_rv_spline_factor(size_t n, double *cprime)
 {
     cprime[0] = 0;
     for (size_t i = 1; i < n; i++)
         cprime[i] = 1 / (4 - cprime[i - 1]);
-}
-
-SPX_HD void spx_rv_spline_solve(size_t n, size_t L, const double *cprime, const double *y, double *m)
-{
-    for (size_t l = 0; l < L; l++)
-        m[l] = m[(n - 1) * L + l] = 0;
-    for (size_t i = 1; i + 1 < n; i++) {
-        const double *yi = y + i * L;
-        double *mi = m + i * L;
-        for (size_t l = 0; l < L; l++)
-            mi[l] = ((yi[l - L] - yi[l]) + (yi[l + L] - yi[l]) - mi[l - L]) * cprime[i];
-    }
-    for (size_t i = n - 2; i >= 1; i--) {
-        double *mi = m + i * L;
-        for (size_t l = 0; l < L; l++)
-            mi[l] -= cprime[i] * mi[l + L];
-    }
 }
 
 /* Knot to the left of place x, and the four weights of (y_k, y_k+1, m_k, m_k+1); of the derivative by x in d. Beyond

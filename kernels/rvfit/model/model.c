@@ -348,7 +348,8 @@ static void finish_slopes(const spx_rv_spectra *w, size_t ia, double h, size_t r
     const spx_rv_kernels *kernels = c->kernels;
     const size_t nt = a->nt, stride = a->ntile * SPX_RV_TILE;
     float single[MAX_REACH + 1], *f = w->workspace->rotf, *broad = f + c->size.nt, *m = broad + c->size.nt,
-                                 *s = w->workspace->s[ia] + 1;
+                                 *flux = m + c->size.nt, *s = w->workspace->s[ia] + 1;
+    kernels->scaled(nt, plane, 1, flux);
     for (size_t k = 0; k <= reach; k++)
         single[k] = (float)weight[k];
     for (size_t k = 0; k < c->nfree; k++) {
@@ -363,7 +364,7 @@ static void finish_slopes(const spx_rv_spectra *w, size_t ia, double h, size_t r
         } else {
             while (c->grid.gpar[g] != q - 2)
                 g++;
-            kernels->slopes(nt, plane, slope + g * stride, f);
+            kernels->slopes(nt, flux, slope + g * stride, f);
             if (h > 0) {
                 kernels->broaden_float(nt, reach, single, f, broad);
                 of = broad;
@@ -383,20 +384,15 @@ static void finish_template(const spx_rv_spectra *w, size_t ia, double x1, int d
     const spx_rv_arm *a = &c->arm[ia];
     const spx_rv_kernels *kernels = c->kernels;
     const size_t nt = a->nt;
-    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], h, scale, *y = to->y[ia], *m = to->m[ia];
+    double weight[MAX_REACH + 1], dweight[MAX_REACH + 1], h, scale;
     const size_t reach = rotation(c, ia, x1, &h, weight, dweight, &scale);
     kernels->exponential(a->ntile * SPX_RV_TILE, plane);
-    double *broad = deriv ? w->workspace->rot + c->size.nt : y;
+    double *broad = w->workspace->rot + c->size.nt, *scratch = broad + c->size.nt;
     if (h > 0)
         kernels->broaden_one(nt, reach, weight, plane, broad);
-    else
-        memcpy(broad, plane, nt * sizeof *broad);
-    if (!deriv) {
-        spx_rv_spline_solve(nt, 1, a->cprime, y, m);
-        return;
-    }
-    kernels->coefficients(nt, a->cprime, broad, m, y + 1);
-    finish_slopes(w, ia, h, reach, weight, dweight, scale, plane, slope);
+    kernels->coefficients(nt, a->cprime, h > 0 ? broad : plane, scratch, to->c[ia] + 1);
+    if (deriv)
+        finish_slopes(w, ia, h, reach, weight, dweight, scale, plane, slope);
 }
 
 /* Prior of the point x0, which is brought into range in x. Returns the cell that it is seen from, of an interpolation
@@ -560,7 +556,7 @@ static spx_rv_templates *place_for(size_t n, spx_rv_spectra *const *w, size_t k,
         if (!taken)
             break;
     }
-    if (t->y[0] == NULL && !spx_rv_make_templates(w[k]->ctx, t, &w[0]->err))
+    if (t->c[0] == NULL && !spx_rv_make_templates(w[k]->ctx, t, &w[0]->err))
         return NULL;
     t->owner = w[k];
     memcpy(t->x, x, w[k]->ctx->nq * sizeof *x);
@@ -617,10 +613,10 @@ static void sample(const spx_rv_spectra *w, size_t ia, double v)
     const double *place = a->fine.per > 0 ? a->fine.place : a->place;
     const int free_v = c->nfree > 0 && c->freeq[0] == 0;
     if (w->prep_deriv)
-        c->kernels->sample(n, place, shift, dshift, a->nt, r->at->y[ia] + 1, r->s[ia] + 1, a->nt + 2,
+        c->kernels->sample(n, place, shift, dshift, a->nt, r->at->c[ia] + 1, r->s[ia] + 1, a->nt + 2,
                            c->nfree - (size_t)free_v, free_v, r->t, stride);
     else
-        c->kernels->sample_one(n, place, shift, a->nt, r->at->y[ia], r->at->m[ia], r->t);
+        c->kernels->sample_one(n, place, shift, a->nt, r->at->c[ia] + 1, r->t);
     for (size_t l = 0; l < P; l++)
         for (size_t i = n; i < stride; i++)
             r->t[l * stride + i] = 0;
@@ -655,7 +651,7 @@ void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, co
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[ia];
     const double shift = spx_rv_lnshift(v) / a->setup->dlnwave;
-    c->kernels->sample_one(n, place, shift, a->nt, w->workspace->at->y[ia], w->workspace->at->m[ia], t);
+    c->kernels->sample_one(n, place, shift, a->nt, w->workspace->at->c[ia] + 1, t);
     for (size_t i = 0; i < n; i++)
         if (!(place[i] + shift >= 0 && place[i] + shift <= (double)(a->nt - 1)))
             t[i] = 0;
@@ -693,19 +689,24 @@ static void piece_derivatives(const spx_rv_spectra *w, const spx_rv_data *d, con
     double sum[(SPX_RVFIT_MAX_POLY + 1 + SPX_MAX_FIT) * SPX_MAX_FIT], inverse[SPX_RVFIT_MAX_POLY * SPX_RVFIT_MAX_POLY];
     spx_band_inverse(np, (int)b->band, s->factor, inverse);
     c->kernels->curvature(b, nf, inverse, w->workspace->q, t, d->ie, d->flux, sum);
+    /* S'S = L D L': of S'u, L^-1 S'u is enough, of all free quantities side by side */
+    double y[SPX_RVFIT_MAX_POLY][SPX_MAX_FIT] = {{0}};
+    for (size_t j = 0; j < np; j++) {
+        memcpy(y[j], sum + j * nf, nf * sizeof *sum);
+        for (size_t k = 1; k <= b->band && k <= j; k++)
+            for (size_t l = 0; l < SPX_MAX_FIT; l++)
+                y[j][l] -= s->factor[k * np + j - k] * y[j - k][l];
+    }
     for (size_t l = 0; l < nf; l++) {
-        double solved[SPX_RVFIT_MAX_POLY];
-        for (size_t k = 0; k < np; k++)
-            solved[k] = sum[k * nf + l];
-        spx_band_solve(np, (int)b->band, s->factor, solved);
+        double *row = sum + (np + 1 + l) * nf;
         out->grad[l] += 2 * sum[np * nf + l];
+        for (size_t k = 0; k < np; k++)
+            for (size_t m = 0; m <= l; m++)
+                row[m] -= y[k][l] * s->factor[k] * y[k][m];
         for (size_t m = 0; m <= l; m++) {
-            double v = sum[(np + 1 + l) * nf + m];
-            for (size_t k = 0; k < np; k++)
-                v -= sum[k * nf + m] * solved[k];
-            out->hess[l * nf + m] += 2 * v;
+            out->hess[l * nf + m] += 2 * row[m];
             if (m < l)
-                out->hess[m * nf + l] += 2 * v;
+                out->hess[m * nf + l] += 2 * row[m];
         }
     }
 }

@@ -19,6 +19,7 @@ enum {
     SPX_RV_LARGE = 8,    /* components that are summed in double precision: what follows is small */
     SPX_RV_BLOCK = 256,  /* most pixels of a block of a scan */
     SPX_RV_PAD = 16,     /* coefficients are padded to so many: any vector's */
+    SPX_RV_KNOTS = 18,   /* numbers beyond those of a template's pixels that a scan has memory for */
     SPX_RV_BATCH = 16,   /* stars that advance together */
     SPX_RV_TOGETHER = 8, /* stars whose errors are computed side by side */
     SPX_RV_BIN = 4,      /* pixels of a coarse one */
@@ -73,8 +74,8 @@ typedef struct {
     void (*components)(size_t L, size_t ntile, size_t nd, size_t nc, const float *comp, const double *mean, size_t n,
                        const double *const *cd, const float *const *cf, double *const *plane, float *const *slope);
     void (*exponential)(size_t n, double *x); /* in place; n a multiple of SPX_RV_LANES */
-    void (*slopes)(size_t n, const double *flux, const float *dln, float *out); /* their product */
-    void (*scaled)(size_t n, const double *x, double scale, float *out);        /* scale x */
+    void (*slopes)(size_t n, const float *flux, const float *dln, float *out); /* their product */
+    void (*scaled)(size_t n, const double *x, double scale, float *out);       /* scale x */
     /* Rotation, weights 0 ... reach; beyond the ends the template is constant. */
     void (*broaden_one)(size_t n, size_t reach, const double *weight, const double *f, double *y);
     void (*broaden_float)(size_t n, size_t reach, const float *weight, const float *f, float *y);
@@ -85,14 +86,14 @@ typedef struct {
      * derivative by v if `slope`, and the others, s[nlane][sstride]. */
     void (*sample)(size_t n, const double *place, double shift, double dshift, size_t nt, const double *c,
                    const float *s, size_t sstride, size_t nlane, int slope, double *t, size_t stride);
-    void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *y, const double *m,
-                       double *t);
+    void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *c, double *t);
     /* f[SPX_RV_LANES]: the objective of a piece at so many velocities, with a continuum that is linear in blocks, less
-     * what does not depend on v; HUGE_VAL where it cannot be computed. Either of the templates' pixels pair[1+k], each
-     * with its difference to the next (-1 and nt: their ends' values), moved by shift[SPX_RV_LANES]; or of the
-     * templates at the pixels, t[npix][SPX_RV_LANES]. */
-    void (*scan)(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float (*pair)[2],
-                 size_t nt, const double *shift, const double *t, double *f);
+     * what does not depend on v; HUGE_VAL where it cannot be computed. Either of the templates' pixels knot[1+k], with
+     * differences to the next ones rise[1+k] (-1 and nt: their ends' values), moved by shift[SPX_RV_LANES]; or of the
+     * templates at the pixels, t[npix][SPX_RV_LANES]. Beyond nt these are read up to SPX_RV_KNOTS, and have no weight.
+     */
+    void (*scan)(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel *pixel, const float *knot,
+                 const float *rise, size_t nt, const double *shift, const double *t, double *f);
     /* gram: S'S by diagonals, [band+1][functions] as calib/band.h has them; right[functions]: S'D. */
     void (*normal)(const spx_rv_basis *basis, const double *t, const double *ie, const double *flux, double *gram,
                    double *right);
@@ -298,12 +299,11 @@ typedef struct {
     double grad[SPX_MAX_FIT], hess[SPX_MAX_FIT * SPX_MAX_FIT];
 } spx_rv_value;
 
-/* Templates of a star at a point, and their splines, y[nt] and m[nt]; made with derivatives y[1+k] is coefficient k of
- * the spline, -1 ... nt. */
+/* Templates of a star at a point: c[1+k] is coefficient k of their splines by B-splines, -1 ... nt. */
 typedef struct {
     const void *owner; /* the spectra; NULL: of none any more */
     double x[SPX_MAX_FIT];
-    double *y[SPX_MAX_ARM], *m[SPX_MAX_ARM];
+    double *c[SPX_MAX_ARM];
 } spx_rv_templates;
 
 /* What is computed of one star at a time; the stars of a batch share it. */
@@ -321,7 +321,7 @@ typedef struct {
     double *q, *r, *w;                           /* [maxn] */
     double *u;                                   /* [nfree][maxn] */
     spx_rv_scan_pixel *pixel;                    /* [maxn] of the velocity scan, */
-    float (*pair)[2];                            /* [maxnt+2], */
+    float *knot, *rise;                          /* [maxnt+SPX_RV_KNOTS], */
     double *rows;                                /* and with resolution matrices [maxn][SPX_RV_LANES] */
     int32_t *node, *row;                         /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
     double *weight;                              /* [SPX_RV_MAX_NODE][1+npar] */

@@ -11,30 +11,35 @@
 
 #include "rvfit/search/search.h"
 
-/* Pixels of a piece, and the templates of its arm, as the scan sees them; returns the sum of (flux/e)^2. */
-static double prepare(spx_rv_spectra *w, const spx_rv_data *d)
+/* Pixels of a piece, as the scan sees them; returns the sum of (flux/e)^2. */
+static double prepare_pixels(spx_rv_spectra *w, const spx_rv_data *d)
 {
     const spx_rv_arm *a = &w->ctx->arm[d->arm];
-    const double *y = w->workspace->at->y[d->arm];
-    float(*pair)[2] = w->workspace->pair;
+    const size_t per = a->lines.per;
     double square = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        spx_rv_scan_pixel *p = &w->workspace->pixel[i];
-        const double x = (double)(i % a->lines.per) - 0.5 * (double)(a->lines.per - 1), k = floor(a->place[i]);
-        const double iv = d->ie[i] * d->ie[i], data = d->flux[i] * iv;
-        *p = (spx_rv_scan_pixel){
-            .weight = {iv, iv * x, iv * x * x, data, data * x}, .k = (int32_t)k, .u = (float)(a->place[i] - k)};
-        square += d->flux[i] * data;
-    }
-    if (w->ctx->opt->resolution)
-        return square;
-    pair[0][0] = (float)y[0];
-    pair[0][1] = pair[a->nt][1] = 0;
-    for (size_t k = 0; k < a->nt; k++)
-        pair[1 + k][0] = (float)y[k];
-    for (size_t k = 0; k + 1 < a->nt; k++)
-        pair[1 + k][1] = (float)(y[k + 1] - y[k]);
+    for (size_t i0 = 0; i0 < a->n; i0 += per)
+        for (size_t i = i0; i < a->n && i < i0 + per; i++) {
+            const double x = (double)(i - i0) - 0.5 * (double)(per - 1), iv = d->ie[i] * d->ie[i],
+                         data = d->flux[i] * iv;
+            int32_t k = (int32_t)a->place[i];
+            k -= (double)k > a->place[i];
+            w->workspace->pixel[i] = (spx_rv_scan_pixel){
+                .weight = {iv, iv * x, iv * x * x, data, data * x}, .k = k, .u = (float)(a->place[i] - (double)k)};
+            square += d->flux[i] * data;
+        }
     return square;
+}
+
+/* The template of an arm at its own pixels, whose spline has coefficients c, and differences of these. */
+static void prepare_template(spx_rv_workspace *r, size_t nt, const double *c)
+{
+    float *restrict knot = r->knot + 1, *restrict rise = r->rise + 1;
+    for (size_t k = 0; k < nt; k++)
+        knot[k] = (float)((c[k] + 4 * c[k + 1] + c[k + 2]) * (1. / 6));
+    for (size_t k = 0; k + 1 < nt; k++)
+        rise[k] = (float)(((c[k + 3] - c[k]) + 3 * (c[k + 2] - c[k + 1])) * (1. / 6));
+    rise[-1] = rise[nt - 1] = 0;
+    knot[-1] = knot[0];
 }
 
 /* Adds the objective of a piece; HUGE_VAL where it cannot be computed. */
@@ -43,7 +48,9 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
     const spx_rv_ctx *c = w->ctx;
     const spx_rv_arm *a = &c->arm[d->arm];
     spx_rv_workspace *r = w->workspace;
-    const double constant = prepare(w, d) + a->basis.lndet + d->sum_lne2;
+    const double constant = prepare_pixels(w, d) + a->basis.lndet + d->sum_lne2;
+    if (!c->opt->resolution)
+        prepare_template(r, a->nt, r->at->c[d->arm]);
     for (size_t i = 0; i < c->scan.n; i += SPX_RV_LANES) {
         double shift[SPX_RV_LANES], f[SPX_RV_LANES];
         for (size_t k = 0; k < SPX_RV_LANES; k++) { /* those beyond the range are as good as others */
@@ -55,8 +62,8 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
             for (size_t j = 0; j < a->n; j++)
                 r->rows[j * SPX_RV_LANES + k] = t[j];
         }
-        c->kernels->scan(a->n, &a->lines, r->pixel, (const float(*)[2])r->pair, a->nt, shift,
-                         c->opt->resolution ? r->rows : NULL, f);
+        c->kernels->scan(a->n, &a->lines, r->pixel, r->knot, r->rise, a->nt, shift, c->opt->resolution ? r->rows : NULL,
+                         f);
         for (size_t k = 0; k < SPX_RV_LANES && i + k < c->scan.n; k++)
             w->scan[i + k] = f[k] < HUGE_VAL ? w->scan[i + k] + f[k] + constant : HUGE_VAL;
     }
