@@ -31,7 +31,7 @@ void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum)
         for (int q = at->x0; q < at->x1; q++) {
             const size_t k = (size_t)(r * p->nx + q), on = (size_t)((at->yc + r) * (long)b->width + at->xc + q);
             const double m = px->ground[on] + b->now.light[x * p->height * b->width + on];
-            if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->noise[on] > 0))
+            if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->root[on] > 0))
                 continue;
             double by[2];
             spx_pf_spot_gradient(p->deg + 1, p->nx, p->ny, gx, gy, c, at, q, r, by);

@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(THREADS)
         const int y = at.y0 + e / w, x = at.x0 + e % w;
         const size_t pixel = k / spots_of(p) * pixels_of(p) + (size_t)((at.yc + y) * p.width + at.xc + x);
         const double spot = s.spot[k * (size_t)p.npix + (size_t)(y * p.nx + x)], m = p.ground[pixel] + s.light[pixel];
-        if (!spx_pf_is_core(f, spot, peak[k], m) || !(p.noise[pixel] > 0))
+        if (!spx_pf_is_core(f, spot, peak[k], m) || !(p.root[pixel] > 0))
             continue;
         double by[2];
         spx_pf_spot_gradient(p.side, p.nx, p.ny, gx, gy, c, &at, x, y, by);
