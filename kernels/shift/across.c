@@ -890,7 +890,7 @@ static int shrink(work *w, double *covariance)
                 square[n] = c * c;
                 variance[n] = covariance[i * (w->n + 1)];
             }
-        const double found = spx_intrinsic_variance(n, square, variance, 1, &(spx_scatter_prior){.odds = 1});
+        const double found = spx_intrinsic_variance(n, square, variance, 1, &(spx_scatter_prior){.odds = 1}, NULL);
         for (size_t l = l0; l < l1; l++)
             for (size_t m = m0; m < m1; m++) {
                 const size_t i = q * w->smooth + l * w->nm + m;

@@ -276,7 +276,7 @@ static double expected_bend(const spx_psf *psf, const spx_shift *x)
 /* Size of the terms of delta by which fibres differ, usual[SPX_SKY_MOST], Angstrom: twice that of their shifts in x
  * beyond its errors, but at least LEAST_CURVE. What tilts one fibre against its neighbours in x does so in y: three
  * cameras over 2.5 days had, of terms 0 to 3, 0.004 to 0.029 pixel in x and 0.006 to 0.027 in y. That columns stay does
- * not say that rows do: larger first terms are as likely (sky/params.h). 0: x is not known. */
+ * not say that rows do: larger terms are as likely (sky/params.h). 0: x is not known. */
 static void expected_differences(const spx_psf *psf, const spx_shift *x, double *usual)
 {
     double to[SPX_SKY_MOST * SPX_SHIFT_PLACES], sum[SPX_SKY_MOST] = {0}, square[SPX_SKY_MOST] = {0}, slope = 0, n = 0,

@@ -910,16 +910,32 @@ static spx_status make_groups(work *w, double *at, spx_err *e)
     return SPX_OK;
 }
 
+/* Adds to the covariance of terms what not knowing their prior variances k does: x has the slope cov e_q x_q/k^2 with
+ * that of term q, whose variance is unsure[q]. */
+static void add_unsure(size_t n, const double *x, const double *prior, const double *unsure, double *cov)
+{
+    double known[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
+    memcpy(known, cov, n * n * sizeof *known);
+    for (size_t q = 0; q < n; q++) {
+        const double by = x[q] / (prior[q] * prior[q]), variance = by * by * unsure[q];
+        for (size_t i = 0; i < n; i++)
+            for (size_t j = 0; j < n; j++)
+                cov[i * n + j] += variance * known[i * n + q] * known[j * n + q];
+    }
+}
+
 int spx_zero_shrink(size_t n, const double *info, const double *right, const double *wide, const double *usual,
                     double *x, double *cov)
 {
-    double prior[SPX_SHIFT_ZERO_MOST], moved = 1; /* variances */
+    double prior[SPX_SHIFT_ZERO_MOST], of[SPX_SHIFT_ZERO_MOST], unsure[SPX_SHIFT_ZERO_MOST] = {0}; /* variances */
+    double moved = 1;
     for (size_t q = 0; q < n; q++)
         prior[q] = wide[q] * wide[q];
     for (int round = 0; round < SIZES && moved > SMALL_SIZE; round++) {
         double g[SPX_SHIFT_ZERO_MOST * SPX_SHIFT_ZERO_MOST];
         memcpy(g, info, n * n * sizeof *g);
         memcpy(x, right, n * sizeof *x);
+        memcpy(of, prior, n * sizeof *of);
         for (size_t q = 0; q < n; q++)
             g[q * n + q] += 1 / prior[q];
         if (!spx_small_factor(n, g))
@@ -928,18 +944,19 @@ int spx_zero_shrink(size_t n, const double *info, const double *right, const dou
         spx_small_inverse(n, g, cov);
         moved = 0;
         for (size_t q = 0; q < n; q++) {
+            const spx_scatter_prior expected = {.odds = ODDS, .usual = usual[q] * usual[q]};
             const double v = cov[q * n + q], own = 1 / fmax(1 / v - 1 / prior[q], 1e-9 / prior[q]);
             const double value = x[q] * own / v, square = value * value; /* of the data alone */
             if (!(usual[q] > 0))
                 continue;
-            double found = spx_intrinsic_variance(1, &square, &own, 1,
-                                                  &(spx_scatter_prior){.odds = ODDS, .usual = usual[q] * usual[q]});
+            double found = spx_intrinsic_variance(1, &square, &own, 1, &expected, &unsure[q]);
             found = fmin(found, wide[q] * wide[q]);
             found = round < SLOWLY ? found : sqrt(found * prior[q]); /* terms may take turns in what they explain */
             moved = fmax(moved, fabs(log(found / prior[q])));
             prior[q] = found;
         }
     }
+    add_unsure(n, x, of, unsure, cov);
     return 1;
 }
 
@@ -1007,7 +1024,8 @@ static int fit_places(const work *w, const double *at, const double *s, const do
         const int turns = round >= ROUNDS / 2;
         const double had_tau2 = tau2;
         const double free = (double)(n > nt ? n - nt : 1) / (double)n;
-        const double own_tau2 = spx_intrinsic_variance(n, square, variance, free, &(spx_scatter_prior){.odds = 0.3});
+        const double own_tau2 =
+            spx_intrinsic_variance(n, square, variance, free, &(spx_scatter_prior){.odds = 0.3}, NULL);
         tau2 = fmin(fmax(own_tau2, turns ? had_tau2 : 0), pow(MOST_TAU * w->in->step, 2));
         int other = 0;
         for (size_t i = 0; i < w->ng; i++) {

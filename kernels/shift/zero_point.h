@@ -110,7 +110,8 @@ double spx_zero_kappa(const spx_zero_work *w, const spx_zero_blend *b, double *p
 
 /* Terms x[n] of a series, n at most SPX_SHIFT_ZERO_MOST, with covariance cov[n][n], from normal equations info[n][n]
  * and right[n]. Those of usual[q] 0 have a normal prior of size wide[q]; the size of others is not known: none, about
- * what is usual, or, rarely, any up to wide[q], by their own values and errors (num/stat.h). 0: no solution. */
+ * what is usual, or, rarely, any up to wide[q], by their own values and errors (num/stat.h); cov has what it is not
+ * known to. 0: no solution. */
 int spx_zero_shrink(size_t n, const double *info, const double *right, const double *wide, const double *usual,
                     double *x, double *cov);
 

@@ -22,12 +22,15 @@
 /* Least tau^2, and the variance of a quantity that is left out, in units of the square of the error that is expected
  * where nothing is known. */
 static const double TAU_LEAST = 1e-10, NO_WEIGHT = 1e12;
+/* Change of the logarithm of squared sizes that is none. */
+static const double SMALL_SIZE = 0.1;
 /* Information of all fibres on a quantity, in these units, from which on they tell whether they move together. */
 static const double TOLD = 100;
-/* Odds that fibres which move together do not differ in a term above the slope. */
-static const double HIGHER_ODDS = 4;
+/* Odds that fibres which move together do not differ at all in the first term of a series, in its slope, and in a term
+ * above; that a quantity of theirs has no curves. Traces are never moved by the same to the last thousandth. */
+static const double FIRST_ODDS = 0.1, SLOPE_ODDS = 1, HIGHER_ODDS = 20, CURVE_ODDS = 0.1;
 
-enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12 };
+enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12, SWEEPS = 3 };
 /* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
 enum { TOGETHER = 32 };
 
@@ -537,13 +540,15 @@ typedef struct {
     double *weight;                                    /* [pairs][size] (V + diag(tau^2))^-1, of the last fit */
     double *weighted;                                  /* [size] scratch */
     fibre_scatter *fibre;                              /* [n] scratch */
-    double together[SPX_SKY_MOST]; /* odds that the fibres have neither scatter nor curves; 0: not expected */
-    double usual2[SPX_SKY_MOST];   /* squares of either that are expected; 0: any */
-    size_t as[SPX_SKY_MOST];       /* quantity whose scatter, too, is expected at most; its own number: of none */
-    int moving;                    /* the fibres are expected to move as one */
+    double together[SPX_SKY_MOST];                     /* odds that the fibres have no scatter; 0: not expected */
+    double usual2[SPX_SKY_MOST]; /* squares of scatter and curves that are expected at least; 0: any */
+    size_t as[SPX_SKY_MOST];     /* quantity whose scatter is expected, too; its own number: of none */
+    int moving;                  /* the fibres are expected to move as one */
     double expected[SPX_SKY_MOST], tau2[SPX_SKY_MOST];
-    double curve2[SPX_SKY_MOST];     /* prior variances of coefficients of degree 1 and above */
+    double curve2[SPX_SKY_MOST];                             /* prior variances of coefficients of degree 1 and above */
+    double unsure[SPX_SKY_MOST], unsure_curve[SPX_SKY_MOST]; /* variances of tau^2 and curve2 */
     double *a, *normal, *covariance; /* coefficients; [nterm][nterm] of scratch and of the result */
+    double *told;                    /* [nterm + 1][nterm] B^T W B and B^T W p of the last fit */
     double *sum;                     /* [pairs][nproduct] sums of a fit, then the covariance of polynomials, folded */
 } sample;
 
@@ -695,30 +700,41 @@ static void invert_factored(size_t n, double *g, double *inverse)
             multiply_add(t + 1, g[t * n + q], g + t * n, inverse + q * n);
 }
 
+/* Polynomials by what fibres tell of them, and the prior of their curves. */
+static void solve_polynomials(sample *s)
+{
+    const size_t nq = s->nq, np = s->nterm;
+    memcpy(s->normal, s->told, np * np * sizeof *s->normal);
+    memcpy(s->a, s->told + np * np, np * sizeof *s->a);
+    for (size_t q = 0; q < nq; q++)
+        for (size_t u = s->term[q]; u < s->term[q + 1]; u++) {
+            s->a[u] += u == s->term[q] ? s->expected[q] : 0;
+            s->normal[u * (np + 1)] += u == s->term[q] ? 1 : 1 / s->curve2[q];
+        }
+    (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
+    spx_small_solve(np, s->normal, s->a);
+    invert_factored(np, s->normal, s->covariance);
+}
+
 /* Polynomials by generalised least squares: B^T W B a = B^T W p. */
 static void fit_polynomials(sample *s)
 {
     const size_t nq = s->nq, np = s->nterm;
     weigh(s);
-    memset(s->normal, 0, np * np * sizeof *s->normal);
+    memset(s->told, 0, np * np * sizeof *s->told);
     for (size_t q = 0; q < nq; q++) {
         const size_t of_q = s->term[q], nu = s->term[q + 1] - of_q;
         weigh_values(s, q);
-        dots(s->size, s->weighted, nu, s->size, s->basis, s->a + of_q);
-        s->a[of_q] += s->expected[q];
+        dots(s->size, s->weighted, nu, s->size, s->basis, s->told + np * np + of_q);
         for (size_t r = 0; r <= q; r++) {
             double *sum = s->sum + at_pair(q, r) * s->nproduct;
             dots(s->size, s->weight + at_pair(q, r) * s->size, s->nproduct, s->size, s->product, sum);
             for (size_t u = 0; u < nu; u++)
                 for (size_t t = 0; t < s->term[r + 1] - s->term[r]; t++)
-                    s->normal[(of_q + u) * np + s->term[r] + t] = sum[at_product(u, t)];
+                    s->told[(of_q + u) * np + s->term[r] + t] = sum[at_product(u, t)];
         }
-        for (size_t u = 0; u < nu; u++)
-            s->normal[(of_q + u) * (np + 1)] += u == 0 ? 1 : 1 / s->curve2[q];
     }
-    (void)spx_small_factor(np, s->normal); /* positive definite by the prior */
-    spx_small_solve(np, s->normal, s->a);
-    invert_factored(np, s->normal, s->covariance);
+    solve_polynomials(s);
 }
 
 /* Leaves quantities out that are beyond 4 sqrt(e^2 + tau^2); how many are in goes to used[nq].
@@ -868,8 +884,7 @@ static int by_variance(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Square of the scatter of quantity q that is usual: terms above the first of a series scatter as that does, at most;
- * 0: any. */
+/* Square of the scatter of quantity q that is usual: terms above the first of a series scatter as that does; 0: any. */
 static double usual_scatter(const sample *s, size_t q)
 {
     if (s->as[q] == q)
@@ -880,11 +895,11 @@ static double usual_scatter(const sample *s, size_t q)
 /* tau^2 of quantity q by evidence. With the others' tau^2 and the polynomials as they are, a fibre of residual r tells
  * of it as one value, (W r)_q / W_qq of variance 1/W_qq - tau^2: exact, since W is (V + diag(tau^2))^-1. Fibres of
  * similar errors are taken together. of: of the last fit. */
-static double evident_scatter(const sample *s, size_t q, const slopes *of)
+static double evident_scatter(sample *s, size_t q, const slopes *of)
 {
     enum { MOST_GROUPS = 16 };
     const size_t size = s->size;
-    const spx_scatter_prior prior = {.odds = s->together[q], .usual = usual_scatter(s, q), .larger = s->as[q] == q};
+    const spx_scatter_prior prior = {.odds = s->together[q], .usual = usual_scatter(s, q), .larger = s->moving};
     double square[MOST_GROUPS] = {0}, variance[MOST_GROUPS] = {0};
     fibre_scatter *value = s->fibre;
     size_t n = 0;
@@ -911,13 +926,44 @@ static double evident_scatter(const sample *s, size_t q, const slopes *of)
         }
     }
     const double free = fmax(1 - of->fitted[q] / of->weight[q], LEAST_FREE);
-    return spx_intrinsic_variance(groups, square, variance, groups > 0 ? free * (double)n / (double)groups : 0, &prior);
+    const double found =
+        spx_intrinsic_variance(groups, square, variance, groups > 0 ? free * (double)n / (double)groups : 0, &prior,
+                               s->moving ? &s->unsure[q] : NULL);
+    return fmin(fmax(found, TAU_LEAST), 1);
+}
+
+/* Prior variance of the coefficients of degree 1 and above of quantity q by evidence, that of what they show beyond
+ * their errors. Of a posterior a of variance c with a prior of variance k the data alone have variance 1/(1/c - 1/k)
+ * and value a by that over c. */
+static double evident_curve(sample *s, size_t q)
+{
+    const spx_scatter_prior prior = {.odds = CURVE_ODDS, .usual = s->usual2[q], .larger = 1};
+    double square[SPX_SKY_DEGREE], variance[SPX_SKY_DEGREE];
+    size_t n = 0;
+    for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++) {
+        const double c = s->covariance[u * (s->nterm + 1)], own = 1 / c - 1 / s->curve2[q];
+        if (!(own > LEAST_OWN / c))
+            continue;
+        square[n] = s->a[u] * s->a[u] / (c * own) / (c * own);
+        variance[n++] = 1 / own;
+    }
+    if (n == 0)
+        return s->curve2[q];
+    const double found = spx_intrinsic_variance(n, square, variance, 1, &prior, &s->unsure_curve[q]);
+    return fmin(fmax(found, TAU_LEAST), 1);
+}
+
+/* Gives a squared size another value; 0: it is the same but for a few per cent, and stays. */
+static int resize(double *size2, double found)
+{
+    if (fabs(log(found / fmax(*size2, TAU_LEAST))) < SMALL_SIZE)
+        return 0;
+    *size2 = found;
+    return 1;
 }
 
 /* Few fibres, or fibres of large errors, tell tau^2 badly, and 0 would be as wrong as any: its mean over the
- * likelihood, which is taken for normal, in place of the most likely value. Of fibres that move together that of a
- * prior flat in its logarithm, one quantity after the other: the first that explains the scatter has it, with no more
- * than usual in those behind it. */
+ * likelihood, which is taken for normal, in place of the most likely value. */
 static void widen_scatter(sample *s)
 {
     const size_t nq = s->nq;
@@ -929,48 +975,55 @@ static void widen_scatter(sample *s)
             s->together[q] = 0;
         if (s->together[q] == 0)
             s->tau2[q] = f > 0 ? mean_above_zero(s->tau2[q] + of.gradient[q] / f, sqrt(2 / f)) : 0;
-        else if (s->usual2[q] > 0)
-            s->tau2[q] = fmin(s->tau2[q], s->usual2[q]);
         s->tau2[q] = fmin(s->tau2[q], 1);
-    }
-    fit_polynomials(s);
-    likelihood(s, &of);
-    for (size_t q = 0; q < nq; q++) {
-        if (s->together[q] == 0)
-            continue;
-        s->tau2[q] = fmin(evident_scatter(s, q, &of), 1);
-        weigh(s);
     }
     fit_polynomials(s);
 }
 
-/* Prior variance of the coefficients of degree 1 and above of each quantity, by what they show beyond their errors:
- * fibres of a slit that has moved as a whole need no curves, whose noise each fibre would have. One quantity after the
- * other, those behind it held to what is usual; of a posterior a of variance c with a prior of variance k, the data
- * alone have variance 1/(1/c - 1/k) and value a by that over c. */
-static void shrink_curves(sample *s)
+/* Sizes of scatter, and of curves of fibres that move together, have priors flat in their logarithm: their means over
+ * the evidence, one after the other, given all others, and again: what one explains the others need not, and which it
+ * is shows when all have been looked at. The first begins with all scatter, and curves of any size. */
+static void find_sizes(sample *s)
 {
-    for (size_t q = 0; q < s->nq && s->moving; q++)
+    for (size_t q = 0; q < s->nq; q++)
         if (s->together[q] > 0 && s->usual2[q] > 0)
-            s->curve2[q] = fmin(fmax(s->usual2[q], TAU_LEAST), 1);
+            s->tau2[q] = fmin(s->tau2[q], s->usual2[q]);
     fit_polynomials(s);
-    for (size_t q = 0; q < s->nq && s->moving; q++) {
-        double square[SPX_SKY_DEGREE], variance[SPX_SKY_DEGREE];
-        size_t n = 0;
-        for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++) {
-            const double c = s->covariance[u * (s->nterm + 1)], own = 1 / c - 1 / s->curve2[q];
-            if (!(own > LEAST_OWN / c))
+    slopes of;
+    int stale = 1, moved = 1; /* slopes are of an older fit */
+    for (int sweep = 0; sweep < (s->moving ? SWEEPS : 1) && moved; sweep++) {
+        moved = 0;
+        for (size_t q = 0; q < s->nq; q++) {
+            if (!(s->together[q] > 0))
                 continue;
-            square[n] = s->a[u] * s->a[u] / (c * own) / (c * own);
-            variance[n++] = 1 / own;
+            if (stale)
+                likelihood(s, &of);
+            stale = resize(&s->tau2[q], evident_scatter(s, q, &of));
+            if (stale)
+                fit_polynomials(s);
+            if (s->moving && s->term[q + 1] - s->term[q] > 1 && resize(&s->curve2[q], evident_curve(s, q))) {
+                solve_polynomials(s);
+                stale = 1;
+            }
+            moved |= stale;
         }
-        if (n == 0 || !(s->together[q] > 0))
-            continue;
-        const double found = spx_intrinsic_variance(
-            n, square, variance, 1, &(spx_scatter_prior){.odds = s->together[q], .usual = s->usual2[q]});
-        s->curve2[q] = fmin(fmax(found, TAU_LEAST), 1);
-        fit_polynomials(s);
     }
+}
+
+/* Adds to the covariance E of the coefficients what not knowing the sizes of curves does to it: a = E b has the slope
+ * E a/k^2 with the variance k of those of a quantity. */
+static void add_unsure_curves(sample *s)
+{
+    const size_t np = s->nterm;
+    double *slope = s->normal; /* no longer needed; a row each */
+    memset(slope, 0, s->nq * np * sizeof *slope);
+    for (size_t q = 0; q < s->nq; q++)
+        for (size_t u = s->term[q] + 1; u < s->term[q + 1]; u++)
+            for (size_t v = 0; v < np; v++)
+                slope[q * np + v] += s->covariance[u * np + v] * s->a[u] / (s->curve2[q] * s->curve2[q]);
+    for (size_t q = 0; q < s->nq; q++)
+        for (size_t u = 0; u < np; u++)
+            multiply_add(np, s->unsure_curve[q] * slope[q * np + u], slope + q * np, s->covariance + u * np);
 }
 
 /* Rounds of scatter and polynomials; used[nq]: fibres that were not left out. */
@@ -990,7 +1043,8 @@ static void find_prior(sample *s, size_t *used)
     }
     if (s->n > 0) {
         widen_scatter(s);
-        shrink_curves(s);
+        find_sizes(s);
+        add_unsure_curves(s);
     }
 }
 
@@ -1034,13 +1088,14 @@ static spx_status make_sample(const spx_sky_prior *prior, const double *unit, co
 
 static spx_status make_coefficients(sample *s, spx_err *e)
 {
-    s->normal = spx_alloc2(s->nterm + 1, s->nterm, sizeof *s->normal, e);
+    s->normal = spx_alloc2(2 * s->nterm + 2, s->nterm, sizeof *s->normal, e);
     s->covariance = spx_alloc2(s->nterm, s->nterm, sizeof *s->covariance, e);
     s->product = spx_alloc2(s->nproduct, s->size, sizeof *s->product, e);
     s->sum = spx_alloc2(npair(s->nq), s->nproduct, sizeof *s->sum, e);
     if (s->normal == NULL || s->covariance == NULL || s->product == NULL || s->sum == NULL)
         return SPX_EIO;
     s->a = s->normal + s->nterm * s->nterm;
+    s->told = s->a + s->nterm;
     for (size_t k = 0, u = 0; k < count_products(s->nq, s->term); u++)
         for (size_t t = 0; t <= u; t++, k++)
             multiply(s->size, s->basis + u * s->size, s->basis + t * s->size, s->product + k * s->size);
@@ -1085,6 +1140,8 @@ static void hand_out(const double *unit, sample *s, spx_sky_prior *prior)
         prior->tau[q] = sqrt(s->tau2[q]) * unit[q];
         prior->degree[q] = nterm - 1;
         prior->curve[q] = s->curve2[q] * unit[q] * unit[q];
+        prior->unsure[q] = s->unsure[q] * pow(unit[q], 4);
+        prior->unsure_curve[q] = s->unsure_curve[q] * pow(unit[q], 4);
         prior->precision[q] = 1 / (fmax(s->tau2[q], TAU_LEAST) * unit[q] * unit[q]);
         for (size_t i = 0; i < prior->nspec; i++)
             prior->mean[i * nq + q] =
@@ -1118,7 +1175,10 @@ spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree
             s.expected[q] = spx_sky_expected(t, q) / unit[q];
             const int slope = q > t->nt && q < t->nt + t->nd;
             s.as[q] = slope ? t->nt : q;
-            s.together[q] = together == NULL && !slope ? 0 : degree_of(t, q) < 2 ? 1 : HIGHER_ODDS;
+            s.together[q] = together == NULL && !slope ? 0
+                            : degree_of(t, q) > 1      ? HIGHER_ODDS
+                            : slope                    ? SLOPE_ODDS
+                                                       : FIRST_ODDS;
             s.usual2[q] = together == NULL ? 0 : together[q] * together[q] / (unit[q] * unit[q]);
         }
         estimate_all(nspec, nq, info, right, use, prior->nthreads, p, p + nspec * nq, good);
@@ -1194,6 +1254,20 @@ static void add_product(size_t nq, const double *a, const double *b, double *to)
                 to[q * nq + r] += a[q * nq + t] * b[t * nq + r];
 }
 
+/* Adds to a covariance what not knowing tau^2 of a quantity does to p: with W = (V + diag(tau^2))^-1 p has the slope
+ * V W e_q (W r)_q, W r = T (p - mean), V W = C T. */
+static void add_unsure_scatter(const spx_sky_prior *prior, const double *p, const double *mean, const double *ct,
+                               double *cov)
+{
+    const size_t nq = prior->nq;
+    for (size_t q = 0; q < nq; q++) {
+        const double wr = prior->precision[q] * (p[q] - mean[q]), variance = wr * wr * prior->unsure[q];
+        for (size_t r = 0; r < nq && variance > 0; r++)
+            for (size_t t = 0; t < nq; t++)
+                cov[r * nq + t] += variance * ct[r * nq + q] * ct[t * nq + q];
+    }
+}
+
 void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const double *right, const uint8_t *use,
                        double *p, double *cov)
 {
@@ -1221,6 +1295,7 @@ void spx_sky_posterior(const spx_sky_prior *prior, const double *info, const dou
             for (size_t r = 0; r < nq; r++)
                 transposed[q * nq + r] = ct[r * nq + q];
         add_product(nq, of, transposed, cov + i * nq * nq);
+        add_unsure_scatter(prior, p + i * nq, prior->mean + i * nq, ct, cov + i * nq * nq);
     }
 }
 

@@ -90,7 +90,8 @@ typedef struct {
     size_t used[SPX_SKY_MOST];      /* fibres that it was found of */
     size_t degree[SPX_SKY_MOST];    /* of the polynomial */
     double curve[SPX_SKY_MOST];     /* variance a priori of coefficients of degree 1 and above */
-    int nthreads;                   /* that it is used with */
+    double unsure[SPX_SKY_MOST], unsure_curve[SPX_SKY_MOST]; /* variances of tau^2 and of curve; 0: known */
+    int nthreads;                                            /* that it is used with */
 } spx_sky_prior;
 
 /* Finds the prior from fibres with use[i] != 0 (NULL: all): up to 12 rounds of the polynomials of all quantities by
@@ -105,12 +106,12 @@ typedef struct {
  *
  * together[K]: fibres are expected to move as one, with as little scatter and curves of their polynomials as they show:
  * the scales of both are unknown, with priors flat in their logarithm; where together[q] is not 0, they are expected to
- * be that, in units of the quantity, or down to a tenth of it, and rarely anything else, but for larger scatter of the
- * first term of a series, which is as likely, and which those above it may have, too. tau^2 of a quantity is then its
- * mean over the evidence, one after the other from the first on. Shifts of fibres that have neither scatter nor curves
- * are 2.5 times better known by that; scatter of the size of what is hardly seen has errors too small by up to 1.6.
- * NULL: they are not, but terms of delta above the first are expected to scatter as the first does, or down to a tenth
- * of it: what tilts a fibre moves it. */
+ * be that, in units of the quantity, or down to a tenth of it, or larger, and rarely smaller. Each scale has its mean
+ * over the evidence, given all others, from the first quantity on, three times; what they are not known to is part of
+ * errors (prior->unsure, unsure_curve). Shifts of fibres that have neither scatter nor curves are twice better known by
+ * that; scatter of the size of what is hardly seen has errors too small by up to 1.2. NULL: they are not, but terms of
+ * delta above the first are expected to scatter as the first does, or down to a tenth of it: what tilts a fibre moves
+ * it. */
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, const double *together, size_t nspec,
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e);

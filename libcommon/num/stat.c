@@ -163,12 +163,15 @@ static double sum_of_weights(size_t n, const double *variance, double t)
 }
 
 double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times,
-                              const spx_scatter_prior *prior)
+                              const spx_scatter_prior *prior, double *unsure)
 {
     enum { PLACES = 64, HALVINGS = 50 };
     static const double RARE = 0.02, RANGE = 100; /* prior of what is not expected; largest over least that is */
     const double usual = prior->usual;
-    double logl[PLACES + 1], weight[PLACES + 1], chance[PLACES + 1], most = -INFINITY, all = 0, kept = 0, largest = 1;
+    double logl[PLACES + 1], weight[PLACES + 1], chance[PLACES + 1], most = -INFINITY, all = 0, kept = 0, squares = 0,
+                                                                     largest = 1;
+    if (unsure != NULL)
+        *unsure = 0;
     if (n == 0)
         return 0;
     const double none = sum_of_weights(n, variance, 0), v = (double)n / none;
@@ -197,17 +200,24 @@ double spx_intrinsic_variance(size_t n, const double *square, const double *vari
     }
     if (usual > 0) { /* sizes below all places are none, and as likely where all that are usual are below them */
         const double below = fmin(fmax(low - log(usual / RANGE / v), 0), log(RANGE));
-        chance[PLACES] += fmax(below / (high - low), below / log(RANGE) * prior->odds);
+        chance[PLACES] += fmax(prior->larger ? 0 : below / (high - low), below / log(RANGE) * prior->odds);
     }
     for (int k = 0; k <= PLACES; k++) {
         const double likely = chance[k] * exp(logl[k] - most);
         all += likely;
         kept += likely * weight[k];
+        squares += likely * weight[k] * weight[k];
     }
     double from = 0, to = v * exp(high);
     for (int k = 0; k < HALVINGS && n > 1; k++) {
         const double middle = 0.5 * (from + to);
         *(sum_of_weights(n, variance, middle) > kept / all ? &from : &to) = middle;
     }
-    return n > 1 ? 0.5 * (from + to) : fmax(all / kept - v, 0);
+    const double found = n > 1 ? 0.5 * (from + to) : fmax(all / kept - v, 0);
+    double slope = 0; /* of the sum, d/dt */
+    for (size_t i = 0; i < n && unsure != NULL; i++)
+        slope += 1 / ((variance[i] + found) * (variance[i] + found));
+    if (unsure != NULL)
+        *unsure = fmax(squares / all - kept / all * (kept / all), 0) / (slope * slope);
+    return found;
 }

@@ -29,8 +29,9 @@ typedef struct {
  * square[n], and error variances v, variance[n], > 0; each counts `times`, such as (n - k)/n of values whose distances
  * are from k terms that were fitted to them, or more for one that stands for many. Returns t with the sum of weights
  * 1/(v_i + t) that has the mean over the likelihood prod (v_i + t)^(-1/2) exp(-square_i/2(v_i + t)). 0 without
- * values. */
+ * values. unsure: variance of t, as that which the sum of weights has over the likelihood makes it; NULL: not asked
+ * for. */
 double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times,
-                              const spx_scatter_prior *prior);
+                              const spx_scatter_prior *prior, double *unsure);
 
 #endif

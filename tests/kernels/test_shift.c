@@ -526,7 +526,7 @@ static void check_traces(const char *what, const shift_scene *scene, const shift
 }
 
 /* Arm r has few lines, none of them bright in its red half: a slope that fibres have in common is usual up to 0.04
- * pixel, not of any size: with a prior that is flat in it the error at the red end is 0.0123 pixel, with this 0.0104.
+ * pixel, not of any size: with a prior that is flat in it the error at the red end is 0.0170 pixel, with this 0.0156.
  */
 static void check_slope(void)
 {
@@ -551,7 +551,7 @@ static void check_slope(void)
         slope += 0.5 * (s.dy[f * SPX_SHIFT_PLACES + LAST] - s.dy[f * SPX_SHIFT_PLACES]) / NSPEC;
     }
     printf("r: slope of all %.4f pixel, error at the red end %.4f\n", slope, error);
-    CHECK(fabs(slope) < 0.004 && error < 0.0113, "a slope of %g pixel, error %g", slope, error);
+    CHECK(fabs(slope) < 0.004 && error < 0.0163, "a slope of %g pixel, error %g", slope, error);
     spx_free(lines.line);
     spx_shift_free(&s);
     spx_frame_free(&frame);

@@ -476,12 +476,12 @@ static void moving_together(void)
     /* terms above the first scatter as that does, at most: errors are 0.0035 where each is on its own */
     CHECK(error[0] < 0.003, "terms above the first: %g", error[0]);
     /* five coefficients of 100 fibres of 0.005 have 0.0011, a constant alone 0.0005; 60 frames tell some 4 % */
-    CHECK(rms[1] < 0.5 * rms[0] && error[1] < 0.5 * error[0], "no better: %g and %g", rms[1], error[1]);
+    CHECK(rms[1] < 0.5 * rms[0] && error[1] < 0.7 * error[0], "no better: %g and %g", rms[1], error[1]);
     /* scatter that is not seen is part of the error */
     CHECK(pull[1] > 0.5 && pull[1] < 1.2, "rms of pulls %g", pull[1]);
-    CHECK(higher < 6, "%zu frames are curved", higher);
-    /* a usual size, of which more is as likely in the first term, makes no difference to that */
-    CHECK(rms[2] < 1.05 * rms[1] && error[2] < 1.05 * error[1], "no better: %g and %g", rms[2], error[2]);
+    CHECK(higher < 9, "%zu frames are curved", higher);
+    /* a usual size makes little difference to that: scatter of it is not seen */
+    CHECK(rms[2] < 1.1 * rms[1] && error[2] < 1.1 * error[1], "no better: %g and %g", rms[2], error[2]);
     for (int i = 1; i < 3; i++) { /* curves far above it are found all the same */
         draws(together[i], 0, 0.02, &rms[0], &error[0], &pull[0], &higher);
         printf("bent by 0.02: rms %.5f, error %.5f, rms of pulls %.3f, curved in %zu of 60 frames\n", rms[0], error[0],
@@ -489,18 +489,47 @@ static void moving_together(void)
         CHECK(higher > 54, "%zu frames are curved", higher);
         CHECK(pull[0] > 0.7 && pull[0] < 1.2, "rms of pulls %g", pull[0]);
         /* and scatter of two thirds of a fibre's error is, also where columns say that there is none; it is hardly
-         * seen, so that errors are too small, by 2.2 where larger sizes than the usual are rare */
+         * seen */
         draws(together[i], 0.0035, 0, &rms[0], &error[0], &pull[0], &higher);
         printf("scatter of 0.0035: rms %.5f, error %.5f, rms of pulls %.3f\n", rms[0], error[0], pull[0]);
-        CHECK(pull[0] > 0.8 && pull[0] < 1.7, "rms of pulls %g", pull[0]);
+        CHECK(pull[0] > 0.8 && pull[0] < 1.3, "rms of pulls %g", pull[0]);
     }
 }
 
-/* Errors of posteriors, before and behind the gauge, against the joint posterior of all quantities and coefficients. */
+/* Adds to extra[FIBRES][NQ][NQ] what not knowing the prior variance k of coefficients first ... last does to the joint
+ * posterior x: its slope with k is a^-1 x/k^2 of these. fixed: the same behind the gauge, of slopes less their mean
+ * over fibres in use. */
+enum { JOINT_FIBRES = 13, JOINT_NQ = 4 };
+
+static void add_unsure(size_t n, const long double *inv, const long double *x, const uint8_t *use, size_t first,
+                       size_t last, double k, double variance, double *extra, double *fixed)
+{
+    double slope[JOINT_FIBRES * JOINT_NQ] = {0}, mean[JOINT_NQ] = {0}, used = 0;
+    for (size_t i = 0; i < JOINT_FIBRES; i++) {
+        used += use[i];
+        for (size_t q = 0; q < JOINT_NQ; q++)
+            for (size_t u = first; u < last; u++)
+                slope[i * JOINT_NQ + q] += (double)(inv[(i * JOINT_NQ + q) * n + u] * x[u]) / k / k;
+        for (size_t q = 0; q < JOINT_NQ; q++)
+            mean[q] += use[i] * slope[i * JOINT_NQ + q];
+    }
+    for (size_t i = 0; i < JOINT_FIBRES; i++)
+        for (size_t q = 0; q < JOINT_NQ; q++)
+            for (size_t r = 0; r < JOINT_NQ; r++) {
+                const double of_q = slope[i * JOINT_NQ + q], of_r = slope[i * JOINT_NQ + r];
+                extra[(i * JOINT_NQ + q) * JOINT_NQ + r] += of_q * of_r * variance;
+                fixed[(i * JOINT_NQ + q) * JOINT_NQ + r] +=
+                    (of_q - mean[q] / used) * (of_r - mean[r] / used) * variance;
+            }
+}
+
+/* Errors of posteriors, before and behind the gauge, against the joint posterior of all quantities and coefficients,
+ * with what sizes that are not known add. */
 static void joint(int together)
 {
-    enum { FIBRES = 13, NQ = 4, TERM = 1 + 3 * 3, ALL = FIBRES * NQ + TERM };
-    static long double a[ALL * ALL], inv[ALL * ALL];
+    enum { FIBRES = JOINT_FIBRES, NQ = JOINT_NQ, TERM = 1 + 3 * 3, ALL = FIBRES * NQ + TERM };
+    static long double a[ALL * ALL], inv[ALL * ALL], rhs[ALL], x[ALL];
+    double extra[FIBRES * NQ * NQ] = {0}, extra_fixed[FIBRES * NQ * NQ] = {0};
     const double unit[NQ] = {1, 0.4, 0.4, 0.32}, error[NQ] = {0.01, 0.004, 0.006, 0.005};
     double place[FIBRES], info[FIBRES * 16], right[FIBRES * 4], p[FIBRES * 4], cov[FIBRES * 16], before[FIBRES * 16];
     uint8_t use[FIBRES];
@@ -543,22 +572,56 @@ static void joint(int together)
         }
         at += nterm;
     }
+    for (size_t i = 0; i < FIBRES * NQ; i++)
+        rhs[i] = right[i];
+    for (size_t q = 0, at = FIBRES * NQ; q < NQ; at += found.degree[q++] + 1)
+        rhs[at] = q == 0 ? 1 / (unit[0] * unit[0]) : 0;
     invert(ALL, a, inv);
+    for (size_t i = 0; i < ALL; i++) {
+        x[i] = 0;
+        for (size_t j = 0; j < ALL; j++)
+            x[i] += inv[i * ALL + j] * rhs[j];
+    }
+    for (size_t q = 0, at = FIBRES * NQ; q < NQ; at += found.degree[q++] + 1) {
+        if (found.degree[q] > 0)
+            add_unsure(ALL, inv, x, use, at + 1, at + found.degree[q] + 1, found.curve[q], found.unsure_curve[q], extra,
+                       extra_fixed);
+        for (size_t i = 0; i < FIBRES; i++) { /* tau of fibre i: what its quantities do where the mean stays */
+            double up[FIBRES * NQ], down[FIBRES * NQ];
+            const double step = 1e-3, precision = found.precision[q];
+            found.precision[q] = precision / (1 + step);
+            spx_sky_posterior(&found, info, right, NULL, up, NULL);
+            found.precision[q] = precision / (1 - step);
+            spx_sky_posterior(&found, info, right, NULL, down, NULL);
+            found.precision[q] = precision;
+            for (size_t r = 0; r < NQ; r++)
+                for (size_t t = 0; t < NQ; t++) {
+                    const double more = (up[i * NQ + r] - down[i * NQ + r]) * (up[i * NQ + t] - down[i * NQ + t]) *
+                                        pow(0.5 * precision / step, 2) * found.unsure[q];
+                    extra[(i * NQ + r) * NQ + t] += more;
+                    extra_fixed[(i * NQ + r) * NQ + t] += more;
+                }
+        }
+    }
+    for (size_t i = 0; i < FIBRES; i++)
+        CHECK(fabs(p[i * NQ] - (double)x[i * NQ]) < 1e-9, "fibre %zu: %g, not %g", i, p[i * NQ], (double)x[i * NQ]);
     for (size_t i = 0; i < FIBRES; i++)
         for (size_t q = 0; q < NQ; q++)
             for (size_t r = 0; r < NQ; r++) {
                 const long double alone = inv[(i * NQ + q) * ALL + i * NQ + r];
                 long double fixed = alone, n = (FIBRES + 2) / 3;
+                const double more = extra[(i * NQ + q) * NQ + r], more_fixed = extra_fixed[(i * NQ + q) * NQ + r];
                 for (size_t j = 0; j < FIBRES; j += 3) {
                     fixed -= (inv[(i * NQ + q) * ALL + j * NQ + r] + inv[(j * NQ + q) * ALL + i * NQ + r]) / n;
                     for (size_t k = 0; k < FIBRES; k += 3)
                         fixed += inv[(j * NQ + q) * ALL + k * NQ + r] / (n * n);
                 }
-                const double tolerance = 1e-6 * error[q] * error[r];
-                CHECK(fabs(before[i * 16 + q * 4 + r] - (double)alone) < tolerance, "fibre %zu, (%zu, %zu): %g, not %g",
-                      i, q, r, before[i * 16 + q * 4 + r], (double)alone);
-                CHECK(fabs(cov[i * 16 + q * 4 + r] - (double)fixed) < tolerance,
-                      "gauge, fibre %zu, (%zu, %zu): %g, not %g", i, q, r, cov[i * 16 + q * 4 + r], (double)fixed);
+                const double tolerance = 1e-6 * error[q] * error[r] + 1e-4 * fabs(more);
+                CHECK(fabs(before[i * 16 + q * 4 + r] - (double)alone - more) < tolerance,
+                      "fibre %zu, (%zu, %zu): %g, not %g", i, q, r, before[i * 16 + q * 4 + r], (double)alone + more);
+                CHECK(fabs(cov[i * 16 + q * 4 + r] - (double)fixed - more_fixed) < tolerance,
+                      "gauge, fibre %zu, (%zu, %zu): %g, not %g", i, q, r, cov[i * 16 + q * 4 + r],
+                      (double)fixed + more_fixed);
             }
     spx_sky_prior_free(&found);
 }

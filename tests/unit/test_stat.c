@@ -75,13 +75,13 @@ static int intrinsic(void)
     static double square[N], variance[N];
     for (int i = 0; i < 5; i++) {
         const double n = 4 + 12 * i, s = 0.3 * (i + 1);
-        const double one = spx_intrinsic_variance(1, &s, &(double){1}, n, &(spx_scatter_prior){.odds = 1}),
+        const double one = spx_intrinsic_variance(1, &s, &(double){1}, n, &(spx_scatter_prior){.odds = 1}, NULL),
                      want = 1 / mean_weight(n, s) - 1;
         for (size_t k = 0; k < N; k++) {
             square[k] = 4 * s;
             variance[k] = 4;
         }
-        const double many = spx_intrinsic_variance(N, square, variance, n / N, &(spx_scatter_prior){.odds = 1});
+        const double many = spx_intrinsic_variance(N, square, variance, n / N, &(spx_scatter_prior){.odds = 1}, NULL);
         if (!(fabs(one - want) < 0.03 * want && fabs(many / 4 - one) < 1e-6 * one)) {
             printf("intrinsic variance of %g values, mean square %g: %g and %g, not %g\n", n, s, one, many / 4, want);
             return 1;
@@ -96,7 +96,7 @@ static int intrinsic(void)
                 variance[k] = 0.25 + 8 * uniform() * uniform();
                 square[k] = pow(gauss() * sqrt(variance[k] + t), 2);
             }
-            mean += spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1}) / DRAWS;
+            mean += spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1}, NULL) / DRAWS;
         }
         printf("intrinsic variance put in %g: mean %.3f\n", t, mean);
         if (put == 0 ? !(mean < 0.03) : !(fabs(mean / t - 1) < (put == 1 ? 0.25 : 0.1)))
@@ -107,17 +107,19 @@ static int intrinsic(void)
         variance[k] = 1;
         square[k] = 1.1;
     }
-    const double any = spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1});
+    const double any = spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1}, NULL);
     const double little =
-        spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 1e-4});
-    const double some = spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 0.2});
+        spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 1e-4}, NULL);
+    const double some =
+        spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 0.2}, NULL);
     for (size_t k = 0; k < N; k++)
         square[k] = 4;
-    const double far = spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 1e-4});
+    const double far =
+        spx_intrinsic_variance(N, square, variance, 1, &(spx_scatter_prior){.odds = 1, .usual = 1e-4}, NULL);
     printf("intrinsic variance %.4f, where 0.0001 is expected %.4f, 0.2 %.4f; of 3 %.3f\n", any, little, some, far);
     if (!(little < 0.2 * any && some > 1.2 * any && fabs(far / 3 - 1) < 0.15))
         return 1;
-    return spx_intrinsic_variance(0, square, variance, 1, &(spx_scatter_prior){.odds = 1}) != 0;
+    return spx_intrinsic_variance(0, square, variance, 1, &(spx_scatter_prior){.odds = 1}, NULL) != 0;
 }
 
 int main(void)
