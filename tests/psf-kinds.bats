@@ -113,10 +113,9 @@ stars() {
     h5edit image.h5 delete /psf
     specx-extract -q --variance model -w 6230,6480,0.8 image.h5 fit.h5 -o frame.h5
     frame_truth --mean 0.08 --sd 0.05 --corr 0.06 frame.h5 truth.h5
-    # with the spots of the start it is not so
-    cp "$d/plain.h5" start.h5
-    h5edit start.h5 delete /image
-    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 start.h5 -o wrong.h5
+    # Gaussians of the same widths do not
+    specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 0 -o gauss.h5 arc1.h5 arc2.h5
+    specx-extract -q --variance model -w 6230,6480,0.8 image.h5 gauss.h5 -o wrong.h5
     run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
 }
 
@@ -142,19 +141,6 @@ stars() {
     run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
 }
 
-@test "SPOTGRID: wings that no Gauss-Hermite series has do not move its core, however bright lines are" {
-    local d=$BATS_FILE_TMPDIR n level
-    spot_make "$d/plain.h5" moffat.fits over=7 size=15 moffat=1.05 nwave=17
-    fits2h5 -q moffat.fits -o moffat.h5
-    for level in 1e5 2e6; do
-        for n in 1 2 3; do
-            specx-sim -q --psf moffat.h5 --arc all --step 0.02 --lamp-level $level --fullwell 1e9 --seed $n --format hdf5 -f -o arc$n.h5
-        done
-        specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 8 --hermite-width 0.75 -f -o fit.h5 arc?.h5
-        psf_shapes moffat.h5 fit.h5 6210:6490 | awk '{ exit !($1 < 0.11 && $4 < 0.6) }' # by photons alone 0.2, 0.9 and 0.55, 2.1
-    done
-}
-
 @test "SPOTGRID: images of fibres with edges are fitted by narrow functions, which are taken where none are given" {
     local d=$BATS_FILE_TMPDIR n
     spot_make "$d/plain.h5" disc.fits over=7 size=15 coma=0 turn=0 disc=1.6 sigma=0.5 nwave=17
@@ -168,9 +154,9 @@ stars() {
         run -0 specx-psf --start "$d/plain.h5" --bundle-size 12 --hermite-degree 4 -o none$n.h5 flat$n.h5
         [[ "$output" != *ceiling* ]]
     done
-    # as wide as Gaussians, functions of degree 6 are farther off
+    # as wide as Gaussians, functions of the same degree are 5 times farther off
     specx-psf -q --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 --hermite-degree 6 -o wide.h5 arc1.h5 arc2.h5
-    psf_shapes disc.h5 wide.h5 6210:6490 | awk '{ exit !($1 > 0.3 && $4 > 2) }'
+    psf_shapes disc.h5 wide.h5 6210:6490 | awk '{ exit !($1 > 0.5 && $4 > 3) }'
     run -0 specx-psf --reproducible --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 -o fit.h5 arc1.h5 arc2.h5
     [[ "$output" == *"all are fitted with --hermite-degree 8 --hermite-width 0.75 --shape-degree 1,2, which leave 0.1"* ]]
     h5table --provenance fit.h5 | grep -q 'degrees=8; 1,2; width 0.75'

@@ -318,7 +318,7 @@ column() {
         specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --spots $spots -o $spots.h5
     done
     run -0 specx-psf --reproducible --start psf.h5 "${fit[@]}" -o a.h5 moffat.h5
-    [[ "$output" == *"spots of bundle 0 are off the fit by 0."*" % of their light"*"with --hermite-degree 8 --hermite-width 0.75 --shape-degree 1,2, which leave 0."* ]]
+    [[ "$output" == *"spots of bundle 0 are off the fit by 1."*" % of their light"*"with --hermite-degree 8 --hermite-width 0.75 --shape-degree 1,2, which leave 0."* ]]
     h5table --provenance a.h5 | grep -q 'degrees=8; 1,2'
     specx-psf -q --reproducible --start psf.h5 "${fit[@]}" --hermite-degree 8 --hermite-width 0.75 -o c.h5 moffat.h5
     h5diff a.h5 c.h5 /psf
@@ -327,8 +327,7 @@ column() {
     # the degrees that are given are those of the fit
     run -0 specx-psf --start psf.h5 "${fit[@]}" --hermite-degree 6 -o b.h5 moffat.h5
     [[ "$output" != *"off the fit"* ]]
-    h5table -q --csv -c PSFERR -t /psffit/bundle b.h5 | awk 'NR == 2 { exit !($1 > 0.004) }'
-    run -0 specx-psf --start psf.h5 "${fit[@]}" --hermite-degree 4 -o e.h5 moffat.h5
+    h5table -q --csv -c PSFERR -t /psffit/bundle b.h5 | awk 'NR == 2 { exit !($1 > 0.01) }'
     [[ "$output" == *"10 of 10 fibres are fitted badly"* ]]
     run -0 specx-psf --start psf.h5 "${fit[@]}" -o d.h5 psf.h5
     [[ "$output" != *"off the fit"* ]]

@@ -711,26 +711,6 @@ static void put_psf_error(const spx_pf_bundle *b, const double *cell, spx_psffit
     to->psf_error = spx_pf_psf_error(to->misfit, to->of);
 }
 
-spx_status spx_pf_misfit(spx_pf_bundle *b, double *excess, int *ok, spx_err *e)
-{
-    const double sure = 4; /* standard deviations of noise */
-    double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
-    spx_pf_look seen = {0};
-    spx_psffit_bundle of;
-    *excess = 0;
-    if (variance == NULL)
-        return SPX_EIO;
-    *ok = spx_pf_flux_variance(b, variance);
-    const spx_status st = *ok ? look(b, variance, &seen, ok, e) : SPX_OK;
-    if (st == SPX_OK && *ok) {
-        put_psf_error(b, seen.cell, &of);
-        *excess = of.of[0] > 0 ? fmax(0, of.misfit - sure * sqrt(2 * of.of[0])) / of.of[0] : 0;
-    }
-    spx_free(seen.near);
-    spx_free(variance);
-    return st;
-}
-
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
                          spx_psffit *fit, spx_err *e)
 {

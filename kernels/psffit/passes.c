@@ -44,10 +44,6 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define QUIET 0.2
 /* Weights have at most this uncertainty of the model, a part of it. */
 #define UNSURE 0.005
-/* Floor of the weights at most (spx_pf_soften()), by the peak: places lose a tenth of their accuracy by it, and the
- * core of a series of degree 8 is moved by wings that it lacks by less than a third of what they move it without. It is
- * no larger than the excess of chi squared by a stacked pixel: spots that the model fits within the noise have none. */
-#define SOFTEST 0.2
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -55,8 +51,6 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define SEEN 3.0
 #define GOOD 5.0 /* that of a line which counts for terms of the traces */
 enum { SEEN_LINES = 2 };
-/* Steps with a floor that is new, before the prior is learned. */
-enum { SOFT_STEPS = 2 };
 
 typedef struct {
     size_t n, nfree;
@@ -107,7 +101,7 @@ typedef enum { KEEP, FIND, FOLLOW } background_of;
 static spx_status doubt(spx_pf_bundle *b, int pass, double *epsilon, spx_err *e)
 {
     const spx_status st = spx_pf_uncertain(b, e);
-    *epsilon = pass < FINAL ? passes[pass].epsilon : b->soft > 0 ? 0 : fmin(b->unsure, UNSURE);
+    *epsilon = pass == FINAL ? fmin(b->unsure, UNSURE) : passes[pass].epsilon;
     return st;
 }
 
@@ -136,19 +130,6 @@ static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds,
     if (*ok)
         spx_pf_prior(b, &b->now);
     return SPX_OK;
-}
-
-/* Floor of the weights, where spots are not those of the model; then fluxes again. Narrow functions are for such spots,
- * what they lack of which may be less than residuals show. */
-static spx_status soften(spx_pf_bundle *b, int pass, double *epsilon, int *ok, spx_err *e)
-{
-    double excess = b->p->narrow < 1 ? SOFTEST : 0;
-    spx_status st = b->p->narrow < 1 || pass < FINAL ? SPX_OK : spx_pf_misfit(b, &excess, ok, e);
-    if (st != SPX_OK || !*ok || !(excess > 0))
-        return st;
-    st = spx_pf_soften(b, fmin(excess, SOFTEST), e);
-    *epsilon = pass < FINAL ? *epsilon : 0;
-    return st == SPX_OK ? settle(b, *epsilon, 1, 1, KEEP, ok, e) : st;
 }
 
 /* Moves by a part of the step of the matrix and gradient at hand. 1: chi squared has fallen, and the state is the new
@@ -335,20 +316,10 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
         st = doubt(b, pass, &epsilon, e);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, begin, &ok, e);
-    if (st == SPX_OK && ok && clip && p->nq > 0)
-        st = soften(b, pass, &epsilon, &ok, e);
-    const int excess = pass == FINAL && b->soft > 0 && p->narrow == 1;
     if (st == SPX_OK && ok && pass > 0)
         st = free_terms(b, b->terms, e);
     double fall = 1, gain = 0;
     run->converged = 0;
-    /* the prior is that of spots near where they end */
-    for (int k = 0; k < SOFT_STEPS && excess && st == SPX_OK && ok && run->niter < most; k++) {
-        st = step(b, s, 0, stop, &damping, &fall, &gain, &ok, e);
-        run->niter++;
-        if (st == SPX_OK && ok)
-            st = settle(b, epsilon, clip, 1, KEEP, &ok, e);
-    }
     if (st == SPX_OK && ok && pass == FINAL && p->nq > 0 && run->niter < most) {
         st = learn(b, s, stop, &damping, &ok, e);
         run->niter++;
@@ -423,16 +394,12 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
     const lapack_int n = (lapack_int)b->ntheta;
     spx_status st = SPX_OK;
     *ok = 1;
-    /* errors are those of all that is uncertain, and the floor is no noise */
-    const double soft = b->soft;
-    const int other = b->unsure > UNSURE || soft > 0;
-    if (soft > 0)
-        st = spx_pf_soften(b, 0, e);
-    if (other && st == SPX_OK) {
+    const int unsure = b->unsure > UNSURE;
+    if (unsure) { /* errors are those of all that is uncertain */
         spx_pf_weights(b, b->unsure, 1);
         *ok = spx_pf_fluxes(b, &b->now);
     }
-    if (st == SPX_OK && *ok && (other || s->lately >= STILL)) {
+    if (*ok && (unsure || s->lately >= STILL)) {
         b->terms = b->p->ntr;
         b->active = b->p->nq;
         b->gauge = 1;
@@ -445,10 +412,6 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
               LAPACKE_dpotri_work(LAPACK_COL_MAJOR, 'L', n, s->h, n) == 0;
     b->covariance = s->h;
     s->h = NULL;
-    if (soft > 0 && st == SPX_OK && *ok && (st = spx_pf_soften(b, soft, e)) == SPX_OK) {
-        spx_pf_weights(b, b->unsure, 1);
-        *ok = spx_pf_fluxes(b, &b->now);
-    }
     return st;
 }
 

@@ -75,8 +75,7 @@ struct context {
     state now, trial;
     line *there; /* lines, as the kernels have them */
     double *vterm, *doubt, *shape, *series, *slope, *coef;
-    float *softened; /* where p.soft is, if it is */
-    double *h;       /* the matrix, of p.n columns */
+    double *h; /* the matrix, of p.n columns */
     int *first_of_group;
     unsigned together;      /* blocks that factor a matrix */
     size_t largest, packed; /* fluxes of the largest group; of the largest whose matrix is in shared memory */
@@ -327,7 +326,6 @@ void hand_out(spx::arena &m, context *c)
     hand_out(m, p, &c->trial);
     p.median = m.take<float>(npix);
     p.root = m.take<float>(npix);
-    c->softened = m.take<float>(npix);
     p.ground = m.take<double>(npix);
     p.goal = m.take<double>(npix);
     p.rejected = m.take<uint8_t>(npix);
@@ -576,7 +574,6 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.p.lines = c.there;
         c.p.vterm = c.vterm;
         c.p.doubt = c.doubt;
-        c.p.soft = nullptr;
         c.p.slope = c.slope;
         c.p.series = c.series;
         c.p.fixed = b->fixed != nullptr ? c.shape : nullptr;
@@ -819,22 +816,6 @@ void weights(spx_pf_bundle *b, double epsilon, int clip)
             LAUNCH(reject_kernel, pixel_blocks(p), THREADS, 0, p);
         }
         LAUNCH(weights_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon, clip ? 0 : SPX_PF_ROBUST);
-        return 1;
-    });
-}
-
-int soften(spx_pf_bundle *b, double part)
-{
-    return step(b, [&](context &c) {
-        problem &p = c.p;
-        p.soft = nullptr;
-        if (!(part > 0))
-            return 1;
-        float *of_row =
-            reinterpret_cast<float *>(c.scratch.need((size_t)p.nexp * (size_t)(p.height * p.width) * sizeof(float)));
-        LAUNCH(largest_of_row_kernel, pixel_blocks(p), THREADS, 0, p, of(&b->now), of_row);
-        LAUNCH(soften_kernel, pixel_blocks(p), THREADS, 0, p, of_row, (float)part, c.softened);
-        p.soft = c.softened;
         return 1;
     });
 }
@@ -1461,7 +1442,6 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->draw = draw;
         out->first_weights = first_weights;
         out->weights = weights;
-        out->soften = soften;
         out->bright = bright;
         out->places = places;
         out->regroup = regroup;
