@@ -55,9 +55,9 @@ static const spx_opt options[] = {
                .min = 1, .max = 256, .given = &o.bundle_size_given),
     {0}};
 
-/* Exposures that are measured at a time on a device: much of one is found on the host, and kernels of few blocks leave
- * room for those of others. */
-enum { WORKERS = 4 };
+/* Exposures that are measured at a time on a device: much of one is found on the host. More are faster in memory
+ * (bench_shift), but not where files must be read, nor in a night, of which other processes share the device. */
+enum { WORKERS = 2 };
 
 /* One exposure on its way through the program. */
 typedef struct {
