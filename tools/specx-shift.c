@@ -153,7 +153,7 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
     memcpy(together + so.terms.nt, usual, so.terms.nd * sizeof *usual);
     so.together = together; /* the slit */
     so.quantities = 1;
-    so.nthreads = t->j->o.nthreads;
+    so.nthreads = t->w->o.nthreads;
     if (o.lamp) /* lines so bright that any misfit of the grid is many errors */
         so.reject = 0;
     *found = args.sky_fibers != NULL || frame->fibermap != NULL;
@@ -234,7 +234,6 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     job *j = (job *)x;
     task t = {w, j};
     const spx_shift_engine g = {&t, measure, extract, find_sky, zero_point};
-    j->o.nthreads = j->extract.nthreads = spx_device_queue_threads(&w->d);
     const double begin = spx_seconds();
     /* tails of other fibres would make spots wider; what spots have within their pixels stays */
     spx_status st = spx_extract_take_tails(&x->image, &j->psf, &j->extract, &w->tails[worker], e);

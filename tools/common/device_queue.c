@@ -15,24 +15,13 @@ static void start(void *ctx, size_t worker)
     (void)pthread_mutex_unlock(&d->lock);
 }
 
-static int on_cpu(const spx_device_queue *d)
-{
-    return strcmp(d->backend.device, "cpu") == 0;
-}
-
-int spx_device_queue_threads(const spx_device_queue *d)
-{
-    const size_t all = (size_t)d->s->common.threads, each = (2 * all + d->nworker - 1) / d->nworker;
-    return (int)(on_cpu(d) || each > all ? all : each);
-}
-
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
 {
     spx_device_queue *d = ctx;
     if (d->failed.code != SPX_OK)
         return d->failed.code;
     /* --device auto may have come to be the CPU, where one exposure after another has all threads */
-    const int one = d->nworker > 1 && on_cpu(d);
+    const int one = d->nworker > 1 && strcmp(d->backend.device, "cpu") == 0;
     if (one)
         (void)pthread_mutex_lock(&d->lock);
     const spx_status st = d->compute(ctx, worker, x, e);
@@ -45,11 +34,8 @@ spx_status spx_device_queue_run(spx_queue *q, spx_queue_steps steps, spx_err *e)
 {
     spx_device_queue *d = steps.ctx;
     d->compute = steps.compute;
-    const size_t total = spx_queue_total(q); /* 0: it is not known */
-    if (d->nworker == 0 || strcmp(d->s->common.device, "cpu") == 0)
+    if (d->nworker == 0 || spx_queue_total(q) == 1 || strcmp(d->s->common.device, "cpu") == 0)
         d->nworker = 1;
-    if (total > 0 && total < d->nworker)
-        d->nworker = total;
     (void)pthread_mutex_init(&d->lock, NULL);
     steps.nworker = d->nworker;
     steps.start = start;

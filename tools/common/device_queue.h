@@ -24,10 +24,6 @@ typedef struct {
     spx_status (*compute)(void *ctx, size_t worker, spx_queue_item *x, spx_err *e);
 } spx_device_queue;
 
-/* Threads that compute() may have for an exposure, once the backend is open: those of the program, but where workers
- * share a device, of which half wait for it, twice a worker's part of them. */
-int spx_device_queue_threads(const spx_device_queue *d);
-
 /* Runs the queue through steps, of which ctx, size, what, read, compute, write and clear are set, and closes the
  * backend. Errors of spx_queue_run(); of the device where it cannot be opened. */
 spx_status spx_device_queue_run(spx_queue *q, spx_queue_steps steps, spx_err *e);
