@@ -160,6 +160,39 @@ coadd() {
     [ "$(h5table -t /fibermap -c TARGETID --csv c.h5 | wc -l)" -eq 5 ]
 }
 
+@test "exposures of a bad status are left out, unless a target has no others" {
+    from r1 r2 r3
+    # 4 (broken fibre) and 256 in one exposure of target 0 and 1, in all of target 2; 8 (restricted reach) is harmless
+    h5edit r1.h5 column /fibermap FIBERSTATUS 0,256,4,8,0,0,0,0
+    h5edit r2.h5 column /fibermap FIBERSTATUS 4,0,16,0,0,0,0,0
+    h5edit r3.h5 column /fibermap FIBERSTATUS 0,0,4,0,0,0,0,0
+    h5edit r2.h5 scale /frame/flux 3
+    local method
+    for method in simple optimal; do
+        coadd $method r1.h5 r2.h5 r3.h5 -o c.h5 -f
+        h5check c.h5
+        [ "$(h5table -t /fibermap -c COADD_NUMEXP,COADD_FIBERSTATUS --csv c.h5 | xargs)" = \
+            'COADD_NUMEXP,COADD_FIBERSTATUS 2,0 2,0 3,20 3,8 3,0 3,0 3,0 3,0' ]
+        [ "$(h5table -t /exp_fibermap --csv c.h5 | wc -l)" -eq 23 ]
+        coadd $method r1.h5 r3.h5 -o good.h5 -f
+        cmp <(values c.h5 /spectra/r/flux -s 0,0 -c 1,76) <(values good.h5 /spectra/r/flux -s 0,0 -c 1,76)
+        h5table --provenance c.h5 | grep -q exposures_of_bad_status=2
+        # Coadds of coadds, and files of DESI, have the status, too.
+        coadd $method c.h5 -o again.h5 -f
+        [ "$(h5table -t /fibermap -c COADD_FIBERSTATUS --csv again.h5 | xargs)" = 'COADD_FIBERSTATUS 0 0 20 8 0 0 0 0' ]
+        h52fits -q --as coadd -f c.h5 -o c.fits
+        fits2h5 -q -f c.fits -o back.h5
+        [ "$(h5table -t /fibermap -c COADD_FIBERSTATUS --csv back.h5 | xargs)" = 'COADD_FIBERSTATUS 0 0 20 8 0 0 0 0' ]
+    done
+}
+
+@test "exposures in other units are refused" {
+    from r1 r2
+    h5edit r2.h5 attr /frame/flux units '10^-17 erg/(s cm^2 Angstrom)' attr /frame/ivar units '(10^-17 erg/(s cm^2 Angstrom))^-2'
+    fails_with 3 "*r2.h5:/frame: has flux in '10^-17 erg/(s cm^2 Angstrom)', but 'electron/Angstrom' in the inputs before*" \
+        coadd simple r1.h5 r2.h5 -o x.h5
+}
+
 @test "what cannot be coadded is refused, with file and remedy" {
     from r1 r2 step z3
     cp r1.h5 again.h5

@@ -181,7 +181,7 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
 static int same_arm(const spx_spectra_parts *p, const spx_arm *a, const spx_arm *b)
 {
     return a->nwave == b->nwave && a->per_row == b->per_row && a->medium == b->medium &&
-           a->barycentric == b->barycentric && a->frame_unknown == b->frame_unknown &&
+           strcmp(a->unit, b->unit) == 0 && a->barycentric == b->barycentric && a->frame_unknown == b->frame_unknown &&
            (!p->with_resolution || a->ndiag == b->ndiag) &&
            (a->per_row || memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0);
 }

@@ -21,7 +21,8 @@ typedef struct {
 
 typedef struct {
     spx_spectra all; /* rows of all files; arms without flux, ivar, mask and resolution */
-    /* Name of an arm in its file. An arm of the same name on other wavelengths is called b2, b3, ... in `all`. */
+    /* Name of an arm in its file. An arm of the same name on other wavelengths, or with flux of another unit, is called
+     * b2, b3, ... in `all`. */
     char base[SPX_MAX_ARM][16];
     int has_mask[SPX_MAX_ARM], with_resolution;
     int rows; /* 1: arms may have a wavelength grid for each spectrum; 0: files with such are refused */

@@ -20,10 +20,20 @@
 
 /* ---- criteria from the fibermap ---- */
 
+spx_status spx_fibermap_status(const spx_table *fibermap, int64_t **bad, spx_err *e)
+{
+    const int64_t harmless = (int64_t)1 << 3 | (int64_t)1 << 20;
+    spx_status st = spx_table_find_i64(fibermap, "FIBERSTATUS", bad, e);
+    if (st == SPX_OK && *bad == NULL)
+        st = spx_table_find_i64(fibermap, "COADD_FIBERSTATUS", bad, e);
+    for (size_t i = 0; st == SPX_OK && *bad != NULL && i < fibermap->nrow; i++)
+        (*bad)[i] &= ~harmless;
+    return st;
+}
+
 static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
 {
     enum { WIDTH = 8 };
-    const int64_t harmless = (int64_t)1 << 3 | (int64_t)1 << 20;
     spx_status st = SPX_OK;
     if (s->fibermap != NULL && spx_table_find(s->fibermap, "OBJTYPE") >= 0) {
         char *type = spx_alloc2(s->nspec, WIDTH, 1, e);
@@ -33,15 +43,13 @@ static spx_status drop_sky(const spx_spectra *s, char *take, spx_err *e)
                 take[i] = 0;
         spx_free(type);
     }
-    int64_t *status = NULL;
+    int64_t *bad = NULL;
     if (st == SPX_OK)
-        st = spx_table_find_i64(s->fibermap, "FIBERSTATUS", &status, e);
-    if (st == SPX_OK && status == NULL)
-        st = spx_table_find_i64(s->fibermap, "COADD_FIBERSTATUS", &status, e);
-    for (size_t i = 0; i < s->nspec && st == SPX_OK && status != NULL; i++)
-        if ((status[i] & ~harmless) != 0)
+        st = spx_fibermap_status(s->fibermap, &bad, e);
+    for (size_t i = 0; i < s->nspec && st == SPX_OK && bad != NULL; i++)
+        if (bad[i] != 0)
             take[i] = 0;
-    spx_free(status);
+    spx_free(bad);
     return st;
 }
 

@@ -14,10 +14,13 @@
 spx_status spx_targets_collect(size_t ntext, const char *const *text, const char *file, size_t *n, int64_t **id,
                                spx_err *e);
 
+/* Bits of FIBERSTATUS, or else of COADD_FIBERSTATUS, that spoil a spectrum, (*bad)[nrow], to be freed: all but 3
+ * (restricted reach) and 20 (many bad columns). NULL: the table, which may be NULL, has neither. */
+spx_status spx_fibermap_status(const spx_table *fibermap, int64_t **bad, spx_err *e);
+
 typedef struct {
     const char *rows; /* FIRST:LAST; NULL: all */
-    int all_fibers;   /* 0: stars only: not OBJTYPE SKY or BAD, nor a fibre status (FIBERSTATUS, or COADD_FIBERSTATUS)
-                       * with another bit than 3 (restricted reach) or 20 */
+    int all_fibers;   /* 0: stars only: not OBJTYPE SKY or BAD, nor a bad status */
     size_t ntarget;   /* TARGETID is one of these; 0: any */
     const int64_t *target;
     int has_expid; /* expid_min <= EXPID <= expid_max */

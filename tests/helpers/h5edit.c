@@ -14,7 +14,7 @@
  *     attr PATH NAME TEXT      a text attribute
  *     attr-number PATH NAME V  an attribute that is a number
  *     delete-attr PATH NAME    remove an attribute
- *     column PATH NAME N,N...  add a column of numbers to a table
+ *     column PATH NAME N,N...  add a column of numbers to a table; of whole numbers in place of one that is there
  *     detach PATH              remove all dimension scales
  * Several commands one after another. Exit status 0, or 1 with a message. */
 #include <math.h>
@@ -140,7 +140,19 @@ static int column(hid_t file, const char *path, const char *name, const char *va
         v[n++] = strtod(p, &end);
         p = *end == ',' ? end + 1 : end;
     }
-    const int ok = v != NULL && n == t->nrow && spx_table_add(t, name, H5T_NATIVE_DOUBLE, "", v, &e) == SPX_OK &&
+    const int there = spx_table_find(t, name) >= 0;
+    if (there) {
+        spx_table *rest = spx_table_without(t, (const char *const[]){name, NULL}, &e);
+        spx_table_free(t);
+        if ((t = rest) == NULL)
+            return 0;
+        for (size_t i = 0; i < n; i++) {
+            const int64_t whole = (int64_t)v[i];
+            memcpy(&v[i], &whole, sizeof whole);
+        }
+    }
+    const hid_t type = there ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE;
+    const int ok = v != NULL && n == t->nrow && spx_table_add(t, name, type, "", v, &e) == SPX_OK &&
                    H5Ldelete(file, path, H5P_DEFAULT) >= 0 && spx_table_write(file, path, t, &e) == SPX_OK;
     if (!ok)
         printf("h5edit: %s\n", spx_err_text(&e));

@@ -64,7 +64,7 @@ static spx_status open_all(spx_run *run, spx_coadd_inputs *in, spx_err *e)
     return st;
 }
 
-/* Arms of one name have one grid, else each would be coadded for itself. */
+/* Arms of one name have one grid and unit, else each would be coadded for itself. */
 static spx_status check_grids(const spx_coadd_inputs *in, spx_err *e)
 {
     const spx_spectra_parts *p = &in->spectra;
@@ -76,6 +76,9 @@ static spx_status check_grids(const spx_coadd_inputs *in, spx_err *e)
             for (size_t n = 0; n < p->all.narm; n++)
                 if (strcmp(p->all.arm[n].name, p->base[p->part[i].arm[k]]) == 0)
                     b = &p->all.arm[n];
+            if (b != NULL && strcmp(a->unit, b->unit) != 0)
+                return spx_fail_at(e, SPX_EINPUT, in->name[i], p->part[i].path[k], "calibrate all exposures, or none",
+                                   "has flux in '%s', but '%s' in the inputs before it", a->unit, b->unit);
             const char *why = b == NULL || a->nwave != b->nwave ? "another number of bins"
                               : a->medium != b->medium          ? "another medium (vacuum, air)"
                               : a->barycentric != b->barycentric || a->frame_unknown != b->frame_unknown
@@ -190,6 +193,30 @@ static spx_status take_rows(const char *targets, size_t n, const int64_t *id, sp
     return st;
 }
 
+/* Leaves out exposures of a bad status, of targets that have others; of those that have none, all stay. */
+static spx_status drop_bad(spx_coadd_inputs *in, spx_err *e)
+{
+    int64_t *bad = NULL;
+    spx_status st = spx_fibermap_status(in->spectra.all.fibermap, &bad, e);
+    size_t kept = 0;
+    for (size_t t = 0, i = 0; t < in->ntarget && st == SPX_OK && bad != NULL; t++) {
+        const size_t end = in->first[t + 1];
+        int good = 0;
+        for (size_t k = i; k < end; k++)
+            good |= bad[in->row[k]] == 0;
+        for (; i < end; i++)
+            if (bad[in->row[i]] == 0 || !good)
+                in->row[kept++] = in->row[i];
+        in->first[t + 1] = kept;
+    }
+    if (st == SPX_OK && bad != NULL) {
+        in->nbad = in->nrow - kept;
+        in->nrow = kept;
+    }
+    spx_free(bad);
+    return st;
+}
+
 spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targets, spx_coadd_inputs *in, spx_err *e)
 {
     int64_t *id = NULL;
@@ -219,6 +246,8 @@ spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targ
         st = check_frames(in, e);
     if (st == SPX_OK)
         st = check_twice(in, part, arms, e);
+    if (st == SPX_OK)
+        st = drop_bad(in, e);
     spx_free(id);
     spx_free(part);
     spx_free(arms);
@@ -262,6 +291,26 @@ static spx_table *without_own(const spx_coadd_inputs *in, const spx_table *t, co
     return spx_table_without(t, list, e);
 }
 
+/* Status of a target: that of its exposures, all bits of those that went in. */
+static spx_status add_status(const spx_coadd_inputs *in, spx_table *t, spx_err *e)
+{
+    int64_t *status = NULL;
+    spx_status st = spx_table_find_i64(in->spectra.all.fibermap, "FIBERSTATUS", &status, e);
+    if (st == SPX_OK && status == NULL)
+        st = spx_table_find_i64(in->spectra.all.fibermap, "COADD_FIBERSTATUS", &status, e);
+    int32_t *all = st == SPX_OK && status != NULL ? spx_alloc(in->ntarget, sizeof *all, e) : NULL;
+    for (size_t k = 0; k < in->ntarget && all != NULL; k++)
+        for (size_t i = in->first[k]; i < in->first[k + 1]; i++)
+            all[k] |= (int32_t)status[in->row[i]];
+    if (all != NULL)
+        st = spx_table_add(t, "COADD_FIBERSTATUS", H5T_NATIVE_INT32, NULL, all, e);
+    else if (status != NULL)
+        st = e->code;
+    spx_free(status);
+    spx_free(all);
+    return st;
+}
+
 /* Number of exposures of a target: of different EXPIDs, where they are known; of earlier coadds those that went in. */
 static spx_status count_exposures(const spx_coadd_inputs *in, int32_t *count, spx_err *e)
 {
@@ -281,7 +330,7 @@ static spx_status count_exposures(const spx_coadd_inputs *in, int32_t *count, sp
 
 static spx_status write_fibermap(const spx_coadd_inputs *in, const spx_coadd *coadd, hid_t file, spx_err *e)
 {
-    static const char *const own[] = {"COADD_NUMEXP", "COADD_OPTIMAL", "COADD_SPREAD", NULL};
+    static const char *const own[] = {"COADD_NUMEXP", "COADD_FIBERSTATUS", "COADD_OPTIMAL", "COADD_SPREAD", NULL};
     spx_text varying = {0};
     char name[40];
     spx_table *given = without_own(in, in->spectra.all.fibermap, own, e);
@@ -290,6 +339,8 @@ static spx_status write_fibermap(const spx_coadd_inputs *in, const spx_coadd *co
     spx_status st = count == NULL ? e->code : count_exposures(in, count, e);
     if (st == SPX_OK)
         st = spx_table_add(t, "COADD_NUMEXP", H5T_NATIVE_INT32, NULL, count, e);
+    if (st == SPX_OK)
+        st = add_status(in, t, e);
     for (size_t k = 0; k < in->spectra.all.narm && st == SPX_OK; k++) {
         const spx_arm *a = &in->spectra.all.arm[k];
         st = spx_table_add(t, column(name, "COADD_OPTIMAL", a), H5T_NATIVE_UINT8, NULL, coadd[k].optimal, e);

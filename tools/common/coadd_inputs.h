@@ -11,9 +11,9 @@
 /* Exposures first[t] ... first[t+1]-1 of row[nrow], which are rows of the spectra, are of target t. */
 typedef struct {
     spx_spectra_parts spectra;
-    char (*name)[128];           /* [npart] file, without its folder */
-    spx_cards header;            /* cards that all inputs have */
-    size_t ntarget, nrow, nleft; /* nleft: rows without a target */
+    char (*name)[128];                 /* [npart] file, without its folder */
+    spx_cards header;                  /* cards that all inputs have */
+    size_t ntarget, nrow, nleft, nbad; /* left out: rows without a target, and of bad status (run/select.h) */
     size_t *row, *first;
     int64_t *expid; /* [spectra.all.nspec], -1: not known */
     int precision;  /* bytes of a number of the product: 4, or 8 where an input has 8 */

@@ -196,6 +196,10 @@ static spx_status report(const work *w, spx_err *e)
         st = spx_run_fallback(w->run, "", &left, e);
     if (st == SPX_OK && w->in.nleft > 0)
         st = spx_run_record(w->run, "rows_without_target", e, "%zu", w->in.nleft);
+    if (st == SPX_OK && w->in.nbad > 0)
+        st = spx_run_record(w->run, "exposures_of_bad_status", e, "%zu", w->in.nbad);
+    if (w->in.nbad > 0)
+        spx_note("%zu exposures have a bad FIBERSTATUS, and are left out of targets with others", w->in.nbad);
     if (w->in.nleft > 0)
         spx_warn("%zu rows have no target (TARGETID -1) and are left out", w->in.nleft);
     if (failed > 0)
