@@ -31,7 +31,7 @@ cd "$work"
 # values FILE PATH: one number a line.
 values() { h5dump -A 0 -y -w 1 -m %.12g -d "$2" "$1" | awk '/[}]/ { on = 0 } on { sub(",", ""); print $1 } /DATA [{]/ { on = 1 }'; }
 
-figure() { h5dump -m %.12g -a "/shift/$2" "$1" | awk '/\(0\)/ { print $2 }'; }
+figure() { h5dump -m %.12g -a "$2" "$1" | awk '/\(0\)/ { print $2 }'; }
 
 column() { h5table --csv -t "$1" -c "$2" "$3" | tail -n +2; }
 
@@ -96,17 +96,33 @@ for ((seed = ${seeds%:*}; seed <= ${seeds#*:}; seed++)); do
     else
         cat residuals >>traces
     fi
-    # the mean over sky fibres is the zero point's error; 0.6 Angstrom a row
-    { column /truth/table OBJTYPE truth.h5 && grep '^y ' residuals; } | awk '
-        $1 != "y" { sky[nf++] = $1 == "SKY"; next }
-        { y[n++] = $2 }
+    # the mean over sky fibres is the zero point's error, by the slope of the traces, a series of Legendre polynomials
+    {
+        column /truth/table OBJTYPE truth.h5
+        values shifted.h5 /shift/wavelength | sed 's/^/w /'
+        values wrong.h5 /psf/ytrace | sed 's/^/c /'
+        grep '^y ' residuals
+    } | awk -v low="$(figure wrong.h5 /psf/ytrace/wavemin)" -v high="$(figure wrong.h5 /psf/ytrace/wavemax)" '
+        $1 == "w" { at[na++] = (2 * $2 - low - high) / (high - low); next }
+        $1 == "c" { c[nc++] = $2; next }
+        $1 == "y" { y[n++] = $2; next }
+        { sky[nf++] = $1 == "SKY" }
+        function rows(f, u,    p, q, d, e, k, sum, terms) {
+            terms = nc / nf; p = u; q = 1; d = 1; e = 0; sum = c[f * terms + 1]
+            for (k = 2; k < terms; k++) {
+                next_d = e + (2 * k - 1) * p; e = d; d = next_d
+                next_p = ((2 * k - 1) * u * p - (k - 1) * q) / k; q = p; p = next_p
+                sum += c[f * terms + k] * d
+            }
+            return sum * 2 / (high - low)
+        }
         END {
-            for (i = 0; i < n; i++) if (sky[int(i * nf / n)]) { m++; s += y[i] }
-            print -0.6 * s / m
+            for (i = 0; i < n; i++) if (sky[int(i / na)]) { m++; s += y[i] / rows(int(i / na), at[i % na]) }
+            print -s / m
         }' |
         while read -r off; do
             printf 'zero point: seed %d %+.4f +- %.4f, %d lines\n' "$seed" "$off" \
-                "$(figure shifted.h5 zero_point_error)" "$(figure shifted.h5 lines)"
+                "$(figure shifted.h5 /shift/zero_point_error)" "$(figure shifted.h5 /shift/lines)"
         done >>zero
     [ -z "${TRACES:-}" ] || continue
     specx-sim "${camera[@]}" --no-sky -o image.fits
