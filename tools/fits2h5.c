@@ -124,8 +124,11 @@ static spx_status write_spectra(spx_fits_input *it, size_t n, hid_t file, spx_no
             from[m++] = (spx_spectrum_file){&it[i].fits, it[i].path, &it[i].spectra, 0};
     spx_status st = !from ? SPX_EIO : m > 0 ? spx_fits_spectra_write(m, from, file, &o.failed, notes, e) : SPX_OK;
     for (size_t i = 0, k = 0; i < n && k < m; i++)
-        if (it[i].product == SPX_FITS_AS_SPECTRUM && from[k++].left_out)
+        if (it[i].product == SPX_FITS_AS_SPECTRUM && from[k++].left_out) {
+            if (st == SPX_OK && !o.wanted.strict)
+                st = spx_fits_input_sums(&o.wanted, &it[i], e);
             spx_fits_close(&it[i].fits); /* its HDUs are not kept either */
+        }
     spx_free(from);
     return st;
 }
@@ -153,6 +156,18 @@ static spx_status write_all(spx_run *s, spx_fits_input *it, size_t n, const spx_
         if (st == SPX_OK)
             st = spx_fits_store(file, &it[i].fits, spx_fits_product_names[it[i].product], view, e);
         spx_free(view);
+    }
+    return st;
+}
+
+/* Warns of files that disagree with their sums, once images were copied, and summed with it. */
+static spx_status warn_of_sums(spx_fits_input *it, size_t n, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; st == SPX_OK && i < n && !o.wanted.strict; i++) {
+        st = spx_fits_input_sums(&o.wanted, &it[i], e);
+        if (it[i].sums != NULL)
+            spx_warn("%s", it[i].sums);
     }
     return st;
 }
@@ -193,8 +208,6 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
     if ((st = spx_fits_inputs_check_conflicts(it, n, wave, e)) != SPX_OK)
         return st;
     for (size_t i = 0; i < n; i++) {
-        if (it[i].sums != NULL)
-            spx_warn("%s", it[i].sums);
         if (it[i].note[0])
             spx_warn("%s: %s: kept as FITS HDUs only", it[i].path, it[i].note);
         if (it[i].fits.trailing < it[i].fits.size)
@@ -207,6 +220,9 @@ static spx_status convert(spx_run *s, spx_fits_input *it, size_t *nitem, spx_err
             st = spx_run_record(s, spx_fits_product_names[it[i].product], e, "%s", it[i].path);
     if (st == SPX_OK && (st = spx_run_output(s, spx_fits_inputs_product(it, n, nmodel), &file, e)) == SPX_OK)
         st = write_all(s, it, n, wave, nmodel, file, &notes, e);
+    spx_err more = {0}; /* damage explains why a file cannot be read */
+    if (warn_of_sums(it, n, &more) != SPX_OK && st == SPX_OK)
+        st = spx_err_pass(e, &more);
     for (size_t i = 0; st == SPX_OK && i < notes.n; i++)
         spx_warn("%s", notes.note[i]);
     spx_note_list_free(&notes);

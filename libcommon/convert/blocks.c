@@ -15,6 +15,7 @@
 #include "convert/psf_fits.h"
 #include "convert/raw.h"
 #include "convert/table_h5.h"
+#include "fits/checksum.h"
 #include "fits/values.h"
 #include "h5/table.h"
 #include "h5/write.h"
@@ -208,14 +209,17 @@ static spx_status copy_words(spx_fits *f, size_t hdu, hid_t file, const char *pa
     const unsigned char *raw = spx_fits_raw(f, hdu, e);
     if (raw == NULL)
         return e->code;
+    uint64_t sum = 0;
     uint32_t *piece = spx_alloc2(step, nx, sizeof *piece, e);
     spx_status st = piece != NULL ? spx_h5_create(file, path, type, 2, h->dims, e) : SPX_EIO;
     for (size_t i = 0; st == SPX_OK && i < h->dims[0]; i += step) {
         const size_t n = h->dims[0] - i < step ? h->dims[0] - i : step;
-        spx_fits_words(raw + i * nx * sizeof *piece, n * nx, h->flip, piece);
+        sum += spx_fits_words(raw + i * nx * sizeof *piece, n * nx, h->flip, piece);
         st = spx_h5_write_rows(file, path, type, i, n, piece, e);
     }
     spx_free(piece);
+    if (st == SPX_OK && h->kind == SPX_FITS_IMAGE && h->nelem <= UINT32_MAX)
+        spx_fits_note_sum(f, h, sum);
     h->copied = st == SPX_OK ? path : NULL;
     return st;
 }

@@ -82,6 +82,15 @@ static int stored_sum(const spx_cards *h, uint32_t *sum)
     return 1;
 }
 
+void spx_fits_note_sum(const spx_fits *f, spx_fits_hdu *h, uint64_t words)
+{
+    const size_t behind = h->data_at + h->nelem * sizeof(uint32_t);
+    while (words >> 32 != 0)
+        words = (words & 0xffffffff) + (words >> 32);
+    h->datasum = spx_fits_sum((uint32_t)words, f->bytes + behind, h->end - behind);
+    h->summed = 1;
+}
+
 /* The keyword that the bytes of an HDU disagree with, or NULL. */
 static const char *wrong_sum(const spx_fits *f, const spx_fits_hdu *h)
 {
@@ -92,7 +101,7 @@ static const char *wrong_sum(const spx_fits *f, const spx_fits_hdu *h)
                         text[strspn(text, " 0")] != '\0'; /* zeros: not known */
     if (!has_data && !has_all)
         return NULL;
-    const uint32_t data = spx_fits_sum(0, f->bytes + h->data_at, h->end - h->data_at);
+    const uint32_t data = h->summed ? h->datasum : spx_fits_sum(0, f->bytes + h->data_at, h->end - h->data_at);
     /* 0 has two forms */
     if (has_data && data != want && !(data + 1 <= 1 && want + 1 <= 1))
         return "DATASUM";

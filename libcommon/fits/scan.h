@@ -51,6 +51,8 @@ typedef struct {
     double scale, zero;     /* BSCALE, BZERO; 1 and 0 where `flip` covers them */
     unsigned char *decoded; /* TILED: the decoded image as FITS bytes */
     const char *copied;     /* dataset that was made of the image bit by bit (convert/blocks.c), or NULL */
+    int summed;             /* 1: datasum is known */
+    uint32_t datasum;       /* sum of the data (spx_fits_sum()) */
     /* tables */
     size_t nrow, rowsize, ncol;
     spx_fits_column *col; /* [ncol] */

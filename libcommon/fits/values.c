@@ -26,15 +26,19 @@ int spx_fits_has_words(const spx_fits_hdu *h, int bitpix)
            h->scale == 1.0 && h->zero == 0.0;
 }
 
-void spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out)
+uint64_t spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out)
 {
     const uint32_t sign = flip ? 0x80000000u : 0;
     uint32_t *to = out;
+    uint64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t v;
         memcpy(&v, raw + i * sizeof v, sizeof v);
-        to[i] = be32toh(v) ^ sign;
+        v = be32toh(v);
+        sum += v;
+        to[i] = v ^ sign;
     }
+    return sum;
 }
 
 const unsigned char *spx_fits_raw(spx_fits *f, size_t hdu, spx_err *e)
@@ -140,7 +144,7 @@ spx_status spx_fits_f32(spx_fits *f, size_t hdu, float **out, spx_err *e)
         *out = p != NULL ? spx_alloc(h->nelem, sizeof **out, e) : NULL;
         if (*out == NULL)
             return e->code;
-        spx_fits_words(p, h->nelem, 0, *out);
+        (void)spx_fits_words(p, h->nelem, 0, *out);
         return SPX_OK;
     }
     if (spx_fits_f64(f, hdu, &d, e) != SPX_OK)
@@ -166,7 +170,7 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e)
     if (*out == NULL)
         return SPX_EIO;
     if (spx_fits_has_words(h, 32)) {
-        spx_fits_words(p, h->nelem, h->flip, *out);
+        (void)spx_fits_words(p, h->nelem, h->flip, *out);
         return SPX_OK;
     }
     size_t size = (size_t)(h->bitpix / 8);

@@ -23,8 +23,10 @@ spx_status spx_fits_u32(spx_fits *f, size_t hdu, uint32_t **out, spx_err *e);
 
 /* 1: the image's values are words of 4 bytes without a scale, BITPIX 32 or -32 as asked. */
 int spx_fits_has_words(const spx_fits_hdu *h, int bitpix);
-/* n such words of spx_fits_raw() in the machine's order, out[n], their sign bits inverted where `flip` is set. */
-void spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out);
+/* n such words of spx_fits_raw() in the machine's order, out[n], their sign bits inverted where `flip` is set. Returns
+ * the sum of the words as they are in the file, as numbers without sign, which does not overflow for fewer than 2^32.
+ */
+uint64_t spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out);
 
 /* Values of a numeric column of any shape as doubles, scaled, [nrow][elements]; *n gets the elements a row. SPX_EINPUT
  * when absent or not numeric. TNULL is NaN. */

@@ -22,18 +22,23 @@ static spx_status find_spectra(const spx_fits_wanted *o, spx_fits_input *it, spx
     return st;
 }
 
+spx_status spx_fits_input_sums(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
+{
+    spx_err why = {0};
+    if (!o->sums || it->sums != NULL || spx_fits_check_sums(&it->fits, &why) == SPX_OK)
+        return SPX_OK;
+    if (o->strict)
+        return spx_err_pass(e, &why);
+    it->sums = spx_strdup(spx_err_text(&why), e);
+    return it->sums != NULL ? SPX_OK : SPX_EIO;
+}
+
 /* What is no FITS file may be a text with a spectrum. */
 static spx_status open_input(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
 {
     spx_err why = {0};
-    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK) {
-        if (!o->sums || spx_fits_check_sums(&it->fits, &why) == SPX_OK)
-            return SPX_OK;
-        if (o->strict)
-            return spx_err_pass(e, &why);
-        it->sums = spx_strdup(spx_err_text(&why), e);
-        return it->sums != NULL ? SPX_OK : SPX_EIO;
-    }
+    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK)
+        return o->strict ? spx_fits_input_sums(o, it, e) : SPX_OK;
     if (why.code == SPX_EINPUT && strcmp(it->path, "-") != 0 && !o->generic) {
         spx_status st = spx_text_spectrum_find(it->path, &it->spectra, e);
         if (st != SPX_OK)
@@ -69,8 +74,10 @@ spx_status spx_fits_input_recognise(const spx_fits_wanted *o, spx_fits_input *it
         it->product = SPX_FITS_AS_RAW;
         it->note[0] = '\0';
     }
-    if (it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0)
+    if (st == SPX_OK && it->product == SPX_FITS_AS_MODEL && strcmp(it->path, "-") != 0) {
+        st = spx_fits_input_sums(o, it, e);
         spx_fits_close(&it->fits);
+    }
     return st;
 }
 

@@ -31,6 +31,10 @@ typedef struct {
 /* Opens it->path and finds what it holds. A file that is no FITS file may be a text with a spectrum. */
 spx_status spx_fits_input_recognise(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e);
 
+/* Compares its bytes with CHECKSUM and DATASUM: SPX_EINPUT with `strict`, else it->sums says that they disagree. Images
+ * that were copied have been summed. */
+spx_status spx_fits_input_sums(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e);
+
 /* Trace sets of two files make one PSF, of the first; the other is kept as HDUs. Model spectra make a library when the
  * file of their wavelengths is among the inputs; alone they are spectra, where they have wavelengths of their own, or
  * HDUs. *wave: that file, or NULL; *nmodel: model spectra of the library. SPX_EUSAGE: two such files; SPX_EINPUT: none,
