@@ -527,7 +527,7 @@ spx_status spx_coadd_cpu(const spx_coadd_input *in, const spx_coadd_options *o, 
     nthreads = nthreads > ngroup ? ngroup > 0 ? ngroup : 1 : nthreads;
     space *s = st == SPX_OK ? spx_alloc(nthreads, sizeof *s, e) : NULL;
     st = st == SPX_OK && s == NULL ? SPX_EIO : st;
-    for (size_t i = 0; i < nthreads && st == SPX_OK; i++)
+    for (size_t i = 0; i < nthreads && st == SPX_OK && j.most > 1; i++) /* a single exposure is copied */
         st = space_new(&j, &s[i], e);
     if (st == SPX_OK) {
 #pragma omp parallel for num_threads((int)nthreads) schedule(dynamic, 1) reduction(+ : failed)

@@ -45,10 +45,12 @@ static atomic_int limited; /* 1: an allocation failed because of --max-mem */
  * one arena besides. That maximum is 32 MiB, less than an image of a whole CCD; and pages that a device locks have to
  * stay mapped, which a heap does not promise. Where these alone cost less than 2 % more, and no device locks pages:
  * delete the list. */
-#define KEPT_BYTES ((size_t)1 << 20)
+#define KEPT_BYTES ((size_t)1 << 17)
 #define LARGE_PAGE ((size_t)2 << 20)
+/* Step of the sizes of blocks that are less than half a large page. */
+#define SMALL_STEP ((size_t)1 << 16)
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int keeping;
+static atomic_int keeping; /* how many ask for it */
 static head *waiting, *locked;
 static size_t waiting_bytes;
 static spx_mem_pagelock *locker;
@@ -181,6 +183,11 @@ static void note_peak(size_t now)
     }
 }
 
+static size_t round_up(size_t n, size_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
 static void *alloc_block(size_t n1, size_t n2, size_t size, int zeroed, spx_err *e)
 {
     size_t n = 0, bytes = 0;
@@ -193,7 +200,7 @@ static void *alloc_block(size_t n1, size_t n2, size_t size, int zeroed, spx_err 
     size_t total = HEAD + (bytes + HEAD - 1) / HEAD * HEAD + (bytes == 0 ? HEAD : 0);
     const int kept = atomic_load(&keeping) && total >= KEPT_BYTES;
     if (kept)
-        total = (total + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+        total = round_up(total, total < LARGE_PAGE / 2 ? SMALL_STEP : LARGE_PAGE);
     size_t now = atomic_fetch_add(&held, total) + total;
     size_t max = atomic_load(&limit);
     int fresh = 0;
@@ -344,8 +351,8 @@ void spx_free(void *p)
 void spx_mem_cache(int keep)
 {
     (void)pthread_mutex_lock(&kept_lock);
-    atomic_store(&keeping, keep);
-    while (!keep && waiting != NULL)
+    const int users = atomic_fetch_add(&keeping, keep ? 1 : -1) + (keep ? 1 : -1);
+    while (users == 0 && waiting != NULL)
         drop_oldest();
     (void)pthread_mutex_unlock(&kept_lock);
 }

@@ -58,10 +58,10 @@ size_t spx_mem_cap(void);
 /* SPX_EIO when `bytes` for the input `name` are more than that. */
 spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e);
 
-/* keep = 1 enables a size-matched free list for blocks of 1 MiB and more, so that the items of a queue reuse pages: new
- * pages are faulted in and zeroed one by one, under one lock for all threads of a process, which takes most of an item
- * of milliseconds. Free blocks do not count as held; with those in use they stay within the limit, and within 1.5 times
- * the peak in use. 0 empties the list. */
+/* keep = 1 enables a size-matched free list for blocks of 128 KiB and more, so that the items of a queue reuse pages:
+ * new pages are faulted in and zeroed one by one, under one lock for all threads of a process, which takes most of an
+ * item of milliseconds. Free blocks do not count as held; with those in use they stay within the limit, and within 1.5
+ * times the peak in use. 0 ends what one call with 1 began; the last such call empties the list. */
 void spx_mem_cache(int keep);
 
 /* Page-locks memory for direct transfers of a device: lock(at, bytes, 1) locks pages, lock(at, bytes, 0) releases them;

@@ -122,7 +122,7 @@ static int write_at(int fd, const char *from, size_t n, int64_t at)
 spx_status spx_h5_write_directly(hid_t loc, const char *path, hid_t d, hid_t mem, size_t first, size_t n,
                                  const void *data, int *done, spx_err *e)
 {
-    enum { LARGE = 4 << 20, PART = 1 << 20, FEW = 8 };
+    enum { LARGE = 1 << 17, PART = 1 << 20, FEW = 8 };
     const size_t value = H5Tget_size(mem);
     size_t dims[SPX_H5_MAXDIM], row = value, all = 0;
     int ndim = 0, fd = -1, failed = 0; /* failed: errno */
@@ -139,8 +139,9 @@ spx_status spx_h5_write_directly(hid_t loc, const char *path, hid_t d, hid_t mem
         (void)H5Tclose(ftype);
     }
     *done = at >= 0;
-    const int most = omp_get_max_threads(), nthread = *done ? most < FEW ? most : FEW : 1;
-    const size_t end = *done ? bytes : 0;
+    const size_t end = *done ? bytes : 0, parts = (end + PART - 1) / PART, all_threads = (size_t)omp_get_max_threads();
+    const size_t most = all_threads < FEW ? all_threads : FEW;
+    const int nthread = (int)(parts == 0 ? 1 : parts < most ? parts : most);
 #pragma omp parallel for num_threads(nthread) schedule(dynamic) reduction(max : failed)
     for (size_t k = 0; k < end; k += PART) {
         const int why =

@@ -10,7 +10,8 @@
 #include "h5/internal.h"
 #include "h5/inventory.h"
 
-enum { LEAST = 1 << 20, PART = 1 << 17, FEW = 8 };
+/* LEAST: bytes from which on HDF5 takes longer; SHARE: bytes of a thread, at least. */
+enum { LEAST = 1 << 16, PART = 1 << 17, SHARE = 1 << 20, FEW = 8 };
 
 /* Where the rows come from, and where they go. */
 typedef struct {
@@ -90,7 +91,8 @@ static int is_wanted(const source *s, size_t first, size_t end)
 static spx_status read_pieces(const source *s, const char *file, const char *path, int *done, spx_err *e)
 {
     const size_t npiece = (s->bytes + s->piece - 1) / s->piece;
-    const int most = omp_get_max_threads(), nthread = most < FEW ? most : FEW;
+    const size_t shares = s->n * row_bytes(s) / SHARE + 1, most = (size_t)omp_get_max_threads();
+    const int nthread = (int)(shares < most ? shares < FEW ? shares : FEW : most < FEW ? most : FEW);
     char *part = spx_alloc_unset((size_t)nthread, s->piece, 1, e);
     int why = 0, differs = 0;
     if (part == NULL)

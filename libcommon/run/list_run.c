@@ -46,6 +46,7 @@ spx_status spx_list_run(spx_run *s, spx_list_make *make, void *ctx, spx_err *e)
     spx_status worst = SPX_OK, st = spx_queue_targets(s->common.output, s->input[0], &target, e);
     if (st == SPX_OK)
         st = spx_queue_lines_open(&lines, s->input[0] + 1, e);
+    spx_mem_cache(1); /* products use the memory of those before */
     while (st == SPX_OK && (st = spx_queue_lines_next(&lines, &line, e)) == SPX_OK && line != NULL) {
         spx_err one = {0};
         if (n == target.n) {
@@ -62,6 +63,7 @@ spx_status spx_list_run(spx_run *s, spx_list_make *make, void *ctx, spx_err *e)
         spx_error("%s", spx_err_text(&one));
         worst = nbad++ == 0 ? made : worst;
     }
+    spx_mem_cache(0);
     if (st == SPX_OK && n < target.n)
         st = spx_fail(e, SPX_EUSAGE, "-o %s: has %zu names, and there were %zu lines: give each one line",
                       s->common.output, target.n, n);

@@ -234,10 +234,12 @@ static spx_status run_pipeline(queue_run *r, const spx_pipeline *p, spx_err *e)
     spx_status st = SPX_OK;
     size_t kept = 0;
     if (spx_queue_todo(r->q, &kept)) {
-        spx_mem_cache(r->total != 1);
+        if (r->total != 1)
+            spx_mem_cache(1);
         tell_if_stopped(r);
         st = spx_pipeline_run(p, e);
-        spx_mem_cache(0);
+        if (r->total != 1)
+            spx_mem_cache(0);
         (void)spx_queue_todo(r->q, &kept);
     }
     if (kept > 0)

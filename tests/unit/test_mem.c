@@ -149,6 +149,19 @@ int main(void)
     spx_free(b);
     spx_free(large);
 
+    /* one within another, as chunks of a product within a list of products; small blocks, too */
+    spx_mem_cache(1);
+    spx_mem_cache(1);
+    a = spx_alloc_unset(200 << 10, 1, 1, &e);
+    CHECK(a != NULL);
+    memset(a, 3, 200 << 10);
+    spx_free(a);
+    spx_mem_cache(0);
+    b = spx_alloc_unset(210 << 10, 1, 1, &e); /* of the same size to the next 64 KiB */
+    CHECK(b != NULL && b == a && all_are(b, 200 << 10, 3));
+    spx_free(b);
+    spx_mem_cache(0);
+
     spx_mem_cache(1);
     pthread_t t[THREADS];
     for (int i = 0; i < THREADS; i++)

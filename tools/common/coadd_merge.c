@@ -21,9 +21,10 @@ typedef struct {
     spx_progress *progress;
 } work;
 
-/* Spectra that are read at one time: fresh memory, which the system clears, costs as much as all else. A device goes
- * along the bins of all targets of a chunk side by side. */
-#define CHUNK_BYTES        ((size_t)1 << 25)
+/* Spectra that are read at one time: fresh memory, which the system clears, costs as much as all else, and opening the
+ * datasets for each chunk as much as clearing 8 MiB. A device goes along the bins of all targets of a chunk side by
+ * side. */
+#define CHUNK_BYTES        ((size_t)1 << 24)
 #define CHUNK_BYTES_DEVICE ((size_t)1 << 27)
 
 /* The coadds of a chunk of targets. */
