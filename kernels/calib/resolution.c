@@ -154,6 +154,20 @@ void spx_resolution_row_sums(size_t n, size_t ndiag, const double *r, double *y)
     }
 }
 
+void spx_resolution_widths(size_t n, size_t ndiag, const double *r, double *square, double *width)
+{
+    spx_resolution_row_sums(n, ndiag, r, width);
+    memset(square, 0, n * sizeof *square);
+    for (size_t b = 0; b < ndiag; b++) {
+        size_t count;
+        const size_t j = columns(n, ndiag, b, 0, n, &count), k = count > 0 ? row_of(ndiag, b, j) : 0;
+        for (size_t i = 0; i < count; i++)
+            square[k + i] += r[b * n + j + i] * r[b * n + j + i];
+    }
+    for (size_t k = 0; k < n; k++)
+        width[k] = spx_resolution_width(width[k], square[k]);
+}
+
 /* Rows first ... last-1. */
 static void variance_of_rows(size_t n, size_t ndiag, const double *r, const double *c, size_t first, size_t last,
                              double *v)

@@ -17,6 +17,9 @@ void spx_resolution_apply_transposed(size_t n, size_t ndiag, const double *r, co
 /* y = R 1: what a flat spectrum becomes; 1 but for ends and rounding of the file. */
 void spx_resolution_row_sums(size_t n, size_t ndiag, const double *r, double *y);
 
+/* Widths of the rows of R in bins, of spx_resolution_width(): width[n]; square[n]: scratch. */
+void spx_resolution_widths(size_t n, size_t ndiag, const double *r, double *square, double *width);
+
 /* Variance of R s, diag(R C R^T): v[n]. c: the band of the covariance C of s, [ndiag][n], by diagonals (calib/band.h),
  * which is all of C that is needed. */
 void spx_resolution_variance(size_t n, size_t ndiag, const double *r, const double *c, double *v);

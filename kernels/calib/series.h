@@ -113,4 +113,10 @@ SPX_HD size_t spx_bspline_series(const spx_bspline *s, double x, double d[4][4])
     return first;
 }
 
+/* Width of a row of R, in bins, from the sums of its elements and of their squares: 2 sqrt(pi) sigma of a Gaussian. */
+SPX_HD double spx_resolution_width(double sum, double square)
+{
+    return square > 0 ? sum * sum / square : 0;
+}
+
 #endif

@@ -207,27 +207,18 @@ static size_t reject(const job *j, size_t nexp, space *s)
 static double spread(const job *j, size_t first, size_t nexp, space *s)
 {
     const size_t n = j->n;
-    double *sum = s->line, *square = s->line + n, *mean = s->x, *rms = s->far, total = 0;
+    double *width = s->line, *square = s->line + n, *mean = s->x, *rms = s->far, total = 0;
     size_t rows = 0;
     if (j->in->resolution == NULL)
         return 0;
     memset(mean, 0, n * sizeof *mean);
     memset(rms, 0, n * sizeof *rms);
     for (size_t i = 0; i < nexp; i++) {
-        const double *r = resolution_of(j, first + i), *w = s->w + i * n;
-        memset(sum, 0, 2 * n * sizeof *sum);
-        for (size_t b = 0; b < j->ndiag; b++) {
-            const long off = (long)(j->ndiag / 2) - (long)b; /* row = column - off */
-            for (size_t k = off < 0 ? (size_t)-off : 0; k < n && (long)k + off < (long)n; k++) {
-                const double v = r[b * n + (size_t)((long)k + off)];
-                sum[k] += v;
-                square[k] += v * v;
-            }
-        }
+        const double *w = s->w + i * n;
+        spx_resolution_widths(n, j->ndiag, resolution_of(j, first + i), square, width);
         for (size_t k = 0; k < n; k++) {
-            const double width = spx_coadd_width(sum[k], square[k]);
-            mean[k] += w[k] * width;
-            rms[k] += w[k] * width * width;
+            mean[k] += w[k] * width[k];
+            rms[k] += w[k] * width[k] * width[k];
         }
     }
     for (size_t k = 0; k < n; k++) {

@@ -18,6 +18,7 @@
 #include "cuda/reduce.cuh"
 extern "C" {
 #include "base/mem.h"
+#include "calib/series.h"
 #include "coadd/coadd_math.h"
 }
 
@@ -462,7 +463,7 @@ __global__ void spread_kernel(view v)
                 sum += r;
                 square += r * r;
             }
-            const double width = spx_coadd_width(sum, square), w = v.w[i * v.n + k];
+            const double width = spx_resolution_width(sum, square), w = v.w[i * v.n + k];
             mean += w * width;
             rms += w * width * width;
         }

@@ -84,12 +84,6 @@ SPX_HD int spx_coadd_stands_out(size_t n, const double *far, size_t k)
     return 1;
 }
 
-/* Width of a row of R, in bins, from the sums of its elements and of their squares. */
-SPX_HD double spx_coadd_width(double sum, double square)
-{
-    return square > 0 ? sum * sum / square : 0;
-}
-
 /* Residual of a bin in units of its error, with sign; 0 where no other exposure has information. W: sum of weights. */
 SPX_HD double spx_coadd_residual(double w, double W, double d, double model)
 {

@@ -28,7 +28,9 @@
  * (1 - h_sb) (sigma_sb^2 + tau_b^2), h: share of the star in the weight of all. tau_b by moments, 8 rounds, averaged
  * over three blocks; the response has the error tau sqrt(sum W^2)/sum W from it. That does not shrink with the number
  * of bins, as the covariance does. To it is added, bin by bin, what the grid leaves of lines that are not resolved,
- * which all stars have alike: 1.1 % of the range of R C in the nine bins around.
+ * which all stars have alike: 0.6 % of the range of R C in the nine bins around, and in quadrature 0.6 % over the
+ * square of sigma of the rows of R in bins, by exposures of r and z with bins of 0.6 to 1.5 Angstrom, lines of 1 to 1.6
+ * times the width, and air of 0.4 to 2 times the depth.
  *
  * Calibration of fibre i: C_i = R_i C, flux D/C_i, R'_i = diag(C_i)^-1 R_i diag(C), whose rows sum to 1 and with which
  * R'_i T is exactly the flux of a star T. Inverse variance w C_i^2, and the variance

@@ -1,5 +1,6 @@
 /* Provides the response of a camera from standard stars (flux/flux.h). */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,9 +12,10 @@
 
 static const double BLOCK_WIDTH = 100; /* of the shape of residuals, Angstrom */
 static const double MOST_WEIGHT = 4;   /* of a star, in units of the median */
-/* What a grid of bins leaves of unresolved lines, of the range of C in GRID_REACH bins to either side: 1.1 % rms in two
- * exposures of r with tellurics, for ranges of 5 to 60 % alike. */
-static const double GRID_ERROR = 0.011;
+/* What a grid of bins leaves of unresolved lines, of the range of C in GRID_REACH bins to either side, times the square
+ * of the width of the rows of R in bins (spx_resolution_widths()), and what the wings of R do that it has no diagonals
+ * for. */
+static const double GRID_ERROR = 0.08, WINGS_ERROR = 0.006;
 enum { GRID_REACH = 4 };
 static const double NOTHING = 1e-12;    /* pivot that says nothing (spx_band_factor()) */
 static const double FIRST_SMOOTH = 1e4; /* weight of the penalty before one is found */
@@ -595,26 +597,32 @@ static spx_status iterate(const spx_arm *arm, const spx_flux_stars *in, const sp
     return SPX_OK;
 }
 
-/* The solution, as a response. */
 /* Adds to the relative error what a grid of bins leaves of lines narrower than the resolution, such as telluric ones:
- * stars share it, since they have their bins at the same places, and do not tell it. c: C as fibre sees it. */
-static void add_grid_error(size_t n, const double *c, double *error)
+ * stars share it, since they have their bins at the same places, and do not tell it. r: resolution matrix of one;
+ * memory: [3][n]. */
+static void add_grid_error(const fit *f, const double *r, double *memory, double *error)
 {
+    const size_t n = f->n;
+    double *c = memory, *width = memory + n, *square = memory + 2 * n;
+    spx_resolution_apply(n, f->ndiag, r, f->c, c);
+    spx_resolution_widths(n, f->ndiag, r, square, width);
+    const double part = hypot(GRID_ERROR / pow(spx_median(width, n), 2), WINGS_ERROR);
     for (size_t k = 0; k < n; k++) {
         double least = c[k], most = c[k];
         for (size_t l = k < GRID_REACH ? 0 : k - GRID_REACH; l <= k + GRID_REACH && l < n; l++) {
             least = fmin(least, c[l]);
             most = fmax(most, c[l]);
         }
-        const double more = c[k] > 0 ? GRID_ERROR * (most - fmax(least, 0)) / c[k] : 0;
+        const double more = c[k] > 0 ? part * (most - fmax(least, 0)) / c[k] : 0;
         error[k] = sqrt(error[k] * error[k] + more * more);
     }
 }
 
+/* The solution, as a response. */
 static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_flux *out, spx_err *e)
 {
     const size_t n = f->n;
-    double sum = 0, count = 0, *inverse = spx_alloc2(f->half + 1, n, sizeof *inverse, e);
+    double sum = 0, count = 0, *inverse = spx_alloc2(f->half + 3, n, sizeof *inverse, e);
     out->covariance = spx_alloc2(f->ndiag, n, sizeof *out->covariance, e);
     out->response = spx_alloc(n, sizeof *out->response, e);
     out->wavelength = spx_alloc(n, sizeof *out->wavelength, e);
@@ -636,7 +644,6 @@ static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_
     memcpy(out->response, f->c, n * sizeof *f->c);
     spx_band_inverse_host(n, (int)f->half, f->band, inverse);
     memcpy(out->covariance, inverse, f->ndiag * n * sizeof *inverse);
-    spx_free(inverse);
     for (size_t s = 0; s < f->nstar; s++) {
         spx_flux_star *x = &out->star[s];
         x->scale = f->a[s];
@@ -652,8 +659,8 @@ static spx_status finish(const spx_arm *arm, const fit *f, const blocks *b, spx_
     size_t s = 0; /* R of stars differs by some per cent: any will do */
     while (s + 1 < f->nstar && !f->use[s])
         s++;
-    spx_resolution_apply(n, f->ndiag, arm->resolution + (size_t)out->star[s].row * f->ndiag * n, f->c, f->tmp);
-    add_grid_error(n, f->tmp, out->model_error);
+    add_grid_error(f, arm->resolution + (size_t)out->star[s].row * f->ndiag * n, inverse, out->model_error);
+    spx_free(inverse);
     for (size_t k = 0; k < n; k++)
         if (!isfinite(f->c[k]))
             return spx_fail(e, SPX_EINPUT, "the response is not finite at bin %zu: are models and fluxes in order?", k);

@@ -116,6 +116,15 @@ static void resolution(size_t nspec, size_t n, size_t ndiag)
             sum += element(n, ndiag, r, k, j);
         close_to("R 1", y[k], sum, 1e-13);
     }
+    spx_resolution_widths(n, ndiag, r, v, y);
+    for (size_t k = 0; k < n; k++) {
+        double sum = 0, square = 0;
+        for (size_t j = 0; j < n; j++) {
+            sum += element(n, ndiag, r, k, j);
+            square += pow(element(n, ndiag, r, k, j), 2);
+        }
+        close_to("width of a row", y[k], sum * sum / square, 1e-13);
+    }
 
     spx_resolution_normal(nspec, n, ndiag, r, w, d, use, 1, a, y);
     spx_resolution_normal(nspec, n, ndiag, r, w, d, use, 3, a3, y3);

@@ -242,7 +242,9 @@ static int measure(size_t nstar, uint64_t seed, const flux_scene_how *how, accur
     for (size_t k = 0; k < n; k++)
         ratio[k] = c[k] / truth[k];
     const double norm = spx_median(ratio, n);
-    double square[2] = {0}, count[2] = {0};
+    double square[2] = {0}, count[2] = {0}, *width = flux_array(2 * n);
+    spx_resolution_widths(n, 11, s.arm.resolution + 11 * n * f.star[0].row, width + n, width);
+    const double part = hypot(0.08 / pow(spx_median(width, n), 2), 0.006);
     for (size_t k = 0; k < n; k++) {
         const double x = c[k] / truth[k] / norm - 1;
         /* the scene has a grid that holds its lines: what the response has for that is not seen */
@@ -251,7 +253,7 @@ static int measure(size_t nstar, uint64_t seed, const flux_scene_how *how, accur
             least = fmin(least, c[l]);
             most = fmax(most, c[l]);
         }
-        const double grid = 0.011 * (most - fmax(least, 0)) / c[k], models = pow(f.model_error[k], 2) - grid * grid;
+        const double grid = part * (most - fmax(least, 0)) / c[k], models = pow(f.model_error[k], 2) - grid * grid;
         const double error = sqrt(v[k] / (c[k] * c[k]) + fmax(models, 0));
         CHECK(models >= -1e-12, "bin %zu: error by the grid %g, model_error %g", k, grid, f.model_error[k]);
         size_t in = 0;
@@ -269,6 +271,7 @@ static int measure(size_t nstar, uint64_t seed, const flux_scene_how *how, accur
     spx_free(truth);
     spx_free(v);
     spx_free(ratio);
+    spx_free(width);
     spx_flux_free(&f);
     flux_scene_free(&s);
     return 1;
