@@ -11,6 +11,7 @@
 #include "num/stat.h"
 #include "products/psf_index.h"
 #include "psf/spot_math.h"
+#include "psffit/errors.h"
 #include "psffit/step_math.h"
 
 /* S/N of a line that counts for its fibre, and of one that counts for its wavelength. */
@@ -18,8 +19,6 @@
 #define BRIGHT 10.0
 /* Chi squared of a part of a fibre above which its fit is bad. */
 #define WORST 2.0
-/* Pixels that the lines of a fibre are off by, beyond their noise, above which its fit is bad. */
-#define OFF 0.05
 /* Error of the PSF, of its peak, above which the fits of all fibres are bad, if it is more than this many errors of the
  * misfit of noise: light of neighbours that the model lacks then moves lines by hundredths of a pixel. */
 #define OTHER_SPOTS 0.005
@@ -28,8 +27,6 @@
 #define BEHIND 30.0
 /* Lines with S/N above GOOD that a living fibre has. */
 enum { FEWEST = 4 };
-
-#define KMS 299792.458
 
 /* ---- PSF ---- */
 
@@ -457,7 +454,7 @@ static void put_fibre(const spx_pf_bundle *b, size_t i, const double *variance, 
         to->status |= SPX_PSF_FEWLINES;
     if (!(near[3] > 0) || near[2] > 0.5 * near[3])
         to->status |= SPX_PSF_MASKED;
-    if (worst_part(b, seen, i) > WORST || off > OFF)
+    if (worst_part(b, seen, i) > WORST || off > SPX_PSFFIT_OFF)
         to->status |= SPX_PSF_BADFIT;
     find_range(b, i, first, last, to);
 }
@@ -545,39 +542,29 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
 /* Errors of the places of spots: of living fibres from the covariance and from what their lines are off by beyond it,
  * misfit[nf][2][nplace]; of dead ones from the scatter of the others. */
 static void put_errors(const spx_pf_bundle *b, const double *cov, const double *misfit, const double *lever, double *a,
-                       places *of, spx_psffit *fit)
+                       places *of, const spx_psf *psf, spx_psffit *fit)
 {
-    double some[3][64];
     find_places(b, cov, fit->fibre + b->fibre0, fit->place, of);
     for (size_t i = 0; i < b->nf; i++) {
-        spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
-        size_t n = 0;
+        const spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
+        const int dead = (to->status & SPX_PSF_DEAD) != 0;
         for (size_t k = 0; k < fit->nplace; k++) {
             const size_t out = (b->fibre0 + i) * fit->nplace + k;
-            const double wave = fit->place[k], h = 1e-3 * (b->p->wmax - b->p->wmin);
-            double x, lo, hi;
+            const double wave = fit->place[k];
             if (wave < to->valid_min || wave > to->valid_max)
                 continue;
             if (lever[i] > 0) {
                 scatter(b, lever, wave, a, &fit->x_error[out], &fit->y_error[out]);
                 fit->x_error[out] *= lever[i];
                 fit->y_error[out] *= lever[i];
-            } else if (!(to->status & SPX_PSF_DEAD)) {
-                const double *off = misfit + 2 * i * fit->nplace + k;
-                fit->x_error[out] = hypot(error_of(b, cov, of, i, k), off[0]);
-                fit->y_error[out] = hypot(error_of(b, cov, of, i, fit->nplace + k), off[fit->nplace]);
+            } else if (!dead) {
+                fit->x_error[out] = error_of(b, cov, of, i, k);
+                fit->y_error[out] = error_of(b, cov, of, i, fit->nplace + k);
             }
-            if (n == 64 || !(fit->x_error[out] > 0))
-                continue;
-            spx_pf_place(b, b->now.theta, i, wave - h, &x, &lo);
-            spx_pf_place(b, b->now.theta, i, wave + h, &x, &hi);
-            some[0][n] = fit->x_error[out];
-            some[1][n] = fit->y_error[out];
-            some[2][n++] = fit->y_error[out] * 2 * h / fmax(fabs(hi - lo), 1e-6) / wave * KMS;
         }
-        to->x_error = spx_median(some[0], n);
-        to->y_error = spx_median(some[1], n);
-        to->wave_error_kms = spx_median(some[2], n);
+        if (!dead)
+            spx_psffit_add_misfit(psf, fit, b->fibre0 + i, misfit + 2 * i * fit->nplace);
+        spx_psffit_sum_errors(psf, fit, b->fibre0 + i);
     }
 }
 
@@ -738,7 +725,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
             put_fibre(b, i, variance, &seen, most[i], number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, misfit, lever, a, &of, fit);
+        put_errors(b, cov, misfit, lever, a, &of, psf, fit);
         st = put_motion(b, psf, a, fit, e);
         if (st == SPX_OK && fit->model != NULL)
             st = put_model(b, fit, &ok, e);

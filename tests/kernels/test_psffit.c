@@ -5,6 +5,7 @@
 #include "../helpers/spot_centre.h"
 #include "check.h"
 #include "num/blas.h"
+#include "psffit/errors.h"
 #include "psffit_blends.h"
 
 /* ---- derivatives ---- */
@@ -1203,6 +1204,51 @@ static void test_psf_error(void)
     }
 }
 
+/* What places are off by is in their errors, and in the covariance of traces, whose errors there grow by as much. */
+static void test_misfit(void)
+{
+    psffit_request r = small;
+    psffit_scene s;
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    r.nline = 40;
+    CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+    const spx_psffit_options o = small_options();
+    if (fit_scene(&s, &o, &psf, &fit)) {
+        const size_t fibre = 3, n = fit.nplace, nt = fit.ntrace, ntr = nt / 2;
+        float *c = fit.cov_trace + fibre * nt * nt;
+        double before[2][64], error[2][64], off[128], median = fit.fibre[fibre].x_error;
+        for (int after = 0; after < 2; after++) {
+            for (size_t k = 0; k < n; k++)
+                for (size_t q = 0; q < 2; q++) {
+                    const spx_psf_series *of = q == 0 ? &psf.x : &psf.y;
+                    double t[SPX_PF_MOST_TRACE], sum = 0;
+                    spx_legendre_basis(ntr, spx_psf_u(of->wmin, of->wmax, fit.place[k]), t);
+                    for (size_t i = 0; i < ntr * ntr; i++)
+                        sum += t[i / ntr] * (double)c[(q * ntr + i / ntr) * nt + q * ntr + i % ntr] * t[i % ntr];
+                    const double now = (q == 0 ? fit.x_error : fit.y_error)[fibre * n + k];
+                    if (after) {
+                        const double grown = sqrt(fmax(0, sum - before[q][k])), by = off[q * n + k];
+                        CHECK(fabs(now - hypot(error[q][k], now > 0 ? by : 0)) < 1e-12, "place %zu: error %g", k, now);
+                        CHECK(!(now > 0) || (grown > 0.75 * by && grown < 1.33 * by), "place %zu: %g for %g", k, grown,
+                              by);
+                    }
+                    before[q][k] = sum;
+                    error[q][k] = now;
+                    off[q * n + k] = q == 0 ? 0.05 : 0.02 + 0.04 * (double)k / (double)n;
+                }
+            if (!after)
+                spx_psffit_add_misfit(&psf, &fit, fibre, off);
+        }
+        spx_psffit_sum_errors(&psf, &fit, fibre);
+        CHECK(fit.fibre[fibre].x_error > 0.05 && median < 0.02, "median %g, before %g", fit.fibre[fibre].x_error,
+              median);
+    }
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    scene_free(&s);
+}
+
 static spx_status status_of(const psffit_scene *s, size_t nline, spx_psffit_options o)
 {
     spx_psf psf = {0};
@@ -1263,6 +1309,7 @@ int main(void)
     test_fixed();
     test_learn();
     test_psf_error();
+    test_misfit();
     test_refused();
     return failures != 0;
 }
