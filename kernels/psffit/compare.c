@@ -23,7 +23,7 @@ size_t spx_psf_spot_difference_room(const spx_psf *of, const spx_psf *other)
 }
 
 int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibre, double wave, double *room,
-                            double *out)
+                            double *out, double *change)
 {
     static const int what[] = {SPX_SPOT_X, SPX_SPOT_Y};
     const size_t n = pixels_of(of);
@@ -60,6 +60,8 @@ int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibr
         for (size_t i = 0; i < 3; i++)
             d[i] += r[i];
     }
+    for (int q = 0; q < 2 && change != NULL; q++)
+        change[q] = d[q] - (q == 0 ? from.x - at.x : from.y - at.y);
     for (size_t k = 0; k < n; k++)
         peak = fmax(peak, spot[k]);
     for (size_t k = 0; k < n; k++) {
@@ -85,8 +87,8 @@ spx_status spx_psffit_agree(const spx_psf *p, const spx_psf *a, const spx_psf *b
             continue;
         for (size_t k = 0; k < PLACES; k++) {
             const double wave = f->valid_min + (f->valid_max - f->valid_min) * (double)k / (PLACES - 1);
-            if (!spx_psf_spot_difference(p, a, i, wave, room, first) ||
-                !spx_psf_spot_difference(p, b, i, wave, room, second))
+            if (!spx_psf_spot_difference(p, a, i, wave, room, first, NULL) ||
+                !spx_psf_spot_difference(p, b, i, wave, room, second, NULL))
                 continue;
             for (size_t q = 0; q < n; q++)
                 if (first[n + q] > SPX_PF_CORE) {

@@ -11,9 +11,9 @@ size_t spx_psf_spot_difference_room(const spx_psf *of, const spx_psf *other);
 
 /* Spot of `other` minus that of `of`, which may be of any type, at (fibre, wave), after the change of place and flux
  * that brings them closest, and the latter: out[2][npix], by its peak, pixels of its window; both have the same half
- * sizes. 0: there is none. */
+ * sizes. change[2], or NULL: that of place, x and y. 0: there is none. */
 int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibre, double wave, double *room,
-                            double *out);
+                            double *out, double *change);
 
 typedef struct {
     double common; /* root of the mean product of the differences in the cores of spots, by their peak; 0: below 0 */

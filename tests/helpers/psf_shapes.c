@@ -25,7 +25,7 @@ static int compare(const spx_psf *p, size_t fibre, double wave, double *room, do
     const double *left = room, *truth = room + n;
     double sum = 0;
     size_t ncore = 0;
-    if (!spx_psf_spot_difference(&p[0], &p[1], fibre, wave, room + 2 * n, room))
+    if (!spx_psf_spot_difference(&p[0], &p[1], fibre, wave, room + 2 * n, room, NULL))
         return 0;
     *largest = 0;
     for (size_t k = 0; k < n; k++) {

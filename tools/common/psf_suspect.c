@@ -8,6 +8,7 @@
 #include "num/wave.h"
 #include "psf/psf_math.h"
 #include "psffit/compare.h"
+#include "psffit/errors.h"
 
 spx_status spx_psf_check_fitted(const spx_psffit *fit, const char *flat, const char *arc, spx_err *e)
 {
@@ -304,4 +305,80 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
                      : "degrees of up to 10 and 2,3");
     }
     return SPX_OK;
+}
+
+/* Distances of the places of a fibre from those of another fit, off[2][nplace], 0 where there are none; *worst: the
+ * largest. room: for spx_psf_spot_difference() and its result. */
+static void distances(const spx_psf *psf, const spx_psf *other, const spx_psffit *fit, size_t fibre, double *room,
+                      double *off, double *worst)
+{
+    const size_t more = spx_psf_spot_difference_room(psf, other);
+    for (size_t k = 0; k < fit->nplace; k++) {
+        double change[2] = {0, 0};
+        if (!(fit->x_error[fibre * fit->nplace + k] > 0) ||
+            !spx_psf_spot_difference(psf, other, fibre, fit->place[k], room, room + more, change))
+            change[0] = change[1] = 0;
+        for (size_t q = 0; q < 2; q++) {
+            off[q * fit->nplace + k] = fabs(change[q]);
+            *worst = fmax(*worst, fabs(change[q]));
+        }
+    }
+}
+
+/* Distances of a bundle's places from those of the fit whose spots are alike in all fibres, into its errors; 0 where
+ * that fit is no rival. *farthest, of *fibre, where it is larger than it was. */
+static spx_status rival_bundle(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
+                               size_t bundle, spx_psf *psf, spx_psffit *fit, double *farthest, size_t *fibre,
+                               spx_err *e)
+{
+    const double alike = 2; /* times the error of spots */
+    spx_psf other = {0};
+    spx_psffit trial = {0};
+    double *room = NULL;
+    int ok = 0;
+    spx_status st = fit_bundle(backend, in, o, bundle, &other, &trial, &ok, e);
+    ok = ok && trial.bundle[bundle].psf_error < alike * fit->bundle[bundle].psf_error;
+    if (st == SPX_OK && ok) {
+        const size_t npix = (size_t)spx_psf_nx(psf) * (size_t)spx_psf_ny(psf);
+        room = spx_alloc(spx_psf_spot_difference_room(psf, &other) + 2 * npix + 2 * fit->nplace, sizeof *room, e);
+        st = room != NULL ? SPX_OK : SPX_EIO;
+    }
+    for (size_t i = 0; i < fit->nspec && st == SPX_OK && ok; i++) {
+        double *off = room, largest = 0;
+        if (fit->fibre[i].bundle != (int32_t)bundle ||
+            ((fit->fibre[i].status | trial.fibre[i].status) & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0)
+            continue;
+        distances(psf, &other, fit, i, room + 2 * fit->nplace, off, &largest);
+        spx_psffit_add_misfit(psf, fit, i, off);
+        spx_psffit_sum_errors(psf, fit, i);
+        fit->fibre[i].status |= largest > SPX_PSFFIT_OFF ? SPX_PSF_BADFIT : 0;
+        psf->status[i] = (uint16_t)fit->fibre[i].status;
+        *fibre = largest > *farthest ? i : *fibre;
+        *farthest = fmax(*farthest, largest);
+    }
+    spx_free(room);
+    spx_psf_free(&other);
+    spx_psffit_free(&trial);
+    return st;
+}
+
+spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+                                spx_psf *psf, spx_psffit *fit, spx_err *e)
+{
+    const double unlike = 4, told = 0.01;
+    const int usual = ko->hermite_degree <= 6 && ko->hermite_width >= 1 && ko->shape_degree_fibre <= 1;
+    spx_psffit_options even = *ko;
+    size_t fibre = 0;
+    double farthest = 0;
+    spx_status st = SPX_OK;
+    even.shape_degree_fibre = 0;
+    for (size_t k = 0; k < fit->nbundle && st == SPX_OK; k++)
+        if (fit->bundle[k].fitted && fit->bundle[k].nfibre > 1 && (!usual || misfit_of(&fit->bundle[k]) > unlike))
+            st = rival_bundle(backend, in, &even, k, psf, fit, &farthest, &fibre, e);
+    if (st == SPX_OK && farthest > told)
+        spx_warn(
+            "spots that are alike in all fibres of bundle %d (--shape-degree 0,%d) suit it nearly as well, and put "
+            "those of fibre %zu up to %.3f pixel elsewhere: errors of places have it",
+            fit->fibre[fibre].bundle, ko->shape_degree_wave, fibre, farthest);
+    return st;
 }

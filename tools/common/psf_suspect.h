@@ -23,4 +23,12 @@ void spx_psf_suspect_saturation(size_t n, const spx_image *image, char *const *n
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
                                   spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
 
+/* Where spots are not the usual ones: light of a wing may be that of the next fibre's core, or the reverse, and terms
+ * of the shape along fibres trade the one for the other, as may those of a fibre through bad pixels. Fits such bundles
+ * again with spots that are alike in all fibres, and, where these are less than twice as far from the light, adds the
+ * distances of places to their errors; a fibre with one above SPX_PSFFIT_OFF is flagged BADFIT. Says so. SPX_EIO:
+ * memory. */
+spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+                                spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
+
 #endif
