@@ -48,6 +48,16 @@ tail_of() {
     h5table -q --csv -c CHI2 -t /psffit/fibre shallow-psf.h5 | awk 'NR > 1 && !($1 > 0.8 && $1 < 1.25) { exit 1 }'
 }
 
+# With spots of 1.6 times the width, whose windows are as wide, the index would be off by 12 errors.
+@test "--tail fit: light of wide cores beyond their windows is no tail" {
+    arc wide --camera pitch=9,width=1.6
+    arc wings --camera pitch=9,width=1.6,tail=0.0071,tail-index=2.2
+    run -0 specx-psf --tail fit --start wide.h5 --trace-degree 4 --bundle-size 10 -o psf.h5 wings.h5
+    pulls psf.h5 0.0071 2.2 | tee pulls
+    within <pulls
+    [[ "$output" != *"may be wings"* ]]
+}
+
 @test "--tail fit: the tail is taken off spectra beside a bright star" {
     local d=$BATS_FILE_TMPDIR
     seq 5840 0.5 6460 | awk '{ print $1, 100 }' >faint

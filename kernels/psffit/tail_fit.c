@@ -18,7 +18,8 @@ enum {
     BASE = 3,   /* its terms */
     NPAR = 3,   /* a_0, a_1, index */
     MOST = NPAR + 1,
-    BESIDE = 40 /* columns beside the outermost traces that are looked at */
+    BESIDE = 40, /* columns beside the outermost traces that are looked at */
+    BEYOND = 6   /* pixels around a spot's window in which light of its core is looked for */
 };
 
 /* Pixels at which amplitudes are held when the index changes. */
@@ -151,6 +152,46 @@ static spx_status draw(const problem *p, size_t exposure, float *image, spx_err 
         st = spx_tail_image(tail, p->nthreads, image, e);
     spx_tail_free(tail);
     return st;
+}
+
+/* Adds the light of an exposure's cores beyond the windows of their spots, electrons, to image[ny][nx]: that of wide
+ * spots would be taken for a steeper tail. */
+static spx_status add_cores(const problem *p, size_t exposure, float *image, spx_err *e)
+{
+    const size_t nline = p->fit->nline, nspec = p->psf->nspec;
+    const double *shift = p->fit->shift + 2 * exposure;
+    spx_psf wide = *p->psf;
+    wide.hsizex += BEYOND;
+    wide.hsizey += BEYOND;
+    const long nx = spx_psf_nx(&wide), ny = spx_psf_ny(&wide);
+    double *work = spx_alloc(spx_psf_spot_work(&wide) + (size_t)(nx * ny), sizeof *work, e);
+    if (work == NULL)
+        return SPX_EIO;
+    double *pixel = work + spx_psf_spot_work(&wide);
+    for (size_t k = 0; k < nspec * nline; k++) {
+        spx_spot at;
+        double scale;
+        const size_t f = k / nline, l = k % nline;
+        const double wave = wave_of(&p->fit->line[l]), flux = p->fit->flux[(exposure * nspec + f) * nline + l];
+        if (flux == 0 || spx_psf_spot_place(&wide, f, wave, &at) != SPX_SPOT_OK)
+            continue;
+        const double x = at.x + shift[0], y = at.y + shift[1];
+        const long column = (long)floor(x + 0.5), row = (long)floor(y + 0.5);
+        at.dx = x - (double)column;
+        at.dy = y - (double)row;
+        if (spx_psf_spot_scale(&wide, f, wave, work, pixel, &scale) != SPX_SPOT_OK ||
+            spx_psf_spot_pixels(&wide, f, wave, &at, work, pixel) != SPX_SPOT_OK)
+            continue;
+        for (long r = 0; r < ny; r++)
+            for (long c = 0; c < nx; c++) {
+                const long to_x = column + c - wide.hsizex, to_y = row + r - wide.hsizey;
+                const int within = c >= BEYOND && c < nx - BEYOND && r >= BEYOND && r < ny - BEYOND;
+                if (!within && to_x >= 0 && to_x < (long)p->nx && to_y >= 0 && to_y < (long)p->ny)
+                    image[to_y * (long)p->nx + to_x] += (float)(flux / scale * pixel[r * nx + c]);
+            }
+    }
+    spx_free(work);
+    return SPX_OK;
 }
 
 /* Pixels without the part of any spot, from BESIDE columns left of all traces to as many right of them. */
@@ -303,7 +344,7 @@ static spx_status derive(problem *p, size_t exposure, const spx_psffit_tail *t, 
         byn[k] = (b0 * (byn[k] - by0[k]) + b1 * (p->model[k] - by1[k])) / (float)STEP;
         p->model[k] = b0 * by0[k] + b1 * by1[k];
     }
-    return st;
+    return st == SPX_OK ? add_cores(p, exposure, p->model, e) : st;
 }
 
 /* Fits the tail, from what it is, to the exposures; begun: that is a tail already, which tells hits. */
@@ -373,6 +414,8 @@ static spx_status take_off(problem *p, const spx_psffit_tail *t, spx_image *to, 
     spx_status st = set_tail(&p->tailed, t->amplitude[0], t->amplitude[1], t->core, t->index, e);
     for (size_t x = 0; x < p->nexp && st == SPX_OK; x++) {
         st = draw(p, x, p->model, e);
+        if (st == SPX_OK)
+            st = add_cores(p, x, p->model, e);
         const float *noise = p->in->image[x].readnoise;
         for (size_t k = 0; k < npix && st == SPX_OK; k++) {
             to[x].data[k] = p->in->image[x].data[k] - p->model[k];
