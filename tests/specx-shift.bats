@@ -357,6 +357,19 @@ left() {
     [ "$(values moffat.h5 /shift/flags | sort -u)" = 8 ]
 }
 
+# One fibre window in five is hit, and hits have a hundred times the light of stars: with the weights of others they bend the
+# smooth functions.
+@test "hits that are brighter than the stars" {
+    local seed
+    for seed in 3 5 7; do
+        specx-sim -q -f --seed $seed --arm b --fibers 20 --sky-fibers 4 --snr 20:80 --no-flag-cosmics --shift 0.12,0 \
+            --format hdf5 -o hits.h5
+        specx-shift --lines none -f -o moved.h5 hits.h5 2>stderr
+        run ! grep -q 'across' stderr
+        near moved.h5 /shift/dx 0.12 0.005
+    done
+}
+
 # Places of arc lines in three cameras over 2.5 days, laid on 50 fibres and 600 Angstrom, with specx-sim's polynomials
 # through them. Columns have errors of 0.003 pixel. Rows have 0.01 by 15 sky fibres, and what a slope of each fibre leaves.
 @test "measured motion of real cameras" {

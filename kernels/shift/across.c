@@ -42,6 +42,9 @@ enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
 /* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 5e-5), and the most of them. */
 #define REJECT      20.0
 #define MOST_REJECT 0.5
+/* Least error of a window, pixels, where robust weights begin, and tries of both. */
+#define ROUGH 0.02
+enum { ROBUST_ROUNDS = 6, REJECT_ROUNDS = 4 };
 /* Windows that scatter by so many errors more than they should show that the smooth functions are not those of the
  * motion. */
 #define LACKING 3.0
@@ -73,12 +76,12 @@ typedef struct {
     double *first, *last;
     double *total, *step, *prior;    /* [n] coefficients so far, this step, variances a priori */
     double *normal, *factor, *right; /* [n][n] lower triangles, [n] */
-    double *p, *q, *at;    /* functions of windows' wavelengths [nw][ns][nl], of fibres [ns][nm]; [nw][ns][2] */
-    uint8_t *use, *summed; /* [nw][ns] windows that are used; those in the normal equations */
-    size_t *bundle;        /* [ns] of each fibre */
-    fibre_sums *sums;      /* [ns] of windows whose use has changed */
-    double least;          /* length of windows at least, Angstrom */
-    int whole;             /* windows are equal parts of the range, which they see as a whole */
+    double *p, *q, *at;   /* functions of windows' wavelengths [nw][ns][nl], of fibres [ns][nm]; [nw][ns][2] */
+    double *use, *summed; /* [nw][ns] weights of windows, 1 or 0 in the end; those in the normal equations */
+    size_t *bundle;       /* [ns] of each fibre */
+    fibre_sums *sums;     /* [ns] of windows whose use has changed */
+    double least;         /* length of windows at least, Angstrom */
+    int whole;            /* windows are equal parts of the range, which they see as a whole */
     spx_motion_options motion;
     unsigned char *only;  /* [nw][nb] bundles and windows that a step measures, */
     spx_motion_row *some; /* [nw][ns] and what it finds there, [nw][nb] */
@@ -347,10 +350,12 @@ static void add_block(work *w, size_t q, size_t l, size_t r, size_t k)
     }
 }
 
-/* Whether fibre f, in window k, is used with the next one of its bundle. */
-static int with_next(const work *w, const uint8_t *use, size_t k, size_t f)
+/* Weight of fibre f, in window k, with the next one of its bundle. */
+static double with_next(const work *w, const double *use, size_t k, size_t f)
 {
-    return f + 1 < w->ns && w->bundle[f + 1] == w->bundle[f] && use[k * w->ns + f] && use[k * w->ns + f + 1];
+    if (f + 1 >= w->ns || w->bundle[f + 1] != w->bundle[f])
+        return 0;
+    return sqrt(use[k * w->ns + f] * use[k * w->ns + f + 1]);
 }
 
 /* Normal equations of a step, the prior of all so far included; right[n]. begin: of no window yet; else those that are
@@ -359,7 +364,7 @@ static void sum_up(work *w, int begin)
 {
     if (begin) {
         memset(w->normal, 0, w->n * w->n * sizeof *w->normal);
-        memset(w->summed, 0, w->nw * w->ns);
+        memset(w->summed, 0, w->nw * w->ns * sizeof *w->summed);
         for (size_t i = 0; i < w->n; i++) {
             w->normal[i * w->n + i] = 1 / w->prior[i];
             w->right[i] = -w->total[i] / w->prior[i];
@@ -372,7 +377,8 @@ static void sum_up(work *w, int begin)
         memset(s, 0, sizeof *s);
         for (size_t k = 0; k < w->nw; k++) {
             const size_t i = k * w->ns + f;
-            const int own = w->use[i] - w->summed[i], both = with_next(w, w->use, k, f) - with_next(w, w->summed, k, f);
+            const double own = w->use[i] - w->summed[i],
+                         both = with_next(w, w->use, k, f) - with_next(w, w->summed, k, f);
             s->any |= own != 0 || both != 0;
             if (own != 0)
                 add_own(w->nl, &w->row[i], own, w->p + i * w->nl, s);
@@ -385,7 +391,7 @@ static void sum_up(work *w, int begin)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(nthreads)
     for (size_t i = 0; i < rows * rows; i++)
         add_block(w, i / rows / kinds, i / rows % kinds, i % rows / kinds, i % kinds);
-    memcpy(w->summed, w->use, w->nw * w->ns);
+    memcpy(w->summed, w->use, w->nw * w->ns * sizeof *w->use);
 }
 
 /* Series of fibre f in wavelength by coefficients c: v[2][nl], offsets apart. */
@@ -444,47 +450,65 @@ static int solve(work *w)
     return 1;
 }
 
-/* Leaves windows out that do not agree with the smooth function: hit by a particle, or beside a star's ghost. Returns
- * whether there are new ones. */
-static spx_status reject(work *w, spx_shift *out, int *again, spx_err *e)
+/* chi^2 of window i about the smooth function of the last step, w->at; rough: where that is known to ROUGH at best. */
+static double chi2_about(const work *w, size_t i, int rough)
 {
-    double *chi2 = spx_alloc(w->nw * w->ns, sizeof *chi2, e);
-    size_t n = 0;
-    *again = 0;
-    if (chi2 == NULL)
-        return SPX_EIO;
-    out->chi2_smooth = 0;
-    out->nwindow_used = out->nwindow_rejected = 0;
+    const double chi2 = window_chi2(&w->row[i], w->at + 2 * i);
+    return rough ? chi2 / (1 + ROUGH * ROUGH * w->row[i].fisher[0]) : chi2;
+}
+
+/* chi^2 beyond which a window does not agree: by the median of all about the last step, where that is more than noise
+ * makes. chi2[nw * ns]: those of windows with light, *n. */
+static double limit_of(work *w, int rough, double *chi2, size_t *n)
+{
+    *n = 0;
     values(w, w->step);
     for (size_t i = 0; i < w->nw * w->ns; i++)
         if (w->row[i].fisher[0] > 0)
-            chi2[n++] = window_chi2(&w->row[i], w->at + 2 * i);
-    const size_t nlit = n;
-    w->usual = nlit > 0 ? spx_median(chi2, nlit) / 1.386 : 1; /* median of two degrees of freedom */
-    const double limit = REJECT * (w->usual > 1 ? w->usual : 1);
-    n = 0;
+            chi2[(*n)++] = chi2_about(w, i, rough);
+    w->usual = *n > 0 ? spx_median(chi2, *n) / 1.386 : 1; /* median of two degrees of freedom */
+    return REJECT * fmax(1, w->usual);
+}
+
+/* Weights of Huber's estimate by the last step: a window that is further off pulls as one at the limit does. A hit has
+ * far more light than a star, too: no window knows the function better than to ROUGH, or hits of chi^2 10^6 bend it so
+ * far that their neighbours seem to be wrong. last: 1 and 0 in place of these weights. */
+static void weigh(work *w, int last, double *chi2)
+{
+    size_t n;
+    const double limit = limit_of(w, 1, chi2, &n);
     for (size_t i = 0; i < w->nw * w->ns; i++) {
         if (!(w->row[i].fisher[0] > 0))
             continue;
-        const double here = window_chi2(&w->row[i], w->at + 2 * i);
+        const double here = chi2_about(w, i, 1);
+        w->use[i] = last ? !(here > limit)
+                         : (here > limit ? sqrt(limit / here) : 1) / (1 + ROUGH * ROUGH * w->row[i].fisher[0]);
+    }
+}
+
+/* Leaves windows out that do not agree with the smooth function: hit by a particle, or beside a star's ghost. chi2: as
+ * of limit_of(). Returns whether weights have changed. */
+static int reject(work *w, spx_shift *out, double *chi2)
+{
+    size_t n = 0, nlit;
+    int again = 0;
+    const double limit = limit_of(w, 0, chi2, &nlit);
+    for (size_t i = 0; i < nlit; i++)
+        n += chi2[i] > limit;
+    const int all = (double)n > MOST_REJECT * (double)nlit; /* then it is the smooth function that is wrong */
+    out->chi2_smooth = 0;
+    out->nwindow_used = nlit - n;
+    out->nwindow_rejected = all ? 0 : n;
+    for (size_t i = 0; i < w->nw * w->ns; i++) {
+        if (!(w->row[i].fisher[0] > 0))
+            continue;
+        const double here = chi2_about(w, i, 0);
         const int keep = !(here > limit);
-        n += !keep;
-        *again |= keep != w->use[i];
-        if (keep) {
-            out->chi2_smooth += here;
-            out->nwindow_used++;
-        }
+        out->chi2_smooth += keep ? here : 0;
+        again |= w->use[i] != (keep || all);
+        w->use[i] = keep || all;
     }
-    out->nwindow_rejected = n;
-    if ((double)n > MOST_REJECT * (double)nlit) { /* then it is the smooth function that is wrong */
-        *again = 0;
-        out->nwindow_rejected = 0;
-    }
-    for (size_t i = 0; i < w->nw * w->ns && *again; i++)
-        if (w->row[i].fisher[0] > 0)
-            w->use[i] = !(window_chi2(&w->row[i], w->at + 2 * i) > limit);
-    spx_free(chi2);
-    return SPX_OK;
+    return again;
 }
 
 /* ---- the PSF ---- */
@@ -671,7 +695,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->first = spx_alloc(2 * w->nw, sizeof *w->first, e);
     w->total = spx_alloc(4 * w->n, sizeof *w->total, e);
     w->normal = spx_alloc2(2 * w->n, w->n, sizeof *w->normal, e);
-    w->use = spx_alloc(rows, 2, e);
+    w->use = spx_alloc2(rows, 2, sizeof *w->use, e);
     w->only = spx_alloc(w->nw * w->nb, 1, e);
     w->some = spx_alloc(rows, sizeof *w->some, e);
     w->sums = spx_alloc_unset(w->ns, 1, sizeof *w->sums, e);
@@ -711,6 +735,25 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     return place_windows(im, psf, w, e);
 }
 
+/* Compares chi^2 with that of the best step, of windows of bundles that both have measured and that no hit is in: what
+ * the function does to a hit says nothing of it. best[nw * nb]: NAN where there is none; 1: it is higher. rough: only
+ * some were measured. */
+static int is_worse(const work *w, int rough, double *now, const double *best)
+{
+    double before = 0, after = 0;
+    for (size_t i = 0; i < w->nw * w->nb; i++)
+        now[i] = (rough && !w->only[i]) || !(w->fit[i].chi2 > 0) ? NAN : w->fit[i].chi2;
+    for (size_t i = 0; i < w->nw * w->ns; i++)
+        if (w->row[i].fisher[0] > 0 && w->use[i] == 0)
+            now[i / w->ns * w->nb + w->bundle[i % w->ns]] = NAN;
+    for (size_t i = 0; i < w->nw * w->nb; i++)
+        if (!isnan(now[i]) && !isnan(best[i])) {
+            before += best[i];
+            after += now[i];
+        }
+    return after > (1 + RAISED) * before;
+}
+
 /* chi^2 of the windows that the first step looked at. */
 static double sparse_chi2(const work *w)
 {
@@ -736,6 +779,28 @@ static spx_status measure_windows(work *w, spx_shift_measure *measure, void *ctx
     return st;
 }
 
+/* The step that windows ask for: of all, where they agree; else robust weights begin, and those that are off are left
+ * out. */
+static spx_status fit_windows(work *w, spx_shift *out, spx_err *e)
+{
+    double *chi2 = spx_alloc(w->nw * w->ns, sizeof *chi2, e);
+    spx_status st = chi2 == NULL ? SPX_EIO : SPX_OK;
+    for (int round = 0, again = 1; again && round < 1 + ROBUST_ROUNDS + REJECT_ROUNDS && st == SPX_OK; round++) {
+        sum_up(w, round == 0);
+        if (!solve(w))
+            st = spx_fail_remedy(e, SPX_EINPUT, "look for pixels without a mask that are far brighter than any star",
+                                 "the smooth fit of the shifts has no solution");
+        else if (round == 0 || round > ROBUST_ROUNDS)
+            again = reject(w, out, chi2);
+        if (again && round == 0)
+            memset(w->step, 0, w->n * sizeof *w->step); /* hits have bent the function: begin without it */
+        if (again && round < ROBUST_ROUNDS)
+            weigh(w, round + 1 == ROBUST_ROUNDS, chi2);
+    }
+    spx_free(chi2);
+    return st;
+}
+
 /* Measures the windows of a PSF, and the step that they ask for. *largest: of it, over all fibres and windows. */
 static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const spx_image *image, const spx_psf *psf,
                            spx_shift *out, double *largest, double *chi2, spx_err *e)
@@ -750,13 +815,8 @@ static spx_status one_step(work *w, spx_shift_measure *measure, void *ctx, const
         w->use[i] = w->row[i].fisher[0] > 0;
         functions(w, w->row[i].wavelength, w->p + i * w->nl);
     }
-    for (int round = 0, again = 1; round < 4 && again && st == SPX_OK; round++) {
-        sum_up(w, round == 0);
-        if (!solve(w))
-            return spx_fail_remedy(e, SPX_EINPUT, "look for pixels without a mask that are far brighter than any star",
-                                   "the smooth fit of the shifts has no solution");
-        st = reject(w, out, &again, e);
-    }
+    if (st == SPX_OK)
+        st = fit_windows(w, out, e);
     if (st == SPX_OK)
         values(w, w->step);
     for (size_t i = 0; i < 2 * w->nw * w->ns && st == SPX_OK; i++)
@@ -785,7 +845,7 @@ static double gain(work *w)
     for (size_t k = 0; k < w->nw; k++)
         for (size_t f = 0; f < w->ns; f++)
             if (w->use[k * w->ns + f])
-                sum += gain_of(w, k * w->ns + f, with_next(w, w->use, k, f));
+                sum += gain_of(w, k * w->ns + f, with_next(w, w->use, k, f) > 0);
     return sum;
 }
 
@@ -1074,21 +1134,26 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
 {
     work w;
     spx_psf before = {0};
-    double *last = NULL, *scratch = NULL, lack[2] = {0}, *best, largest = 1, chi2 = 0, few = 0, lowest = INFINITY;
-    int sparse = 0; /* the step before looked at some of the windows, whose chi2 was `few` */
+    double *last = NULL, *scratch = NULL, lack[2] = {0}, *best, largest = 1, taken = 0, chi2 = 0, few = 0;
+    double *now = NULL, *lowest = NULL; /* [nw * nb] chi2 of this step, and of the best one */
+    int sparse = 0;                     /* the step before looked at some of the windows, whose chi2 was `few` */
     uint8_t *moves = NULL;
     spx_status st = make_work(image, psf, o, &w, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(psf, &before, e);
     if (st == SPX_OK)
         st = alloc_out(&w, psf, out, e);
-    if (st == SPX_OK && ((last = spx_alloc(2 * w.n, sizeof *last, e)) == NULL ||
-                         (scratch = spx_alloc2(2 * w.nw, w.ns + 1, sizeof *scratch, e)) == NULL ||
-                         (moves = spx_alloc(w.ns, 1, e)) == NULL))
+    if (st == SPX_OK &&
+        ((last = spx_alloc(2 * w.n, sizeof *last, e)) == NULL ||
+         (scratch = spx_alloc2(2 * w.nw, w.ns + 1, sizeof *scratch, e)) == NULL ||
+         (now = spx_alloc2(2 * w.nw, w.nb, sizeof *now, e)) == NULL || (moves = spx_alloc(w.ns, 1, e)) == NULL))
         st = SPX_EIO;
     if (st == SPX_OK)
         memset(moves, 1, w.ns);
     best = st == SPX_OK ? last + w.n : NULL; /* coefficients of the lowest chi2 */
+    lowest = st == SPX_OK ? now + w.nw * w.nb : NULL;
+    for (size_t i = 0; st == SPX_OK && i < w.nw * w.nb; i++)
+        lowest[i] = NAN;
     for (int step = 0; st == SPX_OK && step < MOST_STEPS && largest > SMALL_STEP; step++) {
         st = one_step(&w, measure, ctx, image, psf, out, &largest, &chi2, e);
         if (st == SPX_OK && largest <= SMALL_STEP && !w.motion.rough && !shrink(&w, out->covariance))
@@ -1100,26 +1165,30 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         if (sparse) { /* as all windows would have had it; where those were dark, this is the first step */
             const double same = sparse_chi2(&w);
             out->chi2_before = few > 0 && same > 0 ? chi2 * few / same : chi2;
-            lowest = few > 0 && same > 0 ? out->chi2_before : INFINITY;
         }
+        const double asked = largest;
         sparse = w.motion.rough;
         if (sparse) {
             largest = 1;
             few = chi2;
         }
+        /* a step that has left a much smaller one was none too long: chi2 is of other pixels then */
+        const int worse = is_worse(&w, sparse, now, lowest) && asked > 0.5 * taken;
         w.motion.only = NULL;
         w.motion.rough = 0;
         memcpy(last, w.total, w.n * sizeof *last);
-        if (chi2 > (1 + RAISED) * lowest) {
+        if (worse) {
             largest = 1;
+            taken *= 0.5;
             for (size_t i = 0; i < w.n; i++)
                 w.total[i] = 0.5 * (best[i] + w.total[i]);
         } else {
-            lowest = chi2;
+            memcpy(lowest, now, w.nw * w.nb * sizeof *now);
             for (size_t i = 0; i < w.n; i++) {
                 best[i] = w.total[i];
                 w.total[i] += w.step[i];
             }
+            taken = asked;
             if (!sparse && largest > SMALL_STEP)
                 choose_far(&w);
         }
@@ -1137,7 +1206,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
         fill_errors(&w, lack, out);
         judge(&w, out, moves);
         /* no convergence, or a worse image: nothing that may be used */
-        if (out->chi2_after > WORSE * out->chi2_before || largest > SMALL_STEP)
+        out->failed = out->chi2_after > WORSE * out->chi2_before || largest > SMALL_STEP;
+        if (out->failed)
             for (size_t f = 0; f < w.ns; f++) {
                 moves[f] = 0;
                 out->flags[f] |= SPX_SHIFT_OLDX;
@@ -1151,6 +1221,7 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
     spx_free(last);
     spx_free(scratch);
     spx_free(moves);
+    spx_free(now);
     spx_psf_free(&before);
     free_work(&w);
     return st;

@@ -35,7 +35,7 @@ typedef struct {
     double chi2_smooth, dof_smooth;        /* of the windows' shifts and widths about the smooth functions */
     size_t nwindow_used, nwindow_rejected; /* of fibres times windows with light */
     double scatter_dx;                     /* of the windows' shifts about them beyond errors, pixels */
-    int steps;
+    int steps, failed;                     /* failed 1: the fit across the traces, which has moved none */
 
     /* Part Y: delta (Angstrom) and kappa (Angstrom^2) of each fibre, Legendre series over the same u: [nspec][terms].
      * Bins of a fibre hold light of wavelength lambda + delta. */

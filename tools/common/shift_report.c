@@ -42,7 +42,12 @@ spx_status spx_shift_report(spx_run *r, const char *label, const spx_shift *s, s
     spx_detail("%s%d steps, %d rounds, %zu windows of fibres used, %zu left out, chi2 about the smooth functions %.3f",
                label, s->steps, s->rounds, s->nwindow_used, s->nwindow_rejected,
                s->dof_smooth > 0 ? s->chi2_smooth / s->dof_smooth : 0);
-    if (old_x > 0)
+    if (s->failed)
+        spx_warn("%sthe fit of the places across the traces does not converge, or makes the image worse: they stay "
+                 "where they "
+                 "were: look for light that is not the fibres', and for spots unlike those of the PSF",
+                 label);
+    else if (old_x > 0)
         spx_warn("%s%zu of %zu fibres: no light across the traces tells their place: they stay where they were", label,
                  old_x, s->nspec);
     else if (nolight > 0)
