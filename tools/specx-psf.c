@@ -299,8 +299,8 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_progress_end(ko.progress);
         if (st == SPX_OK && !o.shape_given && !o.degrees_given && o.fix != FIX_SHAPE && o.tail == TAIL_NONE)
             st = spx_psf_choose_degrees(&backend, &in, &ko, &psf, &fit, e);
-        if (st == SPX_OK && ko.shape_degree_fibre > 0 && o.fix != FIX_SHAPE && o.tail == TAIL_NONE)
-            st = spx_psf_doubt_places(&backend, &in, &ko, &psf, &fit, e);
+        if (st == SPX_OK && ko.shape_degree_fibre > 0 && o.fix != FIX_SHAPE)
+            st = spx_psf_doubt_places(&backend, &in, &ko, o.tail != TAIL_NONE ? &tail : NULL, &psf, &fit, e);
         if (st == SPX_OK)
             st = spx_run_record(s, "degrees", e, "%d; %d,%d; width %g", ko.hermite_degree, ko.shape_degree_fibre,
                                 ko.shape_degree_wave, ko.hermite_width);

@@ -484,6 +484,59 @@ static spx_status one_round(problem *p, int round, spx_psffit_tail *t, spx_image
     return st == SPX_OK && (!t->fit || t->found) ? take_off(p, t, image, e) : st;
 }
 
+spx_status spx_psffit_new_images(const spx_psffit_input *in, spx_image **out, spx_err *e)
+{
+    const size_t ny = in->image[0].ny, nx = in->image[0].nx;
+    spx_image *image = *out = spx_alloc(in->nexp, sizeof *image, e);
+    if (image == NULL)
+        return SPX_EIO;
+    for (size_t x = 0; x < in->nexp; x++) {
+        image[x] = in->image[x];
+        image[x].data = image[x].readnoise = NULL;
+    }
+    for (size_t x = 0; x < in->nexp; x++)
+        if ((image[x].data = spx_alloc_unset(ny, nx, sizeof *image[x].data, e)) == NULL ||
+            (in->image[x].readnoise != NULL &&
+             (image[x].readnoise = spx_alloc_unset(ny, nx, sizeof *image[x].readnoise, e)) == NULL))
+            return SPX_EIO;
+    return SPX_OK;
+}
+
+void spx_psffit_free_images(size_t n, spx_image *image)
+{
+    for (size_t x = 0; image != NULL && x < n; x++) {
+        spx_free(image[x].data);
+        spx_free(image[x].readnoise);
+    }
+    spx_free(image);
+}
+
+spx_status spx_psffit_without_tail(const spx_psffit_input *in, const spx_psffit_tail *t, int nthreads,
+                                   const spx_psf *psf, const spx_psffit *fit, spx_image *image, spx_err *e)
+{
+    spx_psf cores = *psf;
+    problem p = {.in = in,
+                 .psf = &cores,
+                 .fit = fit,
+                 .ny = in->image[0].ny,
+                 .nx = in->image[0].nx,
+                 .nexp = in->nexp,
+                 .nthreads = nthreads > 0 ? nthreads : 1};
+    spx_psf_drop_tail(&cores);
+    spx_status st = spx_psf_copy(psf, &p.tailed, e);
+    if (st == SPX_OK && !((p.model = spx_alloc2(p.ny, p.nx, sizeof *p.model, e)) &&
+                          (p.light = spx_alloc2(psf->nspec, fit->nline, sizeof *p.light, e))))
+        st = SPX_EIO;
+    if (st == SPX_OK)
+        st = sum_cores(&p, e);
+    if (st == SPX_OK)
+        st = take_off(&p, t, image, e);
+    spx_psf_free(&p.tailed);
+    spx_free(p.light);
+    spx_free(p.model);
+    return st;
+}
+
 spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *t,
                                      spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
@@ -491,27 +544,19 @@ spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffi
     problem p = {.in = in, .psf = psf, .fit = fit, .ny = ny, .nx = nx, .nexp = in->nexp, .nthreads = o->nthreads};
     spx_psf bare = *in->start;
     spx_psffit_input cores = *in;
-    spx_image *image = spx_alloc(in->nexp, sizeof *image, e);
-    spx_status st = image != NULL ? SPX_OK : SPX_EIO;
+    spx_image *image = NULL;
     spx_psf_drop_tail(&bare);
     cores.start = &bare;
     p.nthreads = o->nthreads > 0 ? o->nthreads : 1;
-    if (st == SPX_OK)
-        st = fit_cores(&cores, o, psf, fit, e); /* refuses exposures of other sizes */
+    spx_status st = fit_cores(&cores, o, psf, fit, e); /* refuses exposures of other sizes */
     if (st == SPX_OK)
         st = read_tail(in->start, psf, t, e);
     if (st == SPX_OK && !((p.use = spx_alloc2(in->nexp * ny, nx, sizeof *p.use, e)) &&
                           (p.image = spx_alloc2(NPAR * ny, nx, sizeof *p.image, e)) &&
                           (p.model = spx_alloc2(ny, nx, sizeof *p.model, e))))
         st = SPX_EIO;
-    for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
-        image[x] = in->image[x];
-        image[x].readnoise = NULL;
-        if ((image[x].data = spx_alloc_unset(ny, nx, sizeof *image[x].data, e)) == NULL ||
-            (in->image[x].readnoise != NULL &&
-             (image[x].readnoise = spx_alloc_unset(ny, nx, sizeof *image[x].readnoise, e)) == NULL))
-            st = SPX_EIO;
-    }
+    if (st == SPX_OK)
+        st = spx_psffit_new_images(in, &image, e);
     cores.image = image;
     for (int round = 0, none = 0; round < SPX_PSFFIT_TAIL_ROUNDS && st == SPX_OK && !none; round++) {
         st = one_round(&p, round, t, image, e);
@@ -524,11 +569,7 @@ spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffi
     const int has = !t->fit || t->found;
     if (st == SPX_OK && (has || row_of(psf, "TAILAMP") < psf->npar))
         st = set_tail(psf, has ? t->amplitude[0] : 0, has ? t->amplitude[1] : 0, t->core, t->index, e);
-    for (size_t x = 0; image != NULL && x < in->nexp; x++) {
-        spx_free(image[x].data);
-        spx_free(image[x].readnoise);
-    }
-    spx_free(image);
+    spx_psffit_free_images(in->nexp, image);
     spx_psf_free(&p.tailed);
     spx_free(p.light);
     spx_free(p.use);

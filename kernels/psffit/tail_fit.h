@@ -32,6 +32,17 @@ typedef struct {
 spx_status spx_psffit_make_with_tail(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *tail,
                                      spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
 
+/* Room for exposures of their own data and noise: *image[nexp], freed with spx_psffit_free_images() also after an
+ * error. SPX_EIO: memory. */
+spx_status spx_psffit_new_images(const spx_psffit_input *in, spx_image **image, spx_err *e) SPX_NODISCARD;
+void spx_psffit_free_images(size_t n, spx_image *image);
+
+/* Exposures without the tails of their lines, and without light of cores beyond their windows: image[nexp], of
+ * spx_psffit_new_images(), from the result of spx_psffit_make_with_tail(). SPX_EIO: memory. */
+spx_status spx_psffit_without_tail(const spx_psffit_input *in, const spx_psffit_tail *tail, int nthreads,
+                                   const spx_psf *psf, const spx_psffit *fit, spx_image *image,
+                                   spx_err *e) SPX_NODISCARD;
+
 /* The operation of backends: one of the two, without a tail where it is NULL. */
 spx_status spx_psffit_cpu(const spx_psffit_input *in, const spx_psffit_options *o, spx_psffit_tail *tail, spx_psf *psf,
                           spx_psffit *fit, spx_err *e) SPX_NODISCARD;

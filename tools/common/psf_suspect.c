@@ -362,7 +362,7 @@ static spx_status rival_bundle(spx_backend *backend, const spx_psffit_input *in,
     return st;
 }
 
-spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+static spx_status doubt_bundles(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
                                 spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
     const double unlike = 4, told = 0.01;
@@ -380,5 +380,26 @@ spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in
             "spots that are alike in all fibres of bundle %d (--shape-degree 0,%d) suit it nearly as well, and put "
             "those of fibre %zu up to %.3f pixel elsewhere: errors of places have it",
             fit->fibre[fibre].bundle, ko->shape_degree_wave, fibre, farthest);
+    return st;
+}
+
+spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
+                                const spx_psffit_tail *tail, spx_psf *psf, spx_psffit *fit, spx_err *e)
+{
+    const int has = tail != NULL && (!tail->fit || tail->found);
+    spx_psffit_input cores = *in;
+    spx_psf start = *in->start, bare = *psf; /* share all but the tail with these */
+    spx_image *image = NULL;
+    spx_psf_drop_tail(&start);
+    spx_psf_drop_tail(&bare);
+    cores.start = &start;
+    spx_status st = has ? spx_psffit_new_images(in, &image, e) : SPX_OK;
+    if (st == SPX_OK && has) {
+        cores.image = image;
+        st = spx_psffit_without_tail(in, tail, ko->nthreads, psf, fit, image, e);
+    }
+    if (st == SPX_OK)
+        st = doubt_bundles(backend, &cores, ko, &bare, fit, e);
+    spx_psffit_free_images(in->nexp, image);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include "backend.h"
 #include "psffit/psffit.h"
+#include "psffit/tail_fit.h"
 
 /* SPX_EINPUT where most traces of a flat have no lines in the arcs: they are not of one camera. arc: name of the first.
  */
@@ -29,6 +30,6 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
  * distances of places to their errors; a fibre with one above SPX_PSFFIT_OFF is flagged BADFIT. Says so. SPX_EIO:
  * memory. */
 spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
-                                spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
+                                const spx_psffit_tail *tail, spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
 
 #endif
