@@ -83,6 +83,15 @@ static spx_status cpu_models(void *state, size_t n, spx_rv_spectra *const *w, co
     return SPX_OK;
 }
 
+static spx_status cpu_shifted(void *state, size_t n, const spx_rv_shifts *s, spx_err *e)
+{
+    (void)state;
+    (void)e;
+    for (size_t k = 0; k < n; k++)
+        spx_rv_shifted_chisq(&s[k]);
+    return SPX_OK;
+}
+
 static spx_status cpu_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
 {
     (void)state;
@@ -101,6 +110,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .values = cpu_values,
                            .scan = cpu_scan,
                            .models = cpu_models,
+                           .shifted = cpu_shifted,
                            .coarsen = cpu_coarsen};
 }
 

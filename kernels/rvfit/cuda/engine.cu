@@ -298,6 +298,38 @@ void engine::kept_to_host(size_t n, spx_rv_spectra *const *w)
     }
 }
 
+void engine::shifted(size_t n, const spx_rv_shifts *s)
+{
+    size_t longest = 1;
+    for (size_t k = 0; k < n; k++)
+        longest = std::max(longest, s[k].n);
+    const size_t most = std::max((size_t)1, (size_t)SCANS / longest);
+    for (size_t k0 = 0; k0 < n; k0 += most) {
+        const size_t k1 = std::min(n, k0 + most);
+        std::vector<shifts> list;
+        std::vector<int> pieces;
+        size_t all = 0;
+        for (size_t k = k0; k < k1; k++) {
+            const int begin = (int)pieces.size();
+            for (size_t i = 0; i < s[k].w->first[c_->narm]; i++)
+                if (spx_rv_is_shifted(&s[k], i))
+                    pieces.push_back((int)(full_.slot[s[k].w->slot].piece + i));
+            list.push_back({begin, (int)pieces.size(), (unsigned)s[k].n, s[k].first, s[k].step, all});
+            all += s[k].n;
+        }
+        const shifts *asked = send(shifts_, list.data(), list.size());
+        const int *of = send(at_, pieces.data(), pieces.size());
+        double *out = result_.need(all), *result = host_result_.need(all);
+        shifted_kernel<<<dim3((unsigned)list.size(), blocks(longest, SHIFTS)), SHIFT_THREADS, 0, stream_>>>(
+            full_.m, asked, of, full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(), model_.get(), out);
+        spx::check(cudaGetLastError(), "launch");
+        to_host(result, out, all);
+        wait();
+        for (size_t k = k0; k < k1; k++)
+            std::copy_n(result + list[k - k0].out, s[k].n, s[k].chisq);
+    }
+}
+
 spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e)
 {
     const size_t row0 = out->first[first], nrow = out->first[first + n] - row0;
@@ -797,6 +829,11 @@ spx_status engine_models(void *state, size_t n, spx_rv_spectra *const *w, const 
     return step(e, [&] { engine_of(state)->models(n, w, x); });
 }
 
+spx_status engine_shifted(void *state, size_t n, const spx_rv_shifts *s, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->shifted(n, s); });
+}
+
 spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->coarsen(n, w); });
@@ -808,7 +845,8 @@ spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
     return {e,           threads,          together,       1,
             engine_load, engine_correlate, engine_eval,    engine_values,
-            engine_scan, engine_models,    engine_coarsen, e->fill()};
+            engine_scan, engine_models,    engine_shifted, engine_coarsen,
+            e->fill()};
 }
 
 } // namespace rv

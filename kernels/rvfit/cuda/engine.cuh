@@ -47,6 +47,8 @@ class engine
 
     void models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
+    void shifted(size_t n, const spx_rv_shifts *s);
+
     /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
      * into arrays that the hook gets, and numbers of the host's go to it beside them. */
     spx_status call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e);
@@ -166,6 +168,7 @@ class engine
     spx::device_buffer<float2> transform_;
     spx::device_buffer<spx_rv_stencil> stencil_;
     spx::device_buffer<spx_rv_candidates> candidates_;
+    spx::device_buffer<shifts> shifts_;
     spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
     spx::device_buffer<float> residual_, models_;
     spx::device_buffer<spx_rvfit_star> star_;

@@ -127,6 +127,14 @@ struct item {
     double v;
 };
 
+/* An exposure whose models are shifted (spx_rv_shifts): its pieces list[begin] ... list[end-1]; result[out ...]. */
+struct shifts {
+    int begin, end;
+    unsigned n;
+    double first, step;
+    size_t out;
+};
+
 /* A piece that was fitted, and where its rows begin. */
 struct hook_row {
     int piece;

@@ -61,6 +61,31 @@ SPX_HD double spx_rv_filled(double left, double right, size_t before, size_t k, 
     return left + (right - left) * ((double)(k - before) / (double)(after - before));
 }
 
+/* A point of a cubic through four values side by side, t of the way from the second to the third (Catmull & Rom 1974).
+ */
+SPX_HD double spx_rv_between(double t, double a, double b, double c, double d)
+{
+    return b + 0.5 * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));
+}
+
+SPX_HD double spx_rv_within(double x, double lo, double hi)
+{
+    const double least = x > lo ? x : lo;
+    return least < hi ? least : hi;
+}
+
+/* Samples, dlnwave apart, by which u km/s more move a template. */
+SPX_HD double spx_rv_place_shift(double u, double dlnwave)
+{
+    return log1p(u / SPX_C_KMS) / dlnwave;
+}
+
+/* chi^2 of a model that is scaled, from the sums over w f^2, w f m and w m^2. */
+SPX_HD double spx_rv_scaled_chisq(double ff, double fm, double mm)
+{
+    return mm > 0 ? ff - fm * fm / mm : ff;
+}
+
 /* A model's value as it is kept: finite. */
 SPX_HD float spx_rv_model(double model)
 {

@@ -221,7 +221,7 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
     warnings(c, s);
     if (is_negative(w))
         s->warn |= SPX_RVS_NEGATIVE;
-    if (spx_rv_exposures_differ(w, out->first[star->index], out->first[star->index + 1], s->vrad))
+    if (star->differ)
         s->warn |= SPX_RVS_EXPOSURES;
     if (is_too_wide(star, s))
         s->warn |= SPX_RVS_WIDE;

@@ -118,14 +118,10 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
     return SPX_OK;
 }
 
-/* Is there anything that looks at the pixels of a star, or at its models, but the engine? */
-static int looks_at_pixels(const spx_rv_ctx *c, size_t star)
+/* Is there anything that looks at the pixels of stars, or at their models, but the engine? */
+static int looks_at_pixels(const spx_rvfit_options *o)
 {
-    const spx_rvfit_options *o = c->opt;
-    size_t begin, end;
-    spx_rv_exposures(c, star, &begin, &end); /* do they agree? */
-    return end - begin > 1 || o->jitter || o->reject > 0 || o->epochs || o->components > 1 || o->keep_ccf ||
-           o->resolution;
+    return o->jitter || o->reject > 0 || o->epochs || o->components > 1 || o->keep_ccf || o->resolution;
 }
 
 /* Where the models of a star go that is unread. */
@@ -155,7 +151,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
         st = spx_rv_misfit(g, n, star, e);
     for (size_t k = 0; k < n; k++)
         keep_models(g->c, &star[k]->spectra, out);
-    if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK)
+    if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK ||
+        (st = spx_rv_compare_exposures(g, n, star, out, e)) != SPX_OK)
         return st;
     EACH_STAR(k, n, 1)
     {
@@ -192,8 +189,8 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         s->index = first + k;
         s->given = c->in->start ? c->in->start + s->index * c->nq : NULL;
         s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-        s->again = g->engine->reads && !looks_at_pixels(c, s->index) ? spx_rv_list(&s->spectra, s->index)
-                                                                     : spx_rv_load(&s->spectra, s->index);
+        s->again = g->engine->reads && !looks_at_pixels(c->opt) ? spx_rv_list(&s->spectra, s->index)
+                                                                : spx_rv_load(&s->spectra, s->index);
     }
     for (size_t k = 0; k < n; k++)
         if (g->star[k].again)

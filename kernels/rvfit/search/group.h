@@ -41,6 +41,7 @@ typedef struct {
     int followed;                                     /* its starts have been, on the coarse model */
     size_t inside; /* number of the start that is the first one away from bounds; 0: none */
     int masked;    /* pixels were, in this round */
+    int differ;    /* an exposure has another velocity */
 } spx_rv_star;
 
 /* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */
@@ -127,8 +128,9 @@ spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *
 /* The same for the multilinear interpolation, which has kinks (minimise.c). */
 spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                            spx_err *e);
-/* Is the velocity of one of the exposures first ... end-1 of a star, after models(), another than v (exposures.c)? */
-int spx_rv_exposures_differ(const spx_rv_spectra *w, size_t first, size_t end, double v);
+/* Do exposures of n stars, after models(), differ from them in velocity? Into `differ` (exposures.c). */
+spx_status spx_rv_compare_exposures(spx_rv_group *g, size_t n, spx_rv_star *const *star, const spx_rvfit *out,
+                                    spx_err *e);
 /* Second component of a star whose fit has ended, into *out (double.c). The workspace is that of the calling thread. */
 void spx_rv_double(spx_rv_star *star, spx_rvfit *out);
 /* Velocities of the exposures of a star whose fit has ended, and their constancy, into *out (epochs.c). The star's

@@ -43,6 +43,30 @@ int spx_rv_pattern_point(const spx_rv_ctx *c, const double *chol, size_t i, cons
 /* w->scan with the templates in the workspace. */
 void spx_rv_velocity_scan(spx_rv_spectra *w);
 
+/* Shifts of an exposure's models, each scaled to its pixels: chi^2 of all its pieces of at least four pixels, without
+ * a shift and at velocities first + k step, into chisq[n] (exposures.c). */
+typedef struct {
+    spx_rv_spectra *w;
+    size_t exposure;
+    double first, step; /* km/s */
+    size_t n;
+    double *chisq;
+} spx_rv_shifts;
+
+static inline int spx_rv_is_shifted(const spx_rv_shifts *s, size_t piece)
+{
+    const spx_rv_data *d = &s->w->piece[piece];
+    return d->exposure == s->exposure && s->w->ctx->arm[d->arm].n >= 4;
+}
+
+static inline double spx_rv_shift(const spx_rv_shifts *s, size_t k)
+{
+    return k == 0 ? 0 : s->first + (double)(k - 1) * s->step;
+}
+
+/* The same on the host, with the pixels and models that are there, and the workspace. */
+void spx_rv_shifted_chisq(const spx_rv_shifts *s);
+
 typedef struct {
     void *state;
     int threads;     /* of the host, for the logic of a group's stars; each has a workspace of its own */
@@ -64,6 +88,8 @@ typedef struct {
     spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* chi^2 of all pieces (spx_rv_data) at x[k], and models: in `kept` of stars that are unread. n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+    /* Shifts s[n] of exposures of stars that models() was the last to be asked of. */
+    spx_status (*shifted)(void *state, size_t n, const spx_rv_shifts *s, spx_err *e);
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
      * of the model, or all of the coarse one. NULL: it does not take these. */
     spx_status (*coarsen)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
