@@ -426,6 +426,7 @@ void spx_pf_close(spx_pf_bundle *b)
         spx_pf_pixels *px = &b->px[x];
         spx_free(px->data);
         spx_free(px->noise);
+        spx_free(px->soft);
         spx_free(px->median);
         spx_free(px->root);
         spx_free(px->ground);

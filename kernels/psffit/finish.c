@@ -335,27 +335,6 @@ static void look_at_parts(const spx_pf_bundle *b, size_t x, double *to)
         }
 }
 
-/* Adds the residuals of a spot to the cells of its phase, cell[SPX_PF_PHASES][SPX_PF_PHASES][npix][3]. */
-static void stack_spot(const spx_pf_bundle *b, size_t x, size_t s, double *cell)
-{
-    const spx_pf_plan *p = b->p;
-    const size_t npix = (size_t)(p->nx * p->ny);
-    const spx_pf_pixels *px = &b->px[x];
-    const spx_pf_at *at = &b->now.at[s];
-    const double *spot = b->now.spot + s * npix, f = b->now.flux[s];
-    double peak = 0;
-    for (size_t k = 0; k < npix; k++)
-        peak = fmax(peak, spot[k]);
-    cell += (size_t)(spx_pf_phase_of(at->y) * SPX_PF_PHASES + spx_pf_phase_of(at->x)) * npix * 3;
-    for (int r = at->y0; r < at->y1; r++)
-        for (int c = at->x0; c < at->x1; c++) {
-            const size_t k = (size_t)(r * p->nx + c), q = (size_t)((at->yc + r) * (long)b->width + at->xc + c);
-            const double m = px->ground[q] + b->now.light[x * p->height * b->width + q];
-            if (px->root[q] > 0)
-                spx_pf_add_to_cell(f, spot[k], peak, px->data[q], px->noise[q], m, cell + 3 * k);
-        }
-}
-
 static size_t cells_of(const spx_pf_bundle *b)
 {
     return (size_t)(SPX_PF_PHASES * SPX_PF_PHASES * b->p->nx * b->p->ny);
@@ -369,38 +348,40 @@ static int is_saturated(const spx_pf_bundle *b, size_t x, size_t s)
     return spx_psffit_spot_saturated(&b->p->image[x], (long)b->x0 + at->xc + b->p->hx, at->yc + b->p->hy);
 }
 
-/* Looks at the pixels of a bundle, of spots with S/N above BRIGHT that are not saturated at their residuals, by the CPU
- * or a device; freed with spx_free(to->near). 0: a device has failed. SPX_EIO: memory. */
-static spx_status look(spx_pf_bundle *b, const double *variance, spx_pf_look *to, int *ok, spx_err *e)
+/* Looks at the residuals of the spots of a bundle with S/N above BRIGHT that are not saturated, and, where `all` is
+ * not 0, at all its pixels, by the CPU or a device; freed with spx_free(to->cell). *ok 0: a device has failed. SPX_EIO:
+ * memory. */
+static spx_status look(spx_pf_bundle *b, const double *variance, int all, spx_pf_look *to, int *ok, spx_err *e)
 {
     const spx_pf_plan *p = b->p;
-    const size_t near = 4 * b->nf, part = 2 * p->nexp * spx_pf_nparts(p->height) * b->nf, per = b->nl * b->nf;
+    const size_t near = all ? 4 * b->nf : 0, part = all ? 2 * p->nexp * spx_pf_nparts(p->height) * b->nf : 0;
+    const size_t cell = SPX_PF_CELL * cells_of(b), offset = SPX_PF_OFFSET * b->nspot, per = b->nl * b->nf;
     int *bright = spx_alloc(b->nspot + 1, sizeof *bright, e);
-    *to =
-        (spx_pf_look){.near = spx_alloc(near + part + 3 * cells_of(b) + SPX_PF_OFFSET * b->nspot, sizeof *to->near, e)};
-    if (bright == NULL || to->near == NULL) {
+    *to = (spx_pf_look){.cell = spx_alloc(cell + offset + near + part, sizeof *to->cell, e)};
+    if (bright == NULL || to->cell == NULL) {
         spx_free(bright);
         return SPX_EIO;
     }
-    to->part = to->near + near;
-    to->cell = to->part + part;
-    to->offset = to->cell + 3 * cells_of(b);
+    to->offset = to->cell + cell;
+    if (all) {
+        to->near = to->offset + offset;
+        to->part = to->near + near;
+    }
     for (size_t s = 0; s < b->nspot; s++)
         bright[s] = variance[s] > 0 && b->now.flux[s] > BRIGHT * sqrt(variance[s]) && !is_saturated(b, s / per, s);
-    if (b->there != NULL)
+    const int here = b->there == NULL;
+    if (!here)
         *ok = p->device->look(b, bright, to);
-    for (size_t i = 0; i < b->nf && b->there == NULL; i++)
+    for (size_t s = 0; s < b->nspot && here; s++)
+        if (bright[s])
+            spx_pf_look_at_spot(b, s / per, s, to->offset + SPX_PF_OFFSET * s, to->cell);
+    for (size_t i = 0; i < b->nf && here && all; i++)
         look_near(b, i, to->near + 4 * i);
-    for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
+    for (size_t x = 0; x < p->nexp && here && all; x++) {
         look_at_parts(b, x, to->part + 2 * x * spx_pf_nparts(p->height) * b->nf);
-    for (size_t s = 0; s < b->nspot && b->there == NULL; s++)
-        if (bright[s]) {
-            stack_spot(b, s / per, s, to->cell);
-            spx_pf_offsets(b, s / per, s, to->offset + SPX_PF_OFFSET * s);
-        }
-    for (size_t x = 0; x < p->nexp && b->there == NULL; x++)
         for (size_t k = 0; k < p->height * b->width; k++)
             to->nreject += b->px[x].rejected[k];
+    }
     spx_free(bright);
     return SPX_OK;
 }
@@ -686,16 +667,41 @@ double spx_pf_psf_error(double misfit, const double of[2])
 }
 
 /* Of the stacked residuals of all bright spots: a pattern that repeats from spot to spot is the PSF's, noise is not. */
-static void put_psf_error(const spx_pf_bundle *b, const double *cell, spx_psffit_bundle *to)
+static void put_psf_error(const spx_pf_bundle *b, const double *cells, spx_psffit_bundle *to)
 {
-    to->misfit = to->of[0] = to->of[1] = 0;
-    for (size_t k = 0; k < cells_of(b); k++)
-        if (cell[3 * k + 1] > 0) {
-            to->misfit += cell[3 * k] * cell[3 * k] / cell[3 * k + 1] - 1;
+    to->misfit = to->of[0] = to->of[1] = to->unlike = to->nunlike = 0;
+    for (const double *cell = cells; cell < cells + SPX_PF_CELL * cells_of(b); cell += SPX_PF_CELL) {
+        if (cell[1] > 0) {
+            to->misfit += cell[0] * cell[0] / cell[1] - 1;
             to->of[0]++;
-            to->of[1] += cell[3 * k + 2] * cell[3 * k + 2] / cell[3 * k + 1];
+            to->of[1] += cell[2] * cell[2] / cell[1];
         }
+        if (cell[4] > 0) {
+            to->unlike += cell[3] * cell[3] / cell[4] - 1;
+            to->nunlike++;
+        }
+    }
     to->psf_error = spx_pf_psf_error(to->misfit, to->of);
+}
+
+spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e)
+{
+    double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
+    spx_pf_look seen = {0};
+    spx_psffit_bundle of;
+    *off = 0;
+    if (variance == NULL)
+        return SPX_EIO;
+    *ok = spx_pf_flux_variance(b, variance);
+    const spx_status st = *ok ? look(b, variance, 0, &seen, ok, e) : SPX_OK;
+    if (st == SPX_OK && *ok) {
+        put_psf_error(b, seen.cell, &of);
+        const double n = of.of[0], shape = of.nunlike > 0 ? of.unlike / of.nunlike : 0;
+        *off = n > 0 ? fmax(0, of.misfit / n - shape - SURE * sqrt(2 / n)) : 0;
+    }
+    spx_free(seen.cell);
+    spx_free(variance);
+    return st;
 }
 
 spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number, double *shift, spx_psf *psf,
@@ -714,7 +720,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     if (st == SPX_OK)
         ok = spx_pf_flux_variance(b, variance);
     if (st == SPX_OK && ok)
-        st = look(b, variance, &seen, &ok, e);
+        st = look(b, variance, 1, &seen, &ok, e);
     double *most = misfit + 2 * b->nf * fit->nplace;
     if (st == SPX_OK && ok)
         st = spx_pf_misplaced(b, seen.offset, fit->nplace, fit->place, misfit, most, e);
@@ -755,7 +761,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         shift[2 * k + 1] = cov[(b->shift0 + k) * (b->ntheta + 1)];
     }
     fit->bundle[number].fitted = ok;
-    spx_free(seen.near);
+    spx_free(seen.cell);
     spx_free(variance);
     spx_free(a);
     spx_free(lever);

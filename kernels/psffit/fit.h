@@ -71,6 +71,7 @@ typedef struct {
 typedef struct {
     float *data;       /* NULL, as noise: the device has them already */
     float *noise;      /* variance without light; 0: masked */
+    float *soft;       /* the same with the floor of the weights (spx_pf_soften()); NULL: there is none */
     float *median;     /* of 3 x 3 pixels of the image */
     float *root;       /* square root of the weight */
     double *ground;    /* background */
@@ -147,6 +148,7 @@ typedef struct {
     int active;    /* leading local parameters of the shape that are free: 0, 2, nq */
     int terms;     /* of traces that are free */
     double unsure; /* uncertainty of the model (spx_pf_uncertain()) */
+    double soft;   /* floor of the weights, of the peaks around a pixel (spx_pf_soften()) */
     int gauge;     /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free */
 } spx_pf_bundle;
 
@@ -192,12 +194,12 @@ typedef struct {
     double wave, x, wider;
 } spx_pf_node;
 
-/* Pixels of a bundle as its result sees them. */
+/* Pixels of a bundle as its result sees them; near NULL: spots alone are looked at. */
 typedef struct {
+    double *cell;   /* [SPX_PF_PHASES^2][npix][SPX_PF_CELL] residuals of bright spots (spx_pf_add_to_cell()) */
+    double *offset; /* [nspot][SPX_PF_OFFSET] of the cores of bright spots (spx_pf_add_to_offset()); 0: of others */
     double *near;   /* [nf][4] of pixels near a fibre's spots: chi squared, their number, masked ones, all */
     double *part;   /* [nexp][spx_pf_nparts()][nf][2] of pixels near a fibre in SPX_PF_PART rows: chi squared, number */
-    double *cell;   /* [SPX_PF_PHASES^2][npix][3] residuals of bright spots (spx_pf_add_to_cell()) */
-    double *offset; /* [nspot][SPX_PF_OFFSET] of the cores of bright spots (spx_pf_add_to_offset()); 0: of others */
     size_t nreject; /* by the hard clip, of all exposures */
 } spx_pf_look;
 
@@ -229,6 +231,7 @@ typedef struct spx_pf_device {
     void (*draw)(spx_pf_bundle *b, spx_pf_state *s);
     void (*first_weights)(spx_pf_bundle *b, double epsilon);
     void (*weights)(spx_pf_bundle *b, double epsilon, int clip);
+    int (*soften)(spx_pf_bundle *b, double part);
     /* bright pixels of b->now, or every second, fourth ... of them, at most `most` (spx_pf_bright_sample()):
      * sample[n][SPX_PF_SAMPLE] */
     int (*bright)(spx_pf_bundle *b, size_t most, double *sample, size_t *n);
@@ -321,6 +324,11 @@ spx_status spx_pf_follow(spx_pf_bundle *b, int *moved, spx_err *e);
 spx_status spx_pf_first_weights(spx_pf_bundle *b, double epsilon, spx_err *e);
 /* Weights from the model: robust (0), or a hard clip (1). */
 void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip);
+/* Floor of the weights under a clip, for spots that the model has no terms for: the variance of a pixel has in addition
+ * `part` of the light of b->now where that is brightest within the size of a spot. Photons alone give wings, whose
+ * variance is small, so much weight that what the model lacks there is taken from the core, the more so the brighter
+ * the lines are. 0: none. SPX_EIO: memory. */
+spx_status spx_pf_soften(spx_pf_bundle *b, double part, spx_err *e);
 /* By what part of itself the model of b->now is uncertain where lines are so bright that photons would tell more than
  * it has terms for: b->unsure is the epsilon at which the median misfit of bright pixels is that of noise, at most
  * 0.01; 0: it is so without. Fibres whose spots are farther from the model have their own: the clip allows for
@@ -336,8 +344,9 @@ double spx_pf_beyond_noise(const double *sample, size_t n, int fibre, size_t few
 
 /* ---- offsets.c ---- */
 
-/* Sums of a spot of an exposure, sum[SPX_PF_OFFSET]. */
-void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum);
+/* Looks at the core of a spot of an exposure: sums that tell how far it is from its place, sum[SPX_PF_OFFSET], and its
+ * residuals, added to the cells of its phase (spx_pf_look). */
+void spx_pf_look_at_spot(const spx_pf_bundle *b, size_t x, size_t s, double *sum, double *cell);
 /* From those of all spots, what the lines of fibres are off by beyond noise, pixels: misfit[nf][2][nplace] of the nine
  * lines about each wavelength of place[nplace], in x and y, and the most about any line, most[nf]. */
 spx_status spx_pf_misplaced(const spx_pf_bundle *b, const double *sums, size_t nplace, const double *place,
@@ -472,6 +481,9 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
                          spx_psffit *fit, spx_err *e);
 /* Error of the PSF from a bundle's sums, or those of all bundles: a fraction, 0: not measured. */
 double spx_pf_psf_error(double misfit, const double of[2]);
+/* Chi squared by a stacked pixel of the residuals of bright spots of b->now, whose fluxes are known, that their places
+ * make, beyond what noise makes at most. *ok 0: no solution. SPX_EIO: memory. */
+spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e);
 /* A bundle that was not fitted: traces of the PSF that shifts are against, moved by dx, dy pixels, shape of the start.
  */
 spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,

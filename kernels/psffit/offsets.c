@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "calib/bordered.h"
 #include "num/stat.h"
 #include "psffit/step_math.h"
 
@@ -17,7 +16,7 @@ enum { ABOUT = 9 };
 /* Pixels at most that a misfit of lines is looked for up to. */
 #define MOST 1.0
 
-void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum)
+void spx_pf_look_at_spot(const spx_pf_bundle *b, size_t x, size_t s, double *sum, double *cell)
 {
     const spx_pf_plan *p = b->p;
     const size_t npix = (size_t)(p->nx * p->ny), n = (size_t)p->norder;
@@ -28,45 +27,31 @@ void spx_pf_offsets(const spx_pf_bundle *b, size_t x, size_t s, double *sum)
     double peak = 0;
     for (size_t k = 0; k < npix; k++)
         peak = fmax(peak, spot[k]);
-    for (int r = at->y0; r < at->y1; r++)
-        for (int q = at->x0; q < at->x1; q++) {
-            const size_t k = (size_t)(r * p->nx + q), on = (size_t)((at->yc + r) * (long)b->width + at->xc + q);
-            const double m = px->ground[on] + b->now.light[x * p->height * b->width + on];
-            if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->root[on] > 0))
-                continue;
-            double by[2];
-            spx_pf_spot_gradient(p->deg + 1, p->nx, p->ny, gx, gy, c, at, q, r, by);
-            spx_pf_add_to_offset(b->now.flux[s], by, spot[k], px->data[on], px->noise[on], m, sum);
-        }
+    cell += (size_t)(spx_pf_phase_of(at->y) * SPX_PF_PHASES + spx_pf_phase_of(at->x)) * npix * SPX_PF_CELL;
+    spx_pf_offset off = {0};
+    for (int stack = 0; stack < 2; stack++) {
+        for (int r = at->y0; r < at->y1; r++)
+            for (int q = at->x0; q < at->x1; q++) {
+                const size_t k = (size_t)(r * p->nx + q), on = (size_t)((at->yc + r) * (long)b->width + at->xc + q);
+                const double m = px->ground[on] + b->now.light[x * p->height * b->width + on];
+                if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->root[on] > 0))
+                    continue;
+                double by[2];
+                spx_pf_spot_gradient(p->deg + 1, p->nx, p->ny, gx, gy, c, at, q, r, by);
+                if (stack)
+                    spx_pf_add_to_cell(b->now.flux[s], by, spot[k], px->data[on], px->noise[on], m, &off,
+                                       cell + SPX_PF_CELL * k);
+                else
+                    spx_pf_add_to_offset(b->now.flux[s], by, spot[k], px->data[on], px->noise[on], m, sum);
+            }
+        off = spx_pf_solve_offset(sum);
+    }
 }
 
 /* Offsets of a line of a fibre in x and y, and their variances: means of the exposures. */
 typedef struct {
     double wave, off[2], var[2];
 } offset;
-
-/* One spot's, from its sums. 0: there is none. */
-static int solve(const double *sum, double off[2], double var[2])
-{
-    double a[9], inverse[9], v[9];
-    for (int i = 0, k = 0; i < 3; i++)
-        for (int j = 0; j <= i; j++, k++) {
-            a[3 * i + j] = a[3 * j + i] = sum[k];
-            v[3 * i + j] = v[3 * j + i] = sum[6 + k];
-        }
-    if (!(sum[0] > 0) || !spx_small_factor(3, a))
-        return 0;
-    spx_small_inverse(3, a, inverse);
-    for (int q = 0; q < 2; q++) {
-        off[q] = var[q] = 0;
-        for (int i = 0; i < 3; i++) {
-            off[q] += inverse[3 * q + i] * sum[12 + i];
-            for (int j = 0; j < 3; j++)
-                var[q] += inverse[3 * q + i] * v[3 * i + j] * inverse[3 * q + j];
-        }
-    }
-    return var[0] > 0 && var[1] > 0 && isfinite(off[0] + off[1] + var[0] + var[1]);
-}
 
 static int by_wave(const void *a, const void *b)
 {
@@ -82,12 +67,11 @@ static size_t of_fibre(const spx_pf_bundle *b, const double *sums, size_t i, dou
         offset one = {.wave = spx_pf_wave(b, &b->now, &b->line[l])};
         double weight[2] = {0, 0};
         for (size_t x = 0; x < b->p->nexp && !b->line[l].free; x++) {
-            double off[2], var[2];
-            if (!solve(sums + SPX_PF_OFFSET * ((x * b->nl + l) * b->nf + i), off, var))
-                continue;
-            for (int q = 0; q < 2; q++) {
-                one.off[q] += off[q] / var[q];
-                weight[q] += 1 / var[q];
+            const spx_pf_offset off = spx_pf_solve_offset(sums + SPX_PF_OFFSET * ((x * b->nl + l) * b->nf + i));
+            for (int q = 0; q < 2 && off.told; q++) {
+                const double var = off.variance[2 * q];
+                one.off[q] += off.step[q] / var;
+                weight[q] += 1 / var;
             }
         }
         for (int q = 0; q < 2 && weight[0] > 0; q++) {

@@ -44,6 +44,10 @@ enum { WIDTH = 1, ALL = 2, CLIP = 3, FINAL = 4, TRIALS = 6, ROUNDS = 3 };
 #define QUIET 0.2
 /* Weights have at most this uncertainty of the model, a part of it. */
 #define UNSURE 0.005
+/* Floor of the weights of narrow functions (spx_pf_soften()), by the peak: places lose a tenth of their accuracy by it,
+ * and the core of a series of degree 8 is moved by wings that it lacks by less than a third of what they move it
+ * without. */
+#define SOFT 0.2
 /* Part of the predicted fall below which a shorter step is tried, too. */
 #define POOR 0.6
 /* S/N of lines, and how many of them, that a fibre with light shows where the start has its spots: fewer and fainter
@@ -101,7 +105,7 @@ typedef enum { KEEP, FIND, FOLLOW } background_of;
 static spx_status doubt(spx_pf_bundle *b, int pass, double *epsilon, spx_err *e)
 {
     const spx_status st = spx_pf_uncertain(b, e);
-    *epsilon = pass == FINAL ? fmin(b->unsure, UNSURE) : passes[pass].epsilon;
+    *epsilon = pass < FINAL ? passes[pass].epsilon : b->soft > 0 ? 0 : fmin(b->unsure, UNSURE);
     return st;
 }
 
@@ -130,6 +134,21 @@ static spx_status settle(spx_pf_bundle *b, double epsilon, int clip, int rounds,
     if (*ok)
         spx_pf_prior(b, &b->now);
     return SPX_OK;
+}
+
+/* Floor of the weights of narrow functions, which are for spots of another shape than any series has; then fluxes
+ * again. What they lack may be less than residuals show, so all have it; but where places are off, weights are those of
+ * photons, which show it most. */
+static spx_status soften(spx_pf_bundle *b, int pass, double *epsilon, int *ok, spx_err *e)
+{
+    double off;
+    spx_status st = spx_pf_places_off(b, &off, ok, e);
+    const double part = off > 0 ? 0 : SOFT;
+    if (st != SPX_OK || !*ok || part == b->soft)
+        return st;
+    st = spx_pf_soften(b, part, e);
+    *epsilon = pass < FINAL || !(part > 0) ? *epsilon : 0;
+    return st == SPX_OK ? settle(b, *epsilon, 1, 1, KEEP, ok, e) : st;
 }
 
 /* Moves by a part of the step of the matrix and gradient at hand. 1: chi squared has fallen, and the state is the new
@@ -316,6 +335,8 @@ static spx_status one_pass(spx_pf_bundle *b, int pass, int last, int most, syste
         st = doubt(b, pass, &epsilon, e);
     if (st == SPX_OK && ok)
         st = settle(b, epsilon, clip, pass == 0 ? ROUNDS : 1, begin, &ok, e);
+    if (st == SPX_OK && ok && clip && p->narrow < 1)
+        st = soften(b, pass, &epsilon, &ok, e);
     if (st == SPX_OK && ok && pass > 0)
         st = free_terms(b, b->terms, e);
     double fall = 1, gain = 0;
@@ -394,12 +415,15 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
     const lapack_int n = (lapack_int)b->ntheta;
     spx_status st = SPX_OK;
     *ok = 1;
-    const int unsure = b->unsure > UNSURE;
-    if (unsure) { /* errors are those of all that is uncertain */
+    /* errors are those of all that is uncertain, and the floor is none of it: chi squared tells what the model lacks */
+    const int other = b->unsure > UNSURE || b->soft > 0;
+    if (b->soft > 0)
+        st = spx_pf_soften(b, 0, e);
+    if (other && st == SPX_OK) {
         spx_pf_weights(b, b->unsure, 1);
         *ok = spx_pf_fluxes(b, &b->now);
     }
-    if (*ok && (unsure || s->lately >= STILL)) {
+    if (st == SPX_OK && *ok && (other || s->lately >= STILL)) {
         b->terms = b->p->ntr;
         b->active = b->p->nq;
         b->gauge = 1;

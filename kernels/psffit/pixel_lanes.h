@@ -9,7 +9,7 @@
 
 static void pixels_misfit(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon)
 {
-    const float *data = px->data + at, *noise = px->noise + at;
+    const float *data = px->data + at, *noise = (px->soft != NULL ? px->soft : px->noise) + at;
     const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;
     float *out = px->root + at;
 #pragma omp simd
@@ -44,7 +44,7 @@ static double pixels_weigh(size_t n, const spx_pf_pixels *px, size_t at, const d
 static double pixels_weigh_clipped(size_t n, const spx_pf_pixels *px, size_t at, const double *light, double epsilon,
                                    int *far)
 {
-    const float *data = px->data + at, *noise = px->noise + at;
+    const float *data = px->data + at, *noise = (px->soft != NULL ? px->soft : px->noise) + at;
     /* pixels that may be rejected: their misfit is looked at as what it is, of single precision */
     const double clip2 = (1 - 1e-6) * SPX_PF_CLIP * SPX_PF_CLIP;
     const double *ground = px->ground + at, epsilon2 = epsilon * epsilon;

@@ -22,6 +22,9 @@
  * of a fibre. Sub-pixel phases of a spot in x and in y; pixels of a spot above CORE of its peak are its core. */
 #define SPX_PF_NEAR 3.5
 #define SPX_PF_CORE 0.1
+/* Pixels up to which a spot that is off its place differs from one that is not by its derivatives alone, to some
+ * 0.1 % of its peak. */
+#define SPX_PF_LINEAR 0.05
 enum { SPX_PF_PART = 64, SPX_PF_PHASES = 4 };
 /* Rounds of the fixed point of the shape's priors: variances that are not noise are then settled to 1 %. */
 enum { SPX_PF_ROUNDS = 10 };
@@ -122,17 +125,6 @@ SPX_HD int spx_pf_is_core(double f, double spot, double peak, double m)
     return spot > 0 && spot >= SPX_PF_CORE * peak && 2 * f * spot >= m;
 }
 
-/* Adds a pixel of a spot's core to a cell: f r / V, f^2 / V and f^2 S / V. */
-SPX_HD void spx_pf_add_to_cell(double f, double spot, double peak, double data, double noise, double m, double *cell)
-{
-    if (!spx_pf_is_core(f, spot, peak, m))
-        return;
-    const double w = f / spx_pf_noise(noise, m, 0);
-    cell[0] += w * (data - m);
-    cell[1] += w * f;
-    cell[2] += w * f * spot;
-}
-
 /* Derivatives by X and Y of pixel (x, y) of a spot, not clipped: d g_n / d X = g_{n+1} / sigma. */
 SPX_HD void spx_pf_spot_gradient(int side, int nx, int ny, const double *gx, const double *gy, const double *c,
                                  const spx_pf_at *at, int x, int y, double by[2])
@@ -168,6 +160,76 @@ SPX_HD void spx_pf_add_to_offset(double f, const double by[2], double spot, doub
         }
         sum[12 + i] += d[i] * (data - m);
     }
+}
+
+/* What these sums tell: the step in X, Y (pixels) and flux (a part of itself) that takes most off the residuals, the
+ * inverse of the matrix, and variances of the step, lower triangles in rows. */
+typedef struct {
+    int told; /* 0: there is none */
+    double step[3], inverse[6], variance[6];
+} spx_pf_offset;
+
+/* A symmetric matrix, its lower triangle in rows, times d[3]. */
+SPX_HD void spx_pf_times(const double *a, const double *d, double *out)
+{
+    out[0] = a[0] * d[0] + a[1] * d[1] + a[3] * d[2];
+    out[1] = a[1] * d[0] + a[2] * d[1] + a[4] * d[2];
+    out[2] = a[3] * d[0] + a[4] * d[1] + a[5] * d[2];
+}
+
+SPX_HD spx_pf_offset spx_pf_solve_offset(const double *a)
+{
+    spx_pf_offset to = {0, {0, 0, 0}, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}};
+    double *c = to.inverse;
+    c[0] = a[2] * a[5] - a[4] * a[4];
+    c[1] = a[3] * a[4] - a[1] * a[5];
+    c[2] = a[0] * a[5] - a[3] * a[3];
+    c[3] = a[1] * a[4] - a[2] * a[3];
+    c[4] = a[1] * a[3] - a[0] * a[4];
+    c[5] = a[0] * a[2] - a[1] * a[1];
+    const double det = a[0] * c[0] + a[1] * c[1] + a[3] * c[3];
+    if (!(det > 1e-12 * a[0] * a[2] * a[5]) || !isfinite(det))
+        return to;
+    for (int k = 0; k < 6; k++)
+        c[k] /= det;
+    spx_pf_times(c, a + 12, to.step);
+    for (int i = 0; i < 3; i++) { /* a row of the inverse, times the variance of the sums, times the inverse */
+        const int at[3][3] = {{0, 1, 3}, {1, 2, 4}, {3, 4, 5}};
+        const double of[3] = {c[at[i][0]], c[at[i][1]], c[at[i][2]]};
+        double half[3], row[3];
+        spx_pf_times(a + 6, of, half);
+        spx_pf_times(c, half, row);
+        for (int j = 0; j <= i; j++)
+            to.variance[at[i][j]] = row[j];
+    }
+    to.told = to.variance[0] > 0 && to.variance[2] > 0;
+    return to;
+}
+
+/* Numbers of a cell. */
+enum { SPX_PF_CELL = 5 };
+
+/* Adds a pixel of a spot's core to a cell: f r / V, f^2 / V and f^2 S / V; and, of residuals without what the spot's
+ * place and flux make of them, f r / V and its variance, where these are near enough for that to be linear: shapes
+ * alone. */
+SPX_HD void spx_pf_add_to_cell(double f, const double by[2], double spot, double data, double noise, double m,
+                               const spx_pf_offset *off, double *cell)
+{
+    const double v = spx_pf_noise(noise, m, 0), w = f / v, d[3] = {f * by[0], f * by[1], f * spot};
+    cell[0] += w * (data - m);
+    cell[1] += w * f;
+    cell[2] += w * f * spot;
+    if (!off->told || fabs(off->step[0]) > SPX_PF_LINEAR || fabs(off->step[1]) > SPX_PF_LINEAR)
+        return;
+    double lever[3], spread[3], rest = data - m, of = v;
+    spx_pf_times(off->inverse, d, lever);
+    spx_pf_times(off->variance, d, spread);
+    for (int k = 0; k < 3; k++) {
+        rest -= d[k] * off->step[k];
+        of += d[k] * (spread[k] - 2 * v * lever[k]);
+    }
+    cell[3] += w * rest;
+    cell[4] += w * w * of;
 }
 
 /* sigma^2 of a class of the shape's coefficients (psffit/learn.c), of[n] their classes: that of the largest evidence

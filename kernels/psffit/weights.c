@@ -173,6 +173,55 @@ void spx_pf_weights(spx_pf_bundle *b, double epsilon, int clip)
     }
 }
 
+/* Largest of n numbers within `reach` of each, `stride` numbers of a row side by side. */
+static void largest_within(size_t n, size_t reach, size_t stride, const float *from, float *to)
+{
+    memcpy(to, from, n * stride * sizeof *to);
+    for (size_t k = 1; k <= reach && k < n; k++) {
+        const size_t all = (n - k) * stride, off = k * stride;
+#pragma omp simd
+        for (size_t c = 0; c < all; c++)
+            to[c] = from[c + off] > to[c] ? from[c + off] : to[c];
+#pragma omp simd
+        for (size_t c = 0; c < all; c++)
+            to[c + off] = from[c] > to[c + off] ? from[c] : to[c + off];
+    }
+}
+
+spx_status spx_pf_soften(spx_pf_bundle *b, double part, spx_err *e)
+{
+    const size_t height = b->p->height, width = b->width, npix = height * width;
+    b->soft = part;
+    for (size_t x = 0; x < b->p->nexp; x++)
+        b->px[x].weighed = 0;
+    if (b->there != NULL) {
+        (void)b->p->device->soften(b, part); /* what fails is told in the end */
+        return SPX_OK;
+    }
+    float *light = part > 0 ? spx_alloc(npix, sizeof *light, e) : NULL;
+    spx_status st = light != NULL || !(part > 0) ? SPX_OK : SPX_EIO;
+    for (size_t x = 0; x < b->p->nexp && st == SPX_OK; x++) {
+        spx_pf_pixels *px = &b->px[x];
+        spx_free(px->soft);
+        px->soft = NULL;
+        if (!(part > 0))
+            continue;
+        if ((px->soft = spx_alloc(npix, sizeof *px->soft, e)) == NULL) {
+            st = SPX_EIO;
+            break;
+        }
+        for (size_t k = 0; k < npix; k++)
+            px->soft[k] = (float)b->now.light[x * npix + k];
+        for (size_t r = 0; r < height; r++)
+            largest_within(width, (size_t)b->p->hx, 1, px->soft + r * width, light + r * width);
+        largest_within(height, (size_t)b->p->hy, width, light, px->soft);
+        for (size_t k = 0; k < npix; k++)
+            px->soft[k] = px->noise[k] > 0 ? px->noise[k] + (float)part * px->soft[k] : 0;
+    }
+    spx_free(light);
+    return st;
+}
+
 /* Median of t^2 of noise alone, and the standard deviation of that of n, by sqrt n and itself. */
 #define MEDIAN_SQUARE  0.4549
 #define MEDIAN_SCATTER 2.33

@@ -37,8 +37,9 @@ typedef struct {
     double chi2; /* a pixel */
     int64_t npix, nreject;
     double seconds;
-    double psf_error;     /* of its spots, a fraction of the light in a pixel; 0: not measured */
-    double misfit, of[2]; /* (residual / error)^2 of stacked spots, less their number; that; (light / error)^2 */
+    double psf_error;       /* of its spots, a fraction of the light in a pixel; 0: not measured */
+    double misfit, of[2];   /* (residual / error)^2 of stacked spots, less their number; that; (light / error)^2 */
+    double unlike, nunlike; /* the same of what spots' places and fluxes do not explain, and the number */
 } spx_psffit_bundle;
 
 typedef struct {

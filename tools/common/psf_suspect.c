@@ -74,12 +74,21 @@ static double misfit_of(const spx_psffit_bundle *b)
     return b->fitted && b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
 }
 
-/* The bundle whose spots are off the fit by most. */
-static size_t worst_of(const spx_psffit *fit)
+/* The same without what spots that are off their places leave, which no degrees of the shape can take away. */
+static double unlike_of(const spx_psffit_bundle *b)
+{
+    return b->fitted && b->nunlike > 0 ? b->unlike / sqrt(2 * b->nunlike) : 0;
+}
+
+/* The bundle whose spots are off the fit by most, of those whose shapes are so by more than `unlike`; the first where
+ * there is none. */
+static size_t worst_of(const spx_psffit *fit, double unlike)
 {
     size_t worst = 0;
     for (size_t b = 1; b < fit->nbundle; b++)
-        worst = misfit_of(&fit->bundle[b]) > misfit_of(&fit->bundle[worst]) ? b : worst;
+        if (unlike_of(&fit->bundle[b]) > unlike &&
+            (!(unlike_of(&fit->bundle[worst]) > unlike) || misfit_of(&fit->bundle[b]) > misfit_of(&fit->bundle[worst])))
+            worst = b;
     return worst;
 }
 
@@ -92,7 +101,7 @@ static spx_status fit_again(spx_backend *backend, const spx_psffit_input *in, co
     spx_psffit trial = {0};
     spx_err why = {0};
     const spx_status st = backend->psffit(backend, in, ko, NULL, &other, &trial, &why);
-    *taken = st == SPX_OK && misfit_of(&trial.bundle[worst_of(&trial)]) < before;
+    *taken = st == SPX_OK && misfit_of(&trial.bundle[worst_of(&trial, -INFINITY)]) < before;
     if (*taken) {
         spx_psf_free(psf);
         spx_psffit_free(fit);
@@ -251,7 +260,7 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
     const double unlike = 4, like = 2, half = 0.5, nearly = 0.9;
     if (fit->nbundle == 0)
         return SPX_OK;
-    const size_t worst = worst_of(fit);
+    const size_t worst = worst_of(fit, unlike);
     const double was = misfit_of(&fit->bundle[worst]), percent = 100 * fit->bundle[worst].psf_error;
     size_t whole = 0, saturated = 0;
     for (size_t i = 0; i < in->nexp; i++) {
@@ -260,7 +269,7 @@ spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *
         whole = used - lost > whole ? used - lost : whole;
         saturated += lost;
     }
-    if (!(was > unlike))
+    if (!(was > unlike && unlike_of(&fit->bundle[worst]) > unlike))
         return in->nexp > 1 && lines_tell(TURNS, whole, saturated)
                    ? choose_by_halves(backend, in, ko, worst, unlike, psf, fit, e)
                    : SPX_OK;

@@ -9,6 +9,41 @@ namespace spx_pf
 
 /* ---- weights ---- */
 
+/* Variance without light of a pixel, with the floor of the weights. */
+__device__ inline float soft_noise(const problem &p, size_t k)
+{
+    return p.soft != nullptr ? p.soft[k] : p.noise[k];
+}
+
+/* Largest light within hx columns of each pixel, out[nexp][height][width]. */
+__global__ void __launch_bounds__(THREADS)
+    largest_of_row_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, float *out)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const long c = (long)(k % (size_t)p.width);
+    float most = 0;
+    for (long x = c > p.hx ? c - p.hx : 0; x <= c + p.hx && x < p.width; x++)
+        most = fmaxf(most, (float)s.light[k - (size_t)c + (size_t)x]);
+    out[k] = most;
+}
+
+/* Noise with `part` of the largest of these within hy rows. */
+__global__ void __launch_bounds__(THREADS)
+    soften_kernel(const __grid_constant__ problem p, const float *of_row, float part, float *out)
+{
+    const size_t k = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (k >= (size_t)p.nexp * pixels_of(p))
+        return;
+    const long at = (long)(k % pixels_of(p)), r = at / p.width;
+    const float *column = of_row + (k - (size_t)at) + at % p.width;
+    float most = 0;
+    for (long y = r > p.hy ? r - p.hy : 0; y <= r + p.hy && y < p.height; y++)
+        most = fmaxf(most, column[y * p.width]);
+    out[k] = p.noise[k] > 0 ? p.noise[k] + part * most : 0;
+}
+
 /* |data - m| / sqrt V of all pixels in the place of the root, of a model that is uncertain by a part epsilon of itself;
  * of those that the clip may take, by what that of the nearest fibre is. */
 __global__ void __launch_bounds__(THREADS)
@@ -18,12 +53,13 @@ __global__ void __launch_bounds__(THREADS)
     if (k >= (size_t)p.nexp * pixels_of(p))
         return;
     const double m = p.ground[k] + s.light[k], off = fabs(p.data[k] - m);
-    float t = p.noise[k] > 0 ? (float)(off / sqrt(spx_pf_noise(p.noise[k], m, epsilon * epsilon))) : 0;
+    const float noise = soft_noise(p, k);
+    float t = p.noise[k] > 0 ? (float)(off / sqrt(spx_pf_noise(noise, m, epsilon * epsilon))) : 0;
     if (t > SPX_PF_BESIDE) {
         const size_t row = k / (size_t)p.width;
         const int fibre = spx_pf_nearest(p.nf, p.hx, p.first + row * (size_t)p.nf, (long)(k % (size_t)p.width));
         const double own = fmax(epsilon, p.doubt[fibre]);
-        t = (float)(off / sqrt(spx_pf_noise(p.noise[k], m, own * own)));
+        t = (float)(off / sqrt(spx_pf_noise(noise, m, own * own)));
     }
     p.root[k] = t;
 }
@@ -48,7 +84,8 @@ __device__ inline void weigh_pixel(const problem &p, size_t k, double m, double 
 {
     const double by = robust > 0 ? 1 / (robust * robust) : 0, off = p.data[k] - m;
     const double seen = robust > 0 && p.median[k] > m ? p.median[k] : m;
-    const double v = spx_pf_noise(p.noise[k], seen, epsilon2), far = by * off * off;
+    const double noise = robust > 0 ? p.noise[k] : soft_noise(p, k);
+    const double v = spx_pf_noise(noise, seen, epsilon2), far = by * off * off;
     const float w = (float)(1 / sqrt(v > far ? v : far)), root = p.noise[k] > 0 && !rejected ? w : 0;
     p.root[k] = root;
     p.goal[k] = root * (p.data[k] - p.ground[k]);

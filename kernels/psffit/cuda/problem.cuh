@@ -60,6 +60,7 @@ struct problem {
     int ndeg;
     double start0, start1;
     const float *data, *noise;
+    const float *soft;              /* noise with the floor of the weights (spx_pf_soften()); NULL: there is none */
     float *median, *root, *profile; /* profile [nexp][height][nf][wide] */
     double *ground, *goal;
     uint8_t *rejected;

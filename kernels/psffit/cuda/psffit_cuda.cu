@@ -75,7 +75,8 @@ struct context {
     state now, trial;
     line *there; /* lines, as the kernels have them */
     double *vterm, *doubt, *shape, *series, *slope, *coef;
-    double *h; /* the matrix, of p.n columns */
+    float *softened; /* where p.soft is, if it is */
+    double *h;       /* the matrix, of p.n columns */
     int *first_of_group;
     unsigned together;      /* blocks that factor a matrix */
     size_t largest, packed; /* fluxes of the largest group; of the largest whose matrix is in shared memory */
@@ -326,6 +327,7 @@ void hand_out(spx::arena &m, context *c)
     hand_out(m, p, &c->trial);
     p.median = m.take<float>(npix);
     p.root = m.take<float>(npix);
+    c->softened = m.take<float>(npix);
     p.ground = m.take<double>(npix);
     p.goal = m.take<double>(npix);
     p.rejected = m.take<uint8_t>(npix);
@@ -574,6 +576,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.p.lines = c.there;
         c.p.vterm = c.vterm;
         c.p.doubt = c.doubt;
+        c.p.soft = nullptr;
         c.p.slope = c.slope;
         c.p.series = c.series;
         c.p.fixed = b->fixed != nullptr ? c.shape : nullptr;
@@ -816,6 +819,22 @@ void weights(spx_pf_bundle *b, double epsilon, int clip)
             LAUNCH(reject_kernel, pixel_blocks(p), THREADS, 0, p);
         }
         LAUNCH(weights_kernel, pixel_blocks(p), THREADS, 0, p, s, epsilon * epsilon, clip ? 0 : SPX_PF_ROBUST);
+        return 1;
+    });
+}
+
+int soften(spx_pf_bundle *b, double part)
+{
+    return step(b, [&](context &c) {
+        problem &p = c.p;
+        p.soft = nullptr;
+        if (!(part > 0))
+            return 1;
+        float *of_row =
+            reinterpret_cast<float *>(c.scratch.need((size_t)p.nexp * (size_t)(p.height * p.width) * sizeof(float)));
+        LAUNCH(largest_of_row_kernel, pixel_blocks(p), THREADS, 0, p, of(&b->now), of_row);
+        LAUNCH(soften_kernel, pixel_blocks(p), THREADS, 0, p, of_row, (float)part, c.softened);
+        p.soft = c.softened;
         return 1;
     });
 }
@@ -1384,9 +1403,10 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
         const problem &p = c.p;
         const state &s = of(&b->now);
         const size_t nparts = b->p->nexp * spx_pf_nparts(b->p->height) * b->nf, rows = b->p->nexp * b->p->height;
-        const size_t phases = SPX_PF_PHASES * SPX_PF_PHASES, ncell = 3 * phases * (size_t)p.npix;
+        const size_t phases = SPX_PF_PHASES * SPX_PF_PHASES, ncell = SPX_PF_CELL * phases * (size_t)p.npix;
         spx::arena count{};
         double *near, *part, *cell, *peak, *offset;
+        spx_pf_offset *told;
         int *number, *wanted, *cell_of;
         const auto all = [&](spx::arena &m) {
             near = m.take<double>(4 * b->nf);
@@ -1394,6 +1414,7 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
             cell = m.take<double>(ncell);
             peak = m.take<double>(b->nspot);
             offset = m.take<double>(SPX_PF_OFFSET * b->nspot);
+            told = m.take<spx_pf_offset>(b->nspot);
             number = m.take<int>(rows);
             wanted = m.take<int>(b->nspot);
             cell_of = m.take<int>(b->nspot);
@@ -1403,20 +1424,22 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
         all(room);
         std::vector<int> of_row(rows);
         put(c, wanted, bright, b->nspot * sizeof *bright);
-        LAUNCH(near_kernel, (unsigned)b->nf, THREADS, 0, p, s, near);
-        if (nparts > 0)
-            LAUNCH(parts_kernel, spx::blocks(nparts, WARPS), THREADS, 0, p, s, part);
-        LAUNCH(count_rejected_kernel, spx::blocks(rows, WARPS), THREADS, 0, p, number);
         LAUNCH(peaks_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, cell_of);
+        LAUNCH(offsets_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, offset, told);
         LAUNCH(stack_kernel, dim3((unsigned)phases, spx::blocks((size_t)p.npix, SPOT_THREADS)), SPOT_THREADS, 0, p, s,
-               peak, cell_of, cell);
-        LAUNCH(offsets_kernel, spx::blocks(b->nspot, WARPS), THREADS, 0, p, s, wanted, peak, offset);
-        get(c, to->near, near, 4 * b->nf * sizeof(double));
-        if (nparts > 0)
-            get(c, to->part, part, 2 * nparts * sizeof(double));
+               peak, cell_of, told, cell);
         get(c, to->cell, cell, ncell * sizeof(double));
         get(c, to->offset, offset, SPX_PF_OFFSET * b->nspot * sizeof(double));
-        get(c, of_row.data(), number, rows * sizeof(int));
+        if (to->near != nullptr) {
+            LAUNCH(near_kernel, (unsigned)b->nf, THREADS, 0, p, s, near);
+            if (nparts > 0)
+                LAUNCH(parts_kernel, spx::blocks(nparts, WARPS), THREADS, 0, p, s, part);
+            LAUNCH(count_rejected_kernel, spx::blocks(rows, WARPS), THREADS, 0, p, number);
+            get(c, to->near, near, 4 * b->nf * sizeof(double));
+            if (nparts > 0)
+                get(c, to->part, part, 2 * nparts * sizeof(double));
+            get(c, of_row.data(), number, rows * sizeof(int));
+        }
         wait(c);
         for (const int n : of_row)
             to->nreject += (size_t)n;
@@ -1442,6 +1465,7 @@ extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_p
         out->draw = draw;
         out->first_weights = first_weights;
         out->weights = weights;
+        out->soften = soften;
         out->bright = bright;
         out->places = places;
         out->regroup = regroup;

@@ -186,36 +186,11 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Residuals of spots, stacked by phase (stack_spot() of finish.c), out[SPX_PF_PHASES^2][npix][3]: a thread a pixel. */
-__global__ void __launch_bounds__(SPOT_THREADS)
-    stack_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const double *peak,
-                 const int *cell, double *out)
-{
-    const int mine = (int)blockIdx.x, q = (int)(blockIdx.y * SPOT_THREADS + threadIdx.x);
-    if (q >= p.npix)
-        return;
-    const int y = q / p.nx, c = q % p.nx;
-    double sum[3] = {0, 0, 0};
-    for (size_t k = 0; k < (size_t)p.nexp * spots_of(p); k++) {
-        if (cell[k] != mine)
-            continue;
-        const spx_pf_at &at = s.at[k];
-        if (y < at.y0 || y >= at.y1 || c < at.x0 || c >= at.x1)
-            continue;
-        const size_t pixel = k / spots_of(p) * pixels_of(p) + (size_t)((at.yc + y) * p.width + at.xc + c);
-        if (p.root[pixel] > 0)
-            spx_pf_add_to_cell(s.flux[k], s.spot[k * (size_t)p.npix + (size_t)q], peak[k], p.data[pixel],
-                               p.noise[pixel], p.ground[pixel] + s.light[pixel], sum);
-    }
-    for (int e = 0; e < 3; e++)
-        out[((size_t)mine * (size_t)p.npix + (size_t)q) * 3 + (size_t)e] = sum[e];
-}
-
-/* Sums that tell how far bright spots are from their places (spx_pf_offsets()), out[nspot][SPX_PF_OFFSET]: a warp a
- * spot. */
+/* Sums that tell how far bright spots are from their places (spx_pf_look_at_spot()), out[nspot][SPX_PF_OFFSET],
+ * and what they tell: a warp a spot. */
 __global__ void __launch_bounds__(THREADS)
     offsets_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const int *bright,
-                   const double *peak, double *out)
+                   const double *peak, double *out, spx_pf_offset *told)
 {
     const size_t k = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (k >= (size_t)p.nexp * spots_of(p))
@@ -236,10 +211,42 @@ __global__ void __launch_bounds__(THREADS)
         spx_pf_add_to_offset(f, by, spot, p.data[pixel], p.noise[pixel], m, sum);
     }
     for (int e = 0; e < SPX_PF_OFFSET; e++) {
-        const double v = spx::warp_sum(sum[e]);
+        sum[e] = spx::warp_sum(sum[e]);
         if (threadIdx.x % WARP == 0)
-            out[k * SPX_PF_OFFSET + (size_t)e] = v;
+            out[k * SPX_PF_OFFSET + (size_t)e] = sum[e];
     }
+    if (threadIdx.x % WARP == 0)
+        told[k] = spx_pf_solve_offset(sum);
+}
+
+/* Residuals of spots, stacked by phase (spx_pf_look_at_spot()), out[SPX_PF_PHASES^2][npix][SPX_PF_CELL]: a
+ * thread a pixel. */
+__global__ void __launch_bounds__(SPOT_THREADS)
+    stack_kernel(const __grid_constant__ problem p, const __grid_constant__ state s, const double *peak,
+                 const int *cell, const spx_pf_offset *off, double *out)
+{
+    const int mine = (int)blockIdx.x, q = (int)(blockIdx.y * SPOT_THREADS + threadIdx.x);
+    if (q >= p.npix)
+        return;
+    const int y = q / p.nx, c = q % p.nx;
+    double sum[SPX_PF_CELL] = {};
+    for (size_t k = 0; k < (size_t)p.nexp * spots_of(p); k++) {
+        if (cell[k] != mine)
+            continue;
+        const spx_pf_at &at = s.at[k];
+        if (y < at.y0 || y >= at.y1 || c < at.x0 || c >= at.x1)
+            continue;
+        const size_t pixel = k / spots_of(p) * pixels_of(p) + (size_t)((at.yc + y) * p.width + at.xc + c);
+        const double spot = s.spot[k * (size_t)p.npix + (size_t)q], m = p.ground[pixel] + s.light[pixel];
+        if (!spx_pf_is_core(s.flux[k], spot, peak[k], m) || !(p.root[pixel] > 0))
+            continue;
+        double by[2];
+        spx_pf_spot_gradient(p.side, p.nx, p.ny, s.gx + k * (size_t)(p.norder * p.nx),
+                             s.gy + k * (size_t)(p.norder * p.ny), s.c + k * (size_t)p.nc, &at, c, y, by);
+        spx_pf_add_to_cell(s.flux[k], by, spot, p.data[pixel], p.noise[pixel], m, &off[k], sum);
+    }
+    for (int e = 0; e < SPX_PF_CELL; e++)
+        out[((size_t)mine * (size_t)p.npix + (size_t)q) * SPX_PF_CELL + (size_t)e] = sum[e];
 }
 
 /* Rejected pixels of each row, number[nexp height]: a warp a row. */
