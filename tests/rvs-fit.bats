@@ -685,6 +685,8 @@ column() {
     fails_with 2 '*--leave-out 6490,6480: give the smaller of two wavelengths first*' \
         rvs-fit -t templates.h5 --leave-out 6490,6480 -o x.h5 frame-r0.h5
     fails_with 3 '*tellurics: cannot open*' rvs-fit -t templates.h5 --leave-out tellurics -o x.h5 frame-r0.h5
+    printf '# none yet\n' >bands.txt
+    fails_with 3 '*bands.txt: holds no band*' rvs-fit -t templates.h5 --leave-out bands.txt -o x.h5 frame-r0.h5
     printf '6480\n' >bands.txt
     fails_with 3 '*bands.txt:1: is not a band*' rvs-fit -t templates.h5 --leave-out bands.txt -o x.h5 frame-r0.h5
 }

@@ -149,6 +149,8 @@ values() {
     [ "$(values b.h5 /flux/band | tr '\n' ' ')" = '6450 6460 6500.5 6510 ' ]
     echo 6450 >wrong
     fails_with 3 '*wrong:1: is not a band*' specx-flux --bands wrong --fit stars-r0.h5 -o x.h5 frame-r0.h5
+    printf '# none yet\n\n' >empty
+    fails_with 3 '*empty: holds no band*' specx-flux --bands empty --fit stars-r0.h5 -o x.h5 frame-r0.h5
     specx-flux -q --bands none --fit stars-r0.h5 -o n.h5 frame-r0.h5
     run ! h5ls n.h5/flux/band
 }

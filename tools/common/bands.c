@@ -32,6 +32,7 @@ spx_status spx_bands_add_telluric(spx_bands *b, spx_medium medium, spx_err *e)
 
 spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_err *e)
 {
+    const size_t before = b->n;
     spx_lines lines;
     spx_status st = spx_run_text_input(s, name, &lines, e);
     if (st != SPX_OK)
@@ -43,5 +44,8 @@ spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_er
         else
             st = spx_bands_add(b, lo, hi, e);
     }
-    return spx_lines_close(&lines, st, e);
+    st = spx_lines_close(&lines, st, e);
+    if (st == SPX_OK && b->n == before)
+        st = spx_fail(e, SPX_EINPUT, "%s: holds no band: two wavelengths a line, in Angstrom", name);
+    return st;
 }

@@ -14,8 +14,8 @@ typedef struct {
 spx_status spx_bands_add(spx_bands *b, double lo, double hi, spx_err *e);
 /* The bands of oxygen and water, in `medium`. */
 spx_status spx_bands_add_telluric(spx_bands *b, spx_medium medium, spx_err *e);
-/* Those of a text file, two wavelengths a line, which becomes an input of the run. SPX_EINPUT: it holds something else.
- */
+/* Those of a text file, two wavelengths a line, which becomes an input of the run. SPX_EINPUT: it holds something else,
+ * or nothing. */
 spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_err *e);
 
 #endif
