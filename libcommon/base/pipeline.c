@@ -46,6 +46,8 @@ static void *worker_main(void *arg)
         if (r->taken == r->read)
             break;
         slot *s = &r->slot[r->taken++ % r->p->most];
+        if (r->p->ahead > 0) /* another one may be read */
+            (void)pthread_cond_signal(&r->main);
         (void)pthread_mutex_unlock(&r->lock);
         r->p->compute(r->p->ctx, w->number, s->item);
         (void)pthread_mutex_lock(&r->lock);
@@ -138,7 +140,8 @@ static void serve(run *r)
             continue;
         }
         const size_t at_once = p->capacity != NULL ? p->capacity(p->ctx) : p->most, busy = r->read - r->ended;
-        const int space = !r->over && busy < p->most && (busy == 0 || busy < at_once);
+        const int space = !r->over && busy < p->most && (busy == 0 || busy < at_once) &&
+                          (p->ahead == 0 || r->read - r->taken < p->ahead);
         const int ready = space && (p->ready == NULL || busy == 0 || p->ready(p->ctx));
         const int can_write = r->written < r->read && r->slot[r->written % p->most].computed;
         /* reading comes before writing while workers are idle */

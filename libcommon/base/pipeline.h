@@ -17,6 +17,8 @@ typedef struct {
     size_t nworker; /* worker threads, at least 1 */
     size_t nstore;  /* storing threads; 0: store() is not called */
     size_t most;    /* capacity: items between read() and end() at one time, at least 1 */
+    size_t ahead; /* most items that are read and wait for a worker; 0: as many as the capacity allows. Memory of items
+                   * that have ended is used again the sooner */
     /* Caller's thread: reads the next item; NULL: end of input. */
     void *(*read)(void *ctx);
     /* Caller's thread: 1 when read() would not block on a slow producer (a pipe); NULL: it never blocks. */

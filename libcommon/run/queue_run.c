@@ -261,6 +261,7 @@ spx_status spx_queue_run(spx_queue *q, const spx_queue_steps *steps, spx_err *e)
                             .nworker = steps->nworker,
                             .nstore = nstore,
                             .most = r.most,
+                            .ahead = steps->nworker,
                             .read = read_one,
                             .ready = ready,
                             .capacity = capacity,

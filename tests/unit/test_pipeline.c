@@ -22,9 +22,9 @@ typedef struct {
 
 typedef struct {
     item it[MOST_ITEMS];
-    size_t n, most, capacity, nread, nwritten, npublished, nended;
-    atomic_size_t in_compute, most_in_compute, nstarted, in_store, most_in_store;
-    size_t nstore;
+    size_t n, most, ahead, capacity, nread, nwritten, npublished, nended;
+    atomic_size_t ntaken, in_compute, most_in_compute, nstarted, in_store, most_in_store;
+    size_t nworker, nstore;
     size_t most_in_work;
     pthread_t caller, publisher;
     unsigned delay; /* seed of what the steps wait */
@@ -58,6 +58,8 @@ static void *do_read(void *ctx)
     const size_t in_work = j->nread - j->nended;
     j->most_in_work = in_work > j->most_in_work ? in_work : j->most_in_work;
     CHECK(in_work <= j->most && in_work <= j->capacity);
+    /* a worker that has taken an item may not have said so yet: nworker more */
+    CHECK(j->ahead == 0 || j->nread <= atomic_load(&j->ntaken) + j->nworker + j->ahead);
     wait_a_bit(j, x->number, 1);
     return x;
 }
@@ -84,6 +86,7 @@ static void compute(void *ctx, size_t worker, void *arg)
 {
     job *j = ctx;
     item *x = arg;
+    atomic_fetch_add(&j->ntaken, 1);
     const size_t now = atomic_fetch_add(&j->in_compute, 1) + 1;
     size_t top = atomic_load(&j->most_in_compute);
     while (now > top && !atomic_compare_exchange_weak(&j->most_in_compute, &top, now)) {
@@ -146,12 +149,15 @@ static void end(void *ctx, void *arg)
     j->nended++;
 }
 
-static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t at_once, int slow, unsigned delay)
+static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t ahead, size_t at_once, int slow,
+                unsigned delay)
 {
     static job j;
     memset(&j, 0, sizeof j);
     j.n = n;
     j.most = most;
+    j.ahead = ahead;
+    j.nworker = nworker;
     j.capacity = at_once > 0 ? at_once : most;
     j.caller = pthread_self();
     j.delay = delay;
@@ -162,6 +168,7 @@ static void try(size_t n, size_t nworker, size_t nstore, size_t most, size_t at_
                             .nworker = nworker,
                             .nstore = nstore,
                             .most = most,
+                            .ahead = ahead,
                             .read = do_read,
                             .ready = slow ? is_ready : NULL,
                             .capacity = at_once > 0 ? capacity : NULL,
@@ -184,12 +191,14 @@ int main(void)
     for (unsigned delay = 0; delay < 3; delay++)
         for (size_t nworker = 1; nworker <= 3; nworker++)
             for (size_t nstore = 0; nstore <= 2; nstore++) {
-                try(MOST_ITEMS, nworker, nstore, nworker + 2, 0, 0, delay);
-                try(1, nworker, nstore, 1, 0, 0, delay);
-                try(0, nworker, nstore, 2, 0, 0, delay);
-                try(7, nworker, nstore, 1, 0, 0, delay);
-                try(MOST_ITEMS, nworker, nstore, 6, 2, 0, delay);
-                try(5, nworker, nstore, 6, 0, 1, delay);
+                try(MOST_ITEMS, nworker, nstore, nworker + 2, 0, 0, 0, delay);
+                for (size_t ahead = 1; ahead <= 2; ahead++)
+                    try(MOST_ITEMS, nworker, nstore, 12, ahead, 0, 0, delay);
+                try(1, nworker, nstore, 1, 1, 0, 0, delay);
+                try(0, nworker, nstore, 2, 0, 0, 0, delay);
+                try(7, nworker, nstore, 1, 1, 0, 0, delay);
+                try(MOST_ITEMS, nworker, nstore, 6, 0, 2, 0, delay);
+                try(5, nworker, nstore, 6, 1, 0, 1, delay);
             }
     return 0;
 }
