@@ -825,7 +825,6 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
     take_shared(shared, f.p, all.k, &mask, &counted);
     for (slot &s : c->slots)
         memset(s.seconds, 0, sizeof s.seconds);
-    begun->expect(all.npiece);
     cut_image(all);
     sender upload(all, mask, counted);
     need_workers(all, upload.direct(), device);
@@ -842,6 +841,7 @@ spx_status run_in(context *c, bool alone, launch_gate *begun, int device, const 
             fetch_pages(all);
             return SPX_OK;
         });
+    begun->enter(all.npiece); /* the image travels meanwhile */
     st = run_pieces(all, f, dark, device, counted, st, got, e);
     if (st == SPX_OK && f.beyond &&
         (f.brings_light || std::any_of(why_host, why_host + nbundle, [](int why) { return why != 0; })))
