@@ -844,7 +844,7 @@ static double gain(work *w)
     values(w, w->step);
     for (size_t k = 0; k < w->nw; k++)
         for (size_t f = 0; f < w->ns; f++)
-            if (w->use[k * w->ns + f])
+            if (w->use[k * w->ns + f] != 0)
                 sum += gain_of(w, k * w->ns + f, with_next(w, w->use, k, f) > 0);
     return sum;
 }
@@ -1030,7 +1030,7 @@ static double lack_of_fit(work *w, const spx_shift *out, size_t q, double *scrat
         for (size_t f = 0; f < w->ns; f++) {
             const size_t i = k * w->ns + f, at = f * w->nw + k;
             const double r = value[at] - w->at[2 * i + q], v = more * error[at] * error[at];
-            if (!w->use[i] || !(w->row[i].fisher[0] > 0))
+            if (w->use[i] == 0 || !(w->row[i].fisher[0] > 0))
                 continue;
             r2[n] = r * r;
             e2[n++] = v;
@@ -1110,7 +1110,7 @@ static void judge(const work *w, spx_shift *out, uint8_t *moves)
         double info = 0;
         for (size_t k = 0; k < w->nw; k++) {
             const double *h = w->row[k * w->ns + f].fisher;
-            info += w->use[k * w->ns + f] && h[2] > 0 ? h[0] - h[1] * h[1] / h[2] : 0;
+            info += w->use[k * w->ns + f] != 0 && h[2] > 0 ? h[0] - h[1] * h[1] / h[2] : 0;
         }
         out->flags[f] = info * LIT * LIT > 1 ? 0 : SPX_SHIFT_NOLIGHT;
     }
