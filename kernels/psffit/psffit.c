@@ -600,8 +600,9 @@ static spx_status look_at_lines(camera *c, spx_err *e)
 #define NOISE       3.0
 #define PLACE_FLOOR 0.02
 /* Of fewer lines nothing is said. Their shifts are a polynomial of as many terms as traces have, or more, because these
- * may be too few: a term for three lines, at most one for two. */
-enum { FEWEST_PLACED = 3, LINES_A_TERM = 3, FEWEST_A_TERM = 2 };
+ * may be too few: a term for three lines, at most one for two. One in four may be a stray, the worst first, that says
+ * nothing of where others should be. */
+enum { FEWEST_PLACED = 3, LINES_A_TERM = 3, FEWEST_A_TERM = 2, LINES_A_STRAY = 4 };
 /* Error of places, pixels, above which exposures without bright lines are no arcs. */
 #define UNCERTAIN 0.5
 
@@ -630,6 +631,15 @@ static double motion_at(const camera *c, double wave)
     return n > 0 ? sum / n : 0;
 }
 
+/* Terms of the polynomial that shifts of n lines are. */
+static size_t terms_of(const camera *c, size_t n)
+{
+    const size_t ntr = (size_t)c->plan.ntr,
+                 most = n / FEWEST_A_TERM < SPX_PF_MOST_TRACE ? n / FEWEST_A_TERM : SPX_PF_MOST_TRACE;
+    const size_t m = n / LINES_A_TERM > ntr ? n / LINES_A_TERM : ntr;
+    return m < most ? m : most;
+}
+
 /* Lines of one exposure that are bright enough to be measured, and those of them that are in place. */
 static void count_placed(const camera *c, const spx_psffit_input *in, size_t exposure, suspect *s, double *allowed,
                          size_t *seen, size_t *placed)
@@ -648,13 +658,11 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
         allowed[l] = width * fmax(IN_PLACE, NOISE / sqrt(power));
         n++;
     }
-    const size_t ntr = (size_t)c->plan.ntr, most = n / FEWEST_A_TERM;
-    size_t m = n / LINES_A_TERM > ntr ? n / LINES_A_TERM : ntr;
-    m = m < most ? m : most;
-    m = m < SPX_PF_MOST_TRACE ? m : SPX_PF_MOST_TRACE;
-    if (m > 0)
-        (void)judge(c, m, n, s);
     *seen = n;
+    /* a faint line in a bright one's wings, which spots of another shape move, would move the places of all */
+    const size_t fewest = n - n / LINES_A_STRAY;
+    for (size_t worst = n; n > 0 && (worst = judge(c, terms_of(c, n), n, s)) < n && n > fewest;)
+        s[worst] = s[--n];
     *placed = 0;
     for (size_t k = 0; k < n; k++)
         *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
