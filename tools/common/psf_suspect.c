@@ -371,6 +371,9 @@ static spx_status rival_bundle(spx_backend *backend, const spx_psffit_input *in,
     return st;
 }
 
+/* Fits with spots that are alike in all fibres, of those bundles whose spots are off the fit or have more terms than
+ * usual: there, light of a wing in the next fibre's core may be that core's own. A warning says how far places are from
+ * those of that fit. */
 static spx_status doubt_bundles(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *ko,
                                 spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
