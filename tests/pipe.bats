@@ -420,3 +420,39 @@ unread() {
     fails_with 3 '*image.fits[[]2[]]*' fits2h5 -q 'image.fits[2]' -o y.h5
     fails_with 3 '*' fits2h5 -q '!image.fits' -o y.h5
 }
+
+@test "several products on standard input: a program of many inputs takes all, of one the first and says so, a file of several is refused" {
+    local d=$BATS_FILE_TMPDIR/data how
+    h5merge -q --reproducible "$d"/frame-{b,r}0.h5 -o two.h5
+    cp "$d/frame-z0.h5" .
+    cat two.h5 frame-z0.h5 >both.h5
+    # the same as of the files, through a pipe and as a file
+    h5merge -q --reproducible two.h5 frame-z0.h5 -o named.h5
+    cat both.h5 | h5merge -q --reproducible -o piped.h5
+    h5merge -q --reproducible -o redirected.h5 <both.h5
+    for how in piped redirected; do
+        h5diff named.h5 $how.h5 /spectra /spectra
+    done
+    rvs-fit -q --reproducible -t "$d/templates.h5" "$d"/frame-{r,b}0.h5 --joint target -o named.h5 -f
+    cat "$d"/frame-{r,b}0.h5 | rvs-fit -q --reproducible -t "$d/templates.h5" --joint target -o piped.h5 -f
+    h5diff named.h5 piped.h5 /rvfit /rvfit
+    # the second is checked, too, and named
+    head -c -1000 frame-z0.h5 >cut.h5
+    run -3 bash -c 'cat two.h5 cut.h5 | h5check'
+    [[ $output == *'standard input, product 2: is truncated'* ]]
+    run -3 h5check both.h5
+    [[ $output == 'h5check: both.h5: holds several products, one after another: give each a file of its own, or this one as standard input' ]]
+    run -3 rvs-fit -t "$d/templates.h5" both.h5 -o out.h5
+    [[ $output == *'both.h5: holds several products'* ]]
+    [ ! -e out.h5 ]
+    # of one file each: what is left is there for the next
+    for how in 'cat both.h5 |' ''; do
+        run -0 --separate-stderr bash -c "$how { h5table --provenance 2>first; h5table --provenance 2>second; }$([ -n "$how" ] || echo ' <both.h5')"
+        grep -q 'another product follows on standard input' first
+        [ ! -s second ]
+        [[ $output == *'specx-extract '*frame-z0.h5* ]]
+    done
+    run -0 --separate-stderr bash -c 'cat two.h5 | h5table --provenance'
+    # shellcheck disable=SC2154
+    [ -z "$stderr" ]
+}

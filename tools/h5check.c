@@ -68,15 +68,29 @@ static spx_status check_inventory(const spx_input *in, int *has, spx_err *e)
 typedef struct {
     spx_status st;
     size_t nbad;
+    int end; /* of standard input, which has no product number `nth` */
     spx_err err;
 } verdict;
 
-static verdict check(spx_run *s, const char *name)
+static spx_status open_product(spx_run *s, const char *name, size_t nth, spx_input **in, int *end, spx_err *e)
+{
+    if (strcmp(name, "-") != 0)
+        return spx_run_extra_input(s, name, in, e);
+    if ((*in = spx_alloc(1, sizeof **in, e)) == NULL)
+        return SPX_EIO;
+    const spx_status st = spx_input_next(*in, nth, end, e);
+    return st == SPX_OK && !*end ? spx_run_use_input(s, *in, 1, e) : st;
+}
+
+/* Checks a file, or product number `nth` of standard input. */
+static verdict check(spx_run *s, const char *name, size_t nth)
 {
     spx_input *in = NULL;
     int has = 0;
     verdict v = {.st = SPX_OK};
-    v.st = spx_run_extra_input(s, name, &in, &v.err);
+    v.st = open_product(s, name, nth, &in, &v.end, &v.err);
+    if (v.end)
+        return v;
     if (v.st == SPX_OK)
         v.st = check_inventory(in, &has, &v.err);
     if (v.st == SPX_OK && o.input) {
@@ -106,11 +120,11 @@ static int is_crash(int sig)
 }
 
 /* The process that checks: signals of a crash end it, without the message of a program that has a bug. */
-static void check_and_send(spx_run *s, const char *name, int fd)
+static void check_and_send(spx_run *s, const char *name, size_t nth, int fd)
 {
     for (size_t i = 0; i < sizeof crash / sizeof *crash; i++)
         (void)signal(crash[i], SIG_DFL);
-    verdict v = check(s, name);
+    verdict v = check(s, name, nth);
     if (fflush(stdout) != 0)
         v.st = spx_fail(&v.err, SPX_EIO, "standard output: %s", strerror(errno));
     const char *p = (const char *)&v;
@@ -137,14 +151,14 @@ static int receive(int fd, verdict *v)
     return n == sizeof *v;
 }
 
-static verdict check_apart(spx_run *s, const char *name)
+static verdict check_apart(spx_run *s, const char *name, size_t nth)
 {
     verdict v = {.st = SPX_EIO};
     int fd[2] = {-1, -1}, status = 0;
     (void)fflush(stdout);
     const pid_t child = pipe(fd) == 0 ? fork() : -1;
     if (child == 0)
-        check_and_send(s, name, fd[1]);
+        check_and_send(s, name, nth, fd[1]);
     const int why = errno;
     if (fd[1] >= 0)
         (void)close(fd[1]);
@@ -177,8 +191,9 @@ static spx_status run(spx_run *s, spx_err *e)
     if (o.schema != SPX_NO_CHOICE)
         return print_schema();
     /* every file gets its say; the last error is the one that spx_main() prints */
-    for (size_t i = 0; i < s->ninput || i == 0; i++) {
-        const verdict v = check_apart(s, s->ninput > 0 ? s->input[i] : "-");
+    for (size_t i = 0, nth = 1; i < s->ninput || i == 0; i++) {
+        const char *name = s->ninput > 0 ? s->input[i] : "-";
+        const verdict v = check_apart(s, name, nth);
         if (v.st != SPX_OK) {
             if (worst > SPX_ENO && spx_err_text(e)[0] != '\0')
                 spx_error("%s", spx_err_text(e));
@@ -186,6 +201,10 @@ static spx_status run(spx_run *s, spx_err *e)
             worst = v.st;
         } else if (v.nbad > 0) {
             worst = worst == SPX_OK ? SPX_ENO : worst;
+        }
+        if (strcmp(name, "-") == 0 && !v.end && v.st == SPX_OK) { /* its next product */
+            nth++;
+            i--;
         }
     }
     return worst;

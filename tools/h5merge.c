@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "common/coadd_merge.h"
+#include "common/each_input.h"
 #include "common/kernel_options.h"
 #include "h5/attr.h"
 #include "h5/file.h"
@@ -126,14 +127,17 @@ static spx_status without_absent(spx_run *s, spx_text *absent, spx_err *e)
     return st;
 }
 
-static spx_status open_inputs(spx_run *s, spx_merge_part *part, spx_err *e)
+static spx_status open_inputs(spx_run *s, spx_merge_part **part, size_t *npart, spx_err *e)
 {
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        spx_input *in = NULL;
-        if ((st = spx_run_input(s, i, &in, e)) == SPX_OK)
-            part[i] = (spx_merge_part){in->file, in->name, in->dev, in->ino};
+    spx_inputs all = {0};
+    spx_status st = spx_all_inputs(s, s->ninput, s->input, &all, e);
+    if (st == SPX_OK && (*part = spx_alloc(all.n, sizeof **part, e)) == NULL)
+        st = SPX_EIO;
+    for (*npart = 0; *npart < all.n && st == SPX_OK; (*npart)++) {
+        const spx_input *in = all.in[*npart];
+        (*part)[*npart] = (spx_merge_part){in->file, in->name, in->dev, in->ino};
     }
+    spx_inputs_free(&all);
     return st;
 }
 
@@ -189,6 +193,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_text absent = {0};
     spx_merge *m = NULL;
     spx_merge_part *part = NULL;
+    size_t npart = 0;
     spx_err_options(spx_kernel_options);
     spx_status st = check_coadd(e);
     if (st == SPX_OK)
@@ -200,15 +205,13 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_text_free(&absent);
         return st;
     }
-    if (st == SPX_OK && (part = spx_alloc(s->ninput, sizeof *part, e)) == NULL)
-        st = SPX_EIO;
     if (st == SPX_OK)
         st = parse_options(&mo, e);
     spx_run_step(s, "read");
     if (st == SPX_OK)
-        st = open_inputs(s, part, e);
+        st = open_inputs(s, &part, &npart, e);
     if (st == SPX_OK)
-        st = spx_merge_plan(s->ninput, part, &mo, &m, e);
+        st = spx_merge_plan(npart, part, &mo, &m, e);
     if (st == SPX_OK)
         st = join(s, m, &absent, e);
     spx_merge_free(m);

@@ -3,6 +3,7 @@
 
 #include "app/main.h"
 #include "common/device.h"
+#include "common/each_input.h"
 #include "common/kernel_options.h"
 #include "common/stack_options.h"
 #include "h5/file.h"
@@ -98,14 +99,13 @@ static spx_status shifts_from_geometry(spx_run *s, spx_traces *tr, spx_shifts *s
 
 /* Traces and shifts from whatever inputs hold them. Curves of cross-correlations (*ccf has stars then) need no shifts.
  */
-static spx_status read_inputs(spx_run *s, int geometry, spx_traces *tr, spx_shifts *sh, spx_ccf_stars *ccf, spx_err *e)
+static spx_status read_inputs(spx_run *s, const spx_inputs *all, int geometry, spx_traces *tr, spx_shifts *sh,
+                              spx_ccf_stars *ccf, spx_err *e)
 {
-    const char *last = s->input[s->ninput - 1];
-    spx_input *in, *with_traces = NULL, *with_shifts = NULL;
+    spx_input *with_traces = NULL, *with_shifts = NULL;
     spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        if ((st = spx_run_input(s, i, &in, e)) != SPX_OK)
-            return st;
+    for (size_t i = 0; i < all->n; i++) {
+        spx_input *in = all->in[i];
         int traces = spx_h5_exists(in->file, "/traces") || spx_h5_exists(in->file, "/ccf");
         int shifts = spx_h5_exists(in->file, "/shifts");
         if (!traces && !shifts)
@@ -118,7 +118,7 @@ static spx_status read_inputs(spx_run *s, int geometry, spx_traces *tr, spx_shif
         with_shifts = shifts ? in : with_shifts;
     }
     if (with_traces == NULL)
-        return spx_fail(e, SPX_EINPUT, "%s: no traces: give the file that holds /traces too", last);
+        return spx_fail(e, SPX_EINPUT, "%s: no traces: give the file that holds /traces too", all->name[all->n - 1]);
     if (!spx_h5_exists(with_traces->file, "/traces")) {
         if (geometry)
             return spx_fail(e, SPX_EUSAGE, "%s: cross-correlations are of no array: give no --slowness or --velocity",
@@ -130,7 +130,7 @@ static spx_status read_inputs(spx_run *s, int geometry, spx_traces *tr, spx_shif
         return spx_fail(e, SPX_EINPUT,
                         "%s: no shifts: give the file that holds /shifts too, or --slowness or "
                         "--velocity",
-                        last);
+                        all->name[all->n - 1]);
     st = spx_traces_read(with_traces, tr, e);
     if (st == SPX_OK && geometry)
         return shifts_from_geometry(s, tr, sh, e);
@@ -212,6 +212,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_shifts sh = {0};
     spx_stack out = {0};
     spx_ccf_stars ccf = {0};
+    spx_inputs all = {0};
     void *earlier = NULL;
     hid_t file;
     spx_stack_options so = {.method = o.method,
@@ -232,7 +233,9 @@ static spx_status run(spx_run *s, spx_err *e)
 
     spx_run_step(s, "read");
     if (st == SPX_OK)
-        st = read_inputs(s, geometry, &tr, &sh, &ccf, e);
+        st = spx_all_inputs(s, s->ninput, s->input, &all, e);
+    if (st == SPX_OK)
+        st = read_inputs(s, &all, geometry, &tr, &sh, &ccf, e);
     int stars = ccf.nstar > 0 && sh.shift == NULL;
     if (st == SPX_OK && stars && o.add != NULL)
         st = spx_fail(e, SPX_EUSAGE, "--add: goes with shifts only");
@@ -266,6 +269,7 @@ static spx_status run(spx_run *s, spx_err *e)
 
     spx_backend_close(&backend);
     spx_free(earlier);
+    spx_inputs_free(&all);
     spx_traces_free(&tr);
     spx_shifts_free(&sh);
     spx_stack_free(&out);

@@ -5,6 +5,7 @@
 #include "app/main.h"
 #include "app/plot.h"
 #include "base/parse.h"
+#include "common/each_input.h"
 #include "common/picture.h"
 #include "h5/attr.h"
 #include "h5/file.h"
@@ -197,6 +198,7 @@ static spx_status run(spx_run *s, spx_err *e)
 {
     spx_picture_args args = {.n = s->ninput, .spectrum = o.spectrum_given ? o.spectrum : -1, .target = o.targetid};
     spx_picture p = {.args = &args, .e = e};
+    spx_inputs all = {0};
     spx_plot_format format = SPX_PLOT_PNG;
     spx_status st = SPX_OK;
     if (o.spectrum_given && o.targetid != NULL)
@@ -220,15 +222,16 @@ static spx_status run(spx_run *s, spx_err *e)
         st = parse_range(o.wavelength, "--wavelength", "MIN,MAX", args.wave, e);
     if (st == SPX_OK && o.region != NULL)
         st = parse_region(args.region, e);
-    if (st == SPX_OK && !many && (args.in = spx_alloc(s->ninput, sizeof(spx_input *), e)) == NULL)
-        st = SPX_EIO;
     spx_run_step(s, "read");
-    for (size_t i = 0; i < s->ninput && !many && st == SPX_OK; i++)
-        st = spx_run_input(s, i, &args.in[i], e);
+    if (st == SPX_OK && !many && (st = spx_all_inputs(s, s->ninput, s->input, &all, e)) == SPX_OK) {
+        args.n = all.n;
+        args.in = all.in;
+        args.name = all.name;
+    }
     if (st == SPX_OK)
         st = draw(s, &p, format, e);
     spx_picture_free(&p);
-    spx_free(args.in);
+    spx_inputs_free(&all);
     return st;
 }
 

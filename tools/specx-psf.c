@@ -6,6 +6,7 @@
 #include "common/arc_list.h"
 #include "common/cold_options.h"
 #include "common/device.h"
+#include "common/each_input.h"
 #include "common/kernel_options.h"
 #include "common/psf_file.h"
 #include "common/psf_report.h"
@@ -90,6 +91,7 @@ static const spx_opt options[] = {
 typedef struct {
     size_t n;
     spx_image *image;
+    spx_inputs from;
 } exposures;
 
 static spx_status parse_pair(const char *text, const char *option, const char *form, int *first, int *second,
@@ -151,15 +153,11 @@ static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err
 
 static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
 {
-    spx_input *in;
-    if ((x->image = spx_alloc(s->ninput, sizeof *x->image, e)) == NULL)
-        return SPX_EIO;
-    spx_status st = SPX_OK;
-    for (size_t i = 0; i < s->ninput && st == SPX_OK; i++) {
-        st = spx_run_input(s, i, &in, e);
-        if (st == SPX_OK)
-            st = spx_image_read(in->file, &x->image[x->n++], e);
-    }
+    spx_status st = spx_all_inputs(s, s->ninput, s->input, &x->from, e);
+    if (st == SPX_OK && (x->image = spx_alloc(x->from.n, sizeof *x->image, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < x->from.n && st == SPX_OK; i++)
+        st = spx_image_read(x->from.in[i]->file, &x->image[x->n++], e);
     return st;
 }
 
@@ -174,7 +172,7 @@ static spx_status mask_saturated(spx_run *s, exposures *x, spx_err *e)
         if (st == SPX_OK && found.npix > 0)
             spx_warn("%s:/image/mask: %zu pixels at a ceiling of %.0f electrons, as saturated ones are, have no flag: "
                      "left out: take shorter exposures, or flag them",
-                     s->input[i], found.npix, found.level);
+                     x->from.name[i], found.npix, found.level);
         n += st == SPX_OK ? found.npix : 0;
     }
     return st == SPX_OK && n > 0 ? spx_run_record(s, "saturated_pixels", e, "%zu", n) : st;
@@ -290,7 +288,7 @@ static spx_status run(spx_run *s, spx_err *e)
     }
     spx_run_step(s, "fit");
     if (st == SPX_OK) {
-        const spx_psffit_input in = {x.n, x.image, s->input, &start, {moved[0], moved[1]}, nline, line};
+        const spx_psffit_input in = {x.n, x.image, x.from.name, &start, {moved[0], moved[1]}, nline, line};
         nan = count_nans(&x);
         const size_t rounds = o.tail != TAIL_NONE ? 1 + SPX_PSFFIT_TAIL_ROUNDS : 1;
         ko.progress =
@@ -310,13 +308,14 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK && o.start != NULL && o.lines != NULL)
         spx_psf_suspect_air(&start, &fit, o.lines, o.medium);
     if (st == SPX_OK)
-        spx_psf_suspect_saturation(x.n, x.image, s->input, &psf, &fit);
+        spx_psf_suspect_saturation(x.n, x.image, x.from.name, &psf, &fit);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write(s, &psf, &fit, nan, &tail, e);
     for (size_t i = 0; i < x.n; i++)
         spx_image_free(&x.image[i]);
     spx_free(x.image);
+    spx_inputs_free(&x.from);
     spx_free(line);
     spx_psf_free(&start);
     spx_psf_free(&psf);

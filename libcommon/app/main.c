@@ -808,6 +808,8 @@ static __attribute__((noinline)) spx_status run_program(const spx_program *progr
         st = spx_fail(&err, SPX_EIO, "standard output: cannot write: %s", strerror(errno));
     if (st == SPX_OK) /* of a queue, too */
         spx_ending_success();
+    if (st == SPX_OK && !done && spx_input_more())
+        spx_warn("another product follows on standard input: left to the program that reads there next");
 
     end_product(&priv.first);
     spx_hook_close(&priv.hook);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <hdf5_hl.h>
 #include <omp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -370,18 +371,47 @@ static spx_status look_behind(int fd, const char *name, uint64_t length, uint64_
     const int why = spx_h5_read_at(fd, head, sizeof head, length);
     if (why != 0 && why != ENODATA)
         return cannot_read(name, why, e);
-    *more = length + (why == 0 ? spx_inventory_bytes(head) : 0) < size;
+    const uint64_t end = length + (why == 0 ? spx_inventory_bytes(head) : 0);
+    if (end > size - sizeof signature || spx_h5_read_at(fd, head, sizeof signature, end) != 0)
+        return SPX_OK;
+    *more = memcmp(head, signature, sizeof signature) == 0;
     return SPX_OK;
 }
 
-/* Opens one input. `queue`: one of several products on standard input, where *end may be set. */
-static spx_status open_input(spx_input *in, const char *path, int queue, int *end, int *replaced, spx_err *e)
+/* Does another product begin where a pipe or file has been read up to? As far as that is known without waiting. */
+static int begins_behind(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int next = -1;
+    return poll(&p, 1, 0) > 0 && (p.revents & POLLIN) != 0 && peek(fd, "", &next, NULL) == SPX_OK &&
+           next == signature[0];
+}
+
+static int stdin_taken;
+
+int spx_input_more(void)
+{
+    return stdin_taken && begins_behind(STDIN_FILENO);
+}
+
+static spx_status refuse_several(const char *name, spx_err *e)
+{
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, "give each a file of its own, or this one as standard input",
+                       "holds several products, one after another");
+}
+
+/* Opens one input. `queue`: product number `nth` of several on standard input, where *end may be set. */
+static spx_status open_input(spx_input *in, const char *path, int queue, size_t nth, int *end, int *replaced,
+                             spx_err *e)
 {
     struct stat sb;
     int pipe_in = strcmp(path, "-") == 0, fd = STDIN_FILENO;
     memset(in, 0, sizeof *in);
     in->file = H5I_INVALID_HID;
-    (void)snprintf(in->name, sizeof in->name, "%s", pipe_in ? "standard input" : path);
+    if (nth > 1)
+        (void)snprintf(in->name, sizeof in->name, "standard input, product %zu", nth);
+    else
+        (void)snprintf(in->name, sizeof in->name, "%s", pipe_in ? "standard input" : path);
     if (!pipe_in && (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
         return spx_fail_open(path, errno, e);
     spx_status st = SPX_OK;
@@ -396,8 +426,11 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
         const uint64_t len =
             regular && pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? image_length(head) : 0;
         int more = 0;
-        if (regular && queue)
+        if (regular)
             st = look_behind(fd, in->name, len, (uint64_t)sb.st_size, &more, e);
+        stdin_taken |= pipe_in;
+        if (st == SPX_OK && more && !pipe_in)
+            st = refuse_several(in->name, e);
         if (st != SPX_OK) {
             /* the message is there */
         } else if (regular && !more) {
@@ -408,6 +441,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, int *en
             st = isatty(fd) ? spx_fail(e, SPX_EUSAGE,
                                        "standard input is a terminal: give a file, or put this program in a pipe")
                             : slurp(in, fd, end, e);
+            if (st == SPX_OK && !pipe_in && begins_behind(fd))
+                st = refuse_several(in->name, e);
         }
     }
     if (!pipe_in)
@@ -424,18 +459,18 @@ spx_status spx_input_open(spx_input *in, const char *path, spx_err *e)
     int replaced = 1;
     for (int tries = 0; tries < MOST_TRIES && replaced && st == SPX_OK; tries++) {
         replaced = 0;
-        st = open_input(in, path, 0, NULL, &replaced, e);
+        st = open_input(in, path, 0, 1, NULL, &replaced, e);
     }
     if (st == SPX_OK && replaced)
         st = spx_fail_at(e, SPX_EIO, path, NULL, NULL, "is replaced again and again while it is opened");
     return st;
 }
 
-spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e)
+spx_status spx_input_next(spx_input *in, size_t nth, int *end, spx_err *e)
 {
     *end = 0;
     int replaced = 0;
-    return open_input(in, "-", 1, first ? NULL : end, &replaced, e);
+    return open_input(in, "-", 1, nth, nth == 1 ? NULL : end, &replaced, e);
 }
 
 void spx_input_close(spx_input *in)

@@ -22,13 +22,17 @@ typedef struct {
     uint64_t dev, ino;        /* identity of a regular file; 0 for a pipe or a file without a name */
 } spx_input;
 
-/* Opens a file, or standard input for "-": directly when it is a regular file, with libhdf5 before 1.14 also one that
- * has no name any more; else one file image is read from the pipe (bounded by --max-mem; beyond that spilled to an
- * unlinked temporary file). Empty input, truncation, no HDF5: SPX_EINPUT. */
+/* Opens a file, or the next product of standard input for "-": directly when it is a regular file, with libhdf5
+ * before 1.14 also one that has no name any more; else one file image is read from the pipe (bounded by --max-mem;
+ * beyond that spilled to an unlinked temporary file). Empty input, truncation, no HDF5, a named file with another
+ * product behind the first: SPX_EINPUT. */
 spx_status spx_input_open(spx_input *in, const char *path, spx_err *e);
-/* Opens the next of several products that follow each other on standard input, a pipe or a file. At the end of input
- * *end becomes 1 and *in has no file; an input without a `first` product is SPX_EINPUT. */
-spx_status spx_input_next(spx_input *in, int first, int *end, spx_err *e);
+/* Opens product number `nth`, the next, of several that follow each other on standard input, a pipe or a file; from 2
+ * on its name has the number, 0 is any but the first without. At the end of input *end becomes 1 and *in has no file;
+ * an input without a first product is SPX_EINPUT. */
+spx_status spx_input_next(spx_input *in, size_t nth, int *end, spx_err *e);
+/* 1 when another product follows those that were taken from standard input, as far as that is known without waiting. */
+int spx_input_more(void);
 void spx_input_close(spx_input *in);
 
 typedef struct spx_output spx_output;

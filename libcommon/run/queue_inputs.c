@@ -261,7 +261,7 @@ static spx_status next_of_stdin(spx_queue *q, int first, spx_err *e)
     if (in == NULL)
         return SPX_EIO;
     spx_status st =
-        q->to == TO_FILE ? (first ? spx_input_open(in, "-", e) : SPX_OK) : spx_input_next(in, first, &end, e);
+        q->to == TO_FILE ? (first ? spx_input_open(in, "-", e) : SPX_OK) : spx_input_next(in, (size_t)first, &end, e);
     q->stdin_over = st != SPX_OK || end || (q->to == TO_FILE && !first);
     if (q->stdin_over)
         spx_run_close_input(in);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/order.h"
+#include "common/each_input.h"
 #include "h5/object.h"
 #include "h5/write.h"
 #include "products/cards_h5.h"
@@ -39,14 +40,12 @@ static spx_status look_at(spx_coadd_inputs *in, const spx_spectra_part *part, in
 
 static spx_status open_all(spx_run *run, spx_coadd_inputs *in, spx_err *e)
 {
-    spx_status st = SPX_OK;
-    spx_input **file = spx_alloc(run->ninput, sizeof *file, e);
-    in->name = spx_alloc(run->ninput, sizeof *in->name, e);
-    if (file == NULL || in->name == NULL)
+    spx_inputs all = {0};
+    spx_status st = spx_all_inputs(run, run->ninput, run->input, &all, e);
+    spx_input *const *file = all.in;
+    if (st == SPX_OK && (in->name = spx_alloc(all.n, sizeof *in->name, e)) == NULL)
         st = SPX_EIO;
-    for (size_t i = 0; i < run->ninput && st == SPX_OK; i++) {
-        if ((st = spx_run_input(run, i, &file[i], e)) != SPX_OK)
-            break;
+    for (size_t i = 0; i < all.n && st == SPX_OK; i++) {
         const char *base = strrchr(file[i]->name, '/');
         for (size_t k = 0; k < i && st == SPX_OK; k++)
             if (file[i]->ino != 0 && file[k]->ino == file[i]->ino && file[k]->dev == file[i]->dev)
@@ -60,7 +59,7 @@ static spx_status open_all(spx_run *run, spx_coadd_inputs *in, spx_err *e)
             st = look_at(in, &in->spectra.part[i], i == 0, e);
         (void)snprintf(in->name[i], sizeof *in->name, "%.127s", base != NULL ? base + 1 : file[i]->name);
     }
-    spx_free(file);
+    spx_inputs_free(&all);
     return st;
 }
 

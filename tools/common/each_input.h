@@ -1,4 +1,5 @@
-/* Takes the inputs of a program one after another, where many become one product. */
+/* Takes the inputs of a program, where many become one product: standard input stands for all products that it holds.
+ */
 #ifndef SPX_TOOLS_EACH_INPUT_H
 #define SPX_TOOLS_EACH_INPUT_H
 
@@ -8,6 +9,17 @@
 /* Calls use() for every input of the run, in order: for a file once, for standard input with each of the products that
  * it holds. Ends with the first error. */
 spx_status spx_each_input(spx_run *s, spx_status (*use)(void *ctx, spx_input *in, spx_err *e), void *ctx, spx_err *e);
+
+/* Open inputs, owned by the product; name[k] is in[k]->name. */
+typedef struct {
+    size_t n;
+    spx_input **in;
+    char **name;
+} spx_inputs;
+
+/* Opens the inputs `name` likewise, all of them. Free *all in any case. */
+spx_status spx_all_inputs(spx_run *s, size_t n, char *const *name, spx_inputs *all, spx_err *e);
+void spx_inputs_free(spx_inputs *all);
 
 /* Warns where the header says that the exposure was taken for something else (OBSTYPE, FLAVOR, IMAGETYP without any of
  * `words`, ended by NULL); `what` for the message: "a flat". */

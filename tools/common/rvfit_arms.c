@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "common/each_input.h"
 #include "h5/object.h"
 #include "products/templates_h5.h"
 
@@ -273,19 +274,18 @@ spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spec
 spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n, char **name, spx_spectra_parts *p,
                                  spx_err *e)
 {
-    spx_input **in = spx_alloc(n, sizeof(spx_input *), e);
-    spx_status st = in != NULL ? SPX_OK : SPX_EIO;
+    spx_inputs all = {0};
+    spx_status st = spx_all_inputs(run, n, name, &all, e);
+    spx_input *const *in = all.in;
     p->with_resolution = o->resolution;
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        if ((st = spx_run_extra_input(run, name[i], &in[i], e)) != SPX_OK)
-            break;
+    for (size_t i = 0; i < all.n && st == SPX_OK; i++) {
         for (size_t k = 0; k < i && o->joint == SPX_JOINT_NO && st == SPX_OK; k++)
             if (in[i]->ino != 0 && in[i]->ino == in[k]->ino && in[i]->dev == in[k]->dev)
-                st = spx_fail(e, SPX_EINPUT, "%s: is an input twice", name[i]);
+                st = spx_fail(e, SPX_EINPUT, "%s: is an input twice", in[i]->name);
         if (st == SPX_OK && (st = spx_spectra_parts_add(p, in[i]->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
             st = spx_rvfit_explain_swap(o, in[i], e);
     }
-    spx_free(in);
+    spx_inputs_free(&all);
     if (st == SPX_OK && p->dropped.n > 0)
         spx_note("columns of the fibermaps that not all inputs have alike are left out: %s", p->dropped.s);
     return st;

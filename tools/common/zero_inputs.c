@@ -9,6 +9,7 @@
 #include "base/lines.h"
 #include "base/mem.h"
 #include "base/order.h"
+#include "common/each_input.h"
 #include "h5/object.h"
 #include "h5/table.h"
 #include "products/rvfit.h"
@@ -137,15 +138,11 @@ static spx_status append(spx_zero_inputs *z, const columns *c, int by, double ma
     return SPX_OK;
 }
 
-static spx_status add_input(spx_run *run, size_t k, int by, double max_err, spx_zero_inputs *z, spx_err *e)
+static spx_status add_input(const spx_input *in, int by, double max_err, spx_zero_inputs *z, spx_err *e)
 {
-    spx_input *in;
     spx_table *t = NULL, *fibermap = NULL;
     columns c = {0};
-    spx_status st = spx_run_input(run, k, &in, e);
-    if (st != SPX_OK)
-        return st;
-    st = spx_table_read(in->file, path, &t, e);
+    spx_status st = spx_table_read(in->file, path, &t, e);
     if (st == SPX_OK && t == NULL)
         st = spx_fail(e, SPX_EINPUT, "is missing: fit with rvs-fit --joint target --epochs");
     if (st == SPX_OK)
@@ -235,10 +232,12 @@ static spx_status read_known(spx_run *run, const char *name, spx_zero_inputs *z,
 
 spx_status spx_zero_inputs_read(spx_run *run, int by, double max_err, const char *known, spx_zero_inputs *z, spx_err *e)
 {
-    spx_status st = SPX_OK;
+    spx_inputs all = {0};
+    spx_status st = spx_all_inputs(run, run->ninput, run->input, &all, e);
     *z = (spx_zero_inputs){0};
-    for (size_t k = 0; k < run->ninput && st == SPX_OK; k++)
-        st = add_input(run, k, by, max_err, z, e);
+    for (size_t k = 0; k < all.n && st == SPX_OK; k++)
+        st = add_input(all.in[k], by, max_err, z, e);
+    spx_inputs_free(&all);
     if (st == SPX_OK && z->n == 0)
         st = spx_fail(e, SPX_ENO, "no exposure has a velocity that can be used (EPOCH_WARN, --max-error)");
     if (st == SPX_OK)
