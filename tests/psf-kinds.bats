@@ -214,6 +214,56 @@ stars() {
         specx-psf --start "$d/spots.h5" --fix shape --trace-degree 4 --bundle-size 12 -o no.h5 arc.h5
 }
 
+@test "NevenPsf of PFS: spots of each fibre, drawn and extracted as a grid of the same" {
+    local d=$BATS_FILE_TMPDIR each
+    for each in 1 2; do # of all wavelengths, and some of two alone
+        spot_make "$d/plain.h5" grid.fits over=5 size=11 disc=1.2 nwave=4 each=$each
+        spot_make "$d/plain.h5" neven.fits over=5 size=11 disc=1.2 nwave=4 each=$each neven=1
+        fits2h5 -q -f grid.fits -o grid.h5
+        fits2h5 -f neven.fits -o neven.h5 2>notes
+        h5check neven.h5
+        [[ $(cat notes) == *"neven.fits: traces as Legendre series"* ]]
+        # in a grid of specter's, arrays lie by their middle, here by the centroid of their light
+        h5edit grid.h5 delete /psf/spot_x delete /psf/spot_y delete /fits
+        [[ $(h5dump -y -d /psf/fibre neven.h5) == *'300, 303, 306'* ]]
+        # lines of up to 18 000 electrons a pixel
+        specx-sim -q --psf grid.h5 --arc all --step 0.01 --wavelength 6210,6490 --no-noise --cosmics 0 --format hdf5 -f -o grid-arc.h5
+        specx-sim -q --psf neven.h5 --arc all --step 0.01 --wavelength 6210,6490 --no-noise --cosmics 0 --format hdf5 -f -o neven-arc.h5
+        h5diff -d 0.1 grid-arc.h5 neven-arc.h5 /image/data
+        h52fits neven.h5 | cmp - neven.fits
+        mv neven.h5 each$each.h5
+    done
+    specx-sim -q --psf each1.h5 --arc all --step 0.01 --wavelength 6210,6490 --no-noise --cosmics 0 --format hdf5 -f -o grid-arc.h5
+    run ! h5diff -d 10 grid-arc.h5 neven-arc.h5 /image/data
+    mv each2.h5 neven.h5
+    stars
+    specx-sim -q --psf grid.h5 --no-sky --cosmics 0 --format hdf5 -o image.h5 list
+    h5edit image.h5 delete /psf
+    for each in grid neven; do
+        specx-extract -q --variance model -w 6230,6480,0.8 image.h5 $each.h5 -o frame-$each.h5
+    done
+    h5diff -d 0.02 frame-grid.h5 frame-neven.h5 /frame/flux
+}
+
+@test "NevenPsf of PFS: with a detectorMap in a file of its own, and what is broken" {
+    local d=$BATS_FILE_TMPDIR kind says=(none none '*not finite*' '*two spots of fibre 3*' '*image 7*should be 44 x 45*'
+        '*object 2, a SplinedDetectorMap*from 9*' '*no object 3*NevenPsfImages*')
+    spot_make "$d/plain.h5" neven.fits over=5 size=9 nwave=3 each=1 neven=2
+    fails_with 3 '*traces are a LayeredDetectorMap*pfsDetectorMap*' fits2h5 neven.fits -o no.h5
+    trace_make map map.fits layers=1
+    fits2h5 -q map.fits -o map.h5
+    fits2h5 -q map.fits neven.fits -o both.h5
+    h5check both.h5
+    h5diff map.h5 both.h5 /psf/xtrace
+    h5diff map.h5 both.h5 /psf/ytrace
+    h52fits --file neven.fits both.h5 | cmp - neven.fits
+    for kind in 2 3 4 5 6; do
+        spot_make "$d/plain.h5" bad.fits over=5 size=9 nwave=3 each=1 neven=1 break=$kind
+        fails_with 3 "${says[kind]}" fits2h5 bad.fits -o no.h5
+        [ ! -e no.h5 ]
+    done
+}
+
 @test "SPOTGRID: what is broken is refused, with its place" {
     local kind says=(none '*sums up to 0*' '*not finite*' '*wavelength 1*increase*' '*FIBERPOS*11 values instead of 12*'
         '*CCDPIXSZ*whole number*' '*HDU SPOTS is missing*')
@@ -326,6 +376,17 @@ values() {
     fits2h5 -q map.fits -f -o map.h5
     trace_make check map map.h5 1e-4 layers=2
     run ! trace_make check map map.h5 0.1
+    # classes of before, of one distortion: DoubleDetectorMap, and DistortedDetectorMap, whose right CCD has a map of pixels
+    local n
+    for n in 3 4; do
+        trace_make map map.fits layers=$n
+        fits2h5 -q map.fits -f -o map.h5
+        trace_make check map map.h5 1e-4 layers=$n
+        run ! trace_make check map map.h5 0.1
+        h52fits map.h5 | cmp - map.fits
+    done
+    trace_make map bad.fits layers=4 break=9
+    fails_with 3 '*RIGHTCCD*5 coefficients instead of 6*' fits2h5 bad.fits -o bad.h5
     trace_make map bad.fits layers=1 break=9
     fails_with 3 '*PolynomialDistortion_0*10 coefficients: ORDER is 2*' fits2h5 bad.fits -o bad.h5
     trace_make map bad.fits layers=1 break=10

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/archive.h"
 #include "convert/blocks_parts.h"
 #include "convert/psf_fits.h"
 #include "convert/psf_kinds.h"
@@ -79,10 +80,32 @@ static double spline_value(const splines *s, size_t f, double at)
            h * t * u * (s->slope[low] * u - s->slope[high] * t);
 }
 
+/* Slopes of splines whose knots and values have been read, after a check of both. */
+static spx_status make_splines(const spx_fits *f, const char *name, splines *s, spx_err *e)
+{
+    const size_t nknot = s->first[s->nfibre];
+    double *work = spx_alloc(nknot, sizeof *work, e);
+    spx_status st = work != NULL && (s->slope = spx_alloc(nknot, sizeof *s->slope, e)) != NULL ? SPX_OK : SPX_EIO;
+    for (size_t i = 0; i < s->nfibre && st == SPX_OK; i++) {
+        const size_t first = s->first[i], m = s->first[i + 1] - first;
+        if (m < 4)
+            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "fibre index %zu has %zu knots: at least 4", i, m);
+        for (size_t k = first; k < first + m && st == SPX_OK; k++)
+            if (!isfinite(s->knot[k]) || !isfinite(s->value[k]) || (k > first && !(s->knot[k] > s->knot[k - 1])))
+                st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
+                                 "knot %g, value %g of row %zu: knots of a fibre should increase, all be finite",
+                                 s->knot[k], s->value[k], k);
+        if (st == SPX_OK)
+            find_slopes(m, s->knot + first, s->value + first, s->slope + first, work);
+    }
+    spx_free(work);
+    return st;
+}
+
 static spx_status read_splines(const spx_fits *f, const char *name, size_t nfibre, splines *s, spx_err *e)
 {
     const int hdu = spx_fits_find_table(f, name);
-    double *index = NULL, *work = NULL;
+    double *index = NULL;
     size_t n[3] = {0, 0, 0}, most = 0;
     spx_status st = spx_fits_column_f64(f, (size_t)hdu, "index", &n[0], &index, e);
     if (st == SPX_OK)
@@ -93,9 +116,7 @@ static spx_status read_splines(const spx_fits *f, const char *name, size_t nfibr
     s->nfibre = nfibre;
     if (st == SPX_OK && (n[0] != 1 || n[1] != 1 || n[2] != 1))
         st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "columns should hold one number a row");
-    if (st == SPX_OK && ((s->first = spx_alloc(nfibre + 1, sizeof *s->first, e)) == NULL ||
-                         (s->slope = spx_alloc(nrow, sizeof *s->slope, e)) == NULL ||
-                         (work = spx_alloc(nrow, sizeof *work, e)) == NULL))
+    if (st == SPX_OK && (s->first = spx_alloc(nfibre + 1, sizeof *s->first, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0, fibre = 0; i < nrow && st == SPX_OK; i++) {
         const int same = i > 0 && index[i] == index[i - 1];
@@ -107,25 +128,15 @@ static spx_status read_splines(const spx_fits *f, const char *name, size_t nfibr
             st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
                              "row %zu is of fibre index %g: should be 0 to %zu, one after another", i, index[i],
                              nfibre - 1);
-        else if (!isfinite(s->knot[i]) || !isfinite(s->value[i]) || (same && !(s->knot[i] > s->knot[i - 1])))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
-                             "knot %g, value %g of row %zu: knots of a fibre should increase, all be finite",
-                             s->knot[i], s->value[i], i);
         most = st == SPX_OK ? fibre + 1 : most;
     }
     if (st == SPX_OK && most != nfibre)
         st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "has splines of %zu of %zu fibres", most, nfibre);
-    if (st == SPX_OK)
+    if (st == SPX_OK) {
         s->first[nfibre] = nrow;
-    for (size_t i = 0; i < nfibre && st == SPX_OK; i++) {
-        const size_t first = s->first[i], m = s->first[i + 1] - first;
-        if (m < 4)
-            st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "fibre index %zu has %zu knots: at least 4", i, m);
-        else
-            find_slopes(m, s->knot + first, s->value + first, s->slope + first, work);
+        st = make_splines(f, name, s, e);
     }
     spx_free(index);
-    spx_free(work);
     return st;
 }
 
@@ -164,37 +175,10 @@ int spx_fits_detector_map(const spx_fits *f)
     return spx_layers_found(f) < 0 ? -1 : 1;
 }
 
-/* Offsets of the slit, and rows of the detector that both splines of each fibre cover. */
-static spx_status read_frame_of_map(spx_fits *f, size_t n, const uint32_t *fibre, detector_map *m, double *rows,
-                                    spx_psf *psf, spx_err *e)
+/* First and last row of the detector that both splines of each fibre cover. */
+static void find_rows(const detector_map *m, const double box[4], double *rows)
 {
-    const int off = spx_fits_find_image(f, "SLITOFF", 2);
-    double *all = NULL, box[4];
-    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
-    spx_status st = SPX_OK;
-    for (int k = 0; k < 4 && st == SPX_OK; k++)
-        st = spx_fits_need_key(f, 0, key[k], &box[k], e);
-    if (st == SPX_OK && !(box[0] == 0 && box[1] == 0 && box[2] > 0 && box[3] > 0 && box[2] < 1e6 && box[3] < 1e6))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "the detector is %g:%g, %g:%g: should begin with 0, 0",
-                         box[0], box[2], box[1], box[3]);
-    if (st == SPX_OK && (f->hdu[off].dims[0] < 2 || f->hdu[off].dims[1] != n))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, "SLITOFF", NULL, "has %zu x %zu values for %zu fibres",
-                         f->hdu[off].dims[0], f->hdu[off].dims[1], n);
-    if (st == SPX_OK)
-        st = spx_fits_f64(f, (size_t)off, &all, e);
-    if (st == SPX_OK) {
-        psf->npix_x = (size_t)box[2] + 1;
-        psf->npix_y = (size_t)box[3] + 1;
-    }
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
-        m->spatial[i] = all[i];
-        m->spectral[i] = all[n + i];
-    }
-    m->layered = st == SPX_OK && spx_layers_found(f) > 0;
-    if (m->layered)
-        st = spx_layers_read(f, n, fibre, (const double[4]){box[0], box[2], box[1], box[3]}, at_splines, m, &m->layers,
-                             e);
-    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+    for (size_t i = 0; i < m->column.nfibre; i++) {
         const splines *s[2] = {&m->column, &m->wave};
         double end[2] = {-INFINITY, INFINITY};
         for (int k = 0; k < 2; k++) {
@@ -209,39 +193,174 @@ static spx_status read_frame_of_map(spx_fits *f, size_t n, const uint32_t *fibre
         rows[2 * i] = fmax(box[1], end[0]);
         rows[2 * i + 1] = fmin(box[3], end[1]);
     }
+}
+
+/* First and last column, first and last row of the detector: a box that begins with 0. */
+static spx_status check_box(const spx_fits *f, const double box[4], spx_psf *psf, spx_err *e)
+{
+    if (!(box[0] == 0 && box[1] == 0 && box[2] > 0 && box[3] > 0 && box[2] < 1e6 && box[3] < 1e6))
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "the detector is %g:%g, %g:%g: should begin with 0, 0",
+                           box[0], box[2], box[1], box[3]);
+    psf->npix_x = (size_t)box[2] + 1;
+    psf->npix_y = (size_t)box[3] + 1;
+    return SPX_OK;
+}
+
+/* The map of the HDUs of a file of its own. */
+static spx_status read_map(spx_fits *f, size_t n, const uint32_t *fibre, detector_map *m, double box[4], spx_psf *psf,
+                           spx_err *e)
+{
+    static const char *const key[] = {"MINX", "MINY", "MAXX", "MAXY"};
+    const int off = spx_fits_find_image(f, "SLITOFF", 2);
+    double *all = NULL;
+    spx_status st = read_splines(f, "CENTER", n, &m->column, e);
+    if (st == SPX_OK)
+        st = read_splines(f, "WAVELENGTH", n, &m->wave, e);
+    for (int k = 0; k < 4 && st == SPX_OK; k++)
+        st = spx_fits_need_key(f, 0, key[k], &box[k], e);
+    if (st == SPX_OK)
+        st = check_box(f, box, psf, e);
+    if (st == SPX_OK && (f->hdu[off].dims[0] < 2 || f->hdu[off].dims[1] != n))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "SLITOFF", NULL, "has %zu x %zu values for %zu fibres",
+                         f->hdu[off].dims[0], f->hdu[off].dims[1], n);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, (size_t)off, &all, e);
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        m->spatial[i] = all[i];
+        m->spectral[i] = all[n + i];
+    }
     spx_free(all);
+    m->layered = st == SPX_OK && spx_layers_found(f) > 0;
+    return m->layered ? spx_layers_read(f, n, fibre, (const double[4]){box[0], box[2], box[1], box[3]}, at_splines, m,
+                                        &m->layers, e)
+                      : st;
+}
+
+/* Splines that are objects of an archive, by the numbers in a column of the map's row. */
+static spx_status archived_splines(const spx_fits *f, const spx_archive *a, const spx_archived *map, const char *name,
+                                   size_t nfibre, splines *s, spx_err *e)
+{
+    double *id = NULL;
+    size_t n = 0, nknot = 0, room[2] = {0, 0};
+    spx_status st = spx_fits_cell_f64(f, (size_t)map->hdu, name, map->row, &n, &id, e);
+    if (st == SPX_OK && n != nfibre)
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "SplinedDetectorMap", NULL, "%s: %zu splines of %zu fibres", name, n,
+                         nfibre);
+    s->nfibre = nfibre;
+    if (st == SPX_OK && (s->first = spx_alloc(nfibre + 1, sizeof *s->first, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < nfibre && st == SPX_OK; i++) {
+        double *knot = NULL, *value = NULL;
+        size_t m[2] = {0, 0};
+        spx_archived one;
+        st = spx_archive_object(f, a, id[i], "Spline", &one, e);
+        if (st == SPX_OK)
+            st = spx_fits_cell_f64(f, (size_t)one.hdu, "x", one.row, &m[0], &knot, e);
+        if (st == SPX_OK)
+            st = spx_fits_cell_f64(f, (size_t)one.hdu, "y", one.row, &m[1], &value, e);
+        if (st == SPX_OK && m[0] != m[1])
+            st = spx_fail_at(e, SPX_EINPUT, f->name, "Spline", NULL, "object %g has %zu knots and %zu values", id[i],
+                             m[0], m[1]);
+        double **const to[2] = {&s->knot, &s->value};
+        for (int k = 0; k < 2 && st == SPX_OK; k++) {
+            double *more = spx_grow(*to[k], nknot, m[0], &room[k], sizeof *more, e);
+            if (more == NULL)
+                st = SPX_EIO;
+            else
+                *to[k] = more;
+        }
+        if (st == SPX_OK) {
+            memcpy(s->knot + nknot, knot, m[0] * sizeof *knot);
+            memcpy(s->value + nknot, value, m[0] * sizeof *value);
+            nknot += m[0];
+            s->first[i + 1] = nknot;
+        }
+        spx_free(knot);
+        spx_free(value);
+    }
+    spx_free(id);
+    return st == SPX_OK ? make_splines(f, "SplinedDetectorMap", s, e) : st;
+}
+
+static spx_status archived_offsets(const spx_fits *f, const spx_archived *map, const char *name, size_t nfibre,
+                                   double *to, spx_err *e)
+{
+    double *v = NULL;
+    size_t n = 0;
+    spx_status st = spx_fits_cell_f64(f, (size_t)map->hdu, name, map->row, &n, &v, e);
+    for (size_t i = 0; i < nfibre && n == nfibre && st == SPX_OK; i++)
+        if (!isfinite(to[i] = v[i]))
+            st = spx_fail_at(e, SPX_EINPUT, f->name, "SplinedDetectorMap", NULL, "%s: a number is not finite", name);
+    if (st == SPX_OK && n != nfibre)
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "SplinedDetectorMap", NULL, "%s: %zu of %zu fibres", name, n, nfibre);
+    spx_free(v);
     return st;
 }
 
-spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e)
+/* The map that is an object of an archive. */
+static spx_status archived_map(const spx_fits *f, const spx_archive *a, const spx_archived *map, size_t n,
+                               detector_map *m, double box[4], spx_psf *psf, spx_err *e)
 {
-    const int id = spx_fits_find_image(f, "FIBERID", 1);
-    const size_t n = f->hdu[id].nelem;
+    static const char *const name[] = {"bbox_min_x", "bbox_min_y", "bbox_max_x", "bbox_max_y"};
+    spx_status st = archived_splines(f, a, map, "xCenter", n, &m->column, e);
+    if (st == SPX_OK)
+        st = archived_splines(f, a, map, "wavelength", n, &m->wave, e);
+    for (int k = 0; k < 4 && st == SPX_OK; k++)
+        st = spx_archive_number(f, map, name[k], &box[k], e);
+    if (st == SPX_OK)
+        st = check_box(f, box, psf, e);
+    if (st == SPX_OK)
+        st = archived_offsets(f, map, "spatialOffset", n, m->spatial, e);
+    return st == SPX_OK ? archived_offsets(f, map, "spectralOffset", n, m->spectral, e) : st;
+}
+
+/* Numbers of the fibres. */
+static spx_status read_fibres(spx_fits *f, const spx_archived *map, size_t *n, uint32_t **fibre, spx_err *e)
+{
+    if (map == NULL) {
+        const int id = spx_fits_find_image(f, "FIBERID", 1);
+        *n = f->hdu[id].nelem;
+        return *n > 0 ? spx_fits_u32(f, (size_t)id, fibre, e)
+                      : spx_fail_at(e, SPX_EINPUT, f->name, "FIBERID", NULL, "is empty");
+    }
+    double *v = NULL;
+    spx_status st = spx_fits_cell_f64(f, (size_t)map->hdu, "fiberId", map->row, n, &v, e);
+    if (st == SPX_OK && *n == 0)
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "SplinedDetectorMap", NULL, "has no fibres");
+    if (st == SPX_OK && (*fibre = spx_alloc(*n, sizeof **fibre, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < *n && st == SPX_OK; i++) {
+        if (!(v[i] >= 0 && v[i] < 4294967296.0))
+            st = spx_fail_at(e, SPX_EINPUT, f->name, "SplinedDetectorMap", NULL, "fiberId %g", v[i]);
+        else
+            (*fibre)[i] = (uint32_t)v[i];
+    }
+    spx_free(v);
+    return st;
+}
+
+spx_status spx_fits_map_traces(spx_fits *f, const spx_archive *a, const spx_archived *map, spx_psf *psf,
+                               spx_note_list *notes, spx_err *e)
+{
+    size_t n = 0;
     detector_map m = {.spatial = NULL};
-    double *rows = NULL;
+    double *rows = NULL, box[4];
     uint32_t *fibre = NULL;
-    if (n == 0)
-        return spx_fail_at(e, SPX_EINPUT, f->name, "FIBERID", NULL, "is empty");
-    spx_status st = spx_fits_u32(f, (size_t)id, &fibre, e);
+    spx_status st = read_fibres(f, map, &n, &fibre, e);
     if (st == SPX_OK && ((m.spatial = spx_alloc(n, sizeof *m.spatial, e)) == NULL ||
                          (m.spectral = spx_alloc(n, sizeof *m.spectral, e)) == NULL ||
                          (rows = spx_alloc2(n, 2, sizeof *rows, e)) == NULL))
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = read_splines(f, "CENTER", n, &m.column, e);
+        st = map == NULL ? read_map(f, n, fibre, &m, box, psf, e) : archived_map(f, a, map, n, &m, box, psf, e);
     if (st == SPX_OK)
-        st = read_splines(f, "WAVELENGTH", n, &m.wave, e);
-    if (st == SPX_OK)
-        st = read_frame_of_map(f, n, fibre, &m, rows, psf, e);
+        find_rows(&m, box, rows);
     const spx_row_traces t = {.file = f->name, .ntrace = n, .rows = rows, .of = &m, .at = at_map};
     if (st == SPX_OK)
         st = spx_psf_of_rows(&t, psf, notes, e);
     if (st == SPX_OK) {
         psf->fibre = fibre;
         fibre = NULL;
-        st = spx_note_list_add(notes, e,
-                               "%s: a detectorMap has no widths of spots: Gaussians of %g pixel, for specx-psf --start",
-                               f->name, SPX_TRACE_SIGMA);
     }
     spx_layers_free(&m.layers);
     free_splines(&m.column);
@@ -251,4 +370,14 @@ spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *
     spx_free(rows);
     spx_free(fibre);
     return st == SPX_OK ? spx_cards_copy(&psf->header, &f->hdu[0].header, e) : st;
+}
+
+spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e)
+{
+    const spx_status st = spx_fits_map_traces(f, NULL, NULL, psf, notes, e);
+    return st != SPX_OK ? st
+                        : spx_note_list_add(notes, e,
+                                            "%s: a detectorMap has no widths of spots: Gaussians of %g pixel, for "
+                                            "specx-psf --start",
+                                            f->name, SPX_TRACE_SIGMA);
 }

@@ -49,12 +49,14 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
     const int has_type = psf_type(f, type, &version);
     if (spx_fits_desi_traces(f) && !(has_type && strncmp(type, "GAUSS-HERMITE", 13) == 0))
         return 1;
+    if (!has_type && spx_fits_neven(f) != 0)
+        return 1;
     if (!has_type) {
         const int map = spx_fits_detector_map(f);
         if (map < 0)
             snprintf(note, size,
-                     "holds a detectorMap with distortions of an older or unknown kind; SplinedDetectorMap, "
-                     "MultipleDistortionsDetectorMap and LayeredDetectorMap can be read");
+                     "holds a detectorMap with distortions of an unknown kind; DifferentialDetectorMap cannot be read, "
+                     "other classes can");
         return map < 0 ? 0 : map > 0 || spx_fits_trace_sets(f) != 0 ? 1 : -1;
     }
     if ((strcmp(type, "GAUSS-HERMITE") == 0 && (version == 2.0 || version == 3.0)) ||
@@ -245,6 +247,7 @@ spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note
     (void)psf_type(f, type, &v);
     spx_status st = strcmp(type, "SPOTGRID") == 0             ? spx_fits_read_spotgrid(f, &psf, notes, e)
                     : strncmp(type, "GAUSS-HERMITE", 13) == 0 ? read_gauss_hermite(f, &psf, e)
+                    : spx_fits_neven(f) != 0                  ? spx_fits_read_neven(f, other, &psf, notes, e)
                     : spx_fits_desi_traces(f)                 ? spx_fits_read_desi_traces(f, &psf, notes, e)
                     : spx_fits_trace_sets(f) != 0             ? spx_fits_read_tsets(f, other, &psf, notes, e)
                                                               : spx_fits_read_detector_map(f, &psf, notes, e);

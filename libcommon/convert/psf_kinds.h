@@ -2,6 +2,7 @@
 #ifndef SPX_FITS_PSF_KINDS_H
 #define SPX_FITS_PSF_KINDS_H
 
+#include "convert/archive.h"
 #include "convert/note_list.h"
 #include "fits/scan.h"
 #include "products/psf.h"
@@ -37,6 +38,24 @@ int spx_fits_detector_map(const spx_fits *f);
 /* A PSF of the traces of a detectorMap. It has no widths: Gaussian spots of SPX_TRACE_SIGMA, noted, for specx-psf to
  * begin with. Errors as of spx_psf_of_rows(). */
 spx_status spx_fits_read_detector_map(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e) SPX_NODISCARD;
+
+/* Its traces alone: of the HDUs of a file, or, where map is not NULL, of the SplinedDetectorMap that is this object of
+ * an archive. */
+spx_status spx_fits_map_traces(spx_fits *f, const spx_archive *a, const spx_archived *map, spx_psf *psf,
+                               spx_note_list *notes, spx_err *e) SPX_NODISCARD;
+
+/* Over-sampled spots of single fibres and wavelengths that PFS keeps in the archive of an exposure (NevenPsf): 1: with
+ * a detectorMap of splines; -1: with one that is to be given in a file of its own; 0: none. */
+int spx_fits_neven(const spx_fits *f);
+
+/* A PSF of them: between wavelengths of a fibre in proportion, beyond them as the last; the centroid of each array lies
+ * on the trace. Fibres that have none get what lies between their neighbours', noted. other: the file with the
+ * detectorMap, or NULL. Errors as of spx_fits_read_spotgrid(). */
+spx_status spx_fits_read_neven(spx_fits *f, spx_fits *other, spx_psf *psf, spx_note_list *notes,
+                               spx_err *e) SPX_NODISCARD;
+
+/* Ends the reading of a grid of spots whose arrays and traces are there: sums, half sizes, and GHSIGX and GHSIGY. */
+spx_status spx_fits_grid_ends(const spx_fits *f, spx_psf *psf, spx_err *e) SPX_NODISCARD;
 
 /* Traces of DESI without spots, as its bootcalib and write_xytraceset() leave them: HDUs XTRACE and YTRACE with WAVEMIN
  * and WAVEMAX, and no table PSF. */

@@ -23,6 +23,30 @@ static const struct {
              {"RotScaleDistortion", {NULL}, 1, 0},
              {"DoubleRotScaleDistortion", {NULL}, 2, 0}};
 
+/* Classes of before 2024, of one distortion: the table COEFFICIENTS of these columns, ORDER and range in the first
+ * header. DoubleDetectorMap, PolynomialDetectorMap, and DistortedDetectorMap, whose right CCD has an affine map of
+ * pixels in a table RIGHTCCD. */
+static const struct {
+    const char *column[5];
+    int npiece, mosaic;
+} older[] = {{{"xLeft", "yLeft", "xRight", "yRight"}, 2, 0}, {{"xCoeff", "yCoeff"}, 1, 0}, {{"x", "y"}, 1, 1}};
+
+enum { OLDER = sizeof older / sizeof *older };
+
+/* HDU of such a distortion, or -1. */
+static int find_older(const spx_fits *f, size_t *kind)
+{
+    const int hdu = spx_fits_find_table(f, "COEFFICIENTS"), right = spx_fits_find_table(f, "RIGHTCCD");
+    for (*kind = 0; *kind < OLDER && hdu >= 0; ++*kind) {
+        int all = older[*kind].mosaic == (right >= 0);
+        for (int c = 0; older[*kind].column[c] != NULL; c++)
+            all &= spx_fits_find_column(&f->hdu[hdu], older[*kind].column[c]) != NULL;
+        if (all)
+            return hdu;
+    }
+    return -1;
+}
+
 /* HDU of distortion k; -1: of another kind. */
 static int find_distortion(const spx_fits *f, size_t k, size_t *kind)
 {
@@ -47,6 +71,9 @@ int spx_layers_found(const spx_fits *f)
             all = find_distortion(f, k, &kind) >= 0;
         return all ? 1 : -1;
     }
+    size_t kind;
+    if (find_older(f, &kind) >= 0)
+        return 1;
     for (size_t i = 0; i < f->nhdu; i++)
         if (strncasecmp(f->hdu[i].extname, "DISTORTION", 10) == 0 || strcasecmp(f->hdu[i].extname, "LAYERS") == 0 ||
             strncasecmp(f->hdu[i].extname, "COEFF", 5) == 0)
@@ -130,19 +157,17 @@ static spx_status read_vector(spx_fits *f, int hdu, spx_distortion *d, spx_err *
     return st;
 }
 
-static spx_status read_distortion(spx_fits *f, size_t number, spx_distortion *d, spx_err *e)
+/* A distortion of these pieces in an HDU, whose order and range are in the header of HDU `said`; column: of a table, or
+ * none. */
+static spx_status read_pieces(spx_fits *f, int hdu, int said, const char *const *column, spx_distortion *d, spx_err *e)
 {
     enum { MOST = 20 };
-    size_t kind;
-    const int hdu = find_distortion(f, number, &kind);
-    const char *name = spx_fits_hduname(f, (size_t)hdu), *const *column = kinds[kind].column;
+    const char *name = spx_fits_hduname(f, (size_t)hdu);
     double order = 1, lo[2], hi[2];
-    d->npiece = kinds[kind].npiece;
-    d->mosaic = kinds[kind].mosaic;
     const int turns = column[0] == NULL && !d->mosaic;
-    spx_status st = read_range(f, hdu, lo, hi, e);
+    spx_status st = read_range(f, said, lo, hi, e);
     if (st == SPX_OK && !turns)
-        st = spx_fits_need_key(f, hdu, "ORDER", &order, e);
+        st = spx_fits_need_key(f, said, "ORDER", &order, e);
     if (st == SPX_OK && !(order >= 0 && order <= MOST && order == floor(order)))
         st = spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "ORDER = %g should be 0 to %d", order, MOST);
     if (st != SPX_OK)
@@ -150,7 +175,7 @@ static spx_status read_distortion(spx_fits *f, size_t number, spx_distortion *d,
     d->order = (int)order;
     d->nterm = (size_t)((d->order + 1) * (d->order + 2) / 2);
     const size_t n = column[0] == NULL ? f->hdu[hdu].nelem : f->hdu[hdu].nrow;
-    const size_t want = turns ? 4 * (size_t)d->npiece : d->mosaic ? 6 + 2 * d->nterm : d->nterm;
+    const size_t want = turns ? 4 * (size_t)d->npiece : d->mosaic && column[0] == NULL ? 6 + 2 * d->nterm : d->nterm;
     if (n != want)
         return spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "has %zu coefficients: ORDER is %d", n, d->order);
     if ((d->all = spx_alloc2(d->nterm, 2 * (size_t)d->npiece, sizeof *d->all, e)) == NULL)
@@ -170,9 +195,44 @@ static spx_status read_distortion(spx_fits *f, size_t number, spx_distortion *d,
         p->x = d->all + (size_t)(2 * k) * d->nterm;
         p->y = p->x + d->nterm;
     }
+    return st == SPX_OK ? all_finite(f, name, 2 * d->nterm * (size_t)d->npiece, d->all, e) : st;
+}
+
+static spx_status read_distortion(spx_fits *f, size_t number, spx_distortion *d, spx_err *e)
+{
+    size_t kind;
+    const int hdu = find_distortion(f, number, &kind);
+    d->npiece = kinds[kind].npiece;
+    d->mosaic = kinds[kind].mosaic;
+    const spx_status st = read_pieces(f, hdu, hdu, kinds[kind].column, d, e);
+    return st == SPX_OK ? all_finite(f, spx_fits_hduname(f, (size_t)hdu), 6, d->right, e) : st;
+}
+
+/* The one distortion of an older class. */
+static spx_status read_older(spx_fits *f, spx_distortion *d, spx_err *e)
+{
+    size_t kind, n = 0;
+    double *right = NULL;
+    const int hdu = find_older(f, &kind), map = spx_fits_find_table(f, "RIGHTCCD");
+    d->npiece = older[kind].npiece;
+    d->mosaic = older[kind].mosaic;
+    spx_status st = read_pieces(f, hdu, 0, older[kind].column, d, e);
+    if (st != SPX_OK || !d->mosaic)
+        return st;
+    st = spx_fits_column_f64(f, (size_t)map, "coefficients", &n, &right, e);
+    if (st == SPX_OK && (n != 1 || f->hdu[map].nrow != 6))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, "RIGHTCCD", NULL, "has %zu coefficients instead of 6",
+                         n * f->hdu[map].nrow);
     if (st == SPX_OK)
-        st = all_finite(f, name, 2 * d->nterm * (size_t)d->npiece, d->all, e);
-    return st == SPX_OK ? all_finite(f, name, 6, d->right, e) : st;
+        st = all_finite(f, "RIGHTCCD", 6, right, e);
+    for (int a = 0; a < 2 && st == SPX_OK; a++) { /* of pixels: of -1 to 1 from here on */
+        const spx_layers_piece *p = &d->piece[0];
+        d->right[a] = right[a] / p->scale[0];
+        d->right[2 + a] = right[2 + a] / p->scale[1];
+        d->right[4 + a] = right[4 + a] + right[a] * p->middle[0] + right[2 + a] * p->middle[1];
+    }
+    spx_free(right);
+    return st;
 }
 
 static void apply(const double affine[6], double x, double y, double out[2])
@@ -302,12 +362,12 @@ spx_status spx_layers_read(spx_fits *f, size_t nfibre, const uint32_t *id, const
     else if ((l->spatial = spx_alloc(nfibre, sizeof *l->spatial, e)) == NULL ||
              (l->spectral = spx_alloc(nfibre, sizeof *l->spectral, e)) == NULL)
         st = SPX_EIO;
-    const size_t n = f->hdu[list].nrow;
+    const size_t n = list >= 0 ? f->hdu[list].nrow : 1;
     if (st == SPX_OK && (l->distortion = spx_alloc(n + 1, sizeof *l->distortion, e)) == NULL)
         st = SPX_EIO;
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
         l->ndistortion = k + 1;
-        st = read_distortion(f, k, &l->distortion[k], e);
+        st = list >= 0 ? read_distortion(f, k, &l->distortion[k], e) : read_older(f, &l->distortion[k], e);
     }
     return st;
 }

@@ -1,5 +1,6 @@
 /* Reads what detectorMaps of PFS lay over splines. LayeredDetectorMap: offsets of the slit, distortions of the camera,
- * and the place of the right one of two CCDs; MultipleDistortionsDetectorMap: distortions, one after another. */
+ * and the place of the right one of two CCDs; MultipleDistortionsDetectorMap: distortions, one after another; older
+ * classes of one distortion. */
 #ifndef SPX_FITS_PSF_LAYERS_H
 #define SPX_FITS_PSF_LAYERS_H
 
@@ -42,7 +43,7 @@ typedef struct {
 } spx_layers;
 
 /* 1: a table DISTORTIONS, of distortions that are polynomials or rotations, of one CCD or two, with a table LAYERS or
- * without; -1: other distortions; 0: none. */
+ * without, or a table COEFFICIENTS of an older class; -1: other distortions; 0: none. */
 int spx_layers_found(const spx_fits *f);
 /* Layers over the splines of nfibre fibres on a detector of `box`, first and last column, first and last row. Free also
  * after an error. SPX_EINPUT: a column is missing, shapes disagree, or a number is not finite. */

@@ -14,6 +14,8 @@
 /* Gives the PSF parameters GHSIGX and GHSIGY of these constant values, over the range of its traces. */
 static spx_status set_widths(spx_psf *psf, double sigma_x, double sigma_y, spx_err *e)
 {
+    spx_free(psf->param);
+    spx_free(psf->coeff);
     psf->npar = 2;
     psf->ndeg = 1;
     psf->wmin = psf->x.wmin;
@@ -67,10 +69,21 @@ double spx_fits_specter_place(size_t n, int oversample)
     return 0.5 * ((double)n - 1) - even;
 }
 
-spx_status spx_fits_read_spotgrid(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e)
+spx_status spx_fits_grid_ends(const spx_fits *f, spx_psf *psf, spx_err *e)
 {
     spx_psf_grid *g = &psf->grid;
     psf->type = SPX_PSF_SPOTGRID;
+    g->sigma_x = g->sigma_y = 1; /* until the sums are there */
+    if (spx_psf_grid_index(psf, e) != SPX_OK)
+        return spx_err_at(e, f->name, NULL);
+    spx_psf_grid_size(g, &psf->hsizex, &psf->hsizey);
+    spx_psf_grid_sigma(g, g->npos / 2, g->nwave / 2, &g->sigma_x, &g->sigma_y);
+    return set_widths(psf, g->sigma_x, g->sigma_y, e);
+}
+
+spx_status spx_fits_read_spotgrid(spx_fits *f, spx_psf *psf, spx_note_list *notes, spx_err *e)
+{
+    spx_psf_grid *g = &psf->grid;
     spx_status st = spx_fits_trace_series(f, "XCOEFF", &psf->x, &psf->nspec, e);
     if (st == SPX_OK)
         st = spx_fits_trace_series(f, "YCOEFF", &psf->y, &psf->nspec, e);
@@ -112,12 +125,5 @@ spx_status spx_fits_read_spotgrid(spx_fits *f, spx_psf *psf, spx_note_list *note
                                "%s: spots of %zu x %zu sub-pixels are an even number of pixels wide: placed half a "
                                "pixel beyond the trace, as specter does; /psf/spot_x and spot_y say where",
                                f->name, g->mx, g->my);
-    g->sigma_x = g->sigma_y = 1; /* until the sums are there */
-    if (st == SPX_OK && (st = spx_psf_grid_index(psf, e)) != SPX_OK)
-        return spx_err_at(e, f->name, NULL);
-    if (st != SPX_OK)
-        return st;
-    spx_psf_grid_size(g, &psf->hsizex, &psf->hsizey);
-    spx_psf_grid_sigma(g, g->npos / 2, g->nwave / 2, &g->sigma_x, &g->sigma_y);
-    return set_widths(psf, g->sigma_x, g->sigma_y, e);
+    return st == SPX_OK ? spx_fits_grid_ends(f, psf, e) : st;
 }

@@ -6,7 +6,7 @@
  * HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
  * func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0 (Angstrom that
  * the ranges of neighbouring fibres are apart), layers=0 (1: a LayeredDetectorMap; 2: a
- * MultipleDistortionsDetectorMap, with other distortions),
+ * MultipleDistortionsDetectorMap, with other distortions; 3: a DoubleDetectorMap; 4: a DistortedDetectorMap),
  * break=0 (1: unknown FUNC, 2: NaN, 3: wavelengths that turn, 4: fewer traces in WSET, 5: width below 0, 6: knots that
  * fall, 7: a wiggling column, 8: distortions, 9: ORDER of one, 10: NaN in an offset; of desi 1: no range, 2: NaN, 4:
  * fewer traces in YTRACE, 5: no width above 0), width=0 (of desi: XSIGMA 1.05 pixel and WSIGMA 0.55 Angstrom, the
@@ -270,6 +270,23 @@ static void write_chain(fitsfile *f, int *status)
     }
 }
 
+/* Older classes, of one distortion in a table COEFFICIENTS; of pixels where it is the right CCD's. */
+static const double pixels[6] = {0.001, -0.0004, 2e-5, 3e-5, 0.15, -0.2};
+
+static void write_older(fitsfile *f, const wanted *w, int *status)
+{
+    char *four[] = {"xLeft", "yLeft", "xRight", "yRight"}, *xy[] = {"x", "y"}, *one[] = {"coefficients"};
+    char *doubles[] = {"1D", "1D", "1D", "1D"};
+    const int two = w->layers == 3;
+    fits_create_tbl(f, BINARY_TBL, 0, two ? 4 : 2, two ? four : xy, doubles, NULL, "COEFFICIENTS", status);
+    for (int c = 0; c < (two ? 4 : 2); c++)
+        fits_write_col(f, TDOUBLE, c + 1, 1, 1, two ? 3 : 10, (void *)(size_t)(two ? halves[c] : cubic[c]), status);
+    if (two)
+        return;
+    fits_create_tbl(f, BINARY_TBL, 0, 1, one, doubles, NULL, "RIGHTCCD", status);
+    fits_write_col(f, TDOUBLE, 1, 1, 1, w->broken == 9 ? 5 : 6, (void *)(size_t)pixels, status);
+}
+
 static void add_turn(const double v[4], double middle, double p[2])
 {
     const double most = fmax(middle, 0.5 * (NROW - 1)), x = (p[0] - middle) / most,
@@ -278,15 +295,39 @@ static void add_turn(const double v[4], double middle, double p[2])
     p[1] += v[1] + v[3] * x + v[2] * y;
 }
 
-/* Where three distortions, one after another, move a place. */
-static void add_chain(double p[2])
+static void add_halves(double p[2])
 {
-    int half = p[0] > 49.5;
+    const int half = p[0] > 49.5;
     const double x = (p[0] - (half ? 74.5 : 24.5)) / 25, y = (p[1] - 0.5 * (NROW - 1)) / (0.5 * NROW);
     for (int a = 0; a < 2; a++)
         p[a] += halves[2 * half + a][0] + halves[2 * half + a][1] * x + halves[2 * half + a][2] * y;
+}
+
+/* Sum of the cubic at a place. */
+static void add_cubic(const double at[2], double p[2])
+{
+    const double u = (at[0] - 49.5) / 50, v = (at[1] - 0.5 * (NROW - 1)) / (0.5 * NROW);
+    const double term[10] = {1, u, v, u * u, u * v, v * v, u * u * u, u * u * v, u * v * v, v * v * v};
+    for (int a = 0; a < 2; a++)
+        for (int i = 0; i < 10; i++)
+            p[a] += cubic[a][i] * term[i];
+}
+
+/* A cubic, and the right CCD's map of pixels. */
+static void add_distorted(double p[2])
+{
+    const double at[2] = {p[0], p[1]};
+    add_cubic(at, p);
+    for (int a = 0; a < 2 && at[0] > 49.5; a++)
+        p[a] += pixels[a] * at[0] + pixels[2 + a] * at[1] + pixels[4 + a];
+}
+
+/* Where three distortions, one after another, move a place. */
+static void add_chain(double p[2])
+{
+    add_halves(p);
     add_turn(turn, 49.5, p);
-    half = p[0] > 49.5;
+    const int half = p[0] > 49.5;
     add_turn(turns + 4 * (size_t)half, half ? 74.5 : 24.5, p);
 }
 
@@ -325,11 +366,10 @@ static void layered_place(const wanted *w, int f, double row, double *lambda, do
         at[1] += by * lo;
     }
     const double u = (at[0] - middle[0]) / 50, v = (at[1] - middle[1]) / (0.5 * NROW);
-    const double term[10] = {1, u, v, u * u, u * v, v * v, u * u * u, u * u * v, u * v * v, v * v * v};
+    const double term[3] = {1, u, v};
     double p[2] = {at[0], at[1]};
+    add_cubic(at, p);
     for (int a = 0; a < 2; a++) {
-        for (int i = 0; i < 10; i++)
-            p[a] += cubic[a][i] * term[i];
         for (int i = 0; i < 3; i++)
             p[a] += mosaic[6 + 3 * a + i] * term[i];
         if (at[0] > middle[0])
@@ -360,6 +400,10 @@ static void write_map(fitsfile *f, const wanted *w, int *status)
     fits_create_img(f, BYTE_IMG, 0, NULL, status);
     for (int k = 0; k < 4; k++)
         fits_write_key(f, TINT, key[k], &box[k], NULL, status);
+    if (w->layers >= 3) {
+        int order = w->layers == 3 ? 1 : 3;
+        fits_write_key(f, TINT, "ORDER", &order, NULL, status);
+    }
     fits_create_img(f, LONG_IMG, 1, dims, status);
     fits_write_key(f, TSTRING, "EXTNAME", "FIBERID", NULL, status);
     fits_write_img(f, TINT, 1, NFIBRE, id, status);
@@ -372,6 +416,8 @@ static void write_map(fitsfile *f, const wanted *w, int *status)
         write_layers(f, w, status);
     else if (w->layers == 2)
         write_chain(f, status);
+    else if (w->layers >= 3)
+        write_older(f, w, status);
     if (w->broken == 8) {
         fits_create_img(f, FLOAT_IMG, 1, dims, status);
         fits_write_key(f, TSTRING, "EXTNAME", "DISTORTIONS", NULL, status);
@@ -438,11 +484,11 @@ static int check(const char *path, int map, double tolerance, const wanted *w)
             if (many == 2) /* beside the two rows of the jump */
                 row = t < NFIBRE ? 598 * i / 299.0 : 601 + 598 * i / 299.0;
             u = 2 * (row + (t < NFIBRE ? 0 : w->jump)) / (NROW - 1) - 1;
-            if (map && w->layers == 2) {
+            if (map && w->layers >= 2) {
                 const double at = fmin(fmax(row, 5), NROW - 6);
                 double place[2] = {base_column(w, f, at), at};
                 lambda = 10 * base_wave(w, f, at);
-                add_chain(place);
+                (w->layers == 2 ? add_chain : w->layers == 3 ? add_halves : add_distorted)(place);
                 v[COLUMN] = place[0];
                 row = place[1];
                 v[WIDTH] = v[ALONG] = 1.4;

@@ -105,11 +105,28 @@ static void pair_trace_sets(spx_fits_input *it, size_t n)
     }
 }
 
+/* Gives spots of PFS the detectorMap of another file, which is no PSF of its own then. */
+static void pair_detector_map(spx_fits_input *it, size_t n)
+{
+    size_t map = n, spots = n;
+    for (size_t i = 0; i < n; i++) {
+        if (it[i].product == SPX_FITS_AS_PSF && spx_fits_neven(&it[i].fits) != 0)
+            spots = i;
+        else if (it[i].product == SPX_FITS_AS_PSF && spx_fits_detector_map(&it[i].fits) > 0)
+            map = i;
+    }
+    if (map == n || spots == n)
+        return;
+    it[spots].other = &it[map].fits;
+    it[map].product = SPX_FITS_AS_GENERIC;
+}
+
 spx_status spx_fits_inputs_settle(const spx_fits_wanted *o, spx_fits_input *it, size_t n, const spx_fits_input **wave,
                                   size_t *nmodel, spx_err *e)
 {
     const spx_fits_input *first = NULL;
     pair_trace_sets(it, n);
+    pair_detector_map(it, n);
     *wave = NULL;
     *nmodel = 0;
     for (size_t i = 0; i < n; i++)
