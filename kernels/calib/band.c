@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "calib/clones.h"
+#include "base/clones.h"
 #include "simd/vector.h"
 
 enum { FOUR = 4, WIDE = SPX_BAND_MOST + FOUR, SIDES = 2 * WIDE };

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "calib/clones.h"
+#include "base/clones.h"
 #include "simd/vector.h"
 
 /* y -= c x */

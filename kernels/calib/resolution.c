@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "calib/clones.h"
+#include "base/clones.h"
 #include "calib/series.h"
 #include "simd/vector.h"
 

@@ -4,9 +4,9 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "calib/band.h"
-#include "calib/clones.h"
 #include "calib/resolution.h"
 #include "flat/flat_engine.h"
 #include "flat/flat_math.h"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "psf/spot_math.h"
 
 /* Relative change of a parameter that counts as rounding. */

@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "calib/bordered.h"
-#include "calib/clones.h"
 #include "calib/dense.h"
 #include "calib/envelope.h"
 #include "calib/series.h"

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "calib/bordered.h"
-#include "calib/clones.h"
 #include "calib/dense.h"
 #include "calib/resolution.h"
 #include "calib/series.h"

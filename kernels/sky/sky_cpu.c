@@ -4,8 +4,8 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "calib/resolution.h"
 #include "calib/series.h"
 #include "sky/engine.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "fits/cards.h"
 #include "fits/tiles.h"
@@ -26,11 +27,13 @@ int spx_fits_has_words(const spx_fits_hdu *h, int bitpix)
            h->scale == 1.0 && h->zero == 0.0;
 }
 
+SPX_CLONES
 uint64_t spx_fits_words(const unsigned char *raw, size_t n, int flip, void *out)
 {
     const uint32_t sign = flip ? 0x80000000u : 0;
     uint32_t *to = out;
     uint64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (size_t i = 0; i < n; i++) {
         uint32_t v;
         memcpy(&v, raw + i * sizeof v, sizeof v);

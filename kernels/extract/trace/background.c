@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "calib/series.h"
 #include "num/blas.h"
 

@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "extract/trace/reject_math.h"
 #include "extract/trace/trace.h"
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "psf/spot_math.h"
 
 /* Share of a profile's light that it has at most beyond the columns that count for overlaps. */

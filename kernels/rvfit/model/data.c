@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 

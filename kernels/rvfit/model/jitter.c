@@ -2,7 +2,7 @@
  * templates cannot follow, and errors with it (rvfit.h). */
 #include <math.h>
 
-#include "calib/clones.h"
+#include "base/clones.h"
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "calib/clones.h"
+#include "base/clones.h"
 #include "num/stat.h"
 #include "rvfit/search/search.h"
 #include "spectral/continuum.h"

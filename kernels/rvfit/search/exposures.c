@@ -6,8 +6,8 @@
  * cubics, which is exact enough to find another velocity, though not to measure it. */
 #include <math.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "num/wave.h"
 #include "products/plausible.h"
 #include "rvfit/search/group.h"

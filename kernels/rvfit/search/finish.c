@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
-#include "calib/clones.h"
 #include "num/stat.h"
 #include "products/plausible.h"
 #include "rvfit/search/group.h"
