@@ -682,6 +682,15 @@ column() {
             awk -F, '{ n++; v = ($5 - $1) / $2; c = $6 - $3; if (v * v > 1e-4 || c * c > 1e-4 || $7 != $4) { print; bad = 1 } }
                 END { exit bad || n < 6 }'
     done
+    # bands that touch nothing, as of another unit, are named
+    echo '648 649' >bands.txt
+    run -0 rvs-fit -f -t templates.h5 --leave-out bands.txt --leave-out 5000,5100 -o rv.h5 frame-r0.h5
+    [[ $output == *'--leave-out bands.txt: no wavelength of the spectra is within'*'--leave-out 5000,5100: no wavelength'* ]]
+    echo '648 649 nm' >bands.txt
+    run -0 rvs-fit -f -t templates.h5 --leave-out bands.txt -o rv.h5 frame-r0.h5
+    [[ $output != *'no wavelength'* ]]
+    rvs-fit -q -t templates.h5 --leave-out 6480,6490 -o same.h5 frame-r0.h5
+    h5diff same.h5 rv.h5 /rvfit/table /rvfit/table
     fails_with 2 '*--leave-out 6490,6480: give the smaller of two wavelengths first*' \
         rvs-fit -t templates.h5 --leave-out 6490,6480 -o x.h5 frame-r0.h5
     fails_with 3 '*tellurics: cannot open*' rvs-fit -t templates.h5 --leave-out tellurics -o x.h5 frame-r0.h5

@@ -151,6 +151,16 @@ values() {
     fails_with 3 '*wrong:1: is not a band*' specx-flux --bands wrong --fit stars-r0.h5 -o x.h5 frame-r0.h5
     printf '# none yet\n\n' >empty
     fails_with 3 '*empty: holds no band*' specx-flux --bands empty --fit stars-r0.h5 -o x.h5 frame-r0.h5
+    # in nm they say so, or touch nothing, which is said
+    printf '645 646 nm\n650.05 651 nm\n' >bands-nm
+    specx-flux -q -f --bands bands-nm --fit stars-r0.h5 -o c.h5 frame-r0.h5
+    h5diff -d 1e-9 b.h5 c.h5 /flux/band /flux/band
+    printf '645 646\n' >bands-nm
+    run -0 specx-flux -f --bands bands-nm --fit stars-r0.h5 -o c.h5 frame-r0.h5
+    [[ $output == *'--bands bands-nm: no wavelength of the spectra is within its bands (the first is 645 to 646 Angstrom): are they in nm?'* ]]
+    # errors beyond a third of the response leave nothing
+    fails_with 2 '*--floor*0.3*' specx-flux --floor 1 --fit stars-r0.h5 -o x.h5 frame-r0.h5
+    specx-flux -q -f --floor 0.3 --fit stars-r0.h5 -o c.h5 frame-r0.h5
     specx-flux -q --bands none --fit stars-r0.h5 -o n.h5 frame-r0.h5
     run ! h5ls n.h5/flux/band
 }

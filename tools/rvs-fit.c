@@ -49,7 +49,7 @@ static const spx_opt options[] = {
     SPX_OPTION(
         LIST, "leave-out", 0, "MIN,MAX|FILE|telluric", o.leave_out,
         "Leave out these wavelengths, Angstrom at the telescope: the bands of oxygen and water, a band, or those of "
-        "a text, two wavelengths a line; repeatable"),
+        "a text, two wavelengths a line, and their unit if another; repeatable"),
     SPX_OPTION(STRING, "rows", 'r', "FIRST:LAST", o.rows, "Fit these spectra only, counted from 0, without LAST",
                .absent = "all"),
     SPX_OPTION(LIST, "targetid", 0, "ID", o.targetid, "Fit this target only; repeatable"),

@@ -25,15 +25,16 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "stars", 0, "LIST", o.stars,
                "Spectra that are standards, such as 3,7,20:25, counted from 0, without the last of a range",
                .absent = "those that the fibermap calls standards, else all good fits"),
-    SPX_OPTION(STRING, "bands", 0, "FILE|none", o.bands,
-               "Telluric bands, within which the response may be rough: two wavelengths a line, Angstrom",
-               .absent = "those of O2 and H2O"),
+    SPX_OPTION(
+        STRING, "bands", 0, "FILE|none", o.bands,
+        "Telluric bands, within which the response may be rough: two wavelengths a line, Angstrom, or with their unit",
+        .absent = "those of O2 and H2O"),
     SPX_OPTION(DOUBLE, "smooth", 0, "WEIGHT", o.smooth,
                "Weight of smoothness outside of these bands, against that of the data in a bin", .min = 1e-4,
                .max = 1e12, .absent = "what the stars say is most likely"),
     SPX_OPTION(DOUBLE, "floor", 0, "FRACTION", o.floor,
                "Smallest relative error of the response, added in quadrature to those of the spectra", .min = 0,
-               .max = 1),
+               .max = 0.3),
     SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
                .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
     SPX_OPTION(FLAG, "skip-existing", 0, NULL, o.skip_existing,
@@ -55,7 +56,8 @@ typedef struct {
 typedef struct {
     spx_device_queue d; /* first */
     spx_flux_options options;
-    double *band;
+    spx_bands bands;
+    int touched;                  /* by frames: 1, -1: there were frames, and none did */
     spx_input *in;                /* --fit or --apply: an input of each product */
     spx_star_templates templates; /* of --fit */
     spx_flux given;               /* of --apply */
@@ -103,7 +105,7 @@ static spx_status choose_stars(const work *w, job *j, spx_err *e)
 
 static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
 {
-    const work *w = ctx;
+    work *w = ctx;
     job *j = (job *)x;
     spx_frame *f = &j->frame;
     double exptime = 0;
@@ -115,6 +117,8 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = SPX_EIO;
     if (st == SPX_OK)
         st = check_frame(w, j, e);
+    if (st == SPX_OK && w->touched <= 0)
+        w->touched = spx_bands_touch(&w->bands, 0, &f->arm) ? 1 : -1;
     const int timed = st == SPX_OK && spx_cards_double(&f->header, "EXPTIME", &exptime) && exptime > 0;
     j->flux.exptime = timed ? exptime : 0;
     j->factor = 1;
@@ -146,7 +150,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
             st = SPX_EIO;
         j->flux.nband = st == SPX_OK ? w->options.nband : 0;
         for (size_t i = 0; i < 2 * j->flux.nband; i++)
-            j->flux.band[i] = w->band[i];
+            j->flux.band[i] = w->bands.band[i];
         for (size_t i = 0; i < j->flux.nstar; i++)
             j->flux.star[i].targetid = j->stars.targetid[i];
     }
@@ -202,8 +206,9 @@ static spx_status prepare(work *w, spx_err *e)
         return spx_fail(e, SPX_EUSAGE,
                         "--stars and --bands are for a response that is to be found: leave them out with "
                         "--apply");
-    spx_status st = spx_flux_read_bands(w->d.s, o.bands, &w->options.nband, &w->band, e);
-    w->options.band = w->band;
+    spx_status st = spx_flux_read_bands(w->d.s, o.bands, &w->bands, e);
+    w->options.nband = w->bands.n;
+    w->options.band = w->bands.band;
     if (o.fit == NULL && o.apply == NULL)
         return st;
     if (st == SPX_OK)
@@ -236,7 +241,9 @@ static spx_status run(spx_run *s, spx_err *e)
                                   e);
     spx_star_templates_free(&w.templates);
     spx_flux_free(&w.given);
-    spx_free(w.band);
+    if (st == SPX_OK && o.bands != NULL && w.touched < 0)
+        spx_bands_warn(&w.bands, 0, "--bands", o.bands);
+    spx_free(w.bands.band);
     spx_queue_close(queue);
     return st;
 }

@@ -39,13 +39,33 @@ spx_status spx_bands_add_file(spx_bands *b, spx_run *s, const char *name, spx_er
         return st;
     for (char *p, *q, *r; st == SPX_OK && (p = spx_lines_next(&lines)) != NULL;) {
         const double lo = strtod(p, &q), hi = strtod(q, &r);
-        if (q == p || r == q || *r != '\0' || !(lo > 0 && hi > lo && hi < 1e9))
-            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a band: two wavelengths, in Angstrom", name, lines.number);
+        const double unit = r == q || *r == '\0' ? 1 : spx_wave_unit(r);
+        if (q == p || r == q || unit == 0 || !(lo > 0 && hi > lo && hi * unit < 1e9))
+            st = spx_fail(e, SPX_EINPUT, "%s:%zu: is not a band: two wavelengths, in Angstrom, or with their unit (nm)",
+                          name, lines.number);
         else
-            st = spx_bands_add(b, lo, hi, e);
+            st = spx_bands_add(b, lo * unit, hi * unit, e);
     }
     st = spx_lines_close(&lines, st, e);
     if (st == SPX_OK && b->n == before)
         st = spx_fail(e, SPX_EINPUT, "%s: holds no band: two wavelengths a line, in Angstrom", name);
     return st;
+}
+
+int spx_bands_touch(const spx_bands *b, size_t first, const spx_arm *a)
+{
+    const double moved = 1 + 100 / SPX_C_KMS;
+    int touch = a->per_row || a->nwave == 0;
+    for (size_t i = first; i < b->n && !touch; i++)
+        touch = b->band[2 * i] < a->wavelength[a->nwave - 1] * moved && b->band[2 * i + 1] * moved > a->wavelength[0];
+    return touch;
+}
+
+void spx_bands_warn(const spx_bands *b, size_t first, const char *option, const char *name)
+{
+    if (first < b->n)
+        spx_warn(
+            "%s %s: no wavelength of the spectra is within its bands (the first is %.8g to %.8g Angstrom): are they "
+            "in nm? a line may end with the unit",
+            option, name, b->band[2 * first], b->band[2 * first + 1]);
 }

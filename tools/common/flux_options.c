@@ -15,17 +15,11 @@
 static const double LEAST_SN = 10; /* of stars that nothing calls standards */
 enum { LEAST_FIT = 10 };           /* bins of a template that make it one */
 
-spx_status spx_flux_read_bands(spx_run *s, const char *name, size_t *n, double **band, spx_err *e)
+spx_status spx_flux_read_bands(spx_run *s, const char *name, spx_bands *b, spx_err *e)
 {
-    spx_bands all = {0};
-    spx_status st = SPX_OK;
     if (name == NULL)
-        st = spx_bands_add_telluric(&all, SPX_VACUUM, e);
-    else if (strcmp(name, "none") != 0)
-        st = spx_bands_add_file(&all, s, name, e);
-    *n = all.n;
-    *band = all.band;
-    return st;
+        return spx_bands_add_telluric(b, SPX_VACUUM, e);
+    return strcmp(name, "none") != 0 ? spx_bands_add_file(b, s, name, e) : SPX_OK;
 }
 
 /* ---- which stars ---- */

@@ -4,6 +4,7 @@
 #define SPX_TOOLS_FLUX_OPTIONS_H
 
 #include "app/main.h"
+#include "common/bands.h"
 #include "flux/flux.h"
 #include "products/rvfit_templates_h5.h"
 #include "products/spectra.h"
@@ -26,9 +27,8 @@ typedef struct {
     char unit[64];   /* of the calibrated flux */
 } spx_flux_standards;
 
-/* Text file of telluric bands, two wavelengths a line: band[*n][2], to be freed. NULL: the kernel's own; "none": none.
- */
-spx_status spx_flux_read_bands(spx_run *s, const char *name, size_t *n, double **band, spx_err *e);
+/* Telluric bands of a text file (common/bands.h). NULL: the kernel's own; "none": none. */
+spx_status spx_flux_read_bands(spx_run *s, const char *name, spx_bands *b, spx_err *e);
 
 /* The stars of --stars, else those that the fibermap calls standards, else all with a good fit and a signal-to-noise
  * ratio of 10; with models scaled by magnitudes of the fibermap, else by the stars' brightness in one of the fitted

@@ -200,6 +200,8 @@ spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectr
     int widened;
     for (size_t i = 0; i < o->leave_out.n && st == SPX_OK; i++) {
         const char *text = o->leave_out.value[i];
+        const size_t before = bands->n;
+        int touch = 0;
         double lo, hi;
         if (strcmp(text, "telluric") == 0)
             st = spx_bands_add_telluric(bands, p->all.arm[0].medium, e);
@@ -209,6 +211,10 @@ spx_status spx_rvfit_leave_out(const spx_rvfit_args *o, spx_run *run, spx_spectr
             st = spx_bands_add(bands, lo, hi, e);
         else
             st = spx_fail(e, SPX_EUSAGE, "--leave-out %s: give the smaller of two wavelengths first", text);
+        for (size_t a = 0; a < p->all.narm && !touch; a++)
+            touch = spx_bands_touch(bands, before, &p->all.arm[a]);
+        if (st == SPX_OK && !touch && strcmp(text, "telluric") != 0)
+            spx_bands_warn(bands, before, "--leave-out", text);
     }
     if (st == SPX_OK)
         st = spx_spectra_parts_leave_out(p, bands->n, bands->band, &widened, e);
