@@ -55,8 +55,13 @@ typedef struct {
                                * NULL when ndiag is 0 */
 } spx_coadd_input;
 
-/* Makes R of nexp spectra finite: elements that are not become 0, and ivar of their rows 0. */
-void spx_coadd_clean(size_t nexp, size_t nwave, size_t ndiag, double *resolution, double *ivar, int nthreads);
+/* Makes R finite: elements that are not become 0, and ivar of their rows 0. Bounds the dynamic range of N, whose root
+ * double precision gives to some 1e-16 of its largest element: ivar becomes 0 where it is more than SPX_COADD_MOST_IVAR
+ * of the target's median, which is that of bins with ivar above 0, within a factor of 2; no detector makes such a
+ * range. Returns how many bins that were. A target's only exposure keeps them. */
+size_t spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution,
+                       double *ivar, int nthreads);
+#define SPX_COADD_MOST_IVAR 0x1p27 /* 1.3e8: rings of 0.02 errors begin at 1e10, of 19 at 1e14 */
 
 typedef struct {
     spx_coadd_method method;

@@ -11,22 +11,64 @@ size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag)
     return method == SPX_COADD_SIMPLE || ndiag < 2 ? ndiag : ndiag / 2 * 2 + 1 + SPX_COADD_MORE;
 }
 
-void spx_coadd_clean(size_t nexp, size_t nwave, size_t ndiag, double *resolution, double *ivar, int nthreads)
+static void clean_rows(size_t nwave, size_t ndiag, double *resolution, double *ivar)
 {
-#pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1)
-    for (size_t i = 0; i < nexp; i++)
-        for (size_t b = 0; b < ndiag; b++) {
-            const long off = (long)(ndiag / 2) - (long)b; /* row = column - off */
-            double *r = resolution + (i * ndiag + b) * nwave;
-            for (size_t c = 0; c < nwave; c++) {
-                const long row = (long)c - off;
-                if (fabs(r[c]) < INFINITY)
-                    continue;
-                r[c] = 0;
-                if (row >= 0 && row < (long)nwave)
-                    ivar[i * nwave + (size_t)row] = 0;
-            }
+    for (size_t b = 0; b < ndiag; b++) {
+        const long off = (long)(ndiag / 2) - (long)b; /* row = column - off */
+        double *r = resolution + b * nwave;
+        for (size_t c = 0; c < nwave; c++) {
+            const long row = (long)c - off;
+            if (fabs(r[c]) < INFINITY)
+                continue;
+            r[c] = 0;
+            if (row >= 0 && row < (long)nwave)
+                ivar[(size_t)row] = 0;
         }
+    }
+}
+
+/* Bins of a target whose ivar is out of all proportion; their ivar becomes 0. */
+static size_t bound_range(size_t n, double *ivar)
+{
+    enum { LEAST = -1100, MOST = 1100 };
+    size_t some = 0, below = 0, over = 0, count[MOST - LEAST] = {0}; /* by powers of 2 */
+    double least = INFINITY, most = 0;
+    int power = LEAST;
+    for (size_t k = 0; k < n; k++)
+        if (ivar[k] > 0 && ivar[k] < INFINITY) {
+            least = fmin(least, ivar[k]);
+            most = fmax(most, ivar[k]);
+        }
+    if (!(most > SPX_COADD_MOST_IVAR * least))
+        return 0;
+    for (size_t k = 0; k < n; k++)
+        if (ivar[k] > 0 && ivar[k] < INFINITY) {
+            count[ilogb(ivar[k]) - LEAST]++;
+            some++;
+        }
+    while (2 * (below + count[power - LEAST]) < some)
+        below += count[power++ - LEAST];
+    const double limit = ldexp(SPX_COADD_MOST_IVAR, power + 1);
+    for (size_t k = 0; k < n; k++)
+        if (ivar[k] > limit) {
+            ivar[k] = 0;
+            over++;
+        }
+    return over;
+}
+
+size_t spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution,
+                       double *ivar, int nthreads)
+{
+    size_t over = 0;
+#pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1) reduction(+ : over)
+    for (size_t t = 0; t < ntarget; t++) {
+        for (size_t i = first[t]; i < first[t + 1]; i++)
+            clean_rows(nwave, ndiag, resolution != NULL ? resolution + i * ndiag * nwave : NULL, ivar + i * nwave);
+        if (first[t + 1] - first[t] > 1)
+            over += bound_range((first[t + 1] - first[t]) * nwave, ivar + first[t] * nwave);
+    }
+    return over;
 }
 
 spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e)

@@ -267,7 +267,7 @@ static void gaps(void)
             x.resolution[(i * 11 + 5) * n + 220] = NAN;
             x.resolution[(i * 11 + 3) * n + 230] = -INFINITY;
         }
-        spx_coadd_clean(x.nexp, n, 11, x.resolution, x.ivar, 2);
+        (void)spx_coadd_clean(3, x.first, n, 11, x.resolution, x.ivar, 2);
         spx_coadd c = coadd(&x, (spx_coadd_method)method, 5, 1, method == 0 ? 11 : 21, 1);
         for (size_t i = 0; i < 3 * n; i++)
             CHECK(isfinite(c.flux[i]) && isfinite(c.ivar[i]) && c.ivar[i] >= 0, "bin %zu", i);
@@ -293,6 +293,36 @@ static void gaps(void)
         spx_coadd_free(&c);
         exposures_free(&x);
     }
+}
+
+/* One ivar out of all proportion is left out, and what lies around it stays as it is without that bin; one within the
+ * range is taken at its word, and bins beyond the reach of its row stay. */
+static void range(void)
+{
+    static const double factor[] = {1e7, 1e10, 1e16, 1e300};
+    enum { N = 300, AT = 150, NEAR = 15 };
+    for (size_t f = 0; f < sizeof factor / sizeof *factor; f++)
+        for (int method = 0; method < 2; method++) {
+            exposures x = draw_exposures(2, 3, N, 11, 0.9, 0.1, 50, 1, 0, 5);
+            double *at = &x.ivar[x.first[1] * N + AT];
+            const double was = *at;
+            *at = 0;
+            CHECK(spx_coadd_clean(2, x.first, N, 11, x.resolution, x.ivar, 2) == 0, "bins are left out");
+            spx_coadd without = coadd(&x, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
+            *at = was * factor[f];
+            const size_t over = spx_coadd_clean(2, x.first, N, 11, x.resolution, x.ivar, 2);
+            spx_coadd c = coadd(&x, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
+            CHECK(over == (factor[f] > 1e8), "%g: %zu bins are left out", factor[f], over);
+            for (size_t k = 0; k < 2 * N; k++) {
+                const size_t from = k > N + AT ? k - N - AT : N + AT - k;
+                const double off = (c.flux[k] - without.flux[k]) * sqrt(without.ivar[k]);
+                CHECK((over > 0 || from > NEAR ? fabs(off) < 1e-3 : 1), "%g: bin %zu is off by %g errors", factor[f], k,
+                      off);
+            }
+            spx_coadd_free(&without);
+            spx_coadd_free(&c);
+            exposures_free(&x);
+        }
 }
 
 static void same(const char *what, const spx_coadd *a, size_t ta, const spx_coadd *b, size_t tb, double tolerance)
@@ -401,6 +431,7 @@ int main(void)
     scales();
     hits();
     gaps();
+    range();
     same_bits();
     many();
     automatic();
