@@ -358,10 +358,10 @@ left() {
 }
 
 # One fibre window in five is hit, and hits have a hundred times the light of stars: with the weights of others they bend the
-# smooth functions.
+# smooth functions; of seeds 4 and 8 where stars are faint, so that no window contradicts them.
 @test "hits that are brighter than the stars" {
     local seed
-    for seed in 3 5 7; do
+    for seed in 3 4 5 7 8; do
         specx-sim -q -f --seed $seed --arm b --fibers 20 --sky-fibers 4 --snr 20:80 --no-flag-cosmics --shift 0.12,0 \
             --format hdf5 -o hits.h5
         specx-shift --lines none -f -o moved.h5 hits.h5 2>stderr

@@ -42,9 +42,9 @@ enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
 /* chi^2 of two degrees of freedom beyond which a window is left out (its probability is 5e-5), and the most of them. */
 #define REJECT      20.0
 #define MOST_REJECT 0.5
-/* Least error of a window, pixels, where robust weights begin, and tries of both. */
+/* Least error of a window, pixels, where robust weights begin, for half of their rounds; then half of that in each. */
 #define ROUGH 0.02
-enum { ROBUST_ROUNDS = 6, REJECT_ROUNDS = 4 };
+enum { ROBUST_ROUNDS = 10, REJECT_ROUNDS = 4 };
 /* Windows that scatter by so many errors more than they should show that the smooth functions are not those of the
  * motion. */
 #define LACKING 3.0
@@ -78,6 +78,7 @@ typedef struct {
     double *normal, *factor, *right; /* [n][n] lower triangles, [n] */
     double *p, *q, *at;   /* functions of windows' wavelengths [nw][ns][nl], of fibres [ns][nm]; [nw][ns][2] */
     double *use, *summed; /* [nw][ns] weights of windows, 1 or 0 in the end; those in the normal equations */
+    double *light;        /* [nw][ns] information on shifts that their light usually has */
     size_t *bundle;       /* [ns] of each fibre */
     fibre_sums *sums;     /* [ns] of windows whose use has changed */
     double least;         /* length of windows at least, Angstrom */
@@ -450,16 +451,15 @@ static int solve(work *w)
     return 1;
 }
 
-/* chi^2 of window i about the smooth function of the last step, w->at; rough: where that is known to ROUGH at best. */
-static double chi2_about(const work *w, size_t i, int rough)
+/* chi^2 of window i about the smooth function of the last step, w->at, where that is known to `rough` at best. */
+static double chi2_about(const work *w, size_t i, double rough)
 {
-    const double chi2 = window_chi2(&w->row[i], w->at + 2 * i);
-    return rough ? chi2 / (1 + ROUGH * ROUGH * w->row[i].fisher[0]) : chi2;
+    return window_chi2(&w->row[i], w->at + 2 * i) / (1 + rough * rough * w->row[i].fisher[0]);
 }
 
 /* chi^2 beyond which a window does not agree: by the median of all about the last step, where that is more than noise
  * makes. chi2[nw * ns]: those of windows with light, *n. */
-static double limit_of(work *w, int rough, double *chi2, size_t *n)
+static double limit_of(work *w, double rough, double *chi2, size_t *n)
 {
     *n = 0;
     values(w, w->step);
@@ -470,19 +470,45 @@ static double limit_of(work *w, int rough, double *chi2, size_t *n)
     return REJECT * fmax(1, w->usual);
 }
 
-/* Weights of Huber's estimate by the last step: a window that is further off pulls as one at the limit does. A hit has
- * far more light than a star, too: no window knows the function better than to ROUGH, or hits of chi^2 10^6 bend it so
- * far that their neighbours seem to be wrong. last: 1 and 0 in place of these weights. */
-static void weigh(work *w, int last, double *chi2)
+/* Information on shifts that fibre f usually has in window k: medians of windows over all fibres, times that of the
+ * fibre's ratios to them. sorted[nw * ns]: scratch. */
+static void find_light(work *w, double *sorted)
+{
+    for (size_t k = 0; k < w->nw; k++) {
+        const spx_motion_row *row = w->row + k * w->ns;
+        size_t n = 0;
+        for (size_t f = 0; f < w->ns; f++)
+            if (row[f].fisher[0] > 0)
+                sorted[n++] = row[f].fisher[0];
+        const double of_all = n > 0 ? spx_median(sorted, n) : 0;
+        for (size_t f = 0; f < w->ns; f++)
+            w->light[k * w->ns + f] = of_all;
+    }
+    for (size_t f = 0; f < w->ns; f++) {
+        size_t n = 0;
+        for (size_t i = f; i < w->nw * w->ns; i += w->ns)
+            if (w->row[i].fisher[0] > 0)
+                sorted[n++] = w->row[i].fisher[0] / w->light[i];
+        const double ratio = n > 0 ? spx_median(sorted, n) : 0;
+        for (size_t i = f; i < w->nw * w->ns; i += w->ns)
+            w->light[i] *= ratio;
+    }
+}
+
+/* Weights of Cauchy's estimate by the last step: a window pulls the less the further it is off. A hit has far more
+ * light than a star, too: no window tells more than its star usually does, for where stars are faint a hit would bend
+ * the function to itself, and none knows the function better than to `rough`, or hits of chi^2 10^6 bend it so far that
+ * their neighbours seem to be wrong. last: 1 and 0 in place of these weights. */
+static void weigh(work *w, double rough, int last, double *chi2)
 {
     size_t n;
-    const double limit = limit_of(w, 1, chi2, &n);
+    const double limit = limit_of(w, rough, chi2, &n);
     for (size_t i = 0; i < w->nw * w->ns; i++) {
-        if (!(w->row[i].fisher[0] > 0))
+        const double information = w->row[i].fisher[0];
+        if (!(information > 0))
             continue;
-        const double here = chi2_about(w, i, 1);
-        w->use[i] = last ? !(here > limit)
-                         : (here > limit ? sqrt(limit / here) : 1) / (1 + ROUGH * ROUGH * w->row[i].fisher[0]);
+        const double here = chi2_about(w, i, rough), usual = fmin(w->light[i], information);
+        w->use[i] = last ? !(here > limit) : fmin(1, limit / here) * usual / information / (1 + rough * rough * usual);
     }
 }
 
@@ -695,7 +721,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->first = spx_alloc(2 * w->nw, sizeof *w->first, e);
     w->total = spx_alloc(4 * w->n, sizeof *w->total, e);
     w->normal = spx_alloc2(2 * w->n, w->n, sizeof *w->normal, e);
-    w->use = spx_alloc2(rows, 2, sizeof *w->use, e);
+    w->use = spx_alloc2(rows, 3, sizeof *w->use, e);
     w->only = spx_alloc(w->nw * w->nb, 1, e);
     w->some = spx_alloc(rows, sizeof *w->some, e);
     w->sums = spx_alloc_unset(w->ns, 1, sizeof *w->sums, e);
@@ -709,6 +735,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     w->motion.last = w->last = w->first + w->nw;
     w->factor = w->normal + w->n * w->n;
     w->summed = w->use + rows;
+    w->light = w->summed + rows;
     w->at = w->p + rows * w->nl;
     w->q = w->at + 2 * rows;
     for (size_t f = 0; f < w->ns; f++)
@@ -792,10 +819,12 @@ static spx_status fit_windows(work *w, spx_shift *out, spx_err *e)
                                  "the smooth fit of the shifts has no solution");
         else if (round == 0 || round > ROBUST_ROUNDS)
             again = reject(w, out, chi2);
-        if (again && round == 0)
+        if (again && round == 0) {
             memset(w->step, 0, w->n * sizeof *w->step); /* hits have bent the function: begin without it */
+            find_light(w, chi2);
+        }
         if (again && round < ROBUST_ROUNDS)
-            weigh(w, round + 1 == ROBUST_ROUNDS, chi2);
+            weigh(w, ROUGH * pow(0.5, fmax(0, round + 1 - ROBUST_ROUNDS / 2)), round + 1 == ROBUST_ROUNDS, chi2);
     }
     spx_free(chi2);
     return st;
