@@ -19,9 +19,10 @@
 #define GRID_MISFIT 0.005
 enum { GRID_REACH = 4 };
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
-/* Least slope and curve of the zero point, and difference of fibres, that is expected, pixels. */
-#define LEAST_SLOPE 0.04
-#define LEAST_CURVE 0.001
+/* Largest slope and curve of the zero point that are usual at least, and difference of fibres, pixels. */
+#define LEAST_SLOPE      0.04
+#define LEAST_CURVE      0.01
+#define LEAST_DIFFERENCE 0.001
 /* Size of the slope and curves of widths that is usual at least, relative. */
 #define LEAST_BEND 0.01
 /* Largest size that is usual along the traces, of that across them; a tenth is, too. */
@@ -256,9 +257,9 @@ static double expected_slope(const spx_psf *psf, const spx_shift *x)
     return c.slope > 0 ? fmax(LARGEST * c.size, LEAST_SLOPE) / c.slope : 0;
 }
 
-/* Size of the terms above the slope that all traces' rows may have in common, Angstrom: by that of their columns, which
- * are known to 0.0003 pixel, but at least LEAST_CURVE; 0: not known. What bends one bends the other: three cameras over
- * 2.5 days had 0.0024, 0.0056 and 0.0023 pixel in x, and 0.0035, 0.006 and 0.008 in y. */
+/* The same of the terms above the slope: three cameras over 2.5 days had 0.0024, 0.0056 and 0.0023 pixel in x, and
+ * 0.0035, 0.006 and 0.008 in y. That columns have no curve does not say that rows have none: lines, which see one of
+ * 0.01 pixel by two of their errors, could not say so against a prior that believed the columns. */
 static double expected_curve(const spx_psf *psf, const spx_shift *x)
 {
     const common c = common_of(psf, x, x->dx, 2, COMMON_TERMS - 1);
@@ -274,9 +275,9 @@ static double expected_bend(const spx_psf *psf, const spx_shift *x)
 }
 
 /* Size of the terms of delta by which fibres differ, usual[SPX_SKY_MOST], Angstrom: twice that of their shifts in x
- * beyond its errors, but at least LEAST_CURVE. What tilts one fibre against its neighbours in x does so in y: three
- * cameras over 2.5 days had, of terms 0 to 3, 0.004 to 0.029 pixel in x and 0.006 to 0.027 in y. That columns stay does
- * not say that rows do: larger terms are as likely (sky/params.h). 0: x is not known. */
+ * beyond its errors, but at least LEAST_DIFFERENCE. What tilts one fibre against its neighbours in x does so in y:
+ * three cameras over 2.5 days had, of terms 0 to 3, 0.004 to 0.029 pixel in x and 0.006 to 0.027 in y. That columns
+ * stay does not say that rows do: larger terms are as likely (sky/params.h). 0: x is not known. */
 static void expected_differences(const spx_psf *psf, const spx_shift *x, double *usual)
 {
     double to[SPX_SKY_MOST * SPX_SHIFT_PLACES], sum[SPX_SKY_MOST] = {0}, square[SPX_SKY_MOST] = {0}, slope = 0, n = 0,
@@ -302,7 +303,7 @@ static void expected_differences(const spx_psf *psf, const spx_shift *x, double 
     for (size_t q = 0; q < SPX_SKY_MOST && n > 1 && terms > 0 && slope > 0; q++) {
         const size_t of = q < terms ? q : terms - 1; /* higher terms: as the last that x has */
         const double mean = sum[of] / n, beyond = square[of] / n - mean * mean + 2 * x->scatter_dx * x->scatter_dx;
-        usual[q] = fmax(2 * sqrt(fmax(beyond - noise / n, 0)), LEAST_CURVE) * n / slope;
+        usual[q] = fmax(2 * sqrt(fmax(beyond - noise / n, 0)), LEAST_DIFFERENCE) * n / slope;
     }
 }
 
