@@ -349,6 +349,22 @@ sets() {
     frame_truth --mean 0.05 --sd 0.04 --corr 0.05 frame.h5 truth.h5
 }
 
+@test "traces of APOGEE: apPSF with apWave, rows and columns to 1e-4 pixel" {
+    trace_make apogee appsf.fits
+    trace_make apwave apwave.fits
+    fits2h5 apwave.fits appsf.fits -o ap.h5 2>notes
+    h5check ap.h5
+    trace_make check apogee ap.h5 1e-4
+    grep -q 'run along rows, here along columns: swap the axes of images' notes
+    h52fits --file appsf.fits ap.h5 | cmp - appsf.fits
+    h52fits --file apwave.fits ap.h5 | cmp - apwave.fits
+    fails_with 3 '*without their wavelengths*apWave*' fits2h5 appsf.fits -o bad.h5
+    trace_make apwave bad.fits break=4
+    fails_with 3 '*12 traces, 12 widths, wavelengths of 11 fibres*' fits2h5 appsf.fits bad.fits -o bad.h5
+    trace_make apogee bad.fits break=1
+    fails_with 3 '*FUNC is none of*' fits2h5 bad.fits apwave.fits -o bad.h5
+}
+
 @test "detectorMap of PFS: splines as series, to 1e-4 pixel" {
     trace_make map map.fits
     fits2h5 map.fits -o map.h5 2>notes

@@ -49,7 +49,7 @@ int spx_fits_psf_recognise(const spx_fits *f, char *note, size_t size)
     const int has_type = psf_type(f, type, &version);
     if (spx_fits_desi_traces(f) && !(has_type && strncmp(type, "GAUSS-HERMITE", 13) == 0))
         return 1;
-    if (!has_type && spx_fits_neven(f) != 0)
+    if (!has_type && (spx_fits_neven(f) != 0 || spx_fits_apogee_psf(f)))
         return 1;
     if (!has_type) {
         const int map = spx_fits_detector_map(f);
@@ -248,6 +248,7 @@ spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note
     spx_status st = strcmp(type, "SPOTGRID") == 0             ? spx_fits_read_spotgrid(f, &psf, notes, e)
                     : strncmp(type, "GAUSS-HERMITE", 13) == 0 ? read_gauss_hermite(f, &psf, e)
                     : spx_fits_neven(f) != 0                  ? spx_fits_read_neven(f, other, &psf, notes, e)
+                    : spx_fits_apogee_psf(f)                  ? spx_fits_read_apogee(f, other, &psf, notes, e)
                     : spx_fits_desi_traces(f)                 ? spx_fits_read_desi_traces(f, &psf, notes, e)
                     : spx_fits_trace_sets(f) != 0             ? spx_fits_read_tsets(f, other, &psf, notes, e)
                                                               : spx_fits_read_detector_map(f, &psf, notes, e);

@@ -31,6 +31,16 @@ unsigned spx_fits_trace_sets(const spx_fits *f);
 spx_status spx_fits_read_tsets(spx_fits *f, spx_fits *other, spx_psf *psf, spx_note_list *notes,
                                spx_err *e) SPX_NODISCARD;
 
+/* Traces of APOGEE (apPSF): HDUs 3 and 4, images of coefficients of the columns' polynomials, whose headers have FUNC,
+ * XMIN and XMAX, of the traces' places and widths (PROFTYPE). */
+int spx_fits_apogee_psf(const spx_fits *f);
+/* 1: HDU 2 may be the wavelengths (apWave) of its fibres at all pixels. */
+int spx_fits_apogee_waves(const spx_fits *f, const spx_fits *psf);
+/* A PSF of both, whose rows are APOGEE's columns: Gaussian spots as wide along the traces as across. Errors as of
+ * spx_psf_of_rows(); SPX_EINPUT also where waves is NULL, or the number of traces differs. */
+spx_status spx_fits_read_apogee(spx_fits *f, spx_fits *waves, spx_psf *psf, spx_note_list *notes,
+                                spx_err *e) SPX_NODISCARD;
+
 /* A detectorMap of PFS: 1: of splines (HDUs FIBERID, SLITOFF, CENTER, WAVELENGTH), and of layers over them
  * (convert/psf_layers.h); -1: one with other distortions, which cannot be read; 0: none. */
 int spx_fits_detector_map(const spx_fits *f);

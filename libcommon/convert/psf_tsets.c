@@ -9,6 +9,7 @@
 #include "convert/psf_kinds.h"
 #include "convert/psf_traces.h"
 #include "fits/values.h"
+#include "num/legendre.h"
 
 typedef enum { LEGENDRE, CHEBYSHEV, POLYNOMIAL } set_function;
 
@@ -82,22 +83,43 @@ static spx_status read_number(const spx_fits *f, int hdu, const char *name, doub
     return st;
 }
 
-static spx_status read_function(const spx_fits *f, int hdu, set_function *function, spx_err *e)
+static spx_status find_function(const spx_fits *f, int hdu, const char *text, set_function *function, spx_err *e)
 {
     static const char *const known[] = {"legendre", "chebyshev", "poly"};
+    const char *name = text[0] == 'f' ? text + 1 : text; /* IDL's names of the functions */
+    int k = 0;
+    while (k < 3 && strcasecmp(name, known[k]) != 0)
+        k++;
+    *function = (set_function)k;
+    return k < 3 ? SPX_OK
+                 : spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
+                               "FUNC is none of legendre, chebyshev and poly");
+}
+
+static spx_status read_function(const spx_fits *f, int hdu, set_function *function, spx_err *e)
+{
     enum { WIDTH = 32 };
     char *text = NULL;
-    int k = 0;
     spx_status st = spx_fits_column_str(f, (size_t)hdu, "FUNC", WIDTH, &text, e);
-    const char *name = st == SPX_OK && text[0] == 'f' ? text + 1 : text; /* IDL's names of the functions */
-    while (st == SPX_OK && k < 3 && strcasecmp(name, known[k]) != 0)
-        k++;
-    if (st == SPX_OK && k == 3)
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
-                         "FUNC is none of legendre, chebyshev and poly");
-    *function = (set_function)k;
+    if (st == SPX_OK)
+        st = find_function(f, hdu, text, function, e);
     spx_free(text);
     return st;
+}
+
+/* Range and n coefficients of a set. */
+static spx_status check_set(const spx_fits *f, int hdu, const trace_set *s, size_t n, spx_err *e)
+{
+    const char *name = spx_fits_hduname(f, (size_t)hdu);
+    if (!(s->last > s->first))
+        return spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "XMIN is %g, XMAX %g", s->first, s->last);
+    if (n == 0 || s->nterm > 64)
+        return spx_fail_at(e, SPX_EINPUT, f->name, name, NULL,
+                           "has %zu coefficients of %zu traces: should be at most 64 of each", n, s->ntrace);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(s->c[i]))
+            return spx_fail_at(e, SPX_EINPUT, f->name, name, NULL, "a coefficient is not finite");
+    return SPX_OK;
 }
 
 static spx_status read_set(const spx_fits *f, int hdu, trace_set *s, spx_err *e)
@@ -120,22 +142,94 @@ static spx_status read_set(const spx_fits *f, int hdu, trace_set *s, spx_err *e)
                              "rows jump from %g to %g (XJUMPLO, XJUMPHI), of %g to %g", s->low, s->high, s->first,
                              s->last);
     }
-    if (st == SPX_OK && !(s->last > s->first))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL, "XMIN is %g, XMAX %g",
-                         s->first, s->last);
     if (st == SPX_OK)
         st = spx_fits_column_f64(f, (size_t)hdu, "COEFF", &n, &s->c, e);
     s->ntrace = c->ndim == 2 ? c->dims[0] : 1;
     s->nterm = s->ntrace > 0 ? n / s->ntrace : 0;
-    if (st == SPX_OK && (n == 0 || s->nterm > 64 || c->ndim > 2))
-        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
-                         "COEFF has %zu values in %d dimensions: should be coefficients of each trace, at most 64", n,
+    if (st == SPX_OK && c->ndim > 2)
+        st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL, "COEFF has %d dimensions",
                          c->ndim);
-    for (size_t i = 0; i < n && st == SPX_OK; i++)
-        if (!isfinite(s->c[i]))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)hdu), NULL,
-                             "a coefficient is not finite");
-    return st;
+    return st == SPX_OK ? check_set(f, hdu, s, n, e) : st;
+}
+
+/* ---- APOGEE ---- */
+
+enum { AP_COLUMNS = 3, AP_WIDTHS = 4, AP_WAVES = 2 };
+
+/* 1: an image of coefficients, whose header says the function's name and range. */
+static int is_coefficients(const spx_fits *f, size_t hdu)
+{
+    char text[32];
+    double v;
+    const spx_cards *h = hdu < f->nhdu ? &f->hdu[hdu].header : NULL;
+    return h != NULL && spx_fits_is_image(&f->hdu[hdu], 2) && spx_cards_string(h, "FUNC", text, sizeof text) &&
+           spx_cards_double(h, "XMIN", &v) && spx_cards_double(h, "XMAX", &v);
+}
+
+int spx_fits_apogee_psf(const spx_fits *f)
+{
+    double type;
+    return is_coefficients(f, AP_COLUMNS) && is_coefficients(f, AP_WIDTHS) &&
+           spx_cards_double(&f->hdu[AP_WIDTHS].header, "PROFTYPE", &type);
+}
+
+int spx_fits_apogee_waves(const spx_fits *f, const spx_fits *psf)
+{
+    double last;
+    if (f->nhdu <= AP_WAVES || !spx_fits_is_image(&f->hdu[AP_WAVES], 2) || f->hdu[AP_WAVES].bitpix > 0 ||
+        !spx_cards_double(&psf->hdu[AP_COLUMNS].header, "XMAX", &last))
+        return 0;
+    return (double)f->hdu[AP_WAVES].dims[1] == last + 1;
+}
+
+/* Sets of APOGEE's apPSF: coefficients as image. */
+static spx_status read_image_set(spx_fits *f, size_t hdu, trace_set *s, spx_err *e)
+{
+    const spx_fits_hdu *h = &f->hdu[hdu];
+    char text[32] = "";
+    (void)spx_cards_string(&h->header, "FUNC", text, sizeof text);
+    spx_status st = find_function(f, (int)hdu, text, &s->function, e);
+    if (st == SPX_OK)
+        st = spx_fits_need_key(f, (int)hdu, "XMIN", &s->first, e);
+    if (st == SPX_OK)
+        st = spx_fits_need_key(f, (int)hdu, "XMAX", &s->last, e);
+    if (st == SPX_OK)
+        st = spx_fits_f64(f, hdu, &s->c, e);
+    s->ntrace = h->dims[0];
+    s->nterm = h->dims[1];
+    return st == SPX_OK ? check_set(f, (int)hdu, s, s->ntrace * s->nterm, e) : st;
+}
+
+/* Wavelengths at all rows (apWave) as Legendre series of 10 terms: those of a polynomial and of gaps between CCDs. */
+static spx_status read_waves(spx_fits *f, trace_set *s, spx_err *e)
+{
+    enum { NODES = 48, NTERM = 10 };
+    const size_t n = f->hdu[AP_WAVES].dims[1];
+    double *all = NULL, x[NODES], w[NODES], v[NODES];
+    s->ntrace = f->hdu[AP_WAVES].dims[0];
+    s->nterm = NTERM;
+    s->function = LEGENDRE;
+    s->first = 0;
+    s->last = (double)n - 1;
+    spx_status st = n >= NODES ? spx_fits_f64(f, AP_WAVES, &all, e)
+                               : spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, AP_WAVES), NULL,
+                                             "has wavelengths of %zu pixels: at least %d", n, NODES);
+    if (st == SPX_OK && (s->c = spx_alloc2(s->ntrace, NTERM, sizeof *s->c, e)) == NULL)
+        st = SPX_EIO;
+    spx_gauss_legendre(NODES, x, w);
+    for (size_t k = 0; k < s->ntrace && st == SPX_OK; k++) {
+        const double *from = all + k * n;
+        for (int j = 0; j < NODES; j++) { /* the parabola through three pixels */
+            const double at = 0.5 * (x[j] + 1) * s->last;
+            const size_t i = (size_t)fmin(fmax(floor(at + 0.5), 1), s->last - 1);
+            const double t = at - (double)i;
+            v[j] = from[i] + 0.5 * t * (from[i + 1] - from[i - 1]) +
+                   0.5 * t * t * (from[i + 1] - 2 * from[i] + from[i - 1]);
+        }
+        spx_legendre_project(NODES, x, w, v, NTERM, s->c + k * NTERM);
+    }
+    spx_free(all);
+    return st == SPX_OK ? check_set(f, AP_WAVES, s, s->ntrace * s->nterm, e) : st;
 }
 
 static double set_value(const trace_set *s, size_t trace, double row)
@@ -208,6 +302,38 @@ static spx_status traces_of_sets(spx_fits *f, const trace_set s[NSET], spx_psf *
         "%s: rows jump by %.3g pixel between %g and %g (XJUMPVAL): each of %zu fibres is two traces, "
         "of orders 1 and 2, below the jump and above it",
         f->name, j->jump, j->low, j->high, n);
+}
+
+spx_status spx_fits_read_apogee(spx_fits *f, spx_fits *waves, spx_psf *psf, spx_note_list *notes, spx_err *e)
+{
+    trace_set s[NSET] = {{0}};
+    if (waves == NULL)
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL,
+                           "give apPSF and apWave of one CCD in one call, or --generic to keep it as it is",
+                           "holds traces of APOGEE without their wavelengths");
+    spx_status st = read_image_set(f, AP_COLUMNS, &s[0], e);
+    if (st == SPX_OK)
+        st = read_waves(waves, &s[1], e);
+    if (st == SPX_OK)
+        st = read_image_set(f, AP_WIDTHS, &s[2], e);
+    if (st == SPX_OK && (s[1].ntrace != s[0].ntrace || s[2].ntrace != s[0].ntrace))
+        st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL,
+                         "%zu traces, %zu widths, wavelengths of %zu fibres: of which fibres they are is not said",
+                         s[0].ntrace, s[2].ntrace, s[1].ntrace);
+    s[3] = s[2];
+    if (st == SPX_OK)
+        st = traces_of_sets(f, s, psf, notes, e);
+    if (st == SPX_OK) {
+        set_camera(f, &s[1], psf);
+        psf->npix_x = psf->npix_y; /* a square */
+        st = spx_note_list_add(notes, e,
+                               "%s: APOGEE's traces run along rows, here along columns: swap the axes of images; spots "
+                               "are Gaussians as wide along the traces as across, for specx-psf --start",
+                               f->name);
+    }
+    for (int k = 0; k < 3; k++)
+        spx_free(s[k].c);
+    return st == SPX_OK ? spx_cards_copy(&psf->header, &f->hdu[0].header, e) : st;
 }
 
 spx_status spx_fits_read_tsets(spx_fits *f, spx_fits *other, spx_psf *psf, spx_note_list *notes, spx_err *e)

@@ -1,9 +1,10 @@
 /* trace_make: files with traces that are functions of the row, for tests, and whether /psf has these traces.
  *     trace_make flat|arc|both FILE [NAME=VALUE...]   trace sets as SDSS has them in spFlat and spArc, or all in one
+ *     trace_make apogee|apwave FILE [NAME=VALUE...]   traces as APOGEE's apPSF has them, and wavelengths of apWave
  *     trace_make map FILE [NAME=VALUE...]             a detectorMap of PFS, of splines
  *     trace_make desi FILE [NAME=VALUE...]            traces of DESI without spots, over 6000 to 6590 Angstrom: columns
- * 10 + 7.3 f + 2 P_1, rows 599.5 + 590 P_1 + 59 P_2 trace_make check sets|map FILE TOLERANCE [NAME=VALUE...]   of an
- * HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
+ * 10 + 7.3 f + 2 P_1, rows 599.5 + 590 P_1 + 59 P_2 trace_make check sets|apogee|map FILE TOLERANCE [NAME=VALUE...] of
+ * an HDF5 product: rows, columns and widths at 300 rows of each fibre differ by no more than TOLERANCE pixels Names:
  * func=0 (legendre, 1: chebyshev, 2: poly), jump=0 (XJUMPVAL, pixels), names=1 (0: no EXTNAME), apart=0 (Angstrom that
  * the ranges of neighbouring fibres are apart), layers=0 (1: a LayeredDetectorMap; 2: a
  * MultipleDistortionsDetectorMap, with other distortions; 3: a DoubleDetectorMap; 4: a DistortedDetectorMap),
@@ -159,6 +160,47 @@ static void write_sets(fitsfile *f, const wanted *w, const char *which, int *sta
         set(f, w, WAVE, status);
         set(f, w, ALONG, status);
     }
+}
+
+/* Coefficients as image, its function in the header: apPSF. */
+static void image_set(fitsfile *f, const wanted *w, int what, int *status)
+{
+    double c[NFIBRE * NTERM], first = 0, last = NROW - 1;
+    long dims[2] = {NTERM, NFIBRE};
+    int type = 3;
+    for (int i = 0; i < NFIBRE; i++)
+        powers(w, what, i, c + i * NTERM);
+    fits_create_img(f, DOUBLE_IMG, 2, dims, status);
+    fits_write_key(f, TSTRING, "FUNC", w->broken == 1 ? "sine" : "poly", NULL, status);
+    fits_write_key(f, TDOUBLE, "XMIN", &first, NULL, status);
+    fits_write_key(f, TDOUBLE, "XMAX", &last, NULL, status);
+    if (what == WIDTH)
+        fits_write_key(f, TINT, "PROFTYPE", &type, NULL, status);
+    fits_write_img(f, TDOUBLE, 1, NFIBRE * NTERM, c, status);
+}
+
+static void write_apogee(fitsfile *f, const wanted *w, const char *which, int *status)
+{
+    static double wave[NFIBRE][NROW];
+    long square[2] = {NROW, NROW}, waves[2] = {NROW, NFIBRE - (w->broken == 4)}, terms[2] = {NTERM, waves[1]};
+    char *name[] = {"COEF"}, *form[] = {"4D"};
+    fits_create_img(f, BYTE_IMG, 0, NULL, status);
+    if (strcmp(which, "apogee") == 0) {
+        fits_create_tbl(f, BINARY_TBL, NFIBRE, 1, name, form, NULL, NULL, status);
+        fits_create_img(f, FLOAT_IMG, 2, square, status);
+        image_set(f, w, COLUMN, status);
+        image_set(f, w, WIDTH, status);
+        return;
+    }
+    for (int i = 0; i < NFIBRE; i++)
+        for (int r = 0; r < NROW; r++) {
+            double c[NTERM];
+            powers(w, WAVE, i, c);
+            wave[i][r] = pow(10, power_sum(c, 2.0 * r / (NROW - 1) - 1));
+        }
+    fits_create_img(f, DOUBLE_IMG, 2, terms, status);
+    fits_create_img(f, DOUBLE_IMG, 2, waves, status);
+    fits_write_img(f, TDOUBLE, 1, waves[0] * waves[1], wave, status);
 }
 
 static void spline(fitsfile *f, const wanted *w, int what, int *status)
@@ -465,10 +507,11 @@ static void write_desi(fitsfile *f, const wanted *w, int *status)
     }
 }
 
-static int check(const char *path, int map, double tolerance, const wanted *w)
+static int check(const char *path, const char *kind, double tolerance, const wanted *w)
 {
     spx_psf p = {0};
     spx_err e = {0};
+    const int map = strcmp(kind, "map") == 0;
     double worst[4] = {0, 0, 0, 0};
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0 || spx_psf_read(file, &p, &e) != SPX_OK) {
@@ -501,9 +544,10 @@ static int check(const char *path, int map, double tolerance, const wanted *w)
                 v[WIDTH] = v[ALONG] = 1.4;
             } else {
                 powers(w, WAVE, f, c);
+                const int alike = strcmp(kind, "apogee") == 0; /* widths across and along */
                 lambda = pow(10, power_sum(c, u));
                 for (int k = 0; k < 4; k++) {
-                    powers(w, k, f, c);
+                    powers(w, k == ALONG && alike ? WIDTH : k, f, c);
                     v[k] = power_sum(c, k == COLUMN ? u : 2 * row / (NROW - 1) - 1);
                 }
             }
@@ -532,15 +576,18 @@ int main(int argc, char **argv)
     int status = 0;
     fitsfile *f = NULL;
     if (argc > 4 && strcmp(argv[1], "check") == 0)
-        return !(read_words(argc - 5, argv + 5, &w) && check(argv[3], strcmp(argv[2], "map") == 0, atof(argv[4]), &w));
+        return !(read_words(argc - 5, argv + 5, &w) && check(argv[3], argv[2], atof(argv[4]), &w));
     if (argc < 3 || !read_words(argc - 3, argv + 3, &w)) {
-        fprintf(stderr, "trace_make: flat|arc|both|map|desi FILE, or check sets|map FILE TOLERANCE\n");
+        fprintf(stderr,
+                "trace_make: flat|arc|both|apogee|apwave|map|desi FILE, or check sets|apogee|map FILE TOLERANCE\n");
         return 1;
     }
     (void)remove(argv[2]);
     fits_create_file(&f, argv[2], &status);
     if (strcmp(argv[1], "map") == 0)
         write_map(f, &w, &status);
+    else if (strncmp(argv[1], "ap", 2) == 0)
+        write_apogee(f, &w, argv[1], &status);
     else if (strcmp(argv[1], "desi") == 0)
         write_desi(f, &w, &status);
     else

@@ -121,12 +121,25 @@ static void pair_detector_map(spx_fits_input *it, size_t n)
     it[map].product = SPX_FITS_AS_GENERIC;
 }
 
+/* Gives traces of APOGEE the wavelengths of another file, which is nothing of its own then. */
+static void pair_waves(spx_fits_input *it, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && it[i].product == SPX_FITS_AS_PSF && spx_fits_apogee_psf(&it[i].fits); k++)
+            if (k != i && it[i].other == NULL && it[k].product != SPX_FITS_AS_PSF &&
+                spx_fits_apogee_waves(&it[k].fits, &it[i].fits)) {
+                it[i].other = &it[k].fits;
+                it[k].product = SPX_FITS_AS_GENERIC;
+            }
+}
+
 spx_status spx_fits_inputs_settle(const spx_fits_wanted *o, spx_fits_input *it, size_t n, const spx_fits_input **wave,
                                   size_t *nmodel, spx_err *e)
 {
     const spx_fits_input *first = NULL;
     pair_trace_sets(it, n);
     pair_detector_map(it, n);
+    pair_waves(it, n);
     *wave = NULL;
     *nmodel = 0;
     for (size_t i = 0; i < n; i++)
