@@ -60,7 +60,6 @@ struct coupled_work {
     unsigned *strong;                  /* [coupled_runs()][lanes] COUPLED_... */
     unsigned what;                     /* those that a launch works on */
     int *counter;                      /* [COUPLED_COUNTERS] */
-    int reach;                         /* bins beside a strong one that count as such */
 };
 
 __device__ __host__ inline int coupled_runs(const geometry &k)
@@ -184,8 +183,10 @@ __global__ void find_coupled_kernel(params k, coupled_work w)
         strong |= both + sqrt(both * direct) + direct > limit;
     }
     const int beside = max(k.reach, (int)SPX_TRACE_LANES) - 1;
+    /* What more fibres add to T is E >= 0, so that |E_ij| <= sqrt(E_ii E_jj): all elements of a strong bin feel it, also
+     * those with bins whose own E_jj is far below the limit. */
     if (strong)
-        for (int run = max(bin - w.reach, 0) / COUPLED_RUN; run <= min(bin + w.reach, k.n - 1) / COUPLED_RUN; run++)
+        for (int run = max(bin - k.band, 0) / COUPLED_RUN; run <= min(bin + k.band, k.n - 1) / COUPLED_RUN; run++)
             for (int g = max(f - beside, 0); g <= min(f + beside, k.nl - 1); g++)
                 if (k.fibre[column - f + g] >= 0)
                     atomicOr(&w.strong[(size_t)run * k.lanes + column - f + g], (unsigned)COUPLED_IS);
@@ -663,7 +664,6 @@ coupled_work take_coupled(arena &m, const params &k, size_t blocks)
     w.strong = m.take<unsigned>((size_t)coupled_runs(k) * k.lanes);
     w.counter = m.take<int>(COUPLED_COUNTERS);
     w.memory = m.take<double>(coupled_memory(k, blocks));
-    w.reach = (int)spx_trace_band(k.m, k.reach, k.h, k.tolerance);
     return w;
 }
 
