@@ -71,38 +71,58 @@ int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibr
     return peak > 0;
 }
 
-spx_status spx_psffit_agree(const spx_psf *p, const spx_psf *a, const spx_psf *b, const spx_psffit *fit, size_t bundle,
+/* Adds a spot's differences from that of p, left[4][2 npix] of fit[kind][half], to the sums. */
+static size_t add_spot(size_t n, const double *left, double sum[5])
+{
+    const double *peak = left + n;
+    size_t ncore = 0;
+    for (size_t q = 0; q < n; q++) {
+        if (!(peak[q] > SPX_PF_CORE))
+            continue;
+        const double a[2] = {left[q], left[2 * n + q]}, b[2] = {left[4 * n + q], left[6 * n + q]};
+        const double first = b[0] - a[0], second = b[1] - a[1];
+        sum[0] += first * second;
+        sum[1] += first * first;
+        sum[2] += second * second;
+        sum[3] += (a[0] - a[1]) * (a[0] - a[1]);
+        sum[4] += (b[0] - b[1]) * (b[0] - b[1]);
+        ncore++;
+    }
+    return ncore;
+}
+
+spx_status spx_psffit_agree(const spx_psf *p, spx_psf *const fit[2][2], const spx_psffit *of, size_t bundle,
                             spx_psffit_agreement *out, spx_err *e)
 {
-    const size_t n = pixels_of(p), more = spx_psf_spot_difference_room(p, a), work = spx_psf_spot_difference_room(p, b);
-    double *first = spx_alloc(4 * n + (more > work ? more : work), sizeof *first, e), sum[3] = {0};
-    size_t ncore = 0;
+    const size_t n = pixels_of(p);
+    size_t more = 0, ncore = 0;
+    for (size_t k = 0; k < 4; k++) {
+        const size_t room = spx_psf_spot_difference_room(p, fit[k / 2][k % 2]);
+        more = room > more ? room : more;
+    }
+    double *left = spx_alloc(8 * n + more, sizeof *left, e), sum[5] = {0};
     *out = (spx_psffit_agreement){0};
-    if (first == NULL)
+    if (left == NULL)
         return SPX_EIO;
-    double *second = first + 2 * n, *room = second + 2 * n;
-    for (size_t i = 0; i < fit->nspec; i++) {
-        const spx_psffit_fibre *f = &fit->fibre[i];
+    for (size_t i = 0; i < of->nspec; i++) {
+        const spx_psffit_fibre *f = &of->fibre[i];
         if (f->bundle != (int32_t)bundle || (f->status & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0)
             continue;
         for (size_t k = 0; k < PLACES; k++) {
             const double wave = f->valid_min + (f->valid_max - f->valid_min) * (double)k / (PLACES - 1);
-            if (!spx_psf_spot_difference(p, a, i, wave, room, first, NULL) ||
-                !spx_psf_spot_difference(p, b, i, wave, room, second, NULL))
-                continue;
-            for (size_t q = 0; q < n; q++)
-                if (first[n + q] > SPX_PF_CORE) {
-                    sum[0] += first[q] * second[q];
-                    sum[1] += first[q] * first[q];
-                    sum[2] += second[q] * second[q];
-                    ncore++;
-                }
+            int ok = 1;
+            for (size_t m = 0; m < 4 && ok; m++)
+                ok = spx_psf_spot_difference(p, fit[m / 2][m % 2], i, wave, left + 8 * n, left + 2 * m * n, NULL);
+            ncore += ok ? add_spot(n, left, sum) : 0;
         }
     }
-    spx_free(first);
+    spx_free(left);
     if (ncore > 0) {
-        out->common = sqrt(fmax(0, sum[0] / (double)ncore));
+        out->gain = sum[0] / (double)ncore;
         out->alike = sum[0] / sqrt(fmax(sum[1] * sum[2], 1e-300));
+        /* of halves half their square, of all half of that */
+        out->noise[0] = sum[3] / (4 * (double)ncore);
+        out->noise[1] = sum[4] / (4 * (double)ncore);
     }
     return SPX_OK;
 }

@@ -1,4 +1,5 @@
-/* Provides differences of the spots of two PSFs, and what two fits have in common beside a third one. */
+/* Provides differences of the spots of two PSFs, and what two kinds of fits differ by in both halves of the exposures.
+ */
 #ifndef SPX_PSFFIT_COMPARE_H
 #define SPX_PSFFIT_COMPARE_H
 
@@ -16,14 +17,16 @@ int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibr
                             double *out, double *change);
 
 typedef struct {
-    double common; /* root of the mean product of the differences in the cores of spots, by their peak; 0: below 0 */
-    double alike;  /* their correlation */
+    double gain; /* mean square of what the first kind of fit is off by and the second is not, in the cores of spots, by
+                  * their peak^2; may be negative */
+    double noise[2]; /* variance of a fit of either kind to all exposures */
+    double alike;    /* correlation of the differences of the kinds in both halves */
 } spx_psffit_agreement;
 
-/* Differences of a and b, fits of a bundle to exposures of their own, from the spots of p, at wavelengths between the
- * lines of fit, that of p. Noise of a and b has no product in the mean: what is left is the error of p that a and b
- * have not. SPX_EIO: memory. */
-spx_status spx_psffit_agree(const spx_psf *p, const spx_psf *a, const spx_psf *b, const spx_psffit *fit, size_t bundle,
+/* Of fits of two kinds to both halves of the exposures, fit[kind][half], what their differences have in common, at
+ * wavelengths between the lines of `of`: noise of the halves has no product in the mean, what is left are errors of one
+ * kind that the other one has not. p: a fit to all, beside whose spots they are compared. SPX_EIO: memory. */
+spx_status spx_psffit_agree(const spx_psf *p, spx_psf *const fit[2][2], const spx_psffit *of, size_t bundle,
                             spx_psffit_agreement *out, spx_err *e) SPX_NODISCARD;
 
 #endif

@@ -87,4 +87,7 @@ int spx_psffit_spot_saturated(const spx_image *im, long x, long y);
 /* Whether most fibres whose spot of a wavelength lies on the CCD have saturated pixels within one of its middle. */
 int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wavelength);
 
+/* Lines of a fit that are saturated in most fibres; *used: of so many that were used and seen. */
+size_t spx_psffit_count_saturated(const spx_image *image, const spx_psf *psf, const spx_psffit *fit, size_t *used);
+
 #endif

@@ -143,3 +143,15 @@ int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wa
     }
     return 2 * lost > there;
 }
+
+size_t spx_psffit_count_saturated(const spx_image *image, const spx_psf *psf, const spx_psffit *fit, size_t *used)
+{
+    size_t lost = 0;
+    *used = 0;
+    for (size_t l = 0; l < fit->nline; l++)
+        if (fit->line[l].used && fit->line[l].nfibre > 0) {
+            ++*used;
+            lost += spx_psffit_line_saturated(image, psf, fit->line[l].wavelength) != 0;
+        }
+    return lost;
+}

@@ -1,0 +1,369 @@
+/* Fits that are made again to judge a first one (psffit/again.h). */
+#include "psffit/again.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "psf/psf_math.h"
+#include "psffit/compare.h"
+#include "psffit/errors.h"
+
+/* Stacked residuals of a bundle's spots over what noise makes of them. */
+static double misfit_of(const spx_psffit_bundle *b)
+{
+    return b->fitted && b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
+}
+
+/* The same without what spots that are off their places leave, which no degrees of the shape can take away. */
+static double unlike_of(const spx_psffit_bundle *b)
+{
+    return b->fitted && b->nunlike > 0 ? b->unlike / sqrt(2 * b->nunlike) : 0;
+}
+
+/* The bundle whose spots are off the fit by most, of those whose shapes are so by more than `unlike`; the first where
+ * there is none. */
+static size_t worst_of(const spx_psffit *fit, double unlike)
+{
+    size_t worst = 0;
+    for (size_t b = 1; b < fit->nbundle; b++)
+        if (unlike_of(&fit->bundle[b]) > unlike &&
+            (!(unlike_of(&fit->bundle[worst]) > unlike) || misfit_of(&fit->bundle[b]) > misfit_of(&fit->bundle[worst])))
+            worst = b;
+    return worst;
+}
+
+/* Takes over a fit of all bundles with the options' degrees, where its spots are less off than `before`. A fit that
+ * fails takes nothing away. *taken: 1 or 0. */
+static spx_status fit_again(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                            double before, spx_psf *psf, spx_psffit *fit, int *taken, spx_err *e)
+{
+    spx_psf other = {0};
+    spx_psffit trial = {0};
+    spx_err why = {0};
+    const spx_status st = by->fit(by->with, in, o, &other, &trial, &why);
+    *taken = st == SPX_OK && misfit_of(&trial.bundle[worst_of(&trial, -INFINITY)]) < before;
+    if (*taken) {
+        spx_psf_free(psf);
+        spx_psffit_free(fit);
+        *psf = other;
+        *fit = trial;
+        return SPX_OK;
+    }
+    spx_psf_free(&other);
+    spx_psffit_free(&trial);
+    return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
+}
+
+/* Degrees that are tried. Narrow functions come first: spots with edges and those with wings need them, and a fit of
+ * the widths that are held ends sooner than one of free ones. */
+static const struct {
+    int hermite, fibre, wave;
+    double width;
+} degrees[] = {{8, 1, 2, 0.75}, {8, 2, 3, 0.75}, {10, 1, 2, 0.75}, {6, 2, 3, 1}};
+/* The last that are tried where those before gain nothing, as with fibres whose widths scatter; and the last that two
+ * halves of the exposures are asked about. */
+enum { NDEGREES = sizeof degrees / sizeof *degrees, FIRST_TRIES = 1, OF_HALVES = 1 };
+
+/* Whether the lines tell degrees: two for each term along wavelengths whose cores are seen in some exposure; and where
+ * any line is saturated in most fibres, no more terms along fibres, as wings do not tell those of the outer fibres: one
+ * with a bad column was 0.013 pixel off in x. */
+static int lines_tell(size_t k, size_t whole, size_t saturated)
+{
+    return whole >= 2 * (size_t)(degrees[k].wave + 1) && (degrees[k].fibre <= 1 || saturated == 0);
+}
+
+static void set_degrees(size_t k, spx_psffit_options *o)
+{
+    o->hermite_degree = degrees[k].hermite;
+    o->hermite_width = degrees[k].width;
+    o->shape_degree_fibre = degrees[k].fibre;
+    o->shape_degree_wave = degrees[k].wave;
+}
+
+/* Fits one bundle with the options' degrees. *ok: 0 where it cannot be fitted. */
+static spx_status fit_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, spx_psf *psf, spx_psffit *fit, int *ok, spx_err *e)
+{
+    spx_psffit_options one = *o;
+    spx_err why = {0};
+    one.bundle_first = bundle;
+    one.bundle_last = bundle + 1;
+    one.want_model = 0;
+    one.progress = NULL;
+    const spx_status st = by->fit(by->with, in, &one, psf, fit, &why);
+    *ok = st == SPX_OK && fit->bundle[bundle].fitted;
+    return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
+}
+
+/* *left and *error: what the options' degrees leave of the spots of a bundle, where it can be fitted. */
+static spx_status try_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, double *left, double *error, spx_err *e)
+{
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    int ok;
+    const spx_status st = fit_bundle(by, in, o, bundle, &psf, &fit, &ok, e);
+    *left = INFINITY; /* a bundle that such degrees cannot fit tells nothing */
+    if (ok && fit.bundle[bundle].of[0] > 0) {
+        *left = misfit_of(&fit.bundle[bundle]);
+        *error = fit.bundle[bundle].psf_error;
+    }
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    return st;
+}
+
+/* The same of every second exposure, from `first` on. */
+static spx_status fit_half(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                           size_t bundle, size_t first, spx_psf *psf, spx_psffit *fit, int *ok, spx_err *e)
+{
+    spx_psffit_input half = *in;
+    spx_image *image = spx_alloc(in->nexp, sizeof *image, e);
+    if (image == NULL)
+        return SPX_EIO;
+    half.nexp = 0;
+    half.image = image;
+    half.name = NULL;
+    for (size_t i = first; i < in->nexp; i += 2)
+        image[half.nexp++] = in->image[i];
+    const spx_status st = fit_bundle(by, &half, o, bundle, psf, fit, ok, e);
+    spx_free(image);
+    return st;
+}
+
+/* Both halves of the exposures. */
+static spx_status fit_halves(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, spx_psf half[2], int *ok, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    *ok = 1;
+    for (size_t k = 0; k < 2 && *ok && st == SPX_OK; k++) {
+        spx_psffit fit = {0};
+        st = fit_half(by, in, o, bundle, k, &half[k], &fit, ok, e);
+        spx_psffit_free(&fit);
+    }
+    return st;
+}
+
+/* Residuals of a bundle's spots, stacked, with the options' degrees (unlike_of()). */
+static spx_status unlike_with(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                              size_t bundle, double *unlike, int *ok, spx_err *e)
+{
+    spx_psf psf = {0};
+    spx_psffit fit = {0};
+    const spx_status st = fit_bundle(by, in, o, bundle, &psf, &fit, ok, e);
+    *unlike = st == SPX_OK && *ok ? unlike_of(&fit.bundle[bundle]) : 0;
+    spx_psf_free(&psf);
+    spx_psffit_free(&fit);
+    return st;
+}
+
+/* What two halves of the exposures say of the options' degrees beside those of fits of[0][2] and *fit. *ok 0: nothing.
+ */
+static spx_status ask_halves(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                             size_t bundle, spx_psf of[2][2], const spx_psf *psf, const spx_psffit *fit,
+                             spx_psffit_agreement *found, int *ok, spx_err *e)
+{
+    const double alike = 0.25;
+    spx_psf *const kinds[2][2] = {{&of[0][0], &of[0][1]}, {&of[1][0], &of[1][1]}};
+    const spx_psffit_bundle *b = &fit->bundle[bundle];
+    double unlike = 0;
+    spx_status st = fit_halves(by, in, o, bundle, of[1], ok, e);
+    if (st == SPX_OK && *ok)
+        st = spx_psffit_agree(psf, kinds, fit, bundle, found, e);
+    *ok &= found->alike > alike;
+    if (st == SPX_OK && *ok) /* which of both kinds is off by it is told by residuals, which have it or lack it */
+        st = unlike_with(by, in, o, bundle, &unlike, ok, e);
+    if (st == SPX_OK && *ok)
+        *ok = unlike_of(b) - unlike > 0.5 * found->gain * b->of[1] / sqrt(2 * b->of[0]);
+    for (size_t h = 0; h < 2; h++) {
+        spx_psf_free(&of[1][h]);
+        of[1][h] = (spx_psf){0};
+    }
+    return st;
+}
+
+/* Spots may be off by less than residuals show for certain, or right in the mean, as those of optics whose coma turns
+ * along a bundle: what two halves of the exposures agree on is no noise. Degrees are taken where the mean square in the
+ * cores of spots, of that and of noise, becomes less by LESS. One exposure does not tell. */
+#define LESS 0.8
+static spx_status choose_by_halves(const spx_psffit_maker *by, const spx_psffit_input *in, spx_psffit_options *o,
+                                   size_t whole, size_t saturated, double unlike, spx_psf *psf, spx_psffit *fit,
+                                   spx_psffit_choice *out, spx_err *e)
+{
+    spx_psf of[2][2] = {{{0}, {0}}, {{0}, {0}}};
+    double won = 0;
+    int ok = 1, taken = 0;
+    spx_status st = SPX_OK;
+    for (size_t k = 0; k <= OF_HALVES && st == SPX_OK && ok; k++) {
+        spx_psffit_options more = *o;
+        spx_psffit_agreement found = {0};
+        int told = 0;
+        if (!lines_tell(k, whole, saturated))
+            continue;
+        if (of[0][0].nspec == 0)
+            st = fit_halves(by, in, o, out->bundle, of[0], &ok, e);
+        set_degrees(k, &more);
+        if (st == SPX_OK && ok)
+            st = ask_halves(by, in, &more, out->bundle, of, psf, fit, &found, &told, e);
+        const double was = found.gain + found.noise[0];
+        if (st == SPX_OK && told && found.noise[1] < LESS * (was - won)) {
+            won = was - found.noise[1];
+            out->off = sqrt(was);
+            out->left = sqrt(found.noise[1]);
+            out->best = more;
+        }
+    }
+    for (size_t h = 0; h < 2; h++)
+        spx_psf_free(&of[0][h]);
+    out->best.progress = NULL;
+    if (st == SPX_OK && won > 0)
+        st = fit_again(by, in, &out->best, unlike, psf, fit, &taken, e);
+    if (st == SPX_OK && taken) {
+        *o = out->best;
+        out->what = SPX_PSFFIT_BY_HALVES;
+    }
+    return st;
+}
+
+spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffit_input *in, spx_psffit_options *o,
+                                     spx_psf *psf, spx_psffit *fit, spx_psffit_choice *out, spx_err *e)
+{
+    const double unlike = 4, like = 2, half = 0.5, nearly = 0.9;
+    *out = (spx_psffit_choice){.what = SPX_PSFFIT_USUAL, .best = *o};
+    if (fit->nbundle == 0)
+        return SPX_OK;
+    out->bundle = worst_of(fit, unlike);
+    const double was = misfit_of(&fit->bundle[out->bundle]);
+    size_t whole = 0, saturated = 0;
+    for (size_t i = 0; i < in->nexp; i++) {
+        size_t used;
+        const size_t lost = spx_psffit_count_saturated(&in->image[i], psf, fit, &used);
+        whole = used - lost > whole ? used - lost : whole;
+        saturated += lost;
+    }
+    if (!(was > unlike && unlike_of(&fit->bundle[out->bundle]) > unlike))
+        return in->nexp > 1 ? choose_by_halves(by, in, o, whole, saturated, unlike, psf, fit, out, e) : SPX_OK;
+    spx_psffit_options more = *o;
+    double left = was;
+    spx_status st = SPX_OK;
+    out->off = fit->bundle[out->bundle].psf_error;
+    out->all_told = saturated == 0;
+    for (size_t k = 0; k < NDEGREES && st == SPX_OK && left > like; k++) {
+        double now, of = 0;
+        const int tells = lines_tell(k, whole, saturated);
+        out->all_told &= tells;
+        if (!tells || (k > FIRST_TRIES && left > nearly * was))
+            continue;
+        set_degrees(k, &more);
+        st = try_bundle(by, in, &more, out->bundle, &now, &of, e);
+        if (st == SPX_OK && now < left) {
+            left = now;
+            out->left = of;
+            set_degrees(k, &out->best);
+        }
+    }
+    int taken = 0;
+    out->best.progress = NULL;
+    if (st == SPX_OK && left < half * was)
+        st = fit_again(by, in, &out->best, was, psf, fit, &taken, e);
+    out->what = taken ? SPX_PSFFIT_TAKEN : left < half * was ? SPX_PSFFIT_NOT_IN_ALL : SPX_PSFFIT_NONE_FITS;
+    if (taken)
+        *o = out->best;
+    return st;
+}
+
+/* Distances of the places of a fibre from those of another fit, off[2][nplace], 0 where there are none; *worst: the
+ * largest. room: for spx_psf_spot_difference() and its result. */
+static void distances(const spx_psf *psf, const spx_psf *other, const spx_psffit *fit, size_t fibre, double *room,
+                      double *off, double *worst)
+{
+    const size_t more = spx_psf_spot_difference_room(psf, other);
+    for (size_t k = 0; k < fit->nplace; k++) {
+        double change[2] = {0, 0};
+        if (!(fit->x_error[fibre * fit->nplace + k] > 0) ||
+            !spx_psf_spot_difference(psf, other, fibre, fit->place[k], room, room + more, change))
+            change[0] = change[1] = 0;
+        for (size_t q = 0; q < 2; q++) {
+            off[q * fit->nplace + k] = fabs(change[q]);
+            *worst = fmax(*worst, fabs(change[q]));
+        }
+    }
+}
+
+/* Distances of a bundle's places from those of the fit whose spots are alike in all fibres, into its errors; 0 where
+ * that fit is no rival. *farthest, of *fibre, where it is larger than it was. */
+static spx_status rival_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                               size_t bundle, spx_psf *psf, spx_psffit *fit, double *farthest, size_t *fibre,
+                               spx_err *e)
+{
+    const double alike = 2; /* times the error of spots */
+    spx_psf other = {0};
+    spx_psffit trial = {0};
+    double *room = NULL;
+    int ok = 0;
+    spx_status st = fit_bundle(by, in, o, bundle, &other, &trial, &ok, e);
+    ok = ok && trial.bundle[bundle].psf_error < alike * fit->bundle[bundle].psf_error;
+    if (st == SPX_OK && ok) {
+        const size_t npix = (size_t)spx_psf_nx(psf) * (size_t)spx_psf_ny(psf);
+        room = spx_alloc(spx_psf_spot_difference_room(psf, &other) + 2 * npix + 2 * fit->nplace, sizeof *room, e);
+        st = room != NULL ? SPX_OK : SPX_EIO;
+    }
+    for (size_t i = 0; i < fit->nspec && st == SPX_OK && ok; i++) {
+        double *off = room, largest = 0;
+        if (fit->fibre[i].bundle != (int32_t)bundle ||
+            ((fit->fibre[i].status | trial.fibre[i].status) & (SPX_PSF_DEAD | SPX_PSF_BUNDLE)) != 0)
+            continue;
+        distances(psf, &other, fit, i, room + 2 * fit->nplace, off, &largest);
+        spx_psffit_add_misfit(psf, fit, i, off);
+        spx_psffit_sum_errors(psf, fit, i);
+        fit->fibre[i].status |= largest > SPX_PSFFIT_OFF ? SPX_PSF_BADFIT : 0;
+        psf->status[i] = (uint16_t)fit->fibre[i].status;
+        *fibre = largest > *farthest ? i : *fibre;
+        *farthest = fmax(*farthest, largest);
+    }
+    spx_free(room);
+    spx_psf_free(&other);
+    spx_psffit_free(&trial);
+    return st;
+}
+
+/* Fits with spots that are alike in all fibres, of those bundles whose spots are off the fit or have more terms than
+ * usual: there, light of a wing in the next fibre's core may be that core's own. */
+static spx_status doubt_bundles(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                                spx_psf *psf, spx_psffit *fit, double *farthest, size_t *fibre, spx_err *e)
+{
+    const double unlike = 4;
+    const int usual = o->hermite_degree <= 6 && o->hermite_width >= 1 && o->shape_degree_fibre <= 1;
+    spx_psffit_options even = *o;
+    spx_status st = SPX_OK;
+    even.shape_degree_fibre = 0;
+    *fibre = 0;
+    *farthest = 0;
+    for (size_t k = 0; k < fit->nbundle && st == SPX_OK; k++)
+        if (fit->bundle[k].fitted && fit->bundle[k].nfibre > 1 && (!usual || misfit_of(&fit->bundle[k]) > unlike))
+            st = rival_bundle(by, in, &even, k, psf, fit, farthest, fibre, e);
+    return st;
+}
+
+spx_status spx_psffit_doubt_places(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
+                                   const spx_psffit_tail *tail, spx_psf *psf, spx_psffit *fit, double *farthest,
+                                   size_t *fibre, spx_err *e)
+{
+    const int has = tail != NULL && (!tail->fit || tail->found);
+    spx_psffit_input cores = *in;
+    spx_psf start = *in->start, bare = *psf; /* share all but the tail with these */
+    spx_image *image = NULL;
+    spx_psf_drop_tail(&start);
+    spx_psf_drop_tail(&bare);
+    cores.start = &start;
+    spx_status st = has ? spx_psffit_new_images(in, &image, e) : SPX_OK;
+    if (st == SPX_OK && has) {
+        cores.image = image;
+        st = spx_psffit_without_tail(in, tail, o->nthreads, psf, fit, image, e);
+    }
+    if (st == SPX_OK)
+        st = doubt_bundles(by, &cores, o, &bare, fit, farthest, fibre, e);
+    spx_psffit_free_images(in->nexp, image);
+    return st;
+}
