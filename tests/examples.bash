@@ -41,6 +41,43 @@ same_text() {
          }' <(printf '%s\n' "$1") <(printf '%s\n' "$2")
 }
 
+# What the README's tutorial quotes of the programs' reports, a quotation a line: those in the sentence that has "reports".
+quoted_reports() {
+    sed -n '/^## Tutorial/,/^## /p' "$SPX_ROOT/README.md" | grep -v '^    ' | tr '\n' ' ' |
+        awk '{ while (match($0, / reports /)) {
+                   $0 = substr($0, RSTART + RLENGTH)
+                   while (match($0, /`[^`]*`/) && substr($0, 1, RSTART) !~ /[.;] /) {
+                       print substr($0, RSTART + 1, RLENGTH - 2)
+                       $0 = substr($0, RSTART + RLENGTH)
+                   }
+               } }'
+}
+
+# was_said TEXT FILE: a line of FILE has these words, and numbers that differ by less than a thousandth, or by one in their
+# last digit.
+was_said() {
+    awk -v text="$1" 'function words(line, to,    n, i) {
+             gsub(/[(),;:]/, " ", line)
+             n = split(line, to, " ")
+             return n
+         }
+         function same(a, b,    d, last) {
+             if (a == b || a !~ number || b !~ number)
+                 return a == b
+             d = a > b ? a - b : b - a
+             last = index(a, ".") > 0 ? 10 ^ (index(a, ".") - length(a)) : 0
+             return d < 1.5 * last || d * d < 1e-6 * a * a
+         }
+         BEGIN { number = "^-?[0-9]+([.][0-9]+)?$"; want = words(text, w) }
+         { n = words($0, g)
+           for (i = 0; i + want <= n && !found; i++) {
+               for (k = 1; k <= want && same(w[k], g[i + k]); k++)
+                   ;
+               found = k > want
+           } }
+         END { exit !found }' "$2"
+}
+
 # Runs one example and compares its output, where the page shows some; ... in it stands for anything.
 check_example() {
     local command=$1 want=$2 got
@@ -49,6 +86,7 @@ check_example() {
         printf 'failed: %s\n%s\n' "$command" "$(cat stderr.txt)"
         return 1
     fi
+    cat stderr.txt >>said.txt
     [ -n "$want" ] || return 0
     ! same_text "$got" "$want" || return 0
     want=$(sed 's/[][\\*?]/\\&/g; s/\.\.\./*/g' <<<"$want")
@@ -58,6 +96,18 @@ check_example() {
         printf 'output of: %s\nis:\n%s\nbut the page shows:\n%s\n' "$command" "$got" "$2"
         return 1
     fi
+}
+
+check_reports() {
+    local quote n=0
+    while IFS= read -r quote; do
+        n=$((n + 1))
+        was_said "$quote" said.txt || {
+            printf 'no program says: %s\nthey say:\n%s\n' "$quote" "$(cat said.txt)"
+            return 1
+        }
+    done < <(quoted_reports)
+    [ "$n" -gt 0 ]
 }
 
 # run_examples PAGE: the examples of man/PAGE.in, or of the README's tutorial.
@@ -75,5 +125,6 @@ run_examples() {
         esac
     done < <(if [ "$1" = README ]; then tutorial; else examples_of "$SPX_ROOT/man/$1.in"; fi)
     check_example "$command" "$want" || return
+    [ "$1" != README ] || check_reports || return
     [ "$count" -gt 0 ]
 }
