@@ -82,6 +82,14 @@ PART       ?=
 $(foreach v,CAMERAS PETALS SCIENCE FLATS ARCS GROUPS PRODUCTS,$(if $(findstring command,$(origin $v)),\
     $(error $v=$($v): the files say so, and it is no setting; PART=petal-0-EXPID and the like make a part of the night)))
 
+# Names that make or the shell would take apart: without a word they made folders of other names.
+odd := % : ; \# ' " ` \ | & < > ( ) [ ] ? * $$
+$(foreach v,NIGHT OUT TEMPLATES CONTINUUM,$(if $(or $(word 2,$($v)),$(strip $(foreach c,$(odd),$(findstring $c,$($v))))),\
+    $(error $v=$($v): names of folders and files must not have blanks, or any of $(odd))))
+ifeq ($(wildcard $(SHARE)/plan.sh),)
+$(error There is no night/plan.sh beside $(MAKEFILE_LIST): the path of these rules must not have blanks)
+endif
+
 ifneq ($(filter-out tile petal exposure healpix,$(GROUP)),)
 $(error GROUP=$(GROUP): a group is tile, petal, exposure or healpix)
 endif

@@ -272,6 +272,29 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [[ $output == *"Which night?"* ]]
 }
 
+@test "names that make would take apart are refused before a folder is made; a night's own folder may have blanks" {
+    fake_programs
+    mkdir 'a night'
+    cd 'a night'
+    empty_night b1
+    local o
+    for o in OUT='my redux' NIGHT='2020 1214' OUT=red:ux "OUT=re'd" TEMPLATES='my templates.h5'; do
+        run -2 quick "$o"
+        [[ $output == *"${o%%=*}=${o#*=}: names of folders and files must not have blanks"* ]]
+    done
+    [ "$(echo *)" = 'continuum.h5 in templates.h5' ]
+    cp in/b1_n1_0008.img 'in/b1_x (2)_0008.img'
+    run -2 quick IMAGES='in/CAM_*_EXPID.img'
+    [[ $output == *'b1_x (2)_0008.img: names of images and PSFs must not have blanks'* ]]
+    rm in/b1_x*
+    # what failed is made again by the command that is named, in this folder
+    echo 'frame-b1-0008.h5 3' >bad
+    run -2 quick
+    quick status >status || true
+    o=$(sed -n 's/^ *again: //p' status | head -n 1)
+    [ "$(eval "$o" && pwd)" = "$PWD" ]
+}
+
 @test "devices are shared, and none takes two jobs" {
     fake_programs
     empty_night b1 r1 z1

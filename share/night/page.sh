@@ -245,7 +245,7 @@ failures() {
         fi
         printf '<details open><summary>%s</summary>\n<pre>%s</pre>\n<p>Again:</p><pre>cd %s\n%s</pre></details>\n' \
             "$(escape <<<"${r%.failed}")" "$(sed -n '/^message:$/,$s/^    //p' "$r" | escape)" \
-            "$(sed -n 's/^folder: //p' "$r" | escape)" "$(sed -n '/^command:$/,/^message:$/s/^    //p' "$r" | escape)"
+            "$(printf %q "$(sed -n 's/^folder: //p' "$r")" | escape)" "$(sed -n '/^command:$/,/^message:$/s/^    //p' "$r" | escape)"
     done
     if grep -lq '^because: .' ./*.failed 2>/dev/null; then
         echo '<p>These follow from that:</p><ul>'
@@ -327,7 +327,7 @@ END
     echo '</div>'
     if [ ${#drawn[@]} -lt ${#groups[@]} ] && [ -z "$without" ]; then
         printf '<p class=note>Stars of %d of %d groups are drawn: those with most warnings, where these are more than 20 %%, and with most stars. Another one, such as the last, or more of them:</p><pre>cd %s\nspecplot -k stars -o stars.svg %s\nPICTURES=%d %s .</pre>\n' \
-            ${#drawn[@]} ${#groups[@]} "$(escape <<<"$PWD")" "$(escape <<<"${groups[-1]}")" ${#groups[@]} "$(escape <<<"$here/page.sh")"
+            ${#drawn[@]} ${#groups[@]} "$(printf %q "$PWD" | escape)" "$(escape <<<"${groups[-1]}")" ${#groups[@]} "$(printf %q "$here/page.sh" | escape)"
     fi
     echo '<h2 id="failures">Failures</h2>'
     if [ -s "$work/failures" ]; then cat "$work/failures"; else echo '<p>None.</p>'; fi

@@ -62,11 +62,22 @@ if [[ $images != *CAM*EXPID* && $images != *EXPID*CAM* ]] || [[ $psfs != *CAM* ]
     echo "plan.sh: IMAGES=$images needs the words CAM and EXPID, PSFS=$psfs needs CAM" >&2
     exit 1
 fi
+# Names of files become targets and commands, which make and the shell take apart at these.
+odd=$'[][ \t%:;#\'"`\\\\|&<>()?*$]'
+check_name() {
+    ! [[ $1 =~ $odd ]] || {
+        echo "plan.sh: $1: names of images and PSFs must not have blanks, or any of % : ; # ' \" \` \\ | & < > ( ) [ ] ? * \$: rename it, or link to it" >&2
+        exit 1
+    }
+}
+
 declare -A image=() psf=() kind=() tile=() seen=() exposures=()
 while read -r cam exp file; do
+    check_name "$file"
     : "${image[$cam-$exp]:=$file}" "${seen[$cam]:=1}" "${exposures[$exp]:=1}"
 done < <(list "$images" | sort)
 while read -r cam file; do
+    check_name "$file"
     : "${psf[$cam]:=$file}"
 done < <(list "$psfs" | sort)
 if [ ${#image[@]} -eq 0 ]; then

@@ -39,7 +39,7 @@ for r in ${records[@]+"${records[@]}"}; do
     fi
     printf '\n%s failed, status %s\n' "$(record "$r" product)" "$(record "$r" status)"
     section "$r" message | sed 's/^/    /'
-    printf '  again: cd %s\n' "$(record "$r" folder)"
+    printf '  again: cd %q\n' "$(record "$r" folder)"
     section "$r" command | sed 's/^/    /'
 done
 [ ${#follow[@]} -eq 0 ] || printf '\nThese follow from that:\n'
