@@ -358,11 +358,18 @@ rename_hdu() {
 }
 
 @test "missing HDUs and wrong shapes are named" {
-    local image=$BATS_FILE_TMPDIR/image.fits psf=$BATS_FILE_TMPDIR/psf.fits
+    local image=$BATS_FILE_TMPDIR/image.fits psf=$BATS_FILE_TMPDIR/psf.fits word
     rename_hdu "$image" 'IVAR' 'RAVI' >noivar.fits
     fails_with 3 '*noivar.fits: HDU IVAR is missing*--generic*' fits2h5 -o out.h5 noivar.fits
     fits2h5 --generic -o generic.h5 noivar.fits
     rm generic.h5
+    # electrons, and nothing else
+    for word in 'ADU     ' 'counts  ' 'dn/s    '; do
+        sed "s|BUNIT   = 'electron'|BUNIT   = '$word'|" "$image" >adu.fits
+        fails_with 3 "*adu.fits: HDU IMAGE: BUNIT is '${word%% *}': a CCD image should be in electrons*--generic*" fits2h5 -o out.h5 adu.fits
+    done
+    sed "s|BUNIT   = 'electron'|BUNIT   = 'e-      '|" "$image" >e.fits
+    fits2h5 -q -o e.h5 e.fits
     rename_hdu "$psf" 'YTRACE' 'TRACEY' >notrace.fits
     fails_with 3 '*notrace.fits: HDU YTRACE is missing*' fits2h5 -o out.h5 notrace.fits
     sed 's/HSIZEX  =/HSIZEQ  =/' "$psf" >nosize.fits
