@@ -290,8 +290,14 @@ contradict() {
 
 @test "a value that is not finite is refused, wherever it is" {
     local set
-    for set in flux ivar resolution; do
+    for set in flux ivar resolution chi2pix pixmask_fraction; do
         damage n.h5 set /frame/$set 700 nan
+        fails_with 3 "*n.h5:/frame/$set: row *not finite*" specx-sky -o s.h5 n.h5
+    done
+    for set in chi2pix pixmask_fraction; do
+        damage n.h5 set /frame/$set 700 -1
+        fails_with 3 "*n.h5:/frame/$set: row *negative*" specx-sky -o s.h5 n.h5
+        damage n.h5 set /frame/$set 700 1e300 # float of 32 bits in the file
         fails_with 3 "*n.h5:/frame/$set: row *not finite*" specx-sky -o s.h5 n.h5
     done
 }

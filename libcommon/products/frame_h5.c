@@ -29,17 +29,21 @@ spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm 
     return st;
 }
 
-/* Values of a dataset of nspec rows of `each` elements are finite. */
-static spx_status check_finite(hid_t file, const char *path, size_t nspec, size_t each, const double *v, spx_err *e)
+/* Values of a dataset of nspec rows of `each` elements are finite, and at least `least`. */
+static spx_status check_finite(hid_t file, const char *path, size_t nspec, size_t each, double least, const double *v,
+                               spx_err *e)
 {
     enum { MANY = 1 << 17 };
     const size_t n = v != NULL ? nspec * each : 0;
     int bad = 0;
 #pragma omp parallel for simd reduction(| : bad) if (n > MANY)
     for (size_t i = 0; i < n; i++)
-        bad |= !(fabs(v[i]) <= DBL_MAX);
+        bad |= !(v[i] >= least && v[i] <= DBL_MAX);
     for (size_t i = 0; i < n && bad; i++)
-        if (!isfinite(v[i]))
+        if (isfinite(v[i]) && v[i] < least)
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "make the frame again",
+                               "row %zu: a value is negative", i / each);
+        else if (!isfinite(v[i]))
             return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path,
                                "give bins without information flux and ivar 0, and a bit of the mask",
                                "row %zu: a value is not finite", i / each);
@@ -49,11 +53,20 @@ static spx_status check_finite(hid_t file, const char *path, size_t nspec, size_
 static spx_status check_values(hid_t file, const spx_frame *f, spx_err *e)
 {
     const size_t n = f->arm.nwave;
-    spx_status st = check_finite(file, "/frame/flux", f->nspec, n, f->arm.flux, e);
+    spx_status st = check_finite(file, "/frame/flux", f->nspec, n, -DBL_MAX, f->arm.flux, e);
     if (st == SPX_OK)
-        st = check_finite(file, "/frame/ivar", f->nspec, n, f->arm.ivar, e);
-    return st == SPX_OK ? check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, f->arm.resolution, e)
-                        : st;
+        st = check_finite(file, "/frame/ivar", f->nspec, n, -DBL_MAX, f->arm.ivar, e);
+    return st == SPX_OK
+               ? check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, -DBL_MAX, f->arm.resolution, e)
+               : st;
+}
+
+/* An array of bins that a frame may lack: *v stays NULL then. */
+static spx_status read_optional(hid_t file, const char *path, const spx_frame *f, double least, double **v, spx_err *e)
+{
+    size_t dims[2] = {f->nspec, f->arm.nwave};
+    const spx_status st = spx_h5_exists(file, path) ? spx_h5_read_f64(file, path, 2, dims, v, e) : SPX_OK;
+    return st == SPX_OK ? check_finite(file, path, f->nspec, f->arm.nwave, least, *v, e) : st;
 }
 
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
@@ -63,15 +76,9 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
     if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, e)) != SPX_OK ||
         (st = check_values(file, f, e)) != SPX_OK)
         return st;
-    size_t dims[2] = {f->nspec, f->arm.nwave};
-    if (spx_h5_exists(file, "/frame/chi2pix") &&
-        (st = spx_h5_read_f64(file, "/frame/chi2pix", 2, dims, &f->chi2pix, e)) != SPX_OK)
-        return st;
-    if (spx_h5_exists(file, "/frame/pixmask_fraction") &&
-        (st = spx_h5_read_f64(file, "/frame/pixmask_fraction", 2, dims, &f->pixmask_fraction, e)) != SPX_OK)
-        return st;
-    if (spx_h5_exists(file, "/frame/background") &&
-        (st = spx_h5_read_f64(file, "/frame/background", 2, dims, &f->background, e)) != SPX_OK)
+    if ((st = read_optional(file, "/frame/chi2pix", f, 0, &f->chi2pix, e)) != SPX_OK ||
+        (st = read_optional(file, "/frame/pixmask_fraction", f, 0, &f->pixmask_fraction, e)) != SPX_OK ||
+        (st = read_optional(file, "/frame/background", f, -DBL_MAX, &f->background, e)) != SPX_OK)
         return st;
     if (spx_h5_exists(file, "/frame/fiber") &&
         (st = spx_h5_read_i32(file, "/frame/fiber", 1, &f->nspec, &f->fiber, e)) != SPX_OK)
@@ -97,6 +104,10 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
             return st;
         f->model_ny = md[0];
         f->model_nx = md[1];
+        for (size_t i = 0; i < md[0] * md[1]; i++)
+            if (!isfinite(f->model[i]))
+                return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/frame/model", "make the frame again",
+                                   "row %zu: a value is not finite", i / md[1]);
     }
     if ((st = spx_frame_read_camera(file, sizeof f->camera, f->camera, &f->arm, e)) != SPX_OK ||
         (st = spx_cards_read(file, "/frame/header", &f->header, e)) != SPX_OK ||
