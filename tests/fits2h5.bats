@@ -381,6 +381,21 @@ rename_hdu() {
     fits2h5 --list shape.fits >/dev/null
 }
 
+@test "an arm that is not complete is named, and not left out" {
+    local part
+    specx-sim -q --arm b --fibers 4 --sky-fibers 1 --wavelength 5000,5040 --format hdf5 -o b.h5
+    specx-extract -q -w 5000,5040,0.8 -o frame-b.h5 b.h5
+    fits2h5 -q "$BATS_FILE_TMPDIR"/{image,psf}.fits | specx-extract -q -w 6500,6540,0.8 | h5merge -q frame-b.h5 - |
+        h52fits -q --as spectra -o spectra.fits
+    for part in WAVELENGTH FLUX IVAR; do
+        rename_hdu spectra.fits "B_$part" "X_$part" >lacks.fits
+        fails_with 3 "*lacks.fits: HDU B_$part is missing*--generic*" fits2h5 -q -o x.h5 lacks.fits
+    done
+    rename_hdu spectra.fits B_MASK X_MASK >lacks.fits
+    fits2h5 -q -o x.h5 lacks.fits
+    h5ls x.h5/spectra | grep -q '^b '
+}
+
 @test "wavelengths that do not increase are refused" {
     need_shared data/formats/coadd-special-dark-27247.fits
     cp "$SPX_SHARED/data/formats/coadd-special-dark-27247.fits" bad.fits

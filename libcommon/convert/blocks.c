@@ -526,10 +526,41 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     return st;
 }
 
+/* An arm of which two of wavelengths, flux and ivar are there, and not all, is not left out without a word. */
+static spx_status check_arms(const spx_fits *f, spx_err *e)
+{
+    static const char *const part[] = {"_WAVELENGTH", "_FLUX", "_IVAR"};
+    static const char *const shape[] = {"an image of one or two dimensions", "an image of two dimensions", "an image"};
+    enum { N = sizeof part / sizeof *part };
+    for (size_t i = 0; i < f->nhdu; i++)
+        for (int k = 0; k < N; k++) {
+            const char *name = f->hdu[i].extname;
+            const size_t n = strlen(name), tail = strlen(part[k]);
+            char other[N][96], arm[16], prefix[16];
+            int at[N], flux = 0, there = 0;
+            if (n <= tail || n - tail > 15 || strcasecmp(name + n - tail, part[k]) != 0)
+                continue;
+            for (int m = 0; m < N; m++) {
+                (void)snprintf(other[m], sizeof other[m], "%.*s%s", (int)(n - tail), name, part[m]);
+                at[m] = spx_fits_find(f, other[m]);
+                there += at[m] >= 0;
+            }
+            flux = at[1] >= 0 && arm_at(f, (size_t)at[1], arm, prefix);
+            if (there < 2 || (flux && there == N))
+                continue;
+            const int lacks = at[0] < 0                                            ? 0
+                              : at[2] < 0                                          ? 2
+                              : at[1] < 0 || !spx_fits_is_image(&f->hdu[at[1]], 2) ? 1
+                                                                                   : 0;
+            return spx_fits_need_hdu(f, other[lacks], "set of spectra", shape[lacks], e);
+        }
+    return SPX_OK;
+}
+
 static spx_status spectra_block(spx_fits *f, hid_t file, spx_note_list *notes, spx_err *e)
 {
     spx_spectra s = {0};
-    spx_status st = SPX_OK;
+    spx_status st = check_arms(f, e);
     int precision = 4;
     for (size_t i = 0; st == SPX_OK && i < f->nhdu; i++) {
         char arm[16], prefix[16], name[24];
