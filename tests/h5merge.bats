@@ -33,6 +33,20 @@ values() {
     h5dump -A 0 -y -w 1 -d "$2" "${@:3}" "$1" | sed -n '/DATA {/,/}/p' | tr -d ' ,' | grep -v '[{}]' | grep .
 }
 
+@test "wrong shapes are refused, not joined" {
+    local set
+    from b r
+    for set in flux ivar resolution chi2pix; do
+        cp r.h5 wrong.h5
+        h5edit wrong.h5 shape /frame/$set 8,251,3,2
+        fails_with 3 "*wrong.h5:/frame/$set: has 4 dimensions, should have *" h5merge b.h5 wrong.h5 -o x.h5
+    done
+    cp r.h5 wrong.h5
+    h5edit wrong.h5 shape /frame/wavelength 0
+    fails_with 3 '*wrong.h5:/frame/wavelength: is empty: there are no bins*' h5merge b.h5 wrong.h5 -o x.h5
+    fails_with 3 '*wrong.h5:/frame/wavelength: is empty*' h5merge --coadd simple --allow-topocentric wrong.h5 -o x.h5
+}
+
 @test "subsets of fibres give the frame of the whole camera" {
     from r r-low r-high
     h5merge r-high.h5 r-low.h5 -o joined.h5

@@ -177,6 +177,10 @@ static spx_status plan_dataset(spx_merge *m, size_t gi, const spx_item *it, cons
             st = check_units(&m->part[i], path, it, e);
         if (st != SPX_OK)
             return st;
+        const int more = it->per[0] != '\0' && found.ndim == it->ndim + 1; /* a row of values for each */
+        if (it->ndim > 0 && it->ndim != found.ndim && !more)
+            return spx_fail_at(e, SPX_EINPUT, m->part[i].name, path, NULL, "has %d dimensions, should have %d",
+                               found.ndim, it->ndim);
         if (it->ndim == found.ndim && strcmp(it->dim[it->ndim - 1], "nwave") == 0 &&
             found.dims[found.ndim - 1] != g->nwave)
             return spx_fail_at(e, SPX_EINPUT, m->part[i].name, path, NULL,

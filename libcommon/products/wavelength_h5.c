@@ -58,10 +58,17 @@ spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycent
     return spx_h5_set_str(file, path, "frame", frames[unknown ? UNKNOWN : barycentric ? BARYCENTRIC : TOPOCENTRIC], e);
 }
 
+static spx_status no_bins(hid_t file, const char *path, spx_err *e)
+{
+    return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "is empty: there are no bins");
+}
+
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e)
 {
     char unit[64] = "";
     spx_status st = spx_h5_read_f64(file, path, 1, n, wavelength, e);
+    if (st == SPX_OK && *n == 0)
+        st = no_bins(file, path, e);
     if (st == SPX_OK && spx_h5_has_attr(file, path, "units"))
         st = spx_h5_attr_str(file, path, "units", unit, sizeof unit, e);
     const double scale = unit[0] == '\0' ? 1 : spx_wave_unit(unit);
@@ -116,6 +123,8 @@ spx_status spx_wavelength_read_grids(hid_t file, const char *path, size_t *nrow,
         return st == SPX_OK ? spx_wavelength_read(file, path, nwave, out, e) : st;
     if ((st = check_unit(file, path, e)) == SPX_OK)
         st = spx_h5_read_f64(file, path, 2, length, out, e);
+    if (st == SPX_OK && (length[0] == 0 || length[1] == 0))
+        st = no_bins(file, path, e);
     *nrow = length[0];
     *nwave = length[1];
     return st == SPX_OK ? check_rows(file, path, 0, *nrow, *nwave, *out, e) : st;
