@@ -59,10 +59,11 @@ static spx_status fit_again(const spx_psffit_maker *by, const spx_psffit_input *
 static const struct {
     int hermite, fibre, wave;
     double width;
-} degrees[] = {{8, 1, 2, 0.75}, {8, 2, 3, 0.75}, {10, 1, 2, 0.75}, {6, 2, 3, 1}};
-/* The last that are tried where those before gain nothing, as with fibres whose widths scatter; and the last that two
- * halves of the exposures are asked about. */
-enum { NDEGREES = sizeof degrees / sizeof *degrees, FIRST_TRIES = 1, OF_HALVES = 1 };
+} degrees[] = {{8, 1, 2, 0.75}, {8, 2, 3, 0.8}, {10, 1, 2, 0.75}, {6, 2, 3, 1}, {8, 2, 3, 0.75}};
+/* So many are tried, the last of them where those before FIRST_TRIES and it gain nothing, as with fibres whose widths
+ * scatter; and those that two halves of the exposures are asked about. */
+enum { TRIES = 4, FIRST_TRIES = 1 };
+static const size_t of_halves[] = {0, 4};
 
 /* Whether the lines tell degrees: two for each term along wavelengths whose cores are seen in some exposure; and where
  * any line is saturated in most fibres, no more terms along fibres, as wings do not tell those of the outer fibres: one
@@ -158,24 +159,27 @@ static spx_status unlike_with(const spx_psffit_maker *by, const spx_psffit_input
     return st;
 }
 
-/* What two halves of the exposures say of the options' degrees beside those of fits of[0][2] and *fit. *ok 0: nothing.
- */
+/* What two halves of the exposures say of degrees `more` beside those of *o, whose fits to both, of[0][2], are made
+ * where none are yet. *told 0: nothing that is to be believed. */
 static spx_status ask_halves(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
-                             size_t bundle, spx_psf of[2][2], const spx_psf *psf, const spx_psffit *fit,
-                             spx_psffit_agreement *found, int *ok, spx_err *e)
+                             const spx_psffit_options *more, size_t bundle, spx_psf of[2][2], const spx_psf *psf,
+                             const spx_psffit *fit, spx_psffit_agreement *found, int *told, spx_err *e)
 {
-    const double alike = 0.25;
+    const double alike = 0.25, least = 0.5; /* arcs of the usual spots: -0.3 to 0.1 */
     spx_psf *const kinds[2][2] = {{&of[0][0], &of[0][1]}, {&of[1][0], &of[1][1]}};
     const spx_psffit_bundle *b = &fit->bundle[bundle];
     double unlike = 0;
-    spx_status st = fit_halves(by, in, o, bundle, of[1], ok, e);
-    if (st == SPX_OK && *ok)
+    /* which of both kinds is off is told by residuals, which have it or lack it */
+    spx_status st = unlike_with(by, in, more, bundle, &unlike, told, e);
+    const double fall = unlike_of(b) - unlike;
+    *told &= fall > least;
+    if (st == SPX_OK && *told && of[0][0].nspec == 0)
+        st = fit_halves(by, in, o, bundle, of[0], told, e);
+    if (st == SPX_OK && *told)
+        st = fit_halves(by, in, more, bundle, of[1], told, e);
+    if (st == SPX_OK && *told)
         st = spx_psffit_agree(psf, kinds, fit, bundle, found, e);
-    *ok &= found->alike > alike;
-    if (st == SPX_OK && *ok) /* which of both kinds is off by it is told by residuals, which have it or lack it */
-        st = unlike_with(by, in, o, bundle, &unlike, ok, e);
-    if (st == SPX_OK && *ok)
-        *ok = unlike_of(b) - unlike > 0.5 * found->gain * b->of[1] / sqrt(2 * b->of[0]);
+    *told &= found->alike > alike && fall > 0.5 * found->gain * b->of[1] / sqrt(2 * b->of[0]);
     for (size_t h = 0; h < 2; h++) {
         spx_psf_free(&of[1][h]);
         of[1][h] = (spx_psf){0};
@@ -193,19 +197,17 @@ static spx_status choose_by_halves(const spx_psffit_maker *by, const spx_psffit_
 {
     spx_psf of[2][2] = {{{0}, {0}}, {{0}, {0}}};
     double won = 0;
-    int ok = 1, taken = 0;
+    int taken = 0;
     spx_status st = SPX_OK;
-    for (size_t k = 0; k <= OF_HALVES && st == SPX_OK && ok; k++) {
+    for (size_t n = 0; n < sizeof of_halves / sizeof *of_halves && st == SPX_OK; n++) {
+        const size_t k = of_halves[n];
         spx_psffit_options more = *o;
         spx_psffit_agreement found = {0};
         int told = 0;
         if (!lines_tell(k, whole, saturated))
             continue;
-        if (of[0][0].nspec == 0)
-            st = fit_halves(by, in, o, out->bundle, of[0], &ok, e);
         set_degrees(k, &more);
-        if (st == SPX_OK && ok)
-            st = ask_halves(by, in, &more, out->bundle, of, psf, fit, &found, &told, e);
+        st = ask_halves(by, in, o, &more, out->bundle, of, psf, fit, &found, &told, e);
         const double was = found.gain + found.noise[0];
         if (st == SPX_OK && told && found.noise[1] < LESS * (was - won)) {
             won = was - found.noise[1];
@@ -249,7 +251,7 @@ spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffi
     spx_status st = SPX_OK;
     out->off = fit->bundle[out->bundle].psf_error;
     out->all_told = saturated == 0;
-    for (size_t k = 0; k < NDEGREES && st == SPX_OK && left > like; k++) {
+    for (size_t k = 0; k < TRIES && st == SPX_OK && left > like; k++) {
         double now, of = 0;
         const int tells = lines_tell(k, whole, saturated);
         out->all_told &= tells;
