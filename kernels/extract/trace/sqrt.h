@@ -204,13 +204,16 @@ static size_t segment_margin(const spx_trace_plan *p)
 }
 
 /* Bins with little information, weak[nbin], and those around them are segments of their own: the square root needs two
- * or three times as many poles there, and more diagonals. Relative to the largest diagonal of the vector's A_s. */
+ * or three times as many poles there, and more diagonals. Relative to the largest diagonal of the vector's A_s. They
+ * begin two margins before, so that the segment beside them, which is worked on a margin further, ends where bins still
+ * have light: at the dark end of a trace, of which the deconvolved flux may be anything, segments that ended at the
+ * first weak bin did not fit together, and all of the trace was worked on once more with the poles of its end. */
 #define WEAK 0.01
 
 static void find_weak(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                       unsigned char *weak)
 {
-    const size_t n = p->nbin, margin = segment_margin(p);
+    const size_t n = p->nbin, margin = segment_margin(p), around = 2 * margin;
     const ivec used = lanes_used(b, v);
     vec most = every(0.0);
     for (size_t k = 0; k < n; k++)
@@ -219,11 +222,11 @@ static void find_weak(const spx_trace_plan *p, const spx_trace_bundle *b, const 
         weak[k] = any_lane((load(element(p, b, a, k, 0) + v) < every(WEAK) * most) & used) != 0;
     for (size_t k = 0, since = n; k < n; k++) {
         since = weak[k] ? 0 : since + 1;
-        weak[k] = since == 0 ? 2 : since <= margin;
+        weak[k] = since == 0 ? 2 : since <= around;
     }
     for (size_t k = n, since = n; k-- > 0;) {
         since = weak[k] == 2 ? 0 : since + 1;
-        weak[k] |= since <= margin;
+        weak[k] |= since <= around;
     }
     for (size_t k = 0, end; k < n; k = end + 1) { /* not worth a segment */
         for (end = k; end < n && !weak[end];)
