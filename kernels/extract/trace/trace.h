@@ -76,12 +76,14 @@ static inline double spx_trace_least_scale(double tolerance)
     return rounding > SPX_TRACE_LEAST_SCALE ? rounding : SPX_TRACE_LEAST_SCALE;
 }
 
-/* Tolerance that is reached where bins have at most this Z M: what is dropped adds up, to 3.5 times a single element in
- * the worst of 100 random cameras with narrow bins. */
+/* Tolerance that is reached where bins have at most this Z M, rounding aside: with the drop scale at its least, what is
+ * dropped is that part of what it is at Z M = SPX_TRACE_MAX_INVERSE, where the tolerance holds, and matters as many
+ * times more as Z M is larger. Of 411 random cameras with narrow bins, less the bound of rounding, fluxes were off by
+ * at most 0.08 of it with a tolerance of 1e-8, by 0.3 with 1e-4. */
 static inline double spx_trace_reached_tolerance(double tolerance, double z)
 {
     const double more = z * spx_trace_least_scale(tolerance) / SPX_TRACE_MAX_INVERSE;
-    return more > 1.0 ? 5.0 * more * tolerance : tolerance;
+    return more > 1.0 ? more * tolerance : tolerance;
 }
 
 /* Tolerance that is reached where A_s has more diagonals than SPX_TRACE_MOST_BAND; left: the largest element that is
