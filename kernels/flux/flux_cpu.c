@@ -13,9 +13,9 @@
 static const double BLOCK_WIDTH = 100; /* of the shape of residuals, Angstrom */
 static const double MOST_WEIGHT = 4;   /* of a star, in units of the median */
 /* What a grid of bins leaves of unresolved lines, of the range of C in GRID_REACH bins to either side, times the square
- * of the width of the rows of R in bins (spx_resolution_widths()), and what the wings of R do that it has no diagonals
- * for. */
-static const double GRID_ERROR = 0.08, WINGS_ERROR = 0.006;
+ * of the width of the rows of R in bins (spx_resolution_widths()), and what is left of them at any width. R of 17
+ * diagonals in place of 11 leaves as much. */
+static const double GRID_ERROR = 0.08, LEFT_ERROR = 0.006;
 enum { GRID_REACH = 4 };
 static const double NOTHING = 1e-12;    /* pivot that says nothing (spx_band_factor()) */
 static const double FIRST_SMOOTH = 1e4; /* weight of the penalty before one is found */
@@ -606,7 +606,7 @@ static void add_grid_error(const fit *f, const double *r, double *memory, double
     double *c = memory, *width = memory + n, *square = memory + 2 * n;
     spx_resolution_apply(n, f->ndiag, r, f->c, c);
     spx_resolution_widths(n, f->ndiag, r, square, width);
-    const double part = hypot(GRID_ERROR / pow(spx_median(width, n), 2), WINGS_ERROR);
+    const double part = hypot(GRID_ERROR / pow(spx_median(width, n), 2), LEFT_ERROR);
     for (size_t k = 0; k < n; k++) {
         double least = c[k], most = c[k];
         for (size_t l = k < GRID_REACH ? 0 : k - GRID_REACH; l <= k + GRID_REACH && l < n; l++) {

@@ -109,11 +109,13 @@ typedef struct {
  * be that, in units of the quantity, or down to a tenth of it, or larger, and rarely smaller. Each scale has its mean
  * over the evidence, given all others, from the first quantity on, three times; what they are not known to is part of
  * errors (prior->unsure, unsure_curve). Shifts of fibres that have neither scatter nor curves are twice better known by
- * that; scatter of the size of what is hardly seen has errors too small by up to 1.2. One more hypothesis, of odds 3,
- * that all fibres move by the same at all wavelengths, is no gain: pulls of y of constant shifts 0.51 -> 0.53 in r and
- * 0.55 -> 0.65 in z, of bends that r does not show 1.14 -> 1.35, of common curves in z 1.16 -> 1.44 (30 exposures
- * each). NULL: they are not, but terms of delta above the first are expected to scatter as the first does, or down to a
- * tenth of it: what tilts a fibre moves it. */
+ * that; scatter of the size of what is hardly seen has errors too small by up to 1.2. One more hypothesis, of
+ * odds 3, that all fibres move by the same at all wavelengths, is no gain: pulls of y of constant shifts 0.52 -> 0.54
+ * in r and 0.53 -> 0.60 in z, of bends that r does not show (chi^2 of 3 against none, 62 in z) 1.07 -> 1.22 (30
+ * exposures each). Nor are scatter and curves of one size in all terms of delta, averaged over the evidence: constants
+ * have the same errors in r, and bends there, rows and bundles are left wrong by more. NULL: they are not, but terms of
+ * delta above the first are expected to scatter as the first does, or down to a tenth of it: what tilts a fibre moves
+ * it. */
 spx_status spx_sky_prior_find(const spx_sky_terms *t, double step, size_t degree, const double *together, size_t nspec,
                               const double *place, const double *info, const double *right, const uint8_t *use,
                               int nthreads, spx_sky_prior *prior, spx_err *e);
