@@ -588,8 +588,8 @@ Angstrom: its series are extrapolated there"* ]]
     run --separate-stderr bash -c "specx-extract -w $grid {a,b,c,a,b,c}.h5 >/dev/full"
     [ "$status" -eq 4 ]
     [[ $stderr == *'a.h5: standard output: cannot write: '*'stopped with 0 frames done'* && $stderr != *b.h5* ]]
-    # the reader takes one product and goes
-    run --separate-stderr bash -c "set -o pipefail; specx-extract -w $grid {a,b,c,a,b,c}.h5 | h5check -"
+    # the reader takes a part and goes
+    run --separate-stderr bash -c "set -o pipefail; specx-extract -w $grid {a,b,c,a,b,c}.h5 | head -c 100000 >part"
     [ "$status" -eq 4 ]
     [ "$(grep -c 'the program that reads this pipe stopped' <<<"$stderr")" -eq 1 ]
     [[ $stderr == *'stopped with '*' frames done'* ]]
