@@ -343,6 +343,10 @@ frames      := $(foreach a,$(ARMS),$(call absent,frame,$(call stems,$(call of-ar
 skies       := $(if $(filter-out 1,$(BATCH)),$(if $(filter sframe,$(ON_DEVICE)),$(foreach a,$(ARMS),$(call absent,sframe,$(call stems,$(call of-arm,$a),$(SCIENCE))))))
 both        := $(filter $(traces),$(frames))
 all-three   := $(filter $(both),$(skies))
+# On processors the last jobs of these are fewer than may be at work, and have more processors each (job.sh): NTH is the number of a job
+# in the order in which make begins them, and how many there are.
+in-order    := $(if $(filter 1,$(BATCH)),$(filter $(both:%=$(OUT)/psf-%.h5),$(wanted)))
+$(foreach k,$(if $(in-order),$(shell n=$(words $(in-order)); seq $$((n > 63 ? n - 62 : 1)) $$n)),$(eval $(word $k,$(in-order)): export NTH := $k $(words $(in-order))))
 together     = $(foreach a,$(ARMS),$(eval begun :=)$(call $(if $(DEVICES),in-turn,in-batches),$1,$(filter $a%,$2)))
 $(call together,psf frame sframe,$(all-three))
 $(call together,psf frame,$(filter-out $(all-three),$(both)))

@@ -220,6 +220,11 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(threads_of flat)" = 32 ]   # 1
     [ "$(threads_of sframe)" = 8 ]
     rm -r out threads
+    # four, three at a time: the last one is alone, and has all
+    quick -j3 BATCH=1 >log
+    [ "$(sed -n 's/^\(psf\|frame\)-b3-00\(..\).h5 /\1 \2 /p' threads | sort -u | xargs)" = \
+        'frame 07 10 frame 08 10 frame 09 10 frame 10 10 frame 11 32 psf 08 10 psf 09 10 psf 10 10 psf 11 32' ]
+    rm -r out threads
     quick -j16 BATCH=3 DEVICES='cuda:0 cuda:1 cuda:2' >log
     [ "$(threads_of frame)" = 10 ]  # three arms may be at work
     [ "$(threads_of spectra)" = 10 ]

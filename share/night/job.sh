@@ -21,8 +21,8 @@
 #
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
-# among the jobs, and AT_ONCE, how many of the kind there are, if that is less; HELD, how many converted images a job
-# holds; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
+# among the jobs, AT_ONCE, how many of the kind there are, if that is less, and NTH, "K N", which of N the job is; HELD, how many
+# converted images a job holds; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
 set -fuo pipefail
 script=${*: -1}
 if [[ $script =~ ^[[:space:]]*list\ ([^[:space:]]+)[[:space:]]*$ ]]; then
@@ -113,6 +113,11 @@ on_device='--device $DEVICE'
 if [ -z "${OMP_NUM_THREADS:-}" ] && [[ " ${MAKEFLAGS:-}" =~ \ -j([0-9]+) ]]; then
     jobs=${BASH_REMATCH[1]}
     [ "${AT_ONCE:-0}" -eq 0 ] || [ "$AT_ONCE" -ge "$jobs" ] || jobs=$AT_ONCE
+    # the last ones begin when others have ended
+    if [ "${NTH:-}" ]; then
+        last=$((${NTH#* } % jobs))
+        [ "${NTH% *}" -le $((${NTH#* } - last)) ] || jobs=$last
+    fi
     read -ra list <<<"${DEVICES:-}"
     [[ $script != *"$on_device"* ]] || [ ${#list[@]} -ge "$jobs" ] || jobs=${#list[@]}
     threads=$((processors / jobs))
