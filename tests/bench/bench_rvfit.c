@@ -24,7 +24,7 @@
 #include "rvfit/search/group.h"
 #include "template/template.h"
 
-enum { NARM = 3 };
+enum { NARM = 3, NDIAG = 11 };
 static const double WMIN[NARM] = {3600, 5760, 7520}, WMAX[NARM] = {5800, 7620, 9824};
 static const char *const SETUP[NARM] = {"b:3500:5900:0.4:R=x/1.55", "r:5660:7720:0.4:R=x/1.55",
                                         "z:7420:9924:0.4:R=x/1.55"};
@@ -186,6 +186,7 @@ static void line(const char *what, double ms, double times, double mflop, double
 static void free_stars(spx_spectra *s)
 {
     for (size_t a = 0; a < NARM; a++) {
+        spx_free(s->arm[a].resolution);
         spx_free(s->arm[a].wavelength);
         spx_free(s->arm[a].flux);
         spx_free(s->arm[a].ivar);
@@ -235,10 +236,44 @@ static uint64_t fingerprint(const spx_rvfit *r)
     return h;
 }
 
+/* Resolution matrices of Gaussians of 0.9 pixels, wider by 0.2 % from star to star, as if extraction had made them. */
+static void add_matrices(spx_spectra *s)
+{
+    spx_err e = {0};
+    for (size_t a = 0; a < NARM; a++) {
+        spx_arm *m = &s->arm[a];
+        m->ndiag = NDIAG;
+        m->resolution = spx_alloc2(s->nspec, NDIAG * m->nwave, sizeof *m->resolution, &e);
+        must(m->resolution != NULL, &e);
+    }
+#pragma omp parallel for
+    for (size_t i = 0; i < s->nspec; i++) {
+        double w[NDIAG], sum = 0;
+        for (int k = 0; k < NDIAG; k++)
+            sum += w[k] = exp(-0.5 * pow((k - NDIAG / 2) / (0.9 + 0.002 * (double)(i % 50)), 2));
+        for (size_t a = 0; a < NARM; a++)
+            for (size_t k = 0; k < NDIAG * s->arm[a].nwave; k++)
+                s->arm[a].resolution[i * NDIAG * s->arm[a].nwave + k] = w[k / s->arm[a].nwave] / sum;
+    }
+}
+
+/* What $SPX_BENCH_FIT asks for beside the fit: words "reject", "jitter", "matrices". */
+static void choose_fit(spx_spectra *s, spx_rvfit_options *o)
+{
+    const char *how = getenv("SPX_BENCH_FIT");
+    if (how == NULL)
+        return;
+    o->reject = strstr(how, "reject") != NULL ? 2 : 0;
+    o->jitter = strstr(how, "jitter") != NULL;
+    o->resolution = strstr(how, "matrices") != NULL;
+    if (o->resolution)
+        add_matrices(s);
+}
+
 /* Stars a second of a device, or of so many threads of the CPU, for batches in memory of as many stars as
  * SPX_BENCH_STARS lists: a plan and the first batch with it, then the median of as many batches as SPX_BENCH_CALLS
- * says, one after another with that plan, as rvs-fit has them. Core-seconds are those of the host, waiting for the
- * device included. */
+ * says, one after another with that plan, as rvs-fit has them. $SPX_BENCH_FIT: see choose_fit(). Core-seconds are those
+ * of the host, waiting for the device included. */
 static void on_device(const spx_templates *t, const char *device, int threads)
 {
     enum { MOST = 100 };
@@ -265,6 +300,7 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_rvfit_input in = input_of(&s, t);
         spx_rvfit_options_init(&o);
         o.threads = threads;
+        choose_fit(&s, &o);
         begin = spx_seconds();
         must(b.rvfit_open(&b, &in, &o, &plan, &e) == SPX_OK, &e);
         open = spx_seconds() - begin;

@@ -1,7 +1,8 @@
 /* Checks kernel `rvfit` on the device $SPX_TEST_DEVICE against the CPU, star by star: random options, interpolators,
- * priors, fixed quantities, masks and exposures. The minimum is the same: the objective to 1e-4, the velocity to 1e-3
- * of its error. With little memory the result is the same to the bit, with too little it is refused. A minimum on a
- * face between simplices is one whatever the rounding, with the curvature of either side. */
+ * priors, fixed quantities, masks, rejected pixels, resolution matrices and exposures. The minimum is the
+ * same: the objective to 1e-4, the velocity to 1e-3 of its error. With little memory the result is the same to the bit,
+ * with too little it is refused. A minimum on a face between simplices is one whatever the rounding, with the curvature
+ * of either side. */
 #include "rv_stars.h"
 
 enum { NSTAR = 6, NTRIAL = 12, SMALL = 5, NDIAG = 7 };

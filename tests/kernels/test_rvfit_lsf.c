@@ -143,7 +143,7 @@ static double compare(double p, double g, double variance[2], double *reported, 
     for (int k = 0; k < 2; k++)
         variance[k] = m[k][2] / m[k][0] - pow(m[k][1] / m[k][0], 2);
     off[0] = variance_off(value, models);
-    off[1] = spx_rv_match_off(&a, res, band, width, 0);
+    off[1] = spx_rv_match_off(spx_rv_kernels_base(), &a, res, width, 0);
     spx_rv_match_free(&a.match);
     return sqrt(difference / all);
 }

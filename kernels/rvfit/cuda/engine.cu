@@ -47,16 +47,19 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
     size_t n = (size_t)p.full.m.pixels * (8 + 8 + 1 + 8 + (c->opt->hook != nullptr ? 4 + 4 : 0)) +
                (size_t)p.coarse.m.pixels * (8 + 8);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
-        n += c->arm[i].n * c->arm[i].arm->ndiag * 8;
+        n += 2 * c->arm[i].n * c->arm[i].arm->ndiag * 8; /* of few, before they are matched, too */
     return n + c->narm * sizeof(spx_rv_read);
 }
 
 void engine::load(size_t n, spx_rv_spectra *const *w)
 {
     const bool fresh = n > 0 && !loaded(w[0]);
-    if (fresh)
+    if (fresh) {
         lay_out(n, w);
-    for (size_t k0 = 0; k0 < n; k0 += STAGED)
+        send(full_.pieces, full_.piece.data(), full_.piece.size());
+        read_.need(full_.piece.size());
+    }
+    for (size_t k0 = 0; k0 < n && (fresh || !w[0]->unread); k0 += STAGED)
         stage(std::min((size_t)STAGED, n - k0), w + k0);
     if (fresh)
         read(n, w);
@@ -516,7 +519,8 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
                 good[at + p] = mask[p] != 0;
             at += a.stride;
             if (c_->opt->resolution) {
-                memcpy(rows + diagonal, d.band, a.n * a.arm->ndiag * sizeof *rows);
+                memcpy(rows + diagonal, w[k]->unread ? a.arm->resolution + row * a.arm->ndiag : d.band,
+                       a.n * a.arm->ndiag * sizeof *rows);
                 diagonal += a.n * a.arm->ndiag;
             }
         }
@@ -531,10 +535,22 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
         to_device(full_.flux.get() + p.pixel, flux + begin[k], begin[end] - begin[k]);
         to_device(full_.ie.get() + p.pixel, ie + begin[k], begin[end] - begin[k]);
         to_device(good_.get() + p.pixel, good + begin[k], begin[end] - begin[k]);
-        if (c_->opt->resolution)
+        if (c_->opt->resolution && !w[k]->unread)
             to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
         k = end;
     }
+    if (c_->opt->resolution && w[0]->unread)
+        match(n, w, rows, band[n]);
+}
+
+void engine::match(size_t n, spx_rv_spectra *const *w, const double *rows, size_t elements)
+{
+    const place &first = full_.slot[w[0]->slot], &last = full_.slot[w[n - 1]->slot];
+    const size_t pieces = last.piece + w[n - 1]->first[c_->narm] - first.piece;
+    band_kernel<<<(unsigned)pieces, BAND_THREADS, 0, stream_>>>(full_.m, (int)first.piece, full_.pieces.get(),
+                                                                send(raw_, rows, elements), first.band, band_.get(),
+                                                                model_.get(), read_.get());
+    spx::check(cudaGetLastError(), "launch");
 }
 
 void engine::read(size_t n, spx_rv_spectra *const *w)
@@ -545,23 +561,48 @@ void engine::read(size_t n, spx_rv_spectra *const *w)
             list.push_back((int)(full_.slot[w[k]->slot].piece + i));
     if (list.empty())
         return;
-    const piece *pieces = send(full_.pieces, full_.piece.data(), full_.piece.size());
-    spx_rv_read *there = read_.need(list.size()), *r = host_read_.need(list.size());
-    read_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(
-        full_.m, send(at_, list.data(), list.size()), pieces, full_.flux.get(), full_.ie.get(), good_.get(), there);
+    spx_rv_read *all = host_read_.need(full_.piece.size());
+    read_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(full_.m, send(at_, list.data(), list.size()),
+                                                                     full_.pieces.get(), full_.flux.get(),
+                                                                     full_.ie.get(), good_.get(), read_.get());
     spx::check(cudaGetLastError(), "launch");
-    to_host(r, there, list.size());
+    to_host(all, read_.get(), full_.piece.size());
     wait();
     for (size_t k = 0; k < n; k++) {
-        const size_t all = w[k]->unread ? w[k]->first[c_->narm] : 0;
-        rv::piece *p = &full_.piece[full_.slot[w[k]->slot].piece];
-        if (all == 0)
-            continue;
-        for (size_t i = 0, used = 0; i < all; i++)
+        const size_t first = full_.slot[w[k]->slot].piece, many = w[k]->unread ? w[k]->first[c_->narm] : 0;
+        const spx_rv_read *r = all + first;
+        rv::piece *p = &full_.piece[first];
+        for (size_t i = 0, used = 0; i < many; i++)
             if (r[i].bad == SPX_RVFIT_GOOD)
                 p[used++] = p[i];
-        spx_rv_take_read(w[k], r);
-        r += all;
+        if (many > 0)
+            spx_rv_take_read(w[k], r);
+    }
+}
+
+void engine::reject(size_t n, spx_rv_spectra *const *w, double sigma, size_t *found)
+{
+    std::vector<rejection> list;
+    std::vector<spx_rv_rejected> none;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
+            if (w[k]->piece[i].chisq < HUGE_VAL)
+                list.push_back({(int)(full_.slot[w[k]->slot].piece + i), w[k]->piece[i].large});
+    spx_rv_rejected *there = rejected_.need(list.size()), *r = host_rejected_.need(list.size());
+    if (!list.empty()) {
+        reject_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(
+            full_.m, sigma, send(rejections_, list.data(), list.size()), full_.pieces.get(), model_.get(),
+            full_.flux.get(), full_.ie.get(), good_.get(), there);
+        spx::check(cudaGetLastError(), "launch");
+        to_host(r, there, list.size());
+    }
+    wait();
+    for (size_t k = 0; k < n; k++) {
+        none.assign(w[k]->first[c_->narm], {});
+        for (size_t i = 0; i < w[k]->first[c_->narm]; i++)
+            if (w[k]->piece[i].chisq < HUGE_VAL)
+                none[i] = *r++;
+        found[k] = spx_rv_take_rejected(w[k], none.data());
     }
 }
 
@@ -829,6 +870,11 @@ spx_status engine_models(void *state, size_t n, spx_rv_spectra *const *w, const 
     return step(e, [&] { engine_of(state)->models(n, w, x); });
 }
 
+spx_status engine_reject(void *state, size_t n, spx_rv_spectra *const *w, double sigma, size_t *found, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->reject(n, w, sigma, found); });
+}
+
 spx_status engine_shifted(void *state, size_t n, const spx_rv_shifts *s, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->shifted(n, s); });
@@ -843,9 +889,19 @@ spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_e
 
 spx_rv_engine engine_table(engine *e, int threads, size_t together)
 {
-    return {e,           threads,          together,       1,
-            engine_load, engine_correlate, engine_eval,    engine_values,
-            engine_scan, engine_models,    engine_shifted, engine_coarsen,
+    return {e,
+            threads,
+            together,
+            1,
+            engine_load,
+            engine_correlate,
+            engine_eval,
+            engine_values,
+            engine_scan,
+            engine_models,
+            engine_reject,
+            engine_shifted,
+            engine_coarsen,
             e->fill()};
 }
 

@@ -47,6 +47,8 @@ class engine
 
     void models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
+    void reject(size_t n, spx_rv_spectra *const *w, double sigma, size_t *found);
+
     void shifted(size_t n, const spx_rv_shifts *s);
 
     /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
@@ -108,8 +110,12 @@ class engine
     /* Where the data of a group's stars will be. */
     void lay_out(size_t n, spx_rv_spectra *const *w);
 
-    /* Data of a few stars to the device; of those that are unread as their spectra have them. */
+    /* Data of a few stars to the device; of those that are unread as their spectra have them, with the bands of their
+     * resolution matrices made there. */
     void stage(size_t n, spx_rv_spectra *const *w);
+
+    /* Bands of few stars that are unread, of rows of their resolution matrices, [elements]. */
+    void match(size_t n, spx_rv_spectra *const *w, const double *rows, size_t elements);
 
     /* Reads the pixels of those that are unread. */
     void read(size_t n, spx_rv_spectra *const *w);
@@ -160,7 +166,7 @@ class engine
     cudaStream_t stream_ = nullptr;
     cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
-    spx::device_buffer<double> band_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    spx::device_buffer<double> band_, raw_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
     spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<spx_rv_read> read_;
@@ -168,6 +174,8 @@ class engine
     spx::device_buffer<float2> transform_;
     spx::device_buffer<spx_rv_stencil> stencil_;
     spx::device_buffer<spx_rv_candidates> candidates_;
+    spx::device_buffer<rejection> rejections_;
+    spx::device_buffer<spx_rv_rejected> rejected_;
     spx::device_buffer<shifts> shifts_;
     spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
     spx::device_buffer<float> residual_, models_;
@@ -180,6 +188,7 @@ class engine
     spx::pinned_buffer<float> host_float_;
     spx::pinned_buffer<uint8_t> host_byte_;
     spx::pinned_buffer<spx_rv_read> host_read_;
+    spx::pinned_buffer<spx_rv_rejected> host_rejected_;
     spx::pinned_buffer<spx_rv_stencil> host_stencil_;
     spx::pinned_buffer<spx_rv_candidates> host_candidates_;
     spx::pinned_buffer<item> host_item_;

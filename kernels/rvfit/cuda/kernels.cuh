@@ -30,6 +30,8 @@
 
 #include "rvfit/cuda/read.cuh"
 
+#include "rvfit/cuda/band.cuh"
+
 #include "rvfit/cuda/shifted.cuh"
 
 #include "rvfit/cuda/hook.cuh"

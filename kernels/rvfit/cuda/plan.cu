@@ -181,6 +181,14 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     a->stride = (int)from.stride;
     a->ndiag = (int)from.ndiag;
     a->dlnwave = s->dlnwave;
+    const spx_rv_match &match = from.match;
+    const size_t nmatch = match.matrix != nullptr ? match.nclass * SPX_RV_LEVELS * from.ndiag : 0;
+    a->nclass = (int)match.nclass;
+    if (nmatch > 0) {
+        a->match = keep(match.matrix, nmatch * from.ndiag);
+        a->match_lag = match.least > 0 ? keep(match.lag, nmatch * SPX_RV_PRODUCTS) : nullptr;
+        a->match_place = keep(match.place, from.n);
+    }
     a->npoly = (int)from.basis.n;
     m.npoly = std::max(m.npoly, a->npoly);
     a->basis_band = (int)from.basis.band;

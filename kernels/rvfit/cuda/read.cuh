@@ -76,7 +76,7 @@ __device__ inline double typical_flux(const block_scope &s, int n, const double 
 }
 
 /* Block: the piece list[blockIdx.x], in place: its ivar is where 1/e will be, its mask where the good pixels will be.
- */
+ * out[piece], in which widths are. */
 static __global__ void __launch_bounds__(READ_THREADS)
     read_kernel(model m, const int *list, const piece *pieces, double *flux, double *ie, uint8_t *good,
                 spx_rv_read *out)
@@ -100,7 +100,8 @@ static __global__ void __launch_bounds__(READ_THREADS)
         ngood[0] += use;
     }
     block.sum(ngood);
-    spx_rv_read r = {0, 0, 0, (int32_t)ngood[0], SPX_RVFIT_GOOD};
+    const int which = list[blockIdx.x];
+    spx_rv_read r = {0, 0, 0, 0, 0, (int32_t)ngood[0], SPX_RVFIT_GOOD};
     const double typical = typical_flux(block, n, f, mark);
     r.large = typical * SPX_RV_LARGE_ERROR;
     r.bad = ngood[0] == 0                             ? SPX_RVFIT_NO_PIXEL
@@ -136,8 +137,59 @@ static __global__ void __launch_bounds__(READ_THREADS)
         }
         r.sum_lne2 = spx::block_sum<READ_THREADS / 32>(sum, partial);
     }
+    if (tid == 0 && a.ndiag > 0) {
+        r.width = out[which].width;
+        r.misfit = out[which].misfit;
+    }
     if (tid == 0)
-        out[blockIdx.x] = r;
+        out[which] = r;
+}
+
+/* Block: pixels of piece list[blockIdx.x] that are far from its model are masked, and filled. */
+static __global__ void __launch_bounds__(READ_THREADS)
+    reject_kernel(model m, double sigma, const rejection *list, const piece *pieces, const double *models, double *flux,
+                  double *ie, uint8_t *good, spx_rv_rejected *out)
+{
+    __shared__ unsigned sums[3 * READ_THREADS / 32];
+    __shared__ double partial[READ_THREADS / 32];
+    __shared__ int first[READ_THREADS], last[READ_THREADS];
+    const rejection which = list[blockIdx.x];
+    const piece d = pieces[which.piece];
+    const arm &a = m.arms[d.arm];
+    const block_scope block = {sums};
+    const int tid = (int)threadIdx.x, n = a.n;
+    const double *at = models + d.pixel0;
+    double *f = flux + d.pixel0, *e = ie + d.pixel0;
+    uint8_t *mark = good + d.pixel0;
+    unsigned ngood, found[1] = {0};
+    const double cut = spx_rv_reject_cut(sigma, median(
+                                                    block, 0, n,
+                                                    [&](int i, double *x) {
+                                                        *x = fabs(f[i] - at[i]) * e[i];
+                                                        return mark[i] != 0;
+                                                    },
+                                                    &ngood));
+    for (int i = tid; i < n; i += READ_THREADS)
+        found[0] += mark[i] != 0 && fabs(f[i] - at[i]) * e[i] > cut;
+    block.sum(found);
+    if ((int)(ngood - found[0]) <= a.npoly)
+        found[0] = 0;
+    double change = 0;
+    if (found[0] > 0) {
+        for (int i = tid; i < n; i += READ_THREADS)
+            if (mark[i] != 0 && fabs(f[i] - at[i]) * e[i] > cut) {
+                change += 2 * log(which.large * e[i]);
+                e[i] = 1 / which.large;
+                mark[i] = EMPTY;
+            }
+        change = spx::block_sum<READ_THREADS / 32>(change, partial);
+        __syncthreads();
+        fill_pixels(n, f, mark, first, last);
+        for (int i = tid; i < n; i += READ_THREADS)
+            mark[i] &= GOOD;
+    }
+    if (tid == 0)
+        out[blockIdx.x] = {change, (int32_t)found[0]};
 }
 
 /* Models as they are kept. */

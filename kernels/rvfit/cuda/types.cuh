@@ -56,6 +56,10 @@ struct arm {
     int npoly, stride;          /* functions of the continuum; of basis rows */
     int ndiag, of_flux;
     double dlnwave, lndet;
+    /* with resolution matrices, of spx_rv_match: [nclass][SPX_RV_LEVELS][ndiag][ndiag],
+     * [nclass][SPX_RV_LEVELS][3][ndiag] (NULL: templates have no LSF), [n] */
+    int nclass;
+    const double *match, *match_lag, *match_place;
     const float *comp;   /* [ncomp][columns] */
     const double *mean;  /* [columns] */
     const float *coef;   /* [ntemp][ncomp], */
@@ -133,6 +137,12 @@ struct shifts {
     unsigned n;
     double first, step;
     size_t out;
+};
+
+/* A piece whose pixels are rejected, and the error of a bad one. */
+struct rejection {
+    int piece;
+    double large;
 };
 
 /* A piece that was fitted, and where its rows begin. */

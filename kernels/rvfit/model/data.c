@@ -390,7 +390,7 @@ static size_t reject_piece(spx_rv_spectra *w, spx_rv_data *d, double sigma)
         if (d->good[i])
             tmp[m++] = z[i];
     }
-    double cut = sigma * fmax(1, 1.4826 * spx_median(tmp, m));
+    const double cut = spx_rv_reject_cut(sigma, spx_median(tmp, m));
     uint8_t *fill = (uint8_t *)w->workspace->u; /* not in use */
     for (size_t i = 0; i < a->n; i++)
         found += fill[i] = d->good[i] && z[i] > cut;
@@ -413,6 +413,19 @@ size_t spx_rv_reject(spx_rv_spectra *w, double sigma)
     size_t n = 0;
     for (size_t i = 0; i < w->first[w->ctx->narm]; i++)
         n += reject_piece(w, &w->piece[i], sigma);
+    return n;
+}
+
+size_t spx_rv_take_rejected(spx_rv_spectra *w, const spx_rv_rejected *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->first[w->ctx->narm]; i++) {
+        spx_rv_data *d = &w->piece[i];
+        d->sum_lne2 += r[i].sum_lne2;
+        d->ngood -= (size_t)r[i].found;
+        d->nreject += (size_t)r[i].found;
+        n += (size_t)r[i].found;
+    }
     return n;
 }
 
@@ -492,6 +505,8 @@ void spx_rv_take_read(spx_rv_spectra *w, const spx_rv_read *r)
             d->exposure = w->piece[p].exposure;
             d->large = r[p].large;
             d->sn = r[p].sn;
+            d->width = r[p].width;
+            d->misfit = r[p].misfit;
             d->sum_lne2 = r[p].sum_lne2;
             d->ngood = (size_t)r[p].ngood;
             d->nreject = 0;

@@ -25,19 +25,16 @@
 
 enum {
     NFREQ = 512, /* the midpoint rule is exact up to this many pixels */
-    ZONES = 3,   /* Nyquist zones on either side; g and P^2 have nothing beyond */
-    MISFITS = 16 /* rows of which the misfit is computed, at most */
+    ZONES = 3    /* Nyquist zones on either side; g and P^2 have nothing beyond */
 };
-static const double CLASS_STEP = 0.02;                  /* of ln g, between which is interpolated */
-static const double LEVEL_MIN = 0.25, LEVEL_STEP = 0.1; /* P, pixels, and steps of its ln */
-static const double RIDGE = 1e-5;                       /* of Gamma at frequency 0; errors of templates, squared */
-static const double LINE = 0.2;                         /* pixels, sigma of lines, 7 km/s in bins of 0.8 Angstrom */
-static const double ROTATION = 0.225; /* variance of the rotation's kernel with limb darkening 0.6, of vsini^2 */
-static const double ROUNDED = 0.01;   /* a sigma that is given and one that templates say are the same */
-static const double WIDEST = 4;       /* pixels, sigma of g: no bins see such a spectrum's lines */
+static const double CLASS_STEP = 0.02; /* of ln g, between which is interpolated */
+static const double RIDGE = 1e-5;      /* of Gamma at frequency 0; errors of templates, squared */
+static const double LINE = 0.2;        /* pixels, sigma of lines, 7 km/s in bins of 0.8 Angstrom */
+static const double ROTATION = 0.225;  /* variance of the rotation's kernel with limb darkening 0.6, of vsini^2 */
+static const double ROUNDED = 0.01;    /* a sigma that is given and one that templates say are the same */
+static const double WIDEST = 4;        /* pixels, sigma of g: no bins see such a spectrum's lines */
 
-/* Products of frequency responses, g^2, g eta and eta^2, and the functions of the lag that belong to them. */
-enum { GG, GH, HH, NPRODUCT };
+enum { GG = SPX_RV_GG, GH = SPX_RV_GH, HH = SPX_RV_HH, NPRODUCT = SPX_RV_PRODUCTS };
 
 static double line_power(double v)
 {
@@ -111,15 +108,9 @@ void spx_rv_filter(double g, double p, size_t n, double *filter)
     }
 }
 
-size_t spx_rv_match_level(double p)
-{
-    const double k = log(p / LEVEL_MIN) / LEVEL_STEP + 0.5;
-    return !(k > 0) ? 0 : k < SPX_RV_LEVELS - 1 ? (size_t)k : SPX_RV_LEVELS - 1;
-}
-
 double spx_rv_level_width(size_t level)
 {
-    return LEVEL_MIN * exp(LEVEL_STEP * (double)level);
+    return SPX_RV_LEVEL_MIN * exp(SPX_RV_LEVEL_STEP * (double)level);
 }
 
 /* Solves L L' x = b in place, of m numbers with the step `stride`. */
@@ -345,17 +336,18 @@ static void row_variances(size_t nd, size_t n, const double *rows, size_t first,
     }
 }
 
-/* Rows of R, [ndiag][n], to those of the band, as the matrices of the pixels' classes have it. */
-static void to_band(const spx_rv_kernels *kernels, const spx_rv_match *m, size_t nd, size_t n, size_t level,
-                    double *rows)
+/* Rows of R, [ndiag][n], of n pixels from `first` on, to those of the band, as the matrices of the pixels' classes have
+ * it. */
+static void to_band(const spx_rv_kernels *kernels, const spx_rv_match *m, size_t nd, size_t first, size_t n,
+                    size_t level, double *rows)
 {
     enum { RUN = 256 };
     const size_t size = SPX_RV_LEVELS * nd * nd;
     for (size_t i = 0, end; i < n; i = end) {
         double t[RUN];
-        const size_t c = class_of(m, i);
-        for (end = i; end < n && end < i + RUN && class_of(m, end) == c; end++)
-            t[end - i] = m->place[end] - (double)c;
+        const size_t c = class_of(m, first + i);
+        for (end = i; end < n && end < i + RUN && class_of(m, first + end) == c; end++)
+            t[end - i] = m->place[first + end] - (double)c;
         const double *M = m->matrix + c * size + level * nd * nd;
         kernels->match(nd, n, end - i, M, c + 1 < m->nclass ? M + size : NULL, t, rows + i);
     }
@@ -366,7 +358,7 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
 {
     const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
     const spx_rv_match *m = &a->match;
-    double raw[SPX_MAX_NDIAG], out[SPX_MAX_NDIAG], few[MISFITS];
+    double raw[SPX_MAX_NDIAG], out[SPX_MAX_NDIAG], few[SPX_RV_MISFITS];
     size_t whole = 0, nfew = 0;
     raw_rows(a, res, band);
     const size_t inner = n > 2 * h ? n - 2 * h : 0;
@@ -381,8 +373,8 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
 #pragma omp simd
         for (size_t i = 0; i < n; i++)
             tmp[i] += band[k * n + i];
-    to_band(kernels, m, nd, n, level, band);
-    for (size_t i = n / MISFITS / 2; i < n; i += n / MISFITS + 1) {
+    to_band(kernels, m, nd, 0, n, level, band);
+    for (size_t i = n / SPX_RV_MISFITS / 2; i < n; i += n / SPX_RV_MISFITS + 1) {
         if (i < h || i + h >= n || !(tmp[i] > 0) || !(m->least > 0))
             continue;
         spx_rv_raw_row(a, res, i, raw);
@@ -413,23 +405,26 @@ void spx_rv_match_rows(const spx_rv_kernels *kernels, const spx_rv_arm *a, const
 
 /* At random places of lines the samples' frequencies w and w + 2 pi m are as if of different pixels: each adds to the
  * equations. */
-double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *band, double width, double vsini)
+double spx_rv_match_off(const spx_rv_kernels *kernels, const spx_rv_arm *a, const double *res, double width,
+                        double vsini)
 {
     enum { WAVES = 48, ROWS = 3 };
-    const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2;
+    const size_t n = a->n, nd = a->arm->ndiag, h = nd / 2, level = spx_rv_match_level(width);
     const double line = LINE * LINE + ROTATION * vsini * vsini;
     double off = 0, rows = 0;
     for (size_t r = 1; r <= ROWS; r++) {
         const size_t i = r * n / (ROWS + 1);
         const double g = a->match.g[i];
-        double raw[SPX_MAX_NDIAG], gram[3] = {0}, right[2] = {0};
+        double raw[SPX_MAX_NDIAG], band[SPX_MAX_NDIAG], gram[3] = {0}, right[2] = {0};
         spx_rv_raw_row(a, res, i, raw);
+        memcpy(band, raw, nd * sizeof *band);
+        to_band(kernels, &a->match, nd, i, 1, level, band);
         for (size_t q = 0; q < WAVES; q++) {
             const double w = M_PI * ((double)q + 0.5) / WAVES;
             double b = 0, d = 0;
             for (size_t k = 0; k < nd; k++) {
                 const double wave = cos(((double)k - (double)h) * w);
-                b += band[k * n + i] * wave;
+                b += band[k] * wave;
                 d += raw[k] * wave;
             }
             for (int z = -1; z <= 1; z++) { /* farther zones have nothing */

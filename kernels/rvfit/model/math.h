@@ -47,6 +47,29 @@ SPX_HD double spx_rv_vsini_square_dx(double x, double a)
 #define SPX_RV_LARGE_ERROR 1000.0
 #define SPX_RV_LEAST_ERROR 0.3
 
+/* Pixels that are farther from the model than sigma errors, or than that times 1.4826 times the median distance where
+ * that is more, are rejected. */
+SPX_HD double spx_rv_reject_cut(double sigma, double median)
+{
+    return sigma * fmax(1.0, 1.4826 * median);
+}
+
+/* Widths of spots, 0.25 to 2.8 pixels in steps of a tenth of the logarithm, that rows of resolution matrices are
+ * matched for (model/lsf_match.c): the number of the one nearest to p. And rows of which the misfit is computed, at
+ * most. */
+enum { SPX_RV_LEVELS = 25, SPX_RV_MISFITS = 16 };
+#define SPX_RV_LEVEL_MIN  0.25
+#define SPX_RV_LEVEL_STEP 0.1
+SPX_HD size_t spx_rv_match_level(double p)
+{
+    const double k = log(p / SPX_RV_LEVEL_MIN) / SPX_RV_LEVEL_STEP + 0.5;
+    return !(k > 0) ? 0 : k < SPX_RV_LEVELS - 1 ? (size_t)k : SPX_RV_LEVELS - 1;
+}
+
+/* Functions of the lag that a match is made of, frequency responses of the templates' line-spread function g and of the
+ * bins' eta: those of g^2, g eta and eta^2. */
+enum { SPX_RV_GG, SPX_RV_GH, SPX_RV_HH, SPX_RV_PRODUCTS };
+
 /* Can a flux with an ivar, whose root is known, be a measurement? No detector has a signal-to-noise ratio above 10^7.
  */
 SPX_HD int spx_rv_sane(double flux, double ivar, double root)

@@ -25,8 +25,7 @@ enum {
     SPX_RV_BIN = 4,      /* pixels of a coarse one */
     SPX_RV_MAX_NODE = 1 << (2 * SPX_MAX_PAR), /* templates that a cubic interpolation takes */
     SPX_MAX_NDIAG = 129,                      /* diagonals of a resolution matrix */
-    SPX_RV_MOST_LAG = 129,                    /* of filters, pixels */
-    SPX_RV_LEVELS = 25 /* widths of spots, 0.25 to 2.8 pixels, that rows of resolution matrices are matched for */
+    SPX_RV_MOST_LAG = 129                     /* of filters, pixels */
 };
 
 /* Pixels begin ... end-1, multiples of SPX_RV_LANES, at which none but functions first ... first+n-1 differ from 0. */
@@ -291,8 +290,15 @@ typedef struct {
  */
 typedef struct {
     double large, sn, sum_lne2;
+    double width, misfit; /* with resolution matrices */
     int32_t ngood, bad;
 } spx_rv_read;
+
+/* What a rejection has done to a piece. */
+typedef struct {
+    double sum_lne2;
+    int32_t found;
+} spx_rv_rejected;
 
 typedef struct {
     double f; /* objective; HUGE_VAL where it cannot be computed */
@@ -407,16 +413,16 @@ void spx_rv_apply_fine(const spx_rv_arm *a, const double *band, const double *ai
 
 /* Filter that takes the templates' LSF, a Gaussian of sigma g pixels, out of values at the pixels of an arm: with it
  * they are what a resolution matrix, whose rows have a sigma of p pixels, acts on. filter[n], n <= SPX_RV_MOST_LAG,
- * symmetric around filter[0]. g 0: nothing is taken out. Of p, matches are made for SPX_RV_LEVELS levels: the nearest
- * to p, and its width. */
+ * symmetric around filter[0]. g 0: nothing is taken out. Of p, matches are made for SPX_RV_LEVELS levels (the nearest
+ * to p: spx_rv_match_level()), of these widths. */
 void spx_rv_filter(double g, double p, size_t n, double *filter);
-size_t spx_rv_match_level(double p);
 double spx_rv_level_width(size_t level);
 
 /* By how much vsini^2 comes out too small, pixels^2, since the band is not what the resolution matrix res[ndiag][n] of
  * a spectrum and the templates' LSF ask for: the difference of their frequency responses along that of lines' variance,
  * their depth marginalised, for lines of vsini pixels. width: sigma of the matrix's rows. */
-double spx_rv_match_off(const spx_rv_arm *a, const double *res, const double *band, double width, double vsini);
+double spx_rv_match_off(const spx_rv_kernels *kernels, const spx_rv_arm *a, const double *res, double width,
+                        double vsini);
 
 /* Sigma of a setup's LSF at n > 1 wavelengths, in steps of these, into g[n]; `sigma` as in spx_rvfit_options. Templates
  * are means over their own pixels, which adds to the variance. SPX_EINPUT: the setup does not say. */
@@ -424,6 +430,8 @@ spx_status spx_rv_template_lsf(const spx_setup *s, double sigma, size_t n, const
 
 /* Mask good pixels that are farther than `sigma` from the pieces' models; returns how many. */
 size_t spx_rv_reject(spx_rv_spectra *w, double sigma);
+/* The same where the engine has done it, to r[] of each piece. */
+size_t spx_rv_take_rejected(spx_rv_spectra *w, const spx_rv_rejected *r);
 
 /* Errors e of a piece from sigma[n], and with jitter from level[n] (else NULL): sets ie and sum_lne2. */
 void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma, const double *level, double jitter);

@@ -122,7 +122,7 @@ static int is_too_wide(const spx_rv_star *star, const spx_rvfit_star *s)
         const double pixel = SPX_C_KMS * (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1);
         const double *res = a->arm->resolution + spx_rv_row(c, d->exposure) * a->arm->ndiag * a->n;
         if (a->fine.per == 0)
-            off += weight * pixel * pixel * spx_rv_match_off(a, res, d->band, d->width, s->vsini / pixel);
+            off += weight * pixel * pixel * spx_rv_match_off(c->kernels, a, res, d->width, s->vsini / pixel);
     }
     if (!(c->lo[1] < c->hi[1]) || c->opt->transmission != NULL)
         return most > MISFIT;

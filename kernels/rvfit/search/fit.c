@@ -42,6 +42,22 @@ static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
     return st;
 }
 
+/* Rejection of pixels by the engine, of those of n stars, n <= together, that it has read: into `masked`. */
+static spx_status reject_unread(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+{
+    spx_rv_request *r = &g->ask;
+    spx_status st = SPX_OK;
+    r->n = 0;
+    for (size_t k = 0; k < n; k++)
+        if (star[k]->spectra.unread && star[k]->min.at.f < HUGE_VAL)
+            spx_rv_ask(r, star[k], star[k]->min.x);
+    if (r->n > 0)
+        st = g->engine->reject(g->engine->state, r->n, r->spectra, g->c->opt->reject_sigma, r->first, e);
+    for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+        r->star[k]->masked = r->first[k] > 0;
+    return st;
+}
+
 enum { JITTER_ROUNDS = 4 };
 
 /* Errors of n stars, by their models: a fitted jitter, and pixels that are masked. Stars that are to be fitted again
@@ -50,16 +66,20 @@ static spx_status revise(spx_rv_group *g, size_t n, spx_rv_star *const *star, in
 {
     const double sigma = g->c->opt->reject_sigma;
     spx_status st = SPX_OK;
+    for (size_t k = 0; k < n; k++)
+        star[k]->again = star[k]->masked = 0;
     for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
         const size_t m = n - k < g->together ? n - k : g->together;
-        st = models(g, m, star + k, e);
+        if ((st = models(g, m, star + k, e)) != SPX_OK || (reject && (st = reject_unread(g, m, star + k, e)) != SPX_OK))
+            return st;
         EACH_STAR(i, m, 1)
         {
             spx_rv_star *s = star[k + i];
-            const int fitted = s->min.at.f < HUGE_VAL;
             s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-            s->again = jitter && fitted && spx_rv_fit_jitter(&s->spectra);
-            s->masked = reject && fitted && spx_rv_reject(&s->spectra, sigma) > 0;
+            if (s->min.at.f < HUGE_VAL && !s->spectra.unread) {
+                s->again = jitter && spx_rv_fit_jitter(&s->spectra);
+                s->masked = reject && spx_rv_reject(&s->spectra, sigma) > 0;
+            }
             s->again = s->again || s->masked;
         }
     }
@@ -121,7 +141,7 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
 /* Is there anything that looks at the pixels of stars, or at their models, but the engine? */
 static int looks_at_pixels(const spx_rvfit_options *o)
 {
-    return o->jitter || o->reject > 0 || o->epochs || o->components > 1 || o->keep_ccf || o->resolution;
+    return o->jitter || o->epochs || o->components > 1 || o->keep_ccf;
 }
 
 /* Where the models of a star go that is unread. */

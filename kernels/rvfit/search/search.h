@@ -72,7 +72,7 @@ typedef struct {
     int threads;     /* of the host, for the logic of a group's stars; each has a workspace of its own */
     size_t together; /* stars whose profiles and models are computed side by side */
     int reads;       /* load() takes stars that are unread, from spx_rv_list(), and does spx_rv_take_read() */
-    /* The stars w[n] have new data, from spx_rv_load() or spx_rv_reject(). NULL: nothing to be done. */
+    /* The stars w[n] have new data, from spx_rv_load(), or other errors. NULL: nothing to be done. */
     spx_status (*load)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
     /* Cross-correlation: starts into candidates[n]. */
     spx_status (*correlate)(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates, spx_err *e);
@@ -88,6 +88,9 @@ typedef struct {
     spx_status (*scan)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
     /* chi^2 of all pieces (spx_rv_data) at x[k], and models: in `kept` of stars that are unread. n as above. */
     spx_status (*models)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], spx_err *e);
+    /* spx_rv_reject() of stars w[n] that are unread and that models() was the last to be asked of; how many pixels of
+     * each, found[n]. */
+    spx_status (*reject)(void *state, size_t n, spx_rv_spectra *const *w, double sigma, size_t *found, spx_err *e);
     /* Shifts s[n] of exposures of stars that models() was the last to be asked of. */
     spx_status (*shifted)(void *state, size_t n, const spx_rv_shifts *s, spx_err *e);
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
