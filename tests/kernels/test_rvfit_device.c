@@ -1,5 +1,5 @@
 /* Checks kernel `rvfit` on the device $SPX_TEST_DEVICE against the CPU, star by star: random options, interpolators,
- * priors, fixed quantities, masks, rejected pixels, resolution matrices and exposures. The minimum is the
+ * priors, fixed quantities, masks, rejected pixels, resolution matrices, jitters and exposures. The minimum is the
  * same: the objective to 1e-4, the velocity to 1e-3 of its error. With little memory the result is the same to the bit,
  * with too little it is refused. A minimum on a face between simplices is one whatever the rounding, with the curvature
  * of either side. */
@@ -105,6 +105,11 @@ static void random_options(spx_rvfit_options *o, int trial)
         o->vmin = -210;
         o->vmax = 210;
     }
+    if (trial == 2 || trial == 5) /* such a scan is one of lines, for matrices, too */
+        o->continuum = SPX_CONTINUUM_SPLINE;
+    o->jitter = trial % 4 == 1;
+    if (trial == 5)
+        o->jitter_of[0] = 0.02;
     o->threads = 1 + trial % 3;
     o->keep_model = trial % 4 != 3;
     for (size_t q = 0; q < NQ; q++)
@@ -150,6 +155,11 @@ static void compare(const spx_rvfit *d, size_t k, const spx_rvfit *c, int trial)
     CHECK(near_to(a->chisq, b->chisq, 1e-2) && near_to(a->chisq_c, b->chisq_c, 1e-7 * b->chisq_c),
           "trial %d, star %zu: chi^2 %.9g, %.9g; continuum %.9g, %.9g", trial, k, a->chisq, b->chisq, a->chisq_c,
           b->chisq_c);
+    for (size_t i = 0; i < d->narm && d->with_jitter; i++)
+        CHECK(near_to(a->jitter[i], b->jitter[i], 1e-3 * b->jitter_err[i] + 1e-9) &&
+                  near_to(a->jitter_err[i], b->jitter_err[i], 1e-3 * b->jitter_err[i]),
+              "trial %d, star %zu, arm %zu: jitter %.9g +- %.3g, %.9g +- %.3g", trial, k, i, a->jitter[i],
+              a->jitter_err[i], b->jitter[i], b->jitter_err[i]);
     for (size_t i = 0; i < nq * nq; i++) {
         double size = sqrt(b->covar[i / nq * nq + i / nq] * b->covar[i % nq * nq + i % nq]);
         CHECK(near_to(a->covar[i], b->covar[i], 2e-3 * size), "trial %d, star %zu: covariance %zu: %.9g, %.9g", trial,

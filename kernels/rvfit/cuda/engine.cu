@@ -48,6 +48,8 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
                (size_t)p.coarse.m.pixels * (8 + 8);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
         n += 2 * c->arm[i].n * c->arm[i].arm->ndiag * 8; /* of few, before they are matched, too */
+    if (c->opt->jitter)
+        n += (3 * (size_t)p.full.m.pixels + 2 * spx_rv_misfit_bins(c)) * 8;
     return n + c->narm * sizeof(spx_rv_read);
 }
 
@@ -485,6 +487,11 @@ void engine::lay_out(size_t n, spx_rv_spectra *const *w)
     clear(model_.need(pixels), pixels); /* strides are longer than models */
     if (c_->opt->resolution)
         band_.need(bands);
+    if (c_->opt->jitter) {
+        sigma_.need(pixels);
+        level_.need(pixels);
+        other_.need(pixels);
+    }
     knots_.need(slots * (size_t)full_.m.samples);
 }
 
@@ -562,9 +569,9 @@ void engine::read(size_t n, spx_rv_spectra *const *w)
     if (list.empty())
         return;
     spx_rv_read *all = host_read_.need(full_.piece.size());
-    read_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(full_.m, send(at_, list.data(), list.size()),
-                                                                     full_.pieces.get(), full_.flux.get(),
-                                                                     full_.ie.get(), good_.get(), read_.get());
+    read_kernel<<<(unsigned)list.size(), READ_THREADS, 0, stream_>>>(
+        full_.m, send(at_, list.data(), list.size()), full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(),
+        sigma_.get(), level_.get(), read_.get());
     spx::check(cudaGetLastError(), "launch");
     to_host(all, read_.get(), full_.piece.size());
     wait();
@@ -577,6 +584,120 @@ void engine::read(size_t n, spx_rv_spectra *const *w)
                 p[used++] = p[i];
         if (many > 0)
             spx_rv_take_read(w[k], r);
+    }
+    if (c_->opt->jitter)
+        given_jitter(n, w);
+}
+
+void engine::given_jitter(size_t n, spx_rv_spectra *const *w)
+{
+    std::vector<jittered> list;
+    std::vector<spx_rv_data *> of;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; w[k]->unread && i < w[k]->first[c_->narm]; i++) {
+            spx_rv_data *d = &w[k]->piece[i];
+            if (w[k]->jitter[d->arm] > 0) {
+                of.push_back(d);
+                list.push_back({(int)(full_.slot[w[k]->slot].piece + i), d->large, w[k]->jitter[d->arm]});
+            }
+        }
+    if (list.empty())
+        return;
+    send(full_.pieces, full_.piece.data(), full_.piece.size());
+    const double *sum = errors(list);
+    for (spx_rv_data *d : of)
+        d->sum_lne2 = *sum++;
+}
+
+const double *engine::errors(const std::vector<jittered> &list)
+{
+    double *out = result_.need(list.size()), *result = host_result_.need(list.size());
+    if (list.empty())
+        return result;
+    error_kernel<<<(unsigned)list.size(), JITTER_THREADS, 0, stream_>>>(
+        full_.m, send(jittered_, list.data(), list.size()), full_.pieces.get(), good_.get(), sigma_.get(), level_.get(),
+        full_.ie.get(), out);
+    spx::check(cudaGetLastError(), "launch");
+    to_host(result, out, list.size());
+    wait();
+    return result;
+}
+
+void engine::jitter(size_t n, spx_rv_spectra *const *w, size_t *changed)
+{
+    std::vector<arm_of_star> arms;
+    std::vector<int> pieces;
+    for (size_t k = 0; k < n; k++)
+        for (size_t ia = 0; ia < c_->narm; ia++) {
+            if (!spx_rv_is_jitter_fitted(w[k], ia))
+                continue;
+            const int begin = (int)pieces.size();
+            for (size_t i = w[k]->first[ia]; i < w[k]->first[ia + 1]; i++)
+                if (w[k]->piece[i].chisq < HUGE_VAL)
+                    pieces.push_back((int)(full_.slot[w[k]->slot].piece + i));
+            arms.push_back({begin, (int)pieces.size(), spx_rv_freedom_taken(w[k], ia)});
+        }
+    double2 *out = pairs_.need(arms.size()), *best = host_pairs_.need(arms.size());
+    if (!arms.empty()) {
+        jitter_kernel<<<(unsigned)arms.size(), JITTER_THREADS, 0, stream_>>>(
+            full_.m, send(arms_, arms.data(), arms.size()), send(at_, pieces.data(), pieces.size()), full_.pieces.get(),
+            full_.flux.get(), model_.get(), good_.get(), sigma_.get(), level_.get(), out);
+        spx::check(cudaGetLastError(), "launch");
+        to_host(best, out, arms.size());
+    }
+    wait();
+    std::vector<jittered> list;
+    std::vector<spx_rv_data *> of;
+    for (size_t k = 0; k < n; k++) {
+        changed[k] = 0;
+        for (size_t ia = 0; ia < c_->narm; ia++) {
+            if (!spx_rv_is_jitter_fitted(w[k], ia))
+                continue;
+            const double2 b = *best++;
+            if (!spx_rv_take_jitter(w[k], ia, b.x, b.y))
+                continue;
+            changed[k]++;
+            for (size_t i = w[k]->first[ia]; i < w[k]->first[ia + 1]; i++) {
+                of.push_back(&w[k]->piece[i]);
+                list.push_back({(int)(full_.slot[w[k]->slot].piece + i), of.back()->large, w[k]->jitter[ia]});
+            }
+        }
+    }
+    const double *sum = errors(list);
+    for (spx_rv_data *d : of)
+        d->sum_lne2 = *sum++;
+}
+
+void engine::keep_models(size_t n, spx_rv_spectra *const *w)
+{
+    /* stars are in the order of their slots, and so are their places */
+    const place &first = full_.slot[w[0]->slot], &last = full_.slot[w[n - 1]->slot];
+    spx::check(cudaMemcpyAsync(other_.get() + first.pixel, model_.get() + first.pixel,
+                               (last.pixel + last.pixels - first.pixel) * sizeof(double), cudaMemcpyDeviceToDevice,
+                               stream_),
+               "models");
+}
+
+void engine::misfit(size_t n, spx_rv_shared_misfit *s)
+{
+    std::vector<shared_misfit> list;
+    size_t scores = 0;
+    for (size_t k = 0; k < n; k++) {
+        const int begin = (int)full_.slot[s[k].w->slot].piece;
+        list.push_back({begin, begin + (int)s[k].w->first[c_->narm], s[k].is_velocity, s[k].first, s[k].up, s[k].down,
+                        s[k].ln0, s[k].bin, s[k].free, s[k].length, s[k].bins, scores});
+        scores += 2 * s[k].bins;
+    }
+    double2 *out = pairs_.need(n), *result = host_pairs_.need(n);
+    misfit_kernel<<<(unsigned)n, JITTER_THREADS, 0, stream_>>>(
+        full_.m, send(misfits_, list.data(), n), full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(),
+        sigma_.get(), level_.get(), model_.get(), other_.get(), score_.need(scores), out);
+    spx::check(cudaGetLastError(), "launch");
+    to_host(result, out, n);
+    wait();
+    for (size_t k = 0; k < n; k++) {
+        s[k].length = result[k].x;
+        s[k].factor = result[k].y;
     }
 }
 
@@ -695,9 +816,11 @@ void engine::scan_as_values(size_t n, spx_rv_spectra *const *w, const double (*x
 
 bool engine::has_lines(const spx_rv_spectra *w) const
 {
-    bool all = !c_->opt->resolution; /* which the kernel does not multiply with */
-    for (size_t j = 0; j < w->first[c_->narm]; j++)
-        all = all && c_->arm[w->piece[j].arm].lines.per > 0;
+    bool all = !c_->opt->resolution || (full_.m.scan_window > 0 && full_.m.scan_window <= 8);
+    for (size_t j = 0; j < w->first[c_->narm]; j++) {
+        const spx_rv_arm &a = c_->arm[w->piece[j].arm];
+        all = all && a.lines.per > 0 && a.ndiag <= SCAN_DIAGONALS;
+    }
     return all;
 }
 
@@ -709,10 +832,10 @@ template <int PER> void engine::launch_scan(size_t n, const item *items, double 
         full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
 }
 
-template <int W> void engine::launch_narrow_scan(size_t n, const item *items, double *out)
+template <int W, int ND> void engine::launch_narrow_scan(size_t n, const item *items, double *out)
 {
-    narrow_scan_kernel<W><<<dim3((unsigned)n, blocks(c_->scan.n, NARROW)), NARROW, 0, stream_>>>(
-        full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), knots_.get(), out);
+    narrow_scan_kernel<W, ND><<<dim3((unsigned)n, blocks(c_->scan.n, NARROW)), NARROW, 0, stream_>>>(
+        full_.m, items, full_.pieces.get(), full_.flux.get(), full_.ie.get(), band_.get(), knots_.get(), out);
 }
 
 const double *engine::scans(const std::vector<item> &items)
@@ -727,12 +850,15 @@ const double *engine::scans(const std::vector<item> &items)
         double *out = result_.need(some * nv);
         to_device(list, from + i, some);
         const int entries = full_.m.scan_entries, wide = full_.m.scan_window;
-        if (wide > 0 && wide <= 5)
-            launch_narrow_scan<5>(some, list, out);
+        if (c_->opt->resolution)
+            wide <= 5 ? launch_narrow_scan<5, SCAN_DIAGONALS>(some, list, out)
+                      : launch_narrow_scan<8, SCAN_DIAGONALS>(some, list, out);
+        else if (wide > 0 && wide <= 5)
+            launch_narrow_scan<5, 0>(some, list, out);
         else if (wide == 6)
-            launch_narrow_scan<6>(some, list, out);
+            launch_narrow_scan<6, 0>(some, list, out);
         else if (wide == 7 || wide == 8)
-            launch_narrow_scan<8>(some, list, out);
+            launch_narrow_scan<8, 0>(some, list, out);
         else if (entries <= 9 * SCAN_WARPS)
             launch_scan<9>(some, list, out);
         else if (entries <= 20 * SCAN_WARPS)
@@ -875,6 +1001,21 @@ spx_status engine_reject(void *state, size_t n, spx_rv_spectra *const *w, double
     return step(e, [&] { engine_of(state)->reject(n, w, sigma, found); });
 }
 
+spx_status engine_jitter(void *state, size_t n, spx_rv_spectra *const *w, size_t *changed, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->jitter(n, w, changed); });
+}
+
+spx_status engine_keep_models(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->keep_models(n, w); });
+}
+
+spx_status engine_misfit(void *state, size_t n, spx_rv_shared_misfit *s, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->misfit(n, s); });
+}
+
 spx_status engine_shifted(void *state, size_t n, const spx_rv_shifts *s, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->shifted(n, s); });
@@ -900,6 +1041,9 @@ spx_rv_engine engine_table(engine *e, int threads, size_t together)
             engine_scan,
             engine_models,
             engine_reject,
+            engine_jitter,
+            engine_keep_models,
+            engine_misfit,
             engine_shifted,
             engine_coarsen,
             e->fill()};

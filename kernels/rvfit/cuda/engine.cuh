@@ -49,6 +49,12 @@ class engine
 
     void reject(size_t n, spx_rv_spectra *const *w, double sigma, size_t *found);
 
+    void jitter(size_t n, spx_rv_spectra *const *w, size_t *changed);
+
+    void keep_models(size_t n, spx_rv_spectra *const *w);
+
+    void misfit(size_t n, spx_rv_shared_misfit *s);
+
     void shifted(size_t n, const spx_rv_shifts *s);
 
     /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
@@ -117,6 +123,12 @@ class engine
     /* Bands of few stars that are unread, of rows of their resolution matrices, [elements]. */
     void match(size_t n, spx_rv_spectra *const *w, const double *rows, size_t elements);
 
+    /* Errors of pieces with a jitter: 2 sum ln e of each, until the next call. */
+    const double *errors(const std::vector<jittered> &list);
+
+    /* Errors of those that are unread, where an arm's jitter is given. */
+    void given_jitter(size_t n, spx_rv_spectra *const *w);
+
     /* Reads the pixels of those that are unread. */
     void read(size_t n, spx_rv_spectra *const *w);
 
@@ -142,7 +154,7 @@ class engine
     bool has_lines(const spx_rv_spectra *w) const;
 
     template <int PER> void launch_scan(size_t n, const item *items, double *out);
-    template <int W> void launch_narrow_scan(size_t n, const item *items, double *out);
+    template <int W, int ND> void launch_narrow_scan(size_t n, const item *items, double *out);
 
     /* Scans of items, [items][nscan], until the next call. */
     const double *scans(const std::vector<item> &items);
@@ -166,7 +178,8 @@ class engine
     cudaStream_t stream_ = nullptr;
     cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
-    spx::device_buffer<double> band_, raw_, model_, large_, rotation_, work_, template_, t_, velocity_, result_;
+    spx::device_buffer<double> sigma_, level_, other_, score_, band_, raw_, model_, large_, rotation_, work_, template_,
+        t_, velocity_, result_;
     spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<spx_rv_read> read_;
@@ -175,6 +188,10 @@ class engine
     spx::device_buffer<spx_rv_stencil> stencil_;
     spx::device_buffer<spx_rv_candidates> candidates_;
     spx::device_buffer<rejection> rejections_;
+    spx::device_buffer<jittered> jittered_;
+    spx::device_buffer<arm_of_star> arms_;
+    spx::device_buffer<shared_misfit> misfits_;
+    spx::device_buffer<double2> pairs_;
     spx::device_buffer<spx_rv_rejected> rejected_;
     spx::device_buffer<shifts> shifts_;
     spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
@@ -189,6 +206,7 @@ class engine
     spx::pinned_buffer<uint8_t> host_byte_;
     spx::pinned_buffer<spx_rv_read> host_read_;
     spx::pinned_buffer<spx_rv_rejected> host_rejected_;
+    spx::pinned_buffer<double2> host_pairs_;
     spx::pinned_buffer<spx_rv_stencil> host_stencil_;
     spx::pinned_buffer<spx_rv_candidates> host_candidates_;
     spx::pinned_buffer<item> host_item_;

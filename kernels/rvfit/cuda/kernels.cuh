@@ -28,6 +28,8 @@
 
 #include "rvfit/cuda/spectrum.cuh"
 
+#include "rvfit/cuda/jitter.cuh"
+
 #include "rvfit/cuda/read.cuh"
 
 #include "rvfit/cuda/band.cuh"

@@ -181,6 +181,7 @@ void device_plan::add_arm(const spx_rv_ctx *c, const spx_rv_arm &from, templates
     a->stride = (int)from.stride;
     a->ndiag = (int)from.ndiag;
     a->dlnwave = s->dlnwave;
+    a->lnwave = from.lnwave != nullptr ? keep(from.lnwave, from.n) : nullptr;
     const spx_rv_match &match = from.match;
     const size_t nmatch = match.matrix != nullptr ? match.nclass * SPX_RV_LEVELS * from.ndiag : 0;
     a->nclass = (int)match.nclass;
@@ -299,7 +300,6 @@ void device_plan::add_set(const spx_rv_ctx *c, model &m, std::vector<arm> &arms)
         a.nwave_ccf = (int)from.setup->ccf.nwave;
         a.rebin_at = keep(from.rebin_at, from.setup->ccf.nwave);
         a.rebin = keep(from.rebin, from.setup->ccf.nwave);
-        a.lnwave = keep(from.lnwave, from.n);
         add_bins(from, &a);
         a.lag_at = keep(windows[i].at.data(), c->ccf.nlag);
         a.lag_weight = reinterpret_cast<const float4 *>(keep(from.lag_weight, 4 * c->ccf.nlag));

@@ -5,7 +5,7 @@
 namespace rv
 {
 
-enum { READ_THREADS = 256, GOOD = 1, EMPTY = 2 }; /* marks of pixels: used; to be filled */
+enum { READ_THREADS = 256, EMPTY = 2 }; /* EMPTY: mark of pixels that are to be filled */
 
 /* Fills pixels of f[n] that are marked EMPTY. Every thread has pixels side by side; `first` and `last`, shared, have
  * the first and the last one of each thread's that is not empty. */
@@ -76,11 +76,12 @@ __device__ inline double typical_flux(const block_scope &s, int n, const double 
 }
 
 /* Block: the piece list[blockIdx.x], in place: its ivar is where 1/e will be, its mask where the good pixels will be.
- * out[piece], in which widths are. */
+ * out[piece], in which widths are. sigma and level: NULL without a jitter. */
 static __global__ void __launch_bounds__(READ_THREADS)
-    read_kernel(model m, const int *list, const piece *pieces, double *flux, double *ie, uint8_t *good,
-                spx_rv_read *out)
+    read_kernel(model m, const int *list, const piece *pieces, double *flux, double *ie, uint8_t *good, double *sigma,
+                double *level, spx_rv_read *out)
 {
+    __shared__ double value[SPX_RV_LEVEL_BLOCKS], middle[SPX_RV_LEVEL_BLOCKS];
     __shared__ unsigned sums[3 * READ_THREADS / 32];
     __shared__ double partial[READ_THREADS / 32];
     __shared__ int first[READ_THREADS], last[READ_THREADS];
@@ -136,6 +137,12 @@ static __global__ void __launch_bounds__(READ_THREADS)
             sum += 2 * log(product);
         }
         r.sum_lne2 = spx::block_sum<READ_THREADS / 32>(sum, partial);
+        if (level != nullptr) {
+            __syncthreads();
+            smooth_level(n, f, mark, value, middle, level + d.pixel0);
+            for (int i = tid; i < n; i += READ_THREADS)
+                sigma[d.pixel0 + i] = 1 / e[i];
+        }
     }
     if (tid == 0 && a.ndiag > 0) {
         r.width = out[which].width;

@@ -28,7 +28,14 @@ struct moments {
         if (CUT)
             at = fmin(fmax(at, 0.0), last);
         const int k = (int)at;
-        const double y = knots[k].x, t = fma(at - k, knots[k + 1].x - y, y), tw = t * t * w, td = t * fw;
+        const double y = knots[k].x;
+        add(fma(at - k, knots[k + 1].x - y, y), w, fw, x);
+    }
+
+    /* One whose template is t. */
+    __device__ void add(double t, double w, double fw, double x)
+    {
+        const double tw = t * t * w, td = t * fw;
         s0 += tw;
         s1 = fma(tw, x, s1);
         s2 = fma(tw * x, x, s2);
@@ -184,6 +191,9 @@ __global__ void __launch_bounds__(32 * SCAN_WARPS)
         out[(size_t)blockIdx.x * m.nscan + which] = isfinite(f) ? f : HUGE_VAL;
 }
 
+/* Diagonals of a resolution matrix that a scan takes, at most. */
+enum { SCAN_DIAGONALS = 16 };
+
 /* A band of S'S while it is factored from the first function on: those of a window of W functions, lower triangle by
  * rows, and S'D; ln det(S'S) and |L^-1 S'D|^2/D of the functions before. */
 template <int W> struct window {
@@ -216,14 +226,70 @@ template <int W> struct window {
     }
 };
 
+/* The template at the pixels around one, at one velocity, where a resolution matrix has up to ND diagonals. */
+template <int ND> struct neighbours {
+    const arm &a;
+    const double2 *knots;
+    const double *band;
+    double shift, t[ND]; /* the last one: of the pixel that the last diagonal takes */
+
+    __device__ neighbours(const arm &arm, const double2 *k, const double *b, double s)
+        : a(arm), knots(k), band(b), shift(s)
+    {
+#pragma unroll
+        for (int q = 0; q < ND; q++)
+            t[q] = 0; /* beyond the ends the band is 0 */
+        for (int i = 0; i < reach(); i++)
+            take(i);
+    }
+    __device__ int reach() const
+    {
+        return a.ndiag - 1 - a.ndiag / 2;
+    }
+    __device__ void take(int pixel)
+    {
+        const double x = __ldg(a.place + min(pixel, a.n - 1)) + shift, last = a.nt - 1, at = fmin(fmax(x, 0.0), last);
+        const int k = min((int)at, a.nt - 2);
+        const double2 p = knots[k], q = knots[k + 1];
+        const double right = at - k, left = 1 - right;
+#pragma unroll
+        for (int i = 0; i + 1 < ND; i++)
+            t[i] = t[i + 1];
+        t[ND - 1] =
+            fma(left, p.x, fma(right, q.x, fma(left * (left * left - 1), p.y, right * (right * right - 1) * q.y)));
+    }
+    /* Row i of the matrix times the template, for rows one after another. */
+    __device__ double row(int i)
+    {
+        take(i + reach());
+        double sum = 0;
+#pragma unroll
+        for (int q = 0; q < ND; q++) {
+            const int k = q - (ND - a.ndiag);
+            if (k >= 0)
+                sum = fma(__ldg(band + (size_t)k * a.n + i), t[q], sum);
+        }
+        return sum;
+    }
+};
+
+template <int ND>
+__device__ auto first_neighbours(const arm &a, const double2 *knots, const double *band, size_t band0, double shift)
+{
+    if constexpr (ND > 0)
+        return neighbours<ND>(a, knots, band + band0, shift);
+    else
+        return 0;
+}
+
 /* scan_kernel() where no more than W functions have pixels in common, and functions come and go in their order: a lane
  * has the equations of its velocity in registers, and eliminates a function when its last pixel has been seen. Block
- * (item, NARROW velocities). */
+ * (item, NARROW velocities). ND: most diagonals of a resolution matrix; 0: there is none. */
 enum { NARROW = 128, PIXELS = 256 /* that are in shared memory at a time, or less: whole blocks */ };
-template <int W>
+template <int W, int ND>
 __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
     narrow_scan_kernel(model m, const item *items, const piece *pieces, const double *flux, const double *ie,
-                       const double2 *knots, double *out)
+                       const double *band, const double2 *knots, double *out)
 {
     __shared__ shared_pixels<PIXELS> pixels;
     __shared__ double squares[NARROW / 32];
@@ -242,6 +308,7 @@ __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
     w.fine = true;
     double square = 0;
     int at = 0; /* first function of the window */
+    std::conditional_t<(ND > 0), neighbours<ND>, int> around = first_neighbours<ND>(a, knots, band, d.band0, shift);
     for (int b = 0; b < nblock; b++) {
         const int i0 = b % some * per, count = min(per, n - b * per);
         if (i0 == 0) {
@@ -257,9 +324,15 @@ __global__ void __launch_bounds__(NARROW, W <= 6 ? 4 : 2)
         }
         if (idle)
             continue;
-        const bool inside = pixels.place[i0] + shift >= 0 && pixels.place[i0 + count - 1] + shift <= last;
-        const moments q = inside ? pixels.template of<false>(knots, shift, last, i0, count, -middle)
-                                 : pixels.template of<true>(knots, shift, last, i0, count, -middle);
+        moments q = {0, 0, 0, 0, 0};
+        if constexpr (ND > 0) {
+            for (int i = 0; i < count; i++)
+                q.add(around.row(b * per + i), pixels.w[i0 + i], pixels.fw[i0 + i], i - middle);
+        } else {
+            const bool inside = pixels.place[i0] + shift >= 0 && pixels.place[i0 + count - 1] + shift <= last;
+            q = inside ? pixels.template of<false>(knots, shift, last, i0, count, -middle)
+                       : pixels.template of<true>(knots, shift, last, i0, count, -middle);
+        }
         const int first = a.range[b].x;
         for (; at < first; at++)
             w.advance();

@@ -145,6 +145,26 @@ struct rejection {
     double large;
 };
 
+/* A piece whose errors have a jitter; error of a bad pixel. */
+struct jittered {
+    int piece;
+    double large, jitter;
+};
+
+/* An arm of a star whose jitter is fitted: its pieces list[begin] ... list[end-1]; share of their freedom that is
+ * taken. */
+struct arm_of_star {
+    int begin, end;
+    double taken;
+};
+
+/* spx_rv_shared_misfit of pieces begin ... end-1; scores from score0 on. */
+struct shared_misfit {
+    int begin, end, is_velocity, first;
+    double up, down, ln0, bin, free, length;
+    size_t bins, score0;
+};
+
 /* A piece that was fitted, and where its rows begin. */
 struct hook_row {
     int piece;

@@ -6,7 +6,6 @@
 #include "num/stat.h"
 #include "rvfit/model/model.h"
 
-enum { LEVEL_BLOCKS = 8, LEVEL_PIXELS = 64, STEPS = 60 };
 static const double MATTERS = 0.1; /* change of a jitter, in units of its error, after which a star is fitted again */
 
 SPX_CLONES
@@ -45,7 +44,7 @@ void spx_rv_set_errors(const spx_rv_arm *a, spx_rv_data *d, const double *sigma,
 
 void spx_rv_level(size_t n, const double *flux, const uint8_t *good, double *tmp, double *level)
 {
-    const size_t block = n / LEVEL_BLOCKS > LEVEL_PIXELS ? n / LEVEL_BLOCKS : LEVEL_PIXELS;
+    const size_t block = n / SPX_RV_LEVEL_BLOCKS > SPX_RV_LEVEL_PIXELS ? n / SPX_RV_LEVEL_BLOCKS : SPX_RV_LEVEL_PIXELS;
     const size_t nblock = n > block ? n / block : 1;
     double before = 0, at = 0;
     size_t filled = 0; /* pixels that have their level */
@@ -105,9 +104,9 @@ static double best_square(const spx_rv_spectra *w, size_t ia, double h)
     double lo = 0, hi = none.scale;
     if (!(none.slope < 0) || !(hi > 0) || !(hi < HUGE_VAL))
         return 0;
-    for (int k = 0; k < STEPS && at_jitter(w, ia, h, hi).slope < 0; k++)
+    for (int k = 0; k < SPX_RV_JITTER_STEPS && at_jitter(w, ia, h, hi).slope < 0; k++)
         hi *= 2;
-    for (int k = 0; k < STEPS && hi - lo > 1e-6 * hi; k++) {
+    for (int k = 0; k < SPX_RV_JITTER_STEPS && hi - lo > 1e-6 * hi; k++) {
         const double middle = 0.5 * (lo + hi);
         if (at_jitter(w, ia, h, middle).slope < 0)
             lo = middle;
@@ -117,30 +116,46 @@ static double best_square(const spx_rv_spectra *w, size_t ia, double h)
     return 0.5 * (lo + hi);
 }
 
+int spx_rv_is_jitter_fitted(const spx_rv_spectra *w, size_t ia)
+{
+    return w->first[ia] < w->first[ia + 1] && !isfinite(w->ctx->opt->jitter_of[w->ctx->arm[ia].index]);
+}
+
+double spx_rv_freedom_taken(const spx_rv_spectra *w, size_t ia)
+{
+    const spx_rv_ctx *c = w->ctx;
+    double all = 0, good = 0;
+    for (size_t k = 0; k < w->first[c->narm]; k++)
+        all += (double)w->piece[k].ngood;
+    for (size_t k = w->first[ia]; k < w->first[ia + 1]; k++)
+        good += (double)w->piece[k].ngood;
+    const double taken = (double)(w->first[ia + 1] - w->first[ia]) * (double)c->arm[ia].basis.n;
+    return fmin(0.9, taken / good + (double)c->nfree / all);
+}
+
+int spx_rv_take_jitter(spx_rv_spectra *w, size_t ia, double square, double info)
+{
+    const double jitter = sqrt(square), error = sqrt(square + 1 / sqrt(info)) - jitter;
+    if (!isfinite(error) || fabs(jitter - w->jitter[ia]) <= MATTERS * error)
+        return 0;
+    w->jitter[ia] = jitter;
+    w->jitter_err[ia] = error;
+    return 1;
+}
+
 int spx_rv_fit_jitter(spx_rv_spectra *w)
 {
     const spx_rv_ctx *c = w->ctx;
     int changed = 0;
-    double all = 0;
-    for (size_t k = 0; k < w->first[c->narm]; k++)
-        all += (double)w->piece[k].ngood;
     for (size_t ia = 0; ia < c->narm; ia++) {
-        double good = 0;
-        if (w->first[ia] == w->first[ia + 1] || isfinite(c->opt->jitter_of[c->arm[ia].index]))
+        if (!spx_rv_is_jitter_fitted(w, ia))
             continue;
-        for (size_t k = w->first[ia]; k < w->first[ia + 1]; k++)
-            good += (double)w->piece[k].ngood;
-        const double taken = (double)(w->first[ia + 1] - w->first[ia]) * (double)c->arm[ia].basis.n;
-        const double h = fmin(0.9, taken / good + (double)c->nfree / all);
-        const double q = best_square(w, ia, h), sigma_q = 1 / sqrt(at_jitter(w, ia, h, q).info);
-        const double jitter = sqrt(q), error = sqrt(q + sigma_q) - jitter;
-        if (!isfinite(error) || fabs(jitter - w->jitter[ia]) <= MATTERS * error)
+        const double h = spx_rv_freedom_taken(w, ia), q = best_square(w, ia, h);
+        if (!spx_rv_take_jitter(w, ia, q, at_jitter(w, ia, h, q).info))
             continue;
         changed = 1;
-        w->jitter[ia] = jitter;
-        w->jitter_err[ia] = error;
         for (size_t k = w->first[ia]; k < w->first[ia + 1]; k++)
-            spx_rv_set_errors(&c->arm[ia], &w->piece[k], w->piece[k].sigma, w->piece[k].level, jitter);
+            spx_rv_set_errors(&c->arm[ia], &w->piece[k], w->piece[k].sigma, w->piece[k].level, w->jitter[ia]);
     }
     return changed;
 }

@@ -70,6 +70,40 @@ SPX_HD size_t spx_rv_match_level(double p)
  * bins' eta: those of g^2, g eta and eta^2. */
 enum { SPX_RV_GG, SPX_RV_GH, SPX_RV_HH, SPX_RV_PRODUCTS };
 
+/* The smooth level of a spectrum is of medians in so many blocks of an arm, or in blocks of so many pixels; steps in
+ * which a jitter is looked for (model/jitter.c). */
+enum { SPX_RV_LEVEL_BLOCKS = 8, SPX_RV_LEVEL_PIXELS = 64, SPX_RV_JITTER_STEPS = 60 };
+
+/* Errors with the misfit that neighbouring pixels share (search/misfit.c): most of the information that a cluster may
+ * have; the level and the model of a piece are alike where the determinant of their products is less than this, of the
+ * squares: lines below a thousandth of the continuum. */
+#define SPX_RV_MOST_TAKEN 0.9
+#define SPX_RV_COLLINEAR  1e-6
+
+/* Clusters are LEAST to twice as many times as long as the length over which influences keep their sign, and MOST of
+ * the range of wavelengths at most: in bins, and how many of these belong to a place on either side. */
+typedef struct {
+    int least, around;
+} spx_rv_clusters;
+SPX_HD spx_rv_clusters spx_rv_clusters_of(double length, double bin, double nbin)
+{
+    const double LEAST = 9, MOST = 0.1, bins = length / bin;
+    const spx_rv_clusters c = {(int)fmax(1.0, fmin(MOST * nbin, LEAST * bins)), (int)fmax(1.0, round(bins))};
+    return c;
+}
+
+/* Factor of an error: of the variance of the clusters' sum, known to `freedom` degrees of freedom, the information
+ * `square` of the pixels, that part of it which is noise, of `good` pixels with `free` quantities. */
+SPX_HD double spx_rv_widened(double variance, double freedom, double square, double noise, double good, double free)
+{
+    /* what is more than the noise is known to few degrees of freedom: Student's 84 % quantile, by Fisher's expansion */
+    const double more = fmax(0.0, variance * good / fmax(1.0, good - free) - noise);
+    const double student = 1 + 0.5 / freedom + 0.25 / (freedom * freedom);
+    const double rest = fmax(0.0, 1 - square); /* what priors and the penalty outside the range contribute */
+    const double f = sqrt((noise + more * student * student + rest) / (square + rest));
+    return fabs(f) <= DBL_MAX ? f : 1;
+}
+
 /* Can a flux with an ivar, whose root is known, be a measurement? No detector has a signal-to-noise ratio above 10^7.
  */
 SPX_HD int spx_rv_sane(double flux, double ivar, double root)

@@ -441,6 +441,12 @@ void spx_rv_level(size_t n, const double *flux, const uint8_t *good, double *tmp
  * changed by enough to matter. */
 int spx_rv_fit_jitter(spx_rv_spectra *w);
 
+/* Parts of it: is that of an arm fitted; share h of its pixels' freedom that fitted quantities take; and what is done
+ * with the square where the likelihood has its maximum, and the Fisher information on it. */
+int spx_rv_is_jitter_fitted(const spx_rv_spectra *w, size_t ia);
+double spx_rv_freedom_taken(const spx_rv_spectra *w, size_t ia);
+int spx_rv_take_jitter(spx_rv_spectra *w, size_t ia, double square, double info);
+
 /* Exposures of a star: indices first ... end-1 of the input's row[]. */
 void spx_rv_exposures(const spx_rv_ctx *c, size_t star, size_t *first, size_t *end);
 size_t spx_rv_row(const spx_rv_ctx *c, size_t exposure);

@@ -42,8 +42,9 @@ static spx_status start_again(spx_rv_group *g, size_t m, spx_err *e)
     return st;
 }
 
-/* Rejection of pixels by the engine, of those of n stars, n <= together, that it has read: into `masked`. */
-static spx_status reject_unread(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e)
+/* A fitted jitter, and rejection of pixels, by the engine, of those of n stars, n <= together, that it has read:
+ * `again` and `masked`. */
+static spx_status revise_unread(spx_rv_group *g, size_t n, spx_rv_star *const *star, int jitter, int reject, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
     spx_status st = SPX_OK;
@@ -51,9 +52,15 @@ static spx_status reject_unread(spx_rv_group *g, size_t n, spx_rv_star *const *s
     for (size_t k = 0; k < n; k++)
         if (star[k]->spectra.unread && star[k]->min.at.f < HUGE_VAL)
             spx_rv_ask(r, star[k], star[k]->min.x);
-    if (r->n > 0)
+    if (r->n == 0)
+        return SPX_OK;
+    if (jitter)
+        st = g->engine->jitter(g->engine->state, r->n, r->spectra, r->first, e);
+    for (size_t k = 0; k < r->n && jitter && st == SPX_OK; k++)
+        r->star[k]->again = r->first[k] > 0;
+    if (reject && st == SPX_OK)
         st = g->engine->reject(g->engine->state, r->n, r->spectra, g->c->opt->reject_sigma, r->first, e);
-    for (size_t k = 0; k < r->n && st == SPX_OK; k++)
+    for (size_t k = 0; k < r->n && reject && st == SPX_OK; k++)
         r->star[k]->masked = r->first[k] > 0;
     return st;
 }
@@ -70,7 +77,8 @@ static spx_status revise(spx_rv_group *g, size_t n, spx_rv_star *const *star, in
         star[k]->again = star[k]->masked = 0;
     for (size_t k = 0; k < n && st == SPX_OK; k += g->together) {
         const size_t m = n - k < g->together ? n - k : g->together;
-        if ((st = models(g, m, star + k, e)) != SPX_OK || (reject && (st = reject_unread(g, m, star + k, e)) != SPX_OK))
+        if ((st = models(g, m, star + k, e)) != SPX_OK ||
+            (st = revise_unread(g, m, star + k, jitter, reject, e)) != SPX_OK)
             return st;
         EACH_STAR(i, m, 1)
         {
@@ -141,7 +149,7 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
 /* Is there anything that looks at the pixels of stars, or at their models, but the engine? */
 static int looks_at_pixels(const spx_rvfit_options *o)
 {
-    return o->jitter || o->epochs || o->components > 1 || o->keep_ccf;
+    return o->epochs || o->components > 1 || o->keep_ccf;
 }
 
 /* Where the models of a star go that is unread. */

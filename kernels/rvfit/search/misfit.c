@@ -26,10 +26,6 @@
 #include "rvfit/search/group.h"
 
 static const double STEP = 0.3; /* of the differences that influences are, in errors */
-static const double LEAST = 9;  /* of a cluster, in lengths over which influences keep their sign */
-static const double MOST = 0.1; /* of the range of wavelengths that this may cover */
-
-static const double MOST_TAKEN = 0.9; /* of the information that a cluster may have */
 
 /* Along a quantity: points x0 + along * up, x0 - along * down, whose distance is in errors of the quantity. */
 typedef struct {
@@ -81,6 +77,14 @@ static places places_of(const spx_rv_spectra *w)
         bin = fmin(bin, (a->lnwave[a->n - 1] - a->lnwave[0]) / (double)(a->n - 1));
     }
     return hi > lo ? (places){lo, bin, (size_t)((hi - lo) / bin) + 1} : (places){0};
+}
+
+size_t spx_rv_misfit_bins(const spx_rv_ctx *c)
+{
+    spx_rv_spectra all = {.ctx = c};
+    for (size_t i = 0; i <= c->narm; i++)
+        all.first[i] = i;
+    return places_of(&all).n;
 }
 
 /* Influence of pixel i of a piece whose models at the two points are in `other` and `model`, per error of the quantity;
@@ -151,7 +155,7 @@ static double clustered(size_t n, const double *score, const double *share, size
             sum += score[k];
             taken += share[k];
         }
-        variance += sum * sum / (1 - fmin(MOST_TAKEN, taken));
+        variance += sum * sum / (1 - fmin(SPX_RV_MOST_TAKEN, taken));
         squares += taken * taken;
     }
     *freedom = 1 / squares;
@@ -169,7 +173,6 @@ static double residual(const spx_rv_data *d, const direction *along, size_t i)
  * 0 where these are too much alike. */
 static void linear_part(const spx_rv_data *d, const direction *along, size_t n, double coef[2])
 {
-    static const double ALIKE = 1e-6; /* of the squares: lines below a thousandth of the continuum */
     double gram[3] = {0}, right[2] = {0};
     for (size_t i = 0; i < n; i++) {
         if (!d->good[i])
@@ -182,9 +185,16 @@ static void linear_part(const spx_rv_data *d, const direction *along, size_t n, 
         right[1] += model * r;
     }
     const double det = gram[0] * gram[2] - gram[1] * gram[1];
-    const int apart = det > ALIKE * gram[0] * gram[2];
+    const int apart = det > SPX_RV_COLLINEAR * gram[0] * gram[2];
     coef[0] = apart ? (gram[2] * right[0] - gram[1] * right[1]) / det : 0;
     coef[1] = apart ? (gram[0] * right[1] - gram[1] * right[0]) / det : 0;
+}
+
+/* Quantities that are fitted to the pixels, linear parts among them. */
+static double free_of(const spx_rv_spectra *w, int is_velocity)
+{
+    const spx_rv_ctx *c = w->ctx;
+    return (double)c->nfree + (double)spx_rv_continua(w) + (is_velocity ? (double)w->first[c->narm] : 0);
 }
 
 /* Factor of the error of a quantity, from the models at its two points. length: over which influences keep their sign;
@@ -194,16 +204,14 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
 {
     const spx_rv_ctx *c = w->ctx;
     double square = 0, noise = 0, good = 0, *share = score + p->n;
-    double free = (double)c->nfree + (double)spx_rv_continua(w);
+    const double free = free_of(w, is_velocity);
     memset(score, 0, 2 * p->n * sizeof *score);
     for (size_t k = 0; k < w->first[c->narm]; k++) {
         const spx_rv_data *d = &w->piece[k];
         const spx_rv_arm *a = &c->arm[d->arm];
         double line[2] = {0};
-        if (is_velocity) {
+        if (is_velocity)
             linear_part(d, along, a->n, line);
-            free++;
-        }
         for (size_t i = 0; i < a->n; i++) {
             if (!d->good[i])
                 continue;
@@ -216,17 +224,62 @@ static double factor(const spx_rv_spectra *w, const direction *along, const plac
             good++;
         }
     }
-    const double bins = length / p->bin, most = fmax(1, fmin(MOST * (double)p->n, LEAST * bins));
+    const spx_rv_clusters size = spx_rv_clusters_of(length, p->bin, (double)p->n);
     for (size_t i = 0; i < p->n; i++)
         share[i] /= square;
     double freedom;
-    const double variance = clustered(p->n, score, share, (size_t)most, (size_t)fmax(1, round(bins)), &freedom);
-    /* what is more than the noise is known to few degrees of freedom: Student's 84 % quantile, by Fisher's expansion */
-    const double more = fmax(0, variance * good / fmax(1, good - free) - noise);
-    const double student = 1 + 0.5 / freedom + 0.25 / (freedom * freedom);
-    const double rest = fmax(0, 1 - square); /* what priors and the penalty outside the range contribute */
-    const double f = sqrt((noise + more * student * student + rest) / (square + rest));
-    return isfinite(f) ? f : 1;
+    const double variance = clustered(p->n, score, share, (size_t)size.least, (size_t)size.around, &freedom);
+    return spx_rv_widened(variance, freedom, square, noise, good, free);
+}
+
+/* Models of stars r->star[r->n], which the engine has at one point, are kept beside those at the next. */
+static spx_status keep_models(spx_rv_group *g, spx_err *e)
+{
+    spx_rv_request *r = &g->ask;
+    if (r->n == 0)
+        return SPX_OK;
+    if (r->spectra[0]->unread) /* as all of them are */
+        return g->engine->keep_models(g->engine->state, r->n, r->spectra, e);
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t j = 0; j < r->spectra[i]->first[g->c->narm]; j++) {
+            spx_rv_data *d = &r->spectra[i]->piece[j];
+            memcpy(d->other, d->model, g->c->arm[d->arm].n * sizeof *d->other);
+        }
+    return SPX_OK;
+}
+
+/* Factors of the errors of quantity k of stars r->star[r->n], which are unread. */
+static spx_status factors_of_unread(spx_rv_group *g, size_t k, spx_err *e)
+{
+    const spx_rv_ctx *c = g->c;
+    spx_rv_request *r = &g->ask;
+    spx_rv_shared_misfit *asked = spx_alloc(r->n, sizeof *asked, e);
+    if (asked == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < r->n; i++) {
+        spx_rv_star *s = r->star[i];
+        const direction d = direction_of(c, s, k);
+        const places p = places_of(&s->spectra);
+        const int is_velocity = c->freeq[k] == 0;
+        asked[i] = (spx_rv_shared_misfit){.w = &s->spectra,
+                                          .up = d.up,
+                                          .down = d.down,
+                                          .ln0 = p.ln0,
+                                          .bin = p.bin,
+                                          .bins = p.n,
+                                          .free = free_of(&s->spectra, is_velocity),
+                                          .first = k == 0,
+                                          .is_velocity = is_velocity,
+                                          .length = s->coherence,
+                                          .factor = 1};
+    }
+    const spx_status st = g->engine->misfit(g->engine->state, r->n, asked, e);
+    for (size_t i = 0; i < r->n && st == SPX_OK; i++) {
+        r->star[i]->coherence = asked[i].length;
+        r->star[i]->widen[c->freeq[k]] = asked[i].factor;
+    }
+    spx_free(asked);
+    return st;
 }
 
 /* Models of the stars of the list at the two points along quantity k, then the factor of its error. */
@@ -240,19 +293,17 @@ static spx_status one_quantity(spx_rv_group *g, size_t n, spx_rv_star *const *st
             const direction d = direction_of(c, star[i], k);
             if (!(star[i]->min.at.f < HUGE_VAL) || !(d.up + d.down > 0.5 * STEP))
                 continue;
-            for (size_t j = 0; side == 1 && j < star[i]->spectra.first[c->narm]; j++) {
-                spx_rv_data *data = &star[i]->spectra.piece[j];
-                memcpy(data->other, data->model, c->arm[data->arm].n * sizeof *data->other);
-            }
             point(c, star[i]->min.x, &d, side == 0 ? d.up : -d.down, star[i]->point);
             spx_rv_ask(r, star[i], star[i]->point);
         }
         spx_status st =
             r->n == 0 ? SPX_OK
                       : g->engine->models(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
-        if (st != SPX_OK)
+        if (st != SPX_OK || (side == 0 && (st = keep_models(g, e)) != SPX_OK))
             return st;
     }
+    if (r->n > 0 && r->spectra[0]->unread)
+        return factors_of_unread(g, k, e);
     EACH_STAR(i, r->n, 1)
     {
         spx_rv_star *s = r->star[i];

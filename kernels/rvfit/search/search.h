@@ -53,6 +53,21 @@ typedef struct {
     double *chisq;
 } spx_rv_shifts;
 
+/* Misfit that neighbouring pixels of a star share, along a quantity: of its models at two points, which are `up` and
+ * `down` errors away, in bins ln0 + k bin of ln(wavelength) (misfit.c). */
+typedef struct {
+    spx_rv_spectra *w;
+    double up, down, ln0, bin;
+    size_t bins;
+    double free; /* quantities that are fitted to the pixels */
+    int is_velocity;
+    int first;             /* `length`, over which influences keep their sign, is found; else it is given */
+    double length, factor; /* of the quantity's error */
+} spx_rv_shared_misfit;
+
+/* Bins of a star at most. */
+size_t spx_rv_misfit_bins(const spx_rv_ctx *c);
+
 static inline int spx_rv_is_shifted(const spx_rv_shifts *s, size_t piece)
 {
     const spx_rv_data *d = &s->w->piece[piece];
@@ -91,6 +106,11 @@ typedef struct {
     /* spx_rv_reject() of stars w[n] that are unread and that models() was the last to be asked of; how many pixels of
      * each, found[n]. */
     spx_status (*reject)(void *state, size_t n, spx_rv_spectra *const *w, double sigma, size_t *found, spx_err *e);
+    /* spx_rv_fit_jitter() of such stars, into changed[n]. */
+    spx_status (*jitter)(void *state, size_t n, spx_rv_spectra *const *w, size_t *changed, spx_err *e);
+    /* Of such stars, models of the last two points that models() was asked of, the former kept: length and factor. */
+    spx_status (*keep_models)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
+    spx_status (*misfit)(void *state, size_t n, spx_rv_shared_misfit *s, spx_err *e);
     /* Shifts s[n] of exposures of stars that models() was the last to be asked of. */
     spx_status (*shifted)(void *state, size_t n, const spx_rv_shifts *s, spx_err *e);
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
