@@ -183,8 +183,8 @@ __global__ void find_coupled_kernel(params k, coupled_work w)
         strong |= both + sqrt(both * direct) + direct > limit;
     }
     const int beside = max(k.reach, (int)SPX_TRACE_LANES) - 1;
-    /* What more fibres add to T is E >= 0, so that |E_ij| <= sqrt(E_ii E_jj): all elements of a strong bin feel it, also
-     * those with bins whose own E_jj is far below the limit. */
+    /* What more fibres add to T is E >= 0, so that |E_ij| <= sqrt(E_ii E_jj): all elements of a strong bin feel it,
+     * also those with bins whose own E_jj is far below the limit. */
     if (strong)
         for (int run = max(bin - k.band, 0) / COUPLED_RUN; run <= min(bin + k.band, k.n - 1) / COUPLED_RUN; run++)
             for (int g = max(f - beside, 0); g <= min(f + beside, k.nl - 1); g++)
