@@ -19,7 +19,8 @@
 #define GRID_MISFIT 0.005
 enum { GRID_REACH = 4 };
 enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
-/* Largest slope and curve of the zero point that are usual at least, and difference of fibres, pixels. */
+/* Priors, pixels: slopes and curves of the zero point, and differences between fibres, of this size are expected of any
+ * exposure; larger ones where columns have moved so. */
 #define LEAST_SLOPE      0.04
 #define LEAST_CURVE      0.01
 #define LEAST_DIFFERENCE 0.001
