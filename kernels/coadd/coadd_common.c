@@ -1,7 +1,9 @@
 /* Checks and results of coadds, for all backends (coadd/coadd.h). */
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "coadd/coadd.h"
 #include "coadd/coadd_math.h"
@@ -11,12 +13,30 @@ size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag)
     return method == SPX_COADD_SIMPLE || ndiag < 2 ? ndiag : ndiag / 2 * 2 + 1 + SPX_COADD_MORE;
 }
 
+SPX_CLONES
+static int all_finite(const double *v, size_t n)
+{
+    uint64_t bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (size_t i = 0; i < n; i++)
+        bad |= !(fabs(v[i]) < INFINITY);
+    return bad == 0;
+}
+
+SPX_CLONES
+static void copy_finite(const double *from, size_t n, double *to)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        to[i] = fabs(from[i]) < INFINITY ? from[i] : 0;
+}
+
 static void clean_rows(size_t nwave, size_t ndiag, double *resolution, double *ivar)
 {
     for (size_t b = 0; b < ndiag; b++) {
         const long off = (long)(ndiag / 2) - (long)b; /* row = column - off */
         double *r = resolution + b * nwave;
-        for (size_t c = 0; c < nwave; c++) {
+        for (size_t c = all_finite(r, nwave) ? nwave : 0; c < nwave; c++) {
             const long row = (long)c - off;
             if (fabs(r[c]) < INFINITY)
                 continue;
@@ -126,11 +146,8 @@ void spx_coadd_copy(const spx_coadd_input *in, size_t t, spx_coadd *out)
         memset(r, 0, more * n * sizeof *r);
         memset(r + end * n, 0, (out->ndiag - end) * n * sizeof *r);
     }
-    for (size_t b = 0; b < in->ndiag && r != NULL; b++)
-        for (size_t c = 0; c < n; c++) { /* elements without a row, too */
-            const double v = in->resolution[(i * in->ndiag + b) * n + c];
-            r[(more + b) * n + c] = fabs(v) < INFINITY ? v : 0;
-        }
+    if (r != NULL) /* elements without a row, too */
+        copy_finite(in->resolution + i * in->ndiag * n, in->ndiag * n, r + more * n);
     out->scale[i] = 1;
     out->spread[t] = out->chi2[i] = 0;
     out->optimal[t] = 0;

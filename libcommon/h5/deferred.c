@@ -6,10 +6,12 @@
 #include <float.h>
 #include <math.h>
 #include <omp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "h5/heaps.h"
 #include "h5/internal.h"
@@ -169,11 +171,29 @@ int spx_h5_defer_values(spx_h5_writes *w, hid_t loc, const char *path, hid_t d, 
     return 1;
 }
 
+/* Converts doubles to float32; 1 when one became no finite float. */
+SPX_CLONES
+static int narrow(const double *from, size_t n, float *to)
+{
+    uint32_t over = 0;
+#pragma omp simd reduction(| : over)
+    for (size_t i = 0; i < n; i++) {
+        const float f = (float)from[i];
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        over |= (bits & 0x7f800000u) == 0x7f800000u;
+        to[i] = f;
+    }
+    return over != 0;
+}
+
 /* Checks that n doubles are finite, and converts them to float32 in `to` unless that is NULL. 0: one is not finite,
  * which no product may hold. */
 int spx_h5_check_values(const double *from, size_t n, float *to)
 {
     int bad = 0;
+    if (to != NULL && !narrow(from, n, to))
+        return 1;
     for (size_t i = 0; i < n; i++) {
         bad |= !isfinite(from[i]);
         if (to != NULL)

@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "h5/internal.h"
 #include "h5/inventory.h"
@@ -44,6 +45,14 @@ static size_t first_move(const source *s, size_t at)
     return lo;
 }
 
+SPX_CLONES
+static void widen(const float *from, size_t n, double *to)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        to[k] = from[k];
+}
+
 /* Values of one line, of which `part` holds bytes [first, end) of the dataset. */
 static void take_line(const source *s, size_t line, char *to, const char *part, size_t first, size_t end)
 {
@@ -60,12 +69,7 @@ static void take_line(const source *s, size_t line, char *to, const char *part, 
         memcpy(to, part, n * s->in);
         return;
     }
-    for (size_t k = 0; k < n; k++) {
-        float narrow;
-        memcpy(&narrow, part + k * sizeof narrow, sizeof narrow);
-        const double value = narrow;
-        memcpy(to + k * sizeof value, &value, sizeof value);
-    }
+    widen((const float *)(const void *)part, n, (double *)(void *)to);
 }
 
 /* Values of all wanted rows that `part`, bytes [first, end) of the dataset, holds. */

@@ -12,16 +12,13 @@
 #include "h5/failure.h"
 #include "h5/internal.h"
 #include "h5/object.h"
+#include "h5/sum.h"
 
-/* `make check-cuda` is for machines that may lack the library: files have no inventory then, and none is read. */
 #if !defined SPX_BARE || __has_include(<xxhash.h>)
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-enum { CHECKSUMS = 1 };
 #else
-enum { CHECKSUMS = 0 };
 typedef int XXH3_state_t;
-#define XXH3_64bits(p, n)           ((void)(p), (uint64_t)(n))
 #define XXH3_64bits_reset(s)        ((void)(s))
 #define XXH3_64bits_update(s, p, n) ((void)(s), (void)(p), (void)(n))
 #define XXH3_64bits_digest(s)       ((void)(s), (uint64_t)0)
@@ -174,7 +171,7 @@ spx_status spx_inventory_parse(spx_inventory **out, unsigned char *bytes, size_t
                                spx_err *e)
 {
     *out = NULL;
-    if (!in_use || !CHECKSUMS) {
+    if (!in_use || !SPX_SUMS) {
         spx_free(bytes);
         return SPX_OK;
     }
@@ -190,7 +187,7 @@ spx_status spx_inventory_parse(spx_inventory **out, unsigned char *bytes, size_t
             st = damaged_inventory(name, e);
     }
     /* the end is the same in all formats */
-    if (st == SPX_OK && get_word(bytes + n - END) != XXH3_64bits(bytes, n - END))
+    if (st == SPX_OK && get_word(bytes + n - END) != spx_sum(bytes, n - END))
         st = damaged_inventory(name, e);
     if (st == SPX_OK && get_word(bytes + WORD) != FORMAT)
         st = spx_fail_at(e, SPX_EINPUT, name, NULL, "use a newer specpipe, or --no-verify",
@@ -276,7 +273,7 @@ spx_status spx_inventory_find(spx_inventory **v, int fd, uint64_t size, uint64_t
 {
     uint64_t at = 0, n = 0;
     *v = NULL;
-    if (!in_use || !CHECKSUMS)
+    if (!in_use || !SPX_SUMS)
         return SPX_OK;
     const int why = find_in_file(fd, size, length, &at, &n);
     if (why != 0)
@@ -327,7 +324,7 @@ static int visit_piece(spx_inventory *v, const extent *x, size_t k, int enter, i
     uint64_t sum = 0;
     int why = 0;
     if (image != NULL)
-        sum = XXH3_64bits(image + x->at + from, n);
+        sum = spx_sum(image + x->at + from, n);
     else
         why = checksum_at(fd, x->at + from, n, &sum);
     if (why != 0)
@@ -520,7 +517,7 @@ size_t spx_inventory_piece(const spx_inventory *v, uint64_t at, uint64_t bytes)
 int spx_inventory_matches(const spx_inventory *v, uint64_t at, const void *p, size_t n)
 {
     const size_t k = find_piece(v, at, n);
-    return k < v->npiece && v->sum[k] == XXH3_64bits(p, n);
+    return k < v->npiece && v->sum[k] == spx_sum(p, n);
 }
 
 /* ---- sums of values while they are written ---- */
@@ -546,9 +543,9 @@ static watched *watching;
 
 spx_status spx_inventory_watch(hid_t file, spx_err *e)
 {
-    watched *w = CHECKSUMS ? spx_alloc(1, sizeof *w, e) : NULL;
+    watched *w = SPX_SUMS ? spx_alloc(1, sizeof *w, e) : NULL;
     if (w == NULL)
-        return CHECKSUMS ? SPX_EIO : SPX_OK;
+        return SPX_SUMS ? SPX_EIO : SPX_OK;
     *w = (watched){.file = file, .other = watching};
     watching = w;
     return SPX_OK;
@@ -617,7 +614,7 @@ static void note_piece(noted *x, size_t k, uint64_t first, uint64_t last, uint64
     if (p == NULL)
         return;
     if (lo == first && hi == last) {
-        x->sum[k] = XXH3_64bits(p, n);
+        x->sum[k] = spx_sum(p, n);
         x->known[k] = 1;
         return;
     }
@@ -720,9 +717,9 @@ static int compare_objects(const void *a, const void *b)
 spx_status spx_inventory_begin(spx_inventory **out, hid_t file, spx_err *e)
 {
     *out = NULL;
-    spx_inventory *v = CHECKSUMS ? spx_alloc(1, sizeof *v, e) : NULL;
+    spx_inventory *v = SPX_SUMS ? spx_alloc(1, sizeof *v, e) : NULL;
     if (v == NULL)
-        return CHECKSUMS ? SPX_EIO : SPX_OK;
+        return SPX_SUMS ? SPX_EIO : SPX_OK;
     spx_err err = {0};
     spx_status st = SPX_OK;
     v->piece = SPX_INVENTORY_PIECE;
@@ -785,7 +782,7 @@ void spx_inventory_enter(spx_inventory *v, uint64_t at, const void *p, size_t n)
 {
     const size_t k = find_piece(v, at, n);
     if (k < v->npiece) {
-        v->sum[k] = XXH3_64bits(p, n);
+        v->sum[k] = spx_sum(p, n);
         v->known[k] = 1;
     }
 }
@@ -830,7 +827,7 @@ spx_status spx_inventory_write(const spx_inventory *v, unsigned char **out, size
         for (size_t k = 0; k < pieces(v, x->bytes); k++)
             p = put_word(p, v->sum[x->piece + k]);
     }
-    p = put_word(*out + n - END, XXH3_64bits(*out, n - END));
+    p = put_word(*out + n - END, spx_sum(*out, n - END));
     p = put_word(p, n);
     memcpy(p, end_magic, sizeof end_magic);
     return SPX_OK;

@@ -182,6 +182,15 @@ spx_status spx_h5_defer_write(spx_h5_writes *writes, hid_t loc, const char *path
     return write_typed(writes, loc, path, mem, ndim, dims, data, e);
 }
 
+spx_status spx_h5_narrow(hid_t loc, const char *path, const double *data, size_t n, float *to, spx_err *e)
+{
+    int bad = 0;
+#pragma omp parallel for reduction(| : bad) if (n > SPX_H5_MANY_VALUES)
+    for (size_t i = 0; i < n; i += SPX_H5_PIECE)
+        bad |= !spx_h5_check_values(data + i, n - i < SPX_H5_PIECE ? n - i : SPX_H5_PIECE, to != NULL ? to + i : NULL);
+    return bad ? spx_h5_fail_at(loc, path, SPX_EBUG, "a value is not finite: please report this", e) : SPX_OK;
+}
+
 /* Writes all of an array now, with a buffer where it becomes float32. */
 static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow, const double *data, size_t n,
                                spx_err *e)
@@ -189,17 +198,12 @@ static spx_status write_values(hid_t loc, const char *path, hid_t d, int narrow,
     float *f = narrow ? spx_alloc_unset(n, 1, sizeof *f, e) : NULL;
     if (narrow && f == NULL)
         return SPX_EIO;
-    int bad = 0;
-#pragma omp parallel for reduction(| : bad) if (n > SPX_H5_MANY_VALUES)
-    for (size_t i = 0; i < n; i += SPX_H5_PIECE)
-        bad |= !spx_h5_check_values(data + i, n - i < SPX_H5_PIECE ? n - i : SPX_H5_PIECE, f != NULL ? f + i : NULL);
-    spx_status st = SPX_OK;
-    if (bad)
-        st = spx_h5_fail_at(loc, path, SPX_EBUG, "a value is not finite: please report this", e);
-    else if (n > 0 && H5Dwrite(d, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                               narrow ? (const void *)f : data) < 0)
+    spx_status st = spx_h5_narrow(loc, path, data, n, f, e);
+    if (st == SPX_OK && n > 0 &&
+        H5Dwrite(d, narrow ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                 narrow ? (const void *)f : data) < 0)
         st = spx_h5_write_failed(loc, path, e);
-    else
+    if (st == SPX_OK)
         spx_inventory_note(d, 0, narrow ? (const void *)f : data, n * (narrow ? sizeof *f : sizeof *data));
     spx_free(f);
     return st;

@@ -32,6 +32,10 @@ spx_status spx_h5_defer_write_real(spx_h5_writes *writes, hid_t loc, const char 
 /* Writes n fixed strings of `size` characters (space padded in memory and file), 1-D. */
 spx_status spx_h5_write_strings(hid_t loc, const char *path, size_t size, size_t n, const char *data, spx_err *e);
 
+/* n doubles as float32 in `to` unless that is NULL, by several threads; SPX_EBUG: one is not finite, which the dataset
+ * must not hold. */
+spx_status spx_h5_narrow(hid_t loc, const char *path, const double *data, size_t n, float *to, spx_err *e);
+
 /* Creates a dataset without values, for spx_h5_write_rows(). */
 spx_status spx_h5_create(hid_t loc, const char *path, hid_t filetype, int ndim, const size_t *dims, spx_err *e);
 spx_status spx_h5_write_rows(hid_t loc, const char *path, hid_t memtype, size_t first, size_t n, const void *data,

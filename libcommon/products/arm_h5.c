@@ -1,7 +1,6 @@
 /* Reads and writes an arm, which frame and spectra share, and tables with a row a spectrum (products/arm_h5.h). */
 #include "products/arm_h5.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -257,7 +256,6 @@ spx_status spx_arm_create(hid_t file, const char *path, size_t nspec, const spx_
 spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t n, const spx_arm *a, int precision,
                               spx_err *e)
 {
-    enum { MANY = 1 << 17 }; /* values from which on starting threads pays */
     char p[128], inverse[80];
     row_set set[ROW_SETS];
     size_t most = 0;
@@ -273,14 +271,13 @@ spx_status spx_arm_write_rows(hid_t file, const char *path, size_t first, size_t
         if (value == NULL)
             continue;
         sub(p, sizeof p, path, set[i].name);
-#pragma omp parallel for if (count > MANY)
-        for (size_t k = 0; k < (set[i].is_mask || narrow == NULL ? 0 : count); k++)
-            narrow[k] = value[k] > FLT_MAX ? FLT_MAX : value[k] < -FLT_MAX ? -FLT_MAX : (float)value[k];
-        if (set[i].is_mask)
+        if (!set[i].is_mask && narrow != NULL)
+            st = spx_h5_narrow(file, p, value, count, narrow, e);
+        if (st == SPX_OK && set[i].is_mask)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_UINT32, first, n, set[i].data, e);
-        else if (precision == 4)
+        else if (st == SPX_OK && precision == 4)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_FLOAT, first, n, narrow, e);
-        else
+        else if (st == SPX_OK)
             st = spx_h5_write_rows(file, p, H5T_NATIVE_DOUBLE, first, n, value, e);
     }
     spx_free(narrow);
