@@ -256,10 +256,21 @@ coadd() {
     coadd optimal r1.h5 r2.h5 r3.h5 -o good.h5
     h5edit r1.h5 set /frame/ivar 38 1e13
     run -0 h5merge --allow-topocentric --coadd optimal r1.h5 r2.h5 r3.h5 -o bad.h5
-    [[ $output == *'1 bins of exposures have an ivar beyond 1e8 times their target'* ]]
+    [[ $output == *'1 bins of exposures have an ivar beyond 1e8 times that of others of their target'* ]]
     h5table --provenance bad.h5 | grep -q 'bins_of_wrong_ivar=1'
     # without the bin fluxes move by what it weighed, some errors at most, and not at all far from it
     paste -d, <(h5table --csv --spectrum 0 good.h5) <(h5table --csv --spectrum 0 bad.h5) |
         awk -F, 'NR > 1 { d = ($6 - $2) * sqrt($3); if (d * d > 9 || ((NR < 28 || NR > 52) && d * d > 1e-8)) { print; bad = 1 } }
                  END { exit bad || NR != 77 }'
+}
+
+@test "exposures whose resolution matrix is none are left out, and named" {
+    from r1 r2 r3
+    coadd optimal r2.h5 r3.h5 -o good.h5
+    h5edit r1.h5 scale /frame/resolution -1
+    run -0 h5merge --allow-topocentric --coadd optimal r1.h5 r2.h5 r3.h5 -o bad.h5
+    [[ $output == *'arms of exposures have a resolution matrix whose rows do not sum to 1: left out'* ]]
+    h5table --provenance bad.h5 | grep -q 'exposures_of_wrong_resolution=[1-9]'
+    paste -d, <(h5table --csv --spectrum 0 good.h5) <(h5table --csv --spectrum 0 bad.h5) |
+        awk -F, 'NR > 1 { d = ($6 - $2) * sqrt($3); if (d * d > 1e-8) { print; bad = 1 } } END { exit bad || NR != 77 }'
 }

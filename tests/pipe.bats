@@ -445,6 +445,12 @@ unread() {
     run -3 rvs-fit -t "$d/templates.h5" both.h5 -o out.h5
     [[ $output == *'both.h5: holds several products'* ]]
     [ ! -e out.h5 ]
+    # which would be which?
+    for how in '-t - -' '-t -' "-t $d/templates.h5 --start - -" '-t - --zero-points - two.h5'; do
+        run -2 bash -c "cat two.h5 $d/templates.h5 | rvs-fit $how -o out.h5"
+        [[ $output == 'rvs-fit: -: standard input can be given once only' ]]
+    done
+    rvs-fit -q --reproducible -t - "$d/frame-r0.h5" -o piped.h5 -f <"$d/templates.h5"
     # of one file each: what is left is there for the next
     for how in 'cat both.h5 |' ''; do
         run -0 --separate-stderr bash -c "$how { h5table --provenance 2>first; h5table --provenance 2>second; }$([ -n "$how" ] || echo ' <both.h5')"

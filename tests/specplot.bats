@@ -261,9 +261,13 @@ kinds=(
     [ "$(sed -n 3p a | cut -f 7)" = nan ]
     fails_with 2 '*--table*--kind night*' specplot --table frame-b0-00000012.h5
     fails_with 3 '*rv.h5*is no frame*' specplot -k night --table "$d/rv.h5"
+    # of a pipe that holds several, too
+    specplot -k night --table "$d"/frame-{b,r}0.h5 >named
+    cat "$d"/frame-{b,r}0.h5 | specplot -k night --table | diff named -
     # stars of both, those without a warning; the same spectra: no difference
     n=$(h5table --csv -t /rvfit/table -c RVS_WARN "$d/ccf.h5" | grep -cx 0)
     specplot --script -k repeats "$d/rv.h5" "$d/ccf.h5" >b.gp
+    cat "$d"/{rv,ccf}.h5 | specplot --script -k repeats | diff b.gp -
     block p0 b.gp | awk '{ n++; bad += $2 != 0 } END { print n, bad; exit !(n == wanted && n > 0 && bad == 0) }' wanted="$n" -
     fails_with 1 '*twice*' specplot --script -k repeats "$d/rv.h5"
 }

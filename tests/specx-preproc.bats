@@ -109,6 +109,20 @@ setup_file() {
     frame_truth --mean 0.1 --sd 0.05 data.h5 x-truth.h5
 }
 
+@test "a PSF beside the raw exposure is handed on, and refused where no program reads it" {
+    raw x amps=2
+    fits2h5 -q x.fits psf.fits -o good.h5
+    specx-preproc -q good.h5 -o x.h5
+    h5diff good.h5 x.h5 /psf
+    local how
+    for how in 'fill /psf/coeff nan' 'delete /psf/xtrace' 'shape /psf/ytrace 3,2'; do
+        cp good.h5 bad.h5
+        # shellcheck disable=SC2086
+        h5edit bad.h5 $how
+        fails_with 3 '*bad.h5*/psf*' specx-preproc -q -f -o x.h5 bad.h5
+    done
+}
+
 @test "gain: a wrong one is noticed by the read noise, a file corrects it" {
     raw x amps=2,gain-error=3
     run -0 specx-preproc -f -o x.h5 <(fits2h5 -q x.fits)

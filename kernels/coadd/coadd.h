@@ -55,13 +55,20 @@ typedef struct {
                                * NULL when ndiag is 0 */
 } spx_coadd_input;
 
-/* Makes R finite: elements that are not become 0, and ivar of their rows 0. Bounds the dynamic range of N, whose root
- * double precision gives to some 1e-16 of its largest element: ivar becomes 0 where it is more than SPX_COADD_MOST_IVAR
- * of the target's median, which is that of bins with ivar above 0, within a factor of 2; no detector makes such a
- * range. Returns how many bins that were. A target's only exposure keeps them. */
-size_t spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution,
-                       double *ivar, int nthreads);
+/* Makes R finite: elements that are not become 0, and ivar of their rows 0. Exposures whose R is none
+ * (spx_resolution_is_wrong()) lose their ivar. Bounds the dynamic range of N, whose root
+ * double precision gives to some 1e-16 of its largest element: of the bins of a target with ivar above 0, an eighth has
+ * at least q; ivar becomes 0 where it is more than SPX_COADD_MOST_IVAR times q, and where it is less than q by that
+ * factor, within 2: no detector makes such a range, and so little light tells nothing. Not the median: most bins may be
+ * dark. A target's only exposure keeps what it has. Adds to *n. */
+typedef struct {
+    size_t over, wrong; /* bins above; exposures without an R */
+} spx_coadd_cleaned;
+
+void spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution, double *ivar,
+                     int nthreads, spx_coadd_cleaned *n);
 #define SPX_COADD_MOST_IVAR 0x1p27 /* 1.3e8: rings of 0.02 errors begin at 1e10, of 19 at 1e14 */
+enum { SPX_COADD_LIT = 8 };        /* one of so many bins, at least, is lit */
 
 typedef struct {
     spx_coadd_method method;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "coadd/coadd.h"
 #include "coadd/coadd_math.h"
+#include "products/spectra.h"
 
 size_t spx_coadd_diagonals(spx_coadd_method method, size_t ndiag)
 {
@@ -47,13 +48,13 @@ static void clean_rows(size_t nwave, size_t ndiag, double *resolution, double *i
     }
 }
 
-/* Bins of a target whose ivar is out of all proportion; their ivar becomes 0. */
+/* Bounds the range of a target's ivar, as coadd.h says; how many bins were above it. */
 static size_t bound_range(size_t n, double *ivar)
 {
     enum { LEAST = -1100, MOST = 1100 };
-    size_t some = 0, below = 0, over = 0, count[MOST - LEAST] = {0}; /* by powers of 2 */
+    size_t some = 0, above = 0, over = 0, count[MOST - LEAST] = {0}; /* by powers of 2 */
     double least = INFINITY, most = 0;
-    int power = LEAST;
+    int power = MOST;
     for (size_t k = 0; k < n; k++)
         if (ivar[k] > 0 && ivar[k] < INFINITY) {
             least = fmin(least, ivar[k]);
@@ -66,29 +67,38 @@ static size_t bound_range(size_t n, double *ivar)
             count[ilogb(ivar[k]) - LEAST]++;
             some++;
         }
-    while (2 * (below + count[power - LEAST]) < some)
-        below += count[power++ - LEAST];
-    const double limit = ldexp(SPX_COADD_MOST_IVAR, power + 1);
+    while (SPX_COADD_LIT * above <= some)
+        above += count[--power - LEAST];
+    const double limit = ldexp(SPX_COADD_MOST_IVAR, power + 1), floor = ldexp(1 / SPX_COADD_MOST_IVAR, power);
     for (size_t k = 0; k < n; k++)
-        if (ivar[k] > limit) {
+        if (ivar[k] > limit || ivar[k] < floor) {
+            over += ivar[k] > limit;
             ivar[k] = 0;
-            over++;
         }
     return over;
 }
 
-size_t spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution,
-                       double *ivar, int nthreads)
+void spx_coadd_clean(size_t ntarget, const size_t *first, size_t nwave, size_t ndiag, double *resolution, double *ivar,
+                     int nthreads, spx_coadd_cleaned *n)
 {
-    size_t over = 0;
-#pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1) reduction(+ : over)
+    size_t over = 0, wrong = 0;
+#pragma omp parallel for num_threads(nthreads > 0 ? nthreads : 1) reduction(+ : over, wrong)
     for (size_t t = 0; t < ntarget; t++) {
-        for (size_t i = first[t]; i < first[t + 1]; i++)
-            clean_rows(nwave, ndiag, resolution != NULL ? resolution + i * ndiag * nwave : NULL, ivar + i * nwave);
-        if (first[t + 1] - first[t] > 1)
+        const int several = first[t + 1] - first[t] > 1;
+        for (size_t i = first[t]; i < first[t + 1]; i++) {
+            double *r = resolution != NULL ? resolution + i * ndiag * nwave : NULL, *w = ivar + i * nwave;
+            clean_rows(nwave, ndiag, r, w);
+            if (several && r != NULL && spx_resolution_is_wrong(spx_resolution_sum(nwave, ndiag, r, w))) {
+                memset(r, 0, ndiag * nwave * sizeof *r);
+                memset(w, 0, nwave * sizeof *w);
+                wrong++;
+            }
+        }
+        if (several)
             over += bound_range((first[t + 1] - first[t]) * nwave, ivar + first[t] * nwave);
     }
-    return over;
+    n->over += over;
+    n->wrong += wrong;
 }
 
 spx_status spx_coadd_begin(const spx_coadd_input *in, const spx_coadd_options *o, spx_coadd *out, spx_err *e)

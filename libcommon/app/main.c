@@ -740,7 +740,7 @@ static spx_status prepare(spx_run *s, int argc, char **argv, int *done, spx_err 
     }
     if (!(s->program->flags & (SPX_OUT_NONE | SPX_OUT_LATE)) && (st = resolve_output(s, e)) != SPX_OK)
         return st;
-    size_t stdins = 0;
+    size_t stdins = spx_opt_pipes(&s->p->opts, &s->common.output);
     for (size_t i = 0; i < s->ninput; i++)
         stdins += strcmp(s->input[i], "-") == 0;
     if (stdins > 1)

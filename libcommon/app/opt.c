@@ -323,6 +323,22 @@ spx_status spx_opt_command(const spx_opt_program *p, int argc, char **argv, int 
     return st;
 }
 
+size_t spx_opt_pipes(const spx_opt_program *p, const void *output)
+{
+    size_t n = 0;
+    for (size_t t = 0; t < sizeof p->tables / sizeof *p->tables; t++)
+        for (const spx_opt *o = p->tables[t]; o != NULL && o->kind != SPX_OPT_END; o++) {
+            if (o->arg == NULL || strstr(o->arg, "FILE") == NULL || o->value == output)
+                continue;
+            const spx_opt_list *l = o->value;
+            for (size_t k = 0; o->kind == SPX_OPT_LIST && k < l->n; k++)
+                n += strcmp(l->value[k], "-") == 0;
+            const char *const *text = o->value;
+            n += o->kind == SPX_OPT_STRING && *text != NULL && strcmp(*text, "-") == 0;
+        }
+    return n;
+}
+
 void spx_opt_free(const spx_opt_program *p)
 {
     EACH_OPTION(p, o)

@@ -114,6 +114,9 @@ void spx_opt_names(const spx_opt_program *p, FILE *out);
  * blanks between, or @files, @folders, @columns or @tables of the file on the command line. */
 void spx_opt_completion(const spx_opt_program *p, FILE *out);
 
+/* How many options that take a FILE were given "-", without those of `output` (a variable). */
+size_t spx_opt_pipes(const spx_opt_program *p, const void *output);
+
 /* Word that stands for a value in such a list; NULL: none. */
 const char *spx_opt_word(const spx_opt_choice *choices, int value);
 

@@ -56,9 +56,16 @@ static spx_status check_values(hid_t file, const spx_frame *f, spx_err *e)
     spx_status st = check_finite(file, "/frame/flux", f->nspec, n, -DBL_MAX, f->arm.flux, e);
     if (st == SPX_OK)
         st = check_finite(file, "/frame/ivar", f->nspec, n, -DBL_MAX, f->arm.ivar, e);
-    return st == SPX_OK
-               ? check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, -DBL_MAX, f->arm.resolution, e)
-               : st;
+    if (st == SPX_OK)
+        st = check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, -DBL_MAX, f->arm.resolution, e);
+    for (size_t i = 0; i < f->nspec && f->arm.resolution != NULL && st == SPX_OK; i++) {
+        const double sum =
+            spx_resolution_sum(n, f->arm.ndiag, f->arm.resolution + i * f->arm.ndiag * n, f->arm.ivar + i * n);
+        if (spx_resolution_is_wrong(sum))
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/frame/resolution", "extract the frame again",
+                             "row %zu: rows of its resolution matrix sum to %.3g in place of 1", i, sum);
+    }
+    return st;
 }
 
 /* An array of bins that a frame may lack: *v stays NULL then. */

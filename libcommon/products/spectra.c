@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "h5/table.h"
+#include "num/stat.h"
 #include "num/wave.h"
 
 /* Most that the barycentre moves against an observer, and a limit for values of it, km/s. */
@@ -37,6 +38,23 @@ void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, siz
             if (w >= band[2 * b] * (1 - wider) && w <= band[2 * b + 1] * (1 + wider))
                 a->mask[row * a->nwave + i] |= SPX_NODATA;
         }
+}
+
+double spx_resolution_sum(size_t nwave, size_t ndiag, const double *r, const double *ivar)
+{
+    enum { SAMPLE = 128 };
+    double sum[SAMPLE];
+    size_t n = 0;
+    const size_t half = ndiag / 2, step = nwave / SAMPLE + 1;
+    for (size_t k = half; ndiag > 0 && k + half < nwave; k += step) {
+        if (!(ivar[k] > 0))
+            continue;
+        sum[n] = 0;
+        for (size_t b = 0; b < ndiag; b++) /* R[row][row + off] is in column row + off, off = half - b */
+            sum[n] += k + half >= b && k + half - b < nwave ? r[b * nwave + k + half - b] : 0;
+        n++;
+    }
+    return n > 0 ? spx_median(sum, n) : 1;
 }
 
 void spx_arm_free(spx_arm *a)

@@ -89,6 +89,15 @@ spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e);
  * NULL or none that an observer has, bands are wider by 30 km/s on both sides. */
 void spx_arm_leave_out(const spx_arm *a, size_t row, const double *velocity, size_t nband, const double *band);
 
+/* Sums of rows of a resolution matrix by diagonals, r[ndiag][nwave], which should be 1: the median of a sample of the
+ * bins with information; 1 where none has. */
+double spx_resolution_sum(size_t nwave, size_t ndiag, const double *r, const double *ivar);
+/* 1 when that is no resolution matrix: of another sign, in other units. Calibration leaves a few per cent. */
+static inline int spx_resolution_is_wrong(double sum)
+{
+    return !(sum > 0.5 && sum < 2);
+}
+
 void spx_arm_free(spx_arm *a);
 void spx_spectra_free(spx_spectra *s);
 void spx_frame_free(spx_frame *f);

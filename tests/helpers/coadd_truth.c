@@ -77,9 +77,10 @@ static void read_frames(int nfile, char **name, double fraction, stars *s)
         spx_frame_free(&f);
         spx_input_close(&in);
     }
+    spx_coadd_cleaned ignored = {0};
     for (size_t t = 0; t < s->nstar; t++)
-        (void)spx_coadd_clean(1, (const size_t[]){0, s->nexp}, s->n, s->ndiag,
-                              s->resolution + t * s->nexp * s->ndiag * s->n, s->ivar + t * s->nexp * s->n, 1);
+        spx_coadd_clean(1, (const size_t[]){0, s->nexp}, s->n, s->ndiag, s->resolution + t * s->nexp * s->ndiag * s->n,
+                        s->ivar + t * s->nexp * s->n, 1, &ignored);
 }
 
 /* Spectra at the bins, their derivatives, and the exposures' fluxes and information. */

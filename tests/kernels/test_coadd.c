@@ -248,6 +248,15 @@ static void hits(void)
         }
 }
 
+/* Bins of wrong ivar, after which they are none. */
+static size_t clean(exposures *x, size_t ntarget, size_t n)
+{
+    spx_coadd_cleaned cleaned = {0};
+    spx_coadd_clean(ntarget, x->first, n, 11, x->resolution, x->ivar, 2, &cleaned);
+    CHECK(cleaned.wrong == 0, "%zu exposures have no R", cleaned.wrong);
+    return cleaned.over;
+}
+
 /* Everything masked; a gap of 20 bins in all exposures; values that are no numbers. */
 static void gaps(void)
 {
@@ -267,7 +276,7 @@ static void gaps(void)
             x.resolution[(i * 11 + 5) * n + 220] = NAN;
             x.resolution[(i * 11 + 3) * n + 230] = -INFINITY;
         }
-        (void)spx_coadd_clean(3, x.first, n, 11, x.resolution, x.ivar, 2);
+        (void)clean(&x, 3, n);
         spx_coadd c = coadd(&x, (spx_coadd_method)method, 5, 1, method == 0 ? 11 : 21, 1);
         for (size_t i = 0; i < 3 * n; i++)
             CHECK(isfinite(c.flux[i]) && isfinite(c.ivar[i]) && c.ivar[i] >= 0, "bin %zu", i);
@@ -307,10 +316,10 @@ static void range(void)
             double *at = &x.ivar[x.first[1] * N + AT];
             const double was = *at;
             *at = 0;
-            CHECK(spx_coadd_clean(2, x.first, N, 11, x.resolution, x.ivar, 2) == 0, "bins are left out");
+            CHECK(clean(&x, 2, N) == 0, "bins are left out");
             spx_coadd without = coadd(&x, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
             *at = was * factor[f];
-            const size_t over = spx_coadd_clean(2, x.first, N, 11, x.resolution, x.ivar, 2);
+            const size_t over = clean(&x, 2, N);
             spx_coadd c = coadd(&x, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
             CHECK(over == (factor[f] > 1e8), "%g: %zu bins are left out", factor[f], over);
             for (size_t k = 0; k < 2 * N; k++) {
@@ -322,6 +331,75 @@ static void range(void)
             spx_coadd_free(&without);
             spx_coadd_free(&c);
             exposures_free(&x);
+        }
+}
+
+/* Most bins have next to no ivar, but some: the lit ones stay, as they are where the others have none. */
+static void dim(void)
+{
+    static const double factor[] = {1e-6, 1e-12, 1e-300};
+    enum { N = 300, LIT = 60, REACH = 8 };
+    for (size_t f = 0; f < sizeof factor / sizeof *factor; f++)
+        for (int method = 0; method < 2; method++) {
+            exposures x = draw_exposures(2, 3, N, 11, 0.9, 0.1, 50, 1, 0, 6);
+            spx_coadd c[2];
+            for (int dark = 1; dark >= 0; dark--) {
+                exposures y = draw_exposures(2, 3, N, 11, 0.9, 0.1, 50, 1, 0, 6);
+                for (size_t i = 0; i < y.nexp * N; i++)
+                    if (i % N >= LIT)
+                        y.ivar[i] *= dark ? 0 : factor[f];
+                CHECK(clean(&y, 2, N) == 0, "%g: bins are left out", factor[f]);
+                c[dark] = coadd(&y, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
+                exposures_free(&y);
+            }
+            for (size_t t = 0; t < 2; t++)
+                for (size_t k = 0; k < N; k++) {
+                    const size_t at = t * N + k;
+                    const double off = (c[0].flux[at] - c[1].flux[at]) * sqrt(c[1].ivar[at]);
+                    CHECK(k >= LIT || c[0].ivar[at] > 0.99 * c[1].ivar[at], "%g: bin %zu has lost its ivar", factor[f],
+                          k);
+                    CHECK(k + REACH >= LIT || fabs(off) < 1e-3, "%g: bin %zu is off by %g errors", factor[f], k, off);
+                    const double model = model_of(&c[0], t, k, x.truth + t * N);
+                    CHECK(k < LIT || !(fabs(c[0].flux[at] - model) * sqrt(c[0].ivar[at]) > 6),
+                          "%g: dim bin %zu is off by %g errors", factor[f], k,
+                          (c[0].flux[at] - model) * sqrt(c[0].ivar[at]));
+                }
+            spx_coadd_free(&c[0]);
+            spx_coadd_free(&c[1]);
+            exposures_free(&x);
+        }
+}
+
+/* An exposure whose R has another sign or unit counts for nothing. */
+static void no_resolution(void)
+{
+    static const double factor[] = {-1, 0, 0.9, 3, 1e30};
+    enum { N = 300 };
+    for (size_t f = 0; f < sizeof factor / sizeof *factor; f++)
+        for (int method = 0; method < 2; method++) {
+            exposures x = draw_exposures(1, 3, N, 11, 0.9, 0.1, 50, 1, 0, 7);
+            const int wrong = factor[f] != 0.9;
+            if (x.nexp < 2) {
+                exposures_free(&x);
+                continue;
+            }
+            memset(x.ivar, 0, N * sizeof *x.ivar);
+            spx_coadd without = coadd(&x, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
+            exposures y = draw_exposures(1, 3, N, 11, 0.9, 0.1, 50, 1, 0, 7);
+            for (size_t i = 0; i < 11 * N; i++)
+                y.resolution[i] *= factor[f];
+            spx_coadd_cleaned cleaned = {0};
+            spx_coadd_clean(1, y.first, N, 11, y.resolution, y.ivar, 1, &cleaned);
+            CHECK(cleaned.wrong == (size_t)wrong && cleaned.over == 0, "R times %g: %zu exposures have none", factor[f],
+                  cleaned.wrong);
+            spx_coadd c = coadd(&y, (spx_coadd_method)method, 0, 0, method == 0 ? 11 : 15, 1);
+            for (size_t k = 0; k < N && wrong; k++)
+                CHECK(c.flux[k] == without.flux[k] && c.ivar[k] == without.ivar[k], "R times %g: bin %zu", factor[f],
+                      k);
+            spx_coadd_free(&c);
+            spx_coadd_free(&without);
+            exposures_free(&x);
+            exposures_free(&y);
         }
 }
 
@@ -432,6 +510,8 @@ int main(void)
     hits();
     gaps();
     range();
+    dim();
+    no_resolution();
     same_bits();
     many();
     automatic();

@@ -18,7 +18,7 @@ typedef struct {
     spx_coadd_inputs in;
     spx_coadd *all; /* [narm] counts of all targets and exposures, without spectra */
     hid_t file;
-    size_t nover;
+    spx_coadd_cleaned cleaned;
     spx_progress *progress;
 } work;
 
@@ -31,7 +31,7 @@ typedef struct {
 /* The coadds of a chunk of targets. */
 typedef struct {
     spx_coadd *coadd; /* [narm] */
-    size_t nover;
+    spx_coadd_cleaned cleaned;
 } result;
 
 static void clear(void *ctx, void *of)
@@ -66,7 +66,7 @@ static spx_status coadd_chunk(void *ctx, spx_group_chunk *c, spx_err *e)
         spx_arm *a = &c->spectra.arm[k];
         const spx_coadd_input in = {c->ngroup, a->nwave, a->ndiag, c->first, a->flux, a->ivar, a->mask, a->resolution};
         const spx_coadd_options o = options_of(w, a->ndiag);
-        r->nover += spx_coadd_clean(c->ngroup, c->first, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads);
+        spx_coadd_clean(c->ngroup, c->first, a->nwave, a->ndiag, a->resolution, a->ivar, o.nthreads, &r->cleaned);
         st = w->backend.coadd(&w->backend, &in, &o, &r->coadd[k], e);
         spx_arm_free(a);
     }
@@ -108,7 +108,8 @@ static spx_status write_chunk(void *ctx, spx_group_chunk *c, spx_err *e)
 {
     work *w = ctx;
     const result *r = c->result;
-    w->nover += r->nover;
+    w->cleaned.over += r->cleaned.over;
+    w->cleaned.wrong += r->cleaned.wrong;
     spx_status st = w->file < 0 ? create(w, r, e) : SPX_OK;
     for (size_t k = 0; k < w->in.spectra.all.narm && st == SPX_OK; k++) {
         char path[40];
@@ -202,10 +203,16 @@ static spx_status report(const work *w, spx_err *e)
         st = spx_run_record(w->run, "rows_without_target", e, "%zu", w->in.nleft);
     if (st == SPX_OK && w->in.nbad > 0)
         st = spx_run_record(w->run, "exposures_of_bad_status", e, "%zu", w->in.nbad);
-    if (st == SPX_OK && w->nover > 0)
-        st = spx_run_record(w->run, "bins_of_wrong_ivar", e, "%zu", w->nover);
-    if (w->nover > 0)
-        spx_warn("%zu bins of exposures have an ivar beyond 1e8 times their target's median: left out", w->nover);
+    if (st == SPX_OK && w->cleaned.over > 0)
+        st = spx_run_record(w->run, "bins_of_wrong_ivar", e, "%zu", w->cleaned.over);
+    if (st == SPX_OK && w->cleaned.wrong > 0)
+        st = spx_run_record(w->run, "exposures_of_wrong_resolution", e, "%zu", w->cleaned.wrong);
+    if (w->cleaned.over > 0)
+        spx_warn("%zu bins of exposures have an ivar beyond 1e8 times that of others of their target: left out",
+                 w->cleaned.over);
+    if (w->cleaned.wrong > 0)
+        spx_warn("%zu arms of exposures have a resolution matrix whose rows do not sum to 1: left out",
+                 w->cleaned.wrong);
     if (w->in.nbad > 0)
         spx_note("%zu exposures have a bad FIBERSTATUS, and are left out of targets with others", w->in.nbad);
     if (w->in.nleft > 0)

@@ -46,6 +46,24 @@ spx_status spx_each_input(spx_run *s, spx_status (*use)(void *ctx, spx_input *in
     return each_of(s, s->ninput, s->input, use, ctx, e);
 }
 
+spx_status spx_each_in_turn(size_t n, char *const *name, use_input *use, void *ctx, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        const int pipe = strcmp(name[i], "-") == 0;
+        int end = 0;
+        for (size_t nth = 1; st == SPX_OK && !end && (nth == 1 || pipe); nth++) {
+            spx_input in = {.file = H5I_INVALID_HID};
+            st = pipe ? spx_input_next(&in, nth, &end, e) : spx_input_open(&in, name[i], e);
+            if (st == SPX_OK && !end)
+                st = use(ctx, &in, e);
+            if (in.file >= 0)
+                spx_input_close(&in);
+        }
+    }
+    return st;
+}
+
 typedef struct {
     spx_inputs *all;
     size_t capacity;

@@ -10,6 +10,11 @@
  * it holds. Ends with the first error. */
 spx_status spx_each_input(spx_run *s, spx_status (*use)(void *ctx, spx_input *in, spx_err *e), void *ctx, spx_err *e);
 
+/* The same of `name`, with one of them open at a time: for any number of files. They are not noted as inputs of the
+ * product. */
+spx_status spx_each_in_turn(size_t n, char *const *name, spx_status (*use)(void *ctx, spx_input *in, spx_err *e),
+                            void *ctx, spx_err *e);
+
 /* Open inputs, owned by the product; name[k] is in[k]->name. */
 typedef struct {
     size_t n;

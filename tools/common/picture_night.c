@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "common/each_input.h"
 #include "common/picture.h"
 #include "h5/attr.h"
 #include "h5/file.h"
@@ -111,11 +112,22 @@ static spx_status masked_fraction(hid_t file, double *out, spx_err *e)
     return st;
 }
 
+/* Frames, one after another. */
+typedef struct {
+    seen *frame;
+    size_t n, capacity;
+} frames;
+
 /* Reads the numbers of a frame. */
-static spx_status look(const char *name, seen *s, spx_err *e)
+static spx_status look(void *ctx, spx_input *in, spx_err *e)
 {
     enum { WIDTH = 8 };
-    spx_input in = {.file = H5I_INVALID_HID};
+    frames *all = ctx;
+    seen *s = spx_grow(all->frame, all->n, 1, &all->capacity, sizeof *s, e);
+    if (s == NULL)
+        return SPX_EIO;
+    all->frame = s;
+    s += all->n++;
     spx_table *fibermap = NULL, *scores = NULL, *sky = NULL, *stars = NULL;
     char *type = NULL, column[64];
     unsigned char *target = NULL;
@@ -124,19 +136,17 @@ static spx_status look(const char *name, seen *s, spx_err *e)
     *s = (seen){.mjd = NAN, .exptime = NAN};
     for (size_t i = 0; i < NVALUE; i++)
         s->v[i] = NAN;
-    spx_status st = spx_input_open(&in, name, e);
-    if (st == SPX_OK && !spx_h5_exists(in.file, "/frame"))
-        st = spx_fail(e, SPX_EINPUT, "%s: is no frame", name);
+    spx_status st = spx_h5_exists(in->file, "/frame") ? SPX_OK : spx_fail(e, SPX_EINPUT, "%s: is no frame", in->name);
     if (st == SPX_OK)
-        words_of(in.file, name, s);
+        words_of(in->file, in->name, s);
     if (st == SPX_OK)
-        st = spx_table_read(in.file, "/fibermap", &fibermap, e);
+        st = spx_table_read(in->file, "/fibermap", &fibermap, e);
     if (st == SPX_OK)
-        st = spx_table_read(in.file, "/scores", &scores, e);
+        st = spx_table_read(in->file, "/scores", &scores, e);
     if (st == SPX_OK)
-        st = spx_table_read(in.file, "/sky/table", &sky, e);
+        st = spx_table_read(in->file, "/sky/table", &sky, e);
     if (st == SPX_OK)
-        st = spx_table_read(in.file, "/flux/stars", &stars, e);
+        st = spx_table_read(in->file, "/flux/stars", &stars, e);
     /* signal-to-noise ratio of targets alone */
     if (st == SPX_OK && fibermap != NULL && scores != NULL && fibermap->nrow == scores->nrow &&
         spx_table_find(fibermap, "OBJTYPE") >= 0) {
@@ -152,20 +162,20 @@ static spx_status look(const char *name, seen *s, spx_err *e)
     if (st == SPX_OK)
         st = median_column(sky, "CHI2_LOO", NULL, &s->v[SKYCHI2], e);
     if (st == SPX_OK)
-        st = median_in(in.file, "/sky/model", &s->v[SKY], e);
+        st = median_in(in->file, "/sky/model", &s->v[SKY], e);
     if (st == SPX_OK)
-        st = median_in(in.file, "/frame/chi2pix", &s->v[CHI2], e);
+        st = median_in(in->file, "/frame/chi2pix", &s->v[CHI2], e);
     if (st == SPX_OK)
-        st = masked_fraction(in.file, &s->v[MASKED], e);
-    if (st == SPX_OK && spx_h5_exists(in.file, "/frame/cosmic_pixels"))
-        st = spx_h5_shape(in.file, "/frame/cosmic_pixels", &ndim, dims, e);
+        st = masked_fraction(in->file, &s->v[MASKED], e);
+    if (st == SPX_OK && spx_h5_exists(in->file, "/frame/cosmic_pixels"))
+        st = spx_h5_shape(in->file, "/frame/cosmic_pixels", &ndim, dims, e);
     s->v[COSMICS] = (double)dims[0];
     if (st == SPX_OK)
-        st = median_in(in.file, "/shift/dx", &s->v[DX], e);
+        st = median_in(in->file, "/shift/dx", &s->v[DX], e);
     if (st == SPX_OK)
-        st = median_in(in.file, "/shift/dy", &s->v[DY], e);
-    if (st == SPX_OK && spx_h5_exists(in.file, "/shift") && spx_h5_has_attr(in.file, "/shift", "zero_point"))
-        st = spx_h5_attr_f64(in.file, "/shift", "zero_point", &s->v[ZERO], e);
+        st = median_in(in->file, "/shift/dy", &s->v[DY], e);
+    if (st == SPX_OK && spx_h5_exists(in->file, "/shift") && spx_h5_has_attr(in->file, "/shift", "zero_point"))
+        st = spx_h5_attr_f64(in->file, "/shift", "zero_point", &s->v[ZERO], e);
     if (st == SPX_OK && stars != NULL && spx_table_find(stars, "USED") >= 0) {
         double *used = spx_alloc(stars->nrow, sizeof *used, e);
         st = used == NULL ? SPX_EIO : spx_table_get_f64(stars, "USED", used, e);
@@ -175,15 +185,13 @@ static spx_status look(const char *name, seen *s, spx_err *e)
         spx_free(used);
     }
     if (st != SPX_OK)
-        (void)spx_err_at(e, name, NULL);
+        (void)spx_err_at(e, in->name, NULL);
     spx_free(type);
     spx_free(target);
     spx_table_free(fibermap);
     spx_table_free(scores);
     spx_table_free(sky);
     spx_table_free(stars);
-    if (in.file >= 0)
-        spx_input_close(&in);
     return st;
 }
 
@@ -195,28 +203,28 @@ static int in_order(const void *a, const void *b)
     return c != 0 ? c : strcmp(x->camera, y->camera);
 }
 
-/* Frames of p->args->name, in order; NULL after a failure. */
-static seen *look_at_all(spx_picture *p)
+/* Frames of p->args->name, *n, in order; NULL after a failure. */
+static seen *look_at_all(spx_picture *p, size_t *n)
 {
-    seen *s = p->st == SPX_OK ? spx_alloc(p->args->n, sizeof *s, p->e) : NULL;
-    if (p->st == SPX_OK && s == NULL)
-        p->st = SPX_EIO;
-    spx_picture_keep(p, s);
-    for (size_t i = 0; i < p->args->n && p->st == SPX_OK; i++)
-        p->st = look(p->args->name[i], &s[i], p->e);
+    frames all = {0};
     if (p->st == SPX_OK)
-        qsort(s, p->args->n, sizeof *s, in_order);
-    return p->st == SPX_OK ? s : NULL;
+        p->st = spx_each_in_turn(p->args->n, p->args->name, look, &all, p->e);
+    spx_picture_keep(p, all.frame);
+    if (p->st == SPX_OK)
+        qsort(all.frame, all.n, sizeof *all.frame, in_order);
+    *n = all.n;
+    return p->st == SPX_OK ? all.frame : NULL;
 }
 
 void spx_picture_night_table(spx_picture *p)
 {
-    const seen *s = look_at_all(p);
+    size_t n;
+    const seen *s = look_at_all(p, &n);
     spx_picture_add(p, "camera\texposure\ttile\tmjd\texptime");
     for (size_t k = 0; k < NVALUE; k++)
         spx_picture_add(p, "\t%s", heads[k]);
     spx_picture_add(p, "\n");
-    for (size_t i = 0; s != NULL && i < p->args->n; i++) {
+    for (size_t i = 0; s != NULL && i < n; i++) {
         spx_picture_add(p, "%s\t%s\t%s\t%.6f\t%g", s[i].camera, s[i].expid, s[i].tile, s[i].mjd, s[i].exptime);
         for (size_t k = 0; k < NVALUE; k++)
             spx_picture_add(p, "\t%.6g", s[i].v[k]);
@@ -239,10 +247,9 @@ void spx_picture_night(spx_picture *p)
                  {SKYCHI2, "χ²/dof of sky fibres", NULL, 1},
                  {MASKED, "masked bins (%)", NULL, 100}};
     enum { NPANEL = sizeof panel / sizeof *panel };
-    const seen *s = look_at_all(p);
+    size_t narm = 0, nexp = 0, n;
+    const seen *s = look_at_all(p, &n);
     char arm[ARMS] = {0};
-    size_t narm = 0, nexp = 0;
-    const size_t n = p->args->n;
     double *x = spx_picture_alloc(p, n), *which = spx_picture_alloc(p, n), *y = spx_picture_alloc(p, n);
     if (p->st != SPX_OK || s == NULL)
         return;
@@ -339,53 +346,57 @@ static int by_target(const void *a, const void *b)
                                   : (x->file > y->file) - (x->file < y->file);
 }
 
-/* Velocities of all files, without warnings; (*m)[*n] in the order of targets. */
-static void velocities(spx_picture *p, measured **m, size_t *n)
+/* Velocities, file after file. */
+typedef struct {
+    spx_picture *p;
+    measured *m;
+    size_t n, capacity, nfile;
+} velocities;
+
+/* Those of a file, without warnings. */
+static spx_status take_velocities(void *ctx, spx_input *in, spx_err *e)
 {
-    size_t capacity = 0;
-    *n = 0;
-    *m = NULL;
-    for (size_t f = 0; f < p->args->n && p->st == SPX_OK; f++) {
-        spx_input in = {.file = H5I_INVALID_HID};
-        spx_table *t = NULL;
-        int64_t *id = NULL, *warn = NULL;
-        p->st = spx_input_open(&in, p->args->name[f], p->e);
-        if (p->st == SPX_OK)
-            p->st = spx_table_read(in.file, "/rvfit/table", &t, p->e);
-        if (p->st == SPX_OK && t == NULL)
-            spx_picture_fail(p, SPX_EINPUT, "%s: has no /rvfit/table", p->args->name[f]);
-        if (p->st == SPX_OK)
-            p->st = spx_table_find_i64(t, "TARGETID", &id, p->e);
-        if (p->st == SPX_OK)
-            p->st = spx_table_find_i64(t, "RVS_WARN", &warn, p->e);
-        const double *v = spx_picture_column(p, t, "VRAD"), *error = spx_picture_column(p, t, "VRAD_ERR");
-        for (size_t i = 0; p->st == SPX_OK && id != NULL && v != NULL && error != NULL && i < t->nrow; i++) {
-            if ((warn != NULL && warn[i] != 0) || !isfinite(v[i]) || !(error[i] > 0) || id[i] < 0)
-                continue;
-            measured *more = spx_grow(*m, *n, 1, &capacity, sizeof *more, p->e);
-            if (more == NULL) {
-                p->st = SPX_EIO;
-                break;
-            }
-            *m = more;
-            (*m)[(*n)++] = (measured){id[i], v[i], error[i], f};
+    velocities *all = ctx;
+    spx_picture *p = all->p;
+    spx_table *t = NULL;
+    int64_t *id = NULL, *warn = NULL;
+    p->st = spx_table_read(in->file, "/rvfit/table", &t, e);
+    if (p->st == SPX_OK && t == NULL)
+        spx_picture_fail(p, SPX_EINPUT, "%s: has no /rvfit/table", in->name);
+    if (p->st == SPX_OK)
+        p->st = spx_table_find_i64(t, "TARGETID", &id, e);
+    if (p->st == SPX_OK)
+        p->st = spx_table_find_i64(t, "RVS_WARN", &warn, e);
+    const double *v = spx_picture_column(p, t, "VRAD"), *error = spx_picture_column(p, t, "VRAD_ERR");
+    for (size_t i = 0; p->st == SPX_OK && id != NULL && v != NULL && error != NULL && i < t->nrow; i++) {
+        if ((warn != NULL && warn[i] != 0) || !isfinite(v[i]) || !(error[i] > 0) || id[i] < 0)
+            continue;
+        measured *more = spx_grow(all->m, all->n, 1, &all->capacity, sizeof *more, e);
+        if (more == NULL) {
+            p->st = SPX_EIO;
+            break;
         }
-        spx_free(id);
-        spx_free(warn);
-        spx_table_free(t);
-        if (in.file >= 0)
-            spx_input_close(&in);
+        all->m = more;
+        all->m[all->n++] = (measured){id[i], v[i], error[i], all->nfile};
     }
-    spx_picture_keep(p, *m);
-    if (p->st == SPX_OK && *n > 0)
-        qsort(*m, *n, sizeof **m, by_target);
+    all->nfile++;
+    spx_free(id);
+    spx_free(warn);
+    spx_table_free(t);
+    return p->st;
 }
 
 void spx_picture_repeats(spx_picture *p)
 {
-    measured *m;
-    size_t n, npair = 0;
-    velocities(p, &m, &n);
+    velocities all = {.p = p};
+    size_t npair = 0;
+    if (p->st == SPX_OK)
+        p->st = spx_each_in_turn(p->args->n, p->args->name, take_velocities, &all, p->e);
+    spx_picture_keep(p, all.m);
+    const measured *m = all.m;
+    const size_t n = all.n;
+    if (p->st == SPX_OK && n > 0)
+        qsort(all.m, n, sizeof *all.m, by_target);
     double *mean = spx_picture_alloc(p, n), *diff = spx_picture_alloc(p, n), *error = spx_picture_alloc(p, n);
     /* each measurement with the one before it of the same star */
     for (size_t i = 1; p->st == SPX_OK && i < n; i++)
