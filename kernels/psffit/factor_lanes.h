@@ -139,14 +139,52 @@ static void lanes_project(const spx_pf_plan *p, int h, int w, int n, int whole, 
         }
 }
 
-static void lanes_add_square(size_t n, double by, const double *a, double back, const double *b, double *to,
-                             size_t stride)
+static void lanes_places(int h, int w, const double *a, const double *b, size_t step, size_t nx, double *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        const double *one = a + i * n, *two = b + i * n;
-        double *out = to + i * stride;
-#pragma omp simd
-        for (size_t k = 0; k < n; k++)
-            out[k] += by * one[k] + back * two[k];
-    }
+    vec sum[SPX_PF_PLACES * SPX_PF_PLACES], lane;
+    for (int k = 0; k < SPX_VL; k++)
+        lane[k] = k;
+    for (int q = 0; q < SPX_PF_PLACES * SPX_PF_PLACES; q++)
+        sum[q] = every(0.0);
+    for (int r = 0; r < h; r++)
+        for (int k = 0; k < w; k += SPX_VL) {
+            vec one[SPX_PF_PLACES], two[SPX_PF_PLACES];
+            for (int q = 0; q < SPX_PF_PLACES; q++) {
+                one[q] = load(a + (size_t)q * step + (size_t)r * nx + k);
+                two[q] = load(b + (size_t)q * step + (size_t)r * nx + k);
+                if (w - k < SPX_VL) { /* lanes beyond the overlap are of other pixels */
+                    one[q] = choose(lane < every(w - k), one[q], every(0.0));
+                    two[q] = choose(lane < every(w - k), two[q], every(0.0));
+                }
+            }
+            for (int q = 0; q < SPX_PF_PLACES * SPX_PF_PLACES; q++)
+                sum[q] += one[q / SPX_PF_PLACES] * two[q % SPX_PF_PLACES];
+        }
+    for (int q = 0; q < SPX_PF_PLACES * SPX_PF_PLACES; q++)
+        out[q] = sum_lanes(sum[q]);
+}
+
+static void lanes_combine(size_t nrow, const double *row, size_t size, size_t nterm, const double *weight, size_t n,
+                          double *const *to)
+{
+    for (size_t k = 0; k < n; k += SPX_VL)
+        for (size_t q = 0; q < nterm; q += SPX_PF_TERMS) {
+            vec sum[SPX_PF_TERMS];
+            for (size_t i = 0; i < SPX_PF_TERMS; i++)
+                sum[i] = every(0.0);
+            for (size_t m = 0; m < nrow; m++) {
+                const vec v = load(row + m * size + k);
+                const double *w = weight + m * nterm + q;
+                for (size_t i = 0; i < SPX_PF_TERMS; i++)
+                    sum[i] += every(w[i]) * v;
+            }
+            for (size_t i = 0; i < SPX_PF_TERMS && q + i < nterm; i++) {
+                double *out = to[q + i] + k;
+                if (n - k >= SPX_VL)
+                    store(out, load(out) + sum[i]);
+                else
+                    for (size_t c = 0; c < n - k; c++)
+                        out[c] += sum[i][c];
+            }
+        }
 }

@@ -506,6 +506,9 @@ typedef struct {
 /* Terms of the piece of a cubic B-spline, and powers of the product of two. */
 enum { SPX_PF_SPLINE = 4, SPX_PF_PAIR = 2 * SPX_PF_SPLINE - 1 };
 
+/* Terms of spx_pf_kernels.combine that are worked on together. */
+enum { SPX_PF_TERMS = 7 };
+
 /* Stamps of a spot, [ny][nx]: root S; root f times the derivatives of S; root f where it is not clipped, which the
  * Gauss-Hermite functions multiply. */
 enum {
@@ -513,6 +516,7 @@ enum {
     SPX_PF_BY_X,
     SPX_PF_BY_Y,
     SPX_PF_BY_SIGX,
+    SPX_PF_PLACES = SPX_PF_BY_SIGX,
     SPX_PF_BY_SIGY,
     SPX_PF_DENSE,
     SPX_PF_LIT = SPX_PF_DENSE,
@@ -574,9 +578,15 @@ typedef struct {
      * by GHSIGX, GHSIGY, and, where `whole` is not 0, GH-i-j at 2 + j pad + i. */
     void (*project)(const spx_pf_plan *p, int h, int w, int n, int whole, const spx_pf_part *s, const spx_pf_part *m,
                     const double *by, double *out);
-    /* to[n] += by from; to[n][stride] += by a + back b, [n][n] */
+    /* Products of the first SPX_PF_PLACES stamps of two spots, `step` numbers apart, in h rows of w columns:
+     * out[SPX_PF_PLACES][SPX_PF_PLACES]. */
+    void (*places)(int h, int w, const double *a, const double *b, size_t step, size_t nx, double *out);
+    /* to[n] += by from */
     void (*add)(size_t n, double by, const double *from, double *to);
-    void (*add_square)(size_t n, double by, const double *a, double back, const double *b, double *to, size_t stride);
+    /* to[q][n] += sum over m < nrow of weight[m][q] row m, q < nterm; rows are `size` apart, and whole vectors of them
+     * are read, as SPX_PF_TERMS of the weights. */
+    void (*combine)(size_t nrow, const double *row, size_t size, size_t nterm, const double *weight, size_t n,
+                    double *const *to);
     /* out[2 + active] = f sum over pixels of root rest dS/dq, q the place and the shape; rest is the bundle's as root,
      * whose pixel at_pixel is (0,0) of the stamp */
     void (*gradient)(const spx_pf_plan *p, int active, const spx_pf_at *at, const double *gx, const double *gy,

@@ -165,17 +165,20 @@ static void lanes_derive(const spx_pf_plan *p, int widths, const spx_pf_at *at, 
             memset(stamp[SPX_PF_LIT] + y * nx, 0, (size_t)nx * sizeof(double));
         if (y < at->y0 || y >= at->y1)
             continue;
+        double g1[SPX_PF_MOST_HERMITE + 1], g2[SPX_PF_MOST_HERMITE + 1]; /* by Y and sigma */
+        for (int j = 0; j < side; j++) {
+            g1[j] = gy[(j + 1) * ny + y] / at->sigy;
+            g2[j] = widths ? (gy[(j + 2) * ny + y] + j * gy[j * ny + y]) / at->sigy : 0;
+        }
         for (int k = 0; k < nx; k += SPX_VL) {
             vec sum[4] = {every(0.0), every(0.0), every(0.0), every(0.0)};
             for (int j = 0; j < side; j++) {
-                const double g = gy[j * ny + y], g1 = gy[(j + 1) * ny + y] / at->sigy;
-                const double g2 = (gy[(j + 2) * ny + y] + j * g) / at->sigy;
-                const vec a = load(across + j * SIDE + k);
-                sum[0] += every(g) * load(right + j * SIDE + k);
-                sum[1] += every(g1) * a;
+                const vec g = every(gy[j * ny + y]), a = load(across + j * SIDE + k);
+                sum[0] += g * load(right + j * SIDE + k);
+                sum[1] += every(g1[j]) * a;
                 if (widths) {
-                    sum[2] += every(g) * load(wide + j * SIDE + k);
-                    sum[3] += every(g2) * a;
+                    sum[2] += g * load(wide + j * SIDE + k);
+                    sum[3] += every(g2[j]) * a;
                 }
             }
             for (int q = 0; q < n; q++)
@@ -240,38 +243,43 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         gradient_of_place(p, at, gx, gy, c, spot, flux, root, rest, at_pixel, width, out);
         return;
     }
-    double t[ORDERS * SIDE] = {0}, r[SIDE] = {0}, m[ORDERS][ORDERS];
-    /* sum over rows first: t_j(x) = sum_y g_j(y) r(x, y), then m_ji = sum_x g_i(x) t_j(x) */
+    /* sum over rows first: t_j(x) = sum_y g_j(y) r(x, y), then m_ij = sum_x g_i(x) t_j(x), orders j side by side */
+    enum { WIDE = (ORDERS + SPX_VL - 1) / SPX_VL };
+    double of_row[SIDE][WIDE * SPX_VL], m[ORDERS][WIDE * SPX_VL], r[SIDE] = {0};
+    vec t[SIDE][WIDE];
+    const int wide = (orders + SPX_VL - 1) / SPX_VL;
+    for (int x = 0; x < nx; x++)
+        for (int v = 0; v < wide; v++)
+            t[x][v] = every(0.0);
     for (int y = at->y0; y < at->y1; y++) {
         const float *w = root + at_pixel + y * (long)width;
-        const double *v = rest + at_pixel + y * (long)width;
+        const double *of = rest + at_pixel + y * (long)width;
         for (int x = at->x0; x < at->x1; x++) /* clipped: derivative 0 */
-            r[x] = spot[y * nx + x] > 0 ? flux * w[x] * v[x] : 0;
-        for (int j = 0; j < orders; j++) {
-            const double g = gy[j * ny + y];
-            double *to = t + j * nx;
-#pragma omp simd
-            for (int x = 0; x < nx; x++)
-                to[x] += g * r[x];
+            r[x] = spot[y * nx + x] > 0 ? flux * w[x] * of[x] : 0;
+        for (int j = 0; j < wide * SPX_VL; j++)
+            of_row[y][j] = j < orders ? gy[j * ny + y] : 0;
+        for (int v = 0; v < wide; v++) {
+            const vec g = load(of_row[y] + v * SPX_VL);
+            for (int x = at->x0; x < at->x1; x++)
+                t[x][v] += every(r[x]) * g;
         }
     }
-    for (int j = 0; j < orders; j++)
-        for (int i = 0; i < orders; i++) {
-            double sum = 0;
-#pragma omp simd reduction(+ : sum)
-            for (int x = 0; x < nx; x++)
-                sum += t[j * nx + x] * gx[i * nx + x];
-            m[j][i] = sum;
+    for (int i = 0; i < orders; i++)
+        for (int v = 0; v < wide; v++) {
+            vec sum = every(0.0);
+            for (int x = at->x0; x < at->x1; x++)
+                sum += every(gx[i * nx + x]) * t[x][v];
+            store(m[i] + v * SPX_VL, sum);
         }
     /* d g_n / d X = g_{n+1} / sigma, d g_n / d sigma = (g_{n+2} + n g_n) / sigma */
     double X = 0, Y = 0, sx = 0, sy = 0;
     for (int j = 0; j < side; j++)
         for (int i = 0; i < side; i++) {
             const double f = c[i + side * j];
-            X += f * m[j][i + 1];
-            Y += f * m[j + 1][i];
-            sx += f * (m[j][i + 2] + i * m[j][i]);
-            sy += f * (m[j + 2][i] + j * m[j][i]);
+            X += f * m[i + 1][j];
+            Y += f * m[i][j + 1];
+            sx += f * (m[i + 2][j] + i * m[i][j]);
+            sy += f * (m[i][j + 2] + j * m[i][j]);
         }
     out[0] = X / at->sigx;
     out[1] = Y / at->sigy;
@@ -280,11 +288,28 @@ static void lanes_gradient(const spx_pf_plan *p, int active, const spx_pf_at *at
         out[3] = sy / at->sigy;
     }
     for (int q = 2; q < active; q++)
-        out[2 + q] = m[(q - 1) / side][(q - 1) % side];
+        out[2 + q] = m[(q - 1) % side][(q - 1) / side];
 }
 
-static const spx_pf_kernels SPX_KERNELS = {
-    lanes_hermite,   lanes_spot,    lanes_profile, lanes_between,        lanes_dot,      lanes_weigh_spot,
-    lanes_draw_spot, lanes_derive,  lanes_shapes,  lanes_project,        lanes_add,      lanes_add_square,
-    lanes_gradient,  pixels_misfit, pixels_weigh,  pixels_weigh_clipped, pixels_squares, pixels_medians,
-    pixels_moments,  pixels_drift,  pixels_ground};
+static const spx_pf_kernels SPX_KERNELS = {lanes_hermite,
+                                           lanes_spot,
+                                           lanes_profile,
+                                           lanes_between,
+                                           lanes_dot,
+                                           lanes_weigh_spot,
+                                           lanes_draw_spot,
+                                           lanes_derive,
+                                           lanes_shapes,
+                                           lanes_project,
+                                           lanes_places,
+                                           lanes_add,
+                                           lanes_combine,
+                                           lanes_gradient,
+                                           pixels_misfit,
+                                           pixels_weigh,
+                                           pixels_weigh_clipped,
+                                           pixels_squares,
+                                           pixels_medians,
+                                           pixels_moments,
+                                           pixels_drift,
+                                           pixels_ground};

@@ -473,10 +473,15 @@ size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free)
 
 /* ---- Gauss-Newton matrix ---- */
 
+/* Derivatives by the parameters of a line's spots are those by its local parameters, the places of each fibre and the
+ * shape's na*active, times polynomials at its wavelength. So are products of two lines, from which fluxes are taken off
+ * before they are multiplied by polynomials: pairs of lines that are added to H at one time, at most. */
+enum { MOST_BLOCKS = 16 };
+
 /* Kept from call to call, as new pages have to be cleared one by one. */
 struct spx_pf_work {
-    double *w, *rest, *square, *across;
-    size_t nw, nrest, nsquare, nacross; /* doubles */
+    double *w, *rest, *block, *across;
+    size_t nw, nrest, nblock, nacross; /* doubles */
 };
 
 typedef struct {
@@ -484,18 +489,20 @@ typedef struct {
     const spx_pf_kernels *k;
     size_t x, n, ns; /* exposure; columns; those of the shape of one term in wavelength: na*active */
     double *h, *g;
-    double *w;      /* rows of H_f,theta of a group: [fluxes][n]; those of the groups before it are before them */
-    size_t nrow;    /* these */
+    double *w;      /* rows of H_f,theta: of groups that are taken off H together, [rows][n], and, */
+    double *local;  /* of a group, by local parameters: [fluxes][lines that are not weak][2 nf + ns] */
+    size_t nrow;    /* of w */
     double *rest;   /* root (data - model), [height][width] */
     double *across; /* g_i(x) of spots by columns, [nl nf][nx][pad] */
-    /* traces alone: their blocks of h, square[2 nf][2 nf][ntr][ntr], and what is not yet added to them: of pairs of
-     * lines products of their spots, pairs[LINES][2 nf][2 nf], and of their terms, terms[LINES][ntr][ntr] */
-    double *pairs, *terms;
-    size_t npair;
-    /* of two lines: products of the shape's derivatives, square[ns][ns], and transposed; with those by GH-i-j as
-     * kernels->shapes makes them; and of the stamps of spots of one with the derivatives of the other, both ways,
-     * [2][nf][SPX_PF_DENSE][na][projected] */
-    double *square, *turned, *sums, *projected;
+    /* products of the derivatives by local parameters of pairs of lines that are not yet added to H, each
+     * [2 nf + ns][stride], and the lines' polynomials */
+    double *block;
+    size_t nblock;
+    const double *one[MOST_BLOCKS], *two[MOST_BLOCKS];
+    double *weight, *plane; /* room for add_blocks() */
+    /* of two lines: products with the shape's derivatives by GH-i-j as kernels->shapes makes them; and of the stamps of
+     * spots of one with the derivatives of the other, both ways, [2][nf][SPX_PF_DENSE][na][projected] */
+    double *sums, *projected;
 } job;
 
 /* Columns that the place of a spot depends on, with the derivative of x and y by each: the fibre's coefficients, and
@@ -522,19 +529,6 @@ static void chain_of(const job *j, size_t line, size_t fibre, int y, chain *to)
         to->at[to->n] = j->b->free0 + j->b->line[line].free - 1;
         to->by[to->n++] = j->b->slope[2 * (line * j->b->nf + fibre) + (size_t)y];
     }
-}
-
-/* Adds m dX_a dX_b to h, upper triangle; both orders of two different spots. */
-static void add_pair(double *h, size_t n, const chain *a, const chain *b, double m, int both)
-{
-    for (size_t i = 0; i < a->n; i++)
-        for (size_t k = 0; k < b->n; k++) {
-            const double v = m * a->by[i] * b->by[k];
-            if (a->at[i] <= b->at[k])
-                h[a->at[i] * n + b->at[k]] += v;
-            if (both && b->at[k] <= a->at[i])
-                h[b->at[k] * n + a->at[i]] += v;
-        }
 }
 
 static double *stamp_of(const job *j, int which, size_t spot)
@@ -613,7 +607,8 @@ static int pairs_of_spots(job *j, size_t l, size_t k)
                 continue;
             if (!any) {
                 memset(j->sums, 0, na * na * side * side * spx_pf_pair_width(p) * sizeof *j->sums);
-                memset(projected_of(j, 0, 0), 0, (size_t)(projected_of(j, 2, 0) - j->projected) * sizeof *j->sums);
+                memset(projected_of(j, 0, 0), 0,
+                       (size_t)(projected_of(j, l == k ? 1 : 2, 0) - j->projected) * sizeof *j->sums);
             }
             any = 1;
             const spx_pf_part one = part_of(j, s, o.a), two = part_of(j, t, o.b);
@@ -649,270 +644,251 @@ static void by_shape(const job *j, const double *projected, double *out)
     }
 }
 
-/* Adds the products of the spots of line `line` with the shape of `other`: to H_f,shape, to traces by shape, and, as
- * rows (columns where `back`), to the square of both. */
-static void spots_by_shape(job *j, size_t line, size_t other, int back, const spx_pf_group *g)
+/* Local parameters of a line: places, x and y, of its fibres, then the shape. */
+static size_t locals(const job *j)
+{
+    return 2 * j->b->nf + j->ns;
+}
+
+/* Numbers of a row of a block: whole vectors. */
+static size_t stride_of(const job *j)
+{
+    return (locals(j) + SPX_PF_LANES - 1) / SPX_PF_LANES * SPX_PF_LANES;
+}
+
+/* Row of H_f,theta of fibre i's flux in a line, from the local parameters of another one on. */
+static double *local_row(const job *j, const spx_pf_group *g, size_t line, size_t i, size_t other)
+{
+    size_t before = 0, all = 0;
+    for (size_t l = g->first; l < g->last; l++) {
+        before += l < other && !j->b->line[l].weak;
+        all += !j->b->line[l].weak;
+    }
+    return j->local + (((line - g->first) * j->b->nf + i) * all + before) * locals(j);
+}
+
+/* Adds the products of the spots of line `line` with the shape of `other`: to H_f,shape, and to the block x of both,
+ * whose rows are those of `line`, or of `other` where `back`. */
+static void spots_by_shape(job *j, size_t line, size_t other, int back, const spx_pf_group *g, double *x)
 {
     const spx_pf_bundle *b = j->b;
-    const spx_pf_plan *p = b->p;
-    const size_t ns = j->ns, na = (size_t)p->na, active = (size_t)b->active;
-    const double *term = b->line[other].term;
+    const size_t ns = j->ns, na = (size_t)b->p->na, active = (size_t)b->active, n = stride_of(j), shape = 2 * b->nf;
     double out[SPX_PF_MOST_FIBRE * SPX_PF_MOST_LOCAL];
     for (size_t i = 0; i < b->nf; i++)
         for (int q = 0; q < (b->line[line].weak ? 1 : SPX_PF_DENSE); q++) {
-            by_shape(j, projected_of(j, back, i) + (size_t)q * na * spx_pf_projected(p), out);
+            by_shape(j, projected_of(j, back, i) + (size_t)q * na * spx_pf_projected(b->p), out);
             if (q == SPX_PF_BY_FLUX) {
-                double *w = j->w + ((line - g->first) * b->nf + i) * j->n + b->shape0;
-                for (int t = 0; t < p->nb; t++)
-                    j->k->add(ns, term[t], out, w + (size_t)t * ns);
+                j->k->add(ns, 1, out, local_row(j, g, line, i, other) + shape);
             } else if (q < SPX_PF_BY_SIGX) {
-                chain c;
-                chain_of(j, line, i, q - SPX_PF_BY_X, &c);
-                for (size_t l = 0; l < c.n; l++)
-                    for (int t = 0; t < p->nb; t++)
-                        j->k->add(ns, c.by[l] * term[t], out, j->h + c.at[l] * j->n + b->shape0 + (size_t)t * ns);
+                const size_t row = 2 * i + (size_t)(q - SPX_PF_BY_X);
+                for (size_t m = 0; m < ns; m++)
+                    x[back ? (shape + m) * n + row : row * n + shape + m] += out[m];
             } else {
                 for (size_t a = 0; a < na; a++) {
-                    const size_t row = a * active + (size_t)(q - SPX_PF_BY_SIGX);
+                    const size_t row = shape + a * active + (size_t)(q - SPX_PF_BY_SIGX);
                     const double by = b->vterm[i * na + a];
                     for (size_t m = 0; m < ns; m++)
                         if (!back)
-                            j->square[row * ns + m] += by * out[m];
+                            x[row * n + shape + m] += by * out[m];
                         else if (m % active >= 2) /* widths by widths are in the rows */
-                            j->square[m * ns + row] += by * out[m];
+                            x[(shape + m) * n + row] += by * out[m];
                 }
             }
         }
 }
 
-/* Adds the products of GH-i-j with each other to the square. */
-static void add_sums(job *j, int same)
+/* Adds the products of GH-i-j with each other to a block; of a line with itself both orders. */
+static void add_sums(const job *j, int same, double *x)
 {
     const spx_pf_plan *p = j->b->p;
-    const size_t ns = j->ns, na = (size_t)p->na, active = (size_t)j->b->active, side = (size_t)p->deg + 1;
-    const size_t pad = spx_pf_pad(p), n = spx_pf_pair_width(p);
+    const size_t na = (size_t)p->na, active = (size_t)j->b->active, side = (size_t)p->deg + 1, shape = 2 * j->b->nf;
+    const size_t pad = spx_pf_pad(p), n = spx_pf_pair_width(p), stride = stride_of(j);
     for (size_t t = 0; t < na * na; t++)
         for (size_t q = 1; q + 1 < active; q++)
             for (size_t r = 1; r + 1 < active; r++) {
-                const size_t row = t / na * active + 1 + q, column = t % na * active + 1 + r;
+                const size_t row = shape + t / na * active + 1 + q, column = shape + t % na * active + 1 + r;
                 const double v = j->sums[((t * side + q / side) * side + r / side) * n + q % side * pad + r % side];
-                j->square[row * ns + column] += v;
+                x[row * stride + column] += v;
                 if (same)
-                    j->square[column * ns + row] += v;
+                    x[column * stride + row] += v;
             }
 }
 
-/* Two lines, l <= k, of a group: shape by shape, fluxes and traces by shape. */
-static void pair_of_lines(job *j, size_t l, size_t k, const spx_pf_group *g)
+/* Places by places, and fluxes by places, of lines l <= k; x: their block. */
+static void spots_by_places(job *j, size_t l, size_t k, const spx_pf_group *g, double *x)
 {
     const spx_pf_bundle *b = j->b;
     const spx_pf_plan *p = b->p;
-    const size_t ns = j->ns, active = (size_t)b->active;
-    const double *tl = b->line[l].term, *tk = b->line[k].term;
-    if ((!has_shape(j, l) && !has_shape(j, k)) || !pairs_of_spots(j, l, k))
-        return;
-    memset(j->square, 0, ns * ns * sizeof *j->square);
-    if (has_shape(j, k))
-        spots_by_shape(j, l, k, 0, g);
-    if (has_shape(j, l) && l != k)
-        spots_by_shape(j, k, l, 1, g);
-    if (!has_shape(j, l) || !has_shape(j, k))
-        return;
-    if (l == k) /* columns of the widths are their rows */
-        for (size_t row = 0; row < ns; row++)
-            for (size_t column = 0; row % active < 2 && column < ns; column++)
-                j->square[column * ns + row] = j->square[row * ns + column];
-    if (b->active > 2)
-        add_sums(j, l == k);
-    for (size_t row = 0; row < ns; row++)
-        for (size_t column = 0; column < ns; column++)
-            j->turned[row * ns + column] = j->square[column * ns + row];
-    for (int s = 0; s < p->nb; s++)
-        for (int t = s; t < p->nb; t++)
-            j->k->add_square(ns, tl[s] * tk[t], j->square, l == k ? 0 : tk[s] * tl[t], j->turned,
-                             j->h + (b->shape0 + (size_t)s * ns) * j->n + b->shape0 + (size_t)t * ns, j->n);
-}
-
-/* Products of pairs of spots of a group: traces by traces, and fluxes by traces. */
-static void spots_by_spots(job *j, const spx_pf_group *g)
-{
-    const spx_pf_bundle *b = j->b;
-    const spx_pf_plan *p = b->p;
-    const size_t nf = b->nf, reach = (size_t)b->reach;
+    const size_t nf = b->nf, reach = (size_t)b->reach, n = stride_of(j), npix = (size_t)(p->nx * p->ny);
     const spx_pf_at *at = b->now.at + j->x * b->nl * nf;
-    for (size_t k = g->first * nf; k < g->last * nf; k++)
-        for (size_t l = k / nf; l < g->last; l++)
-            for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
-                const size_t m = l * nf + i;
-                if (m < k)
-                    continue;
-                const spx_pf_overlap o = spx_pf_overlap_of(p->nx, &at[k], &at[m]);
-                if (o.h == 0)
-                    continue;
-                const int weak_k = b->line[k / nf].weak, weak_m = b->line[l].weak;
-                if (weak_k && weak_m)
-                    continue;
-                chain ck[2], cm[2];
-                for (int y = 0; y < 2; y++) {
-                    chain_of(j, k / nf, k % nf, y, &ck[y]);
-                    chain_of(j, l, i, y, &cm[y]);
-                }
-                for (int y = 0; y < 2; y++) {
-                    if (!weak_m) {
-                        const double v = dot(j->k, p, &o, stamp_of(j, 0, k), stamp_of(j, 1 + y, m));
-                        double *w = j->w + (k - g->first * nf) * j->n;
-                        for (size_t c = 0; c < cm[y].n; c++)
-                            w[cm[y].at[c]] += v * cm[y].by[c];
-                    }
-                    if (!weak_k && m != k) {
-                        const double v = dot(j->k, p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 0, m));
-                        double *w = j->w + (m - g->first * nf) * j->n;
-                        for (size_t c = 0; c < ck[y].n; c++)
-                            w[ck[y].at[c]] += v * ck[y].by[c];
-                    }
-                }
-                if (weak_k || weak_m)
-                    continue;
-                for (int y = 0; y < 2; y++)
-                    for (int z = 0; z < 2; z++)
-                        add_pair(j->h, j->n, &ck[y], &cm[z],
-                                 dot(j->k, p, &o, stamp_of(j, 1 + y, k), stamp_of(j, 1 + z, m)), m != k);
+    const int told_l = !b->line[l].weak, told_k = !b->line[k].weak;
+    for (size_t i = 0; i < nf; i++)
+        for (size_t m = l == k ? i : i > reach ? i - reach : 0; m <= i + reach && m < nf; m++) {
+            const size_t s = l * nf + i, t = k * nf + m;
+            const spx_pf_overlap o = spx_pf_overlap_of(p->nx, &at[s], &at[t]);
+            double out[SPX_PF_PLACES * SPX_PF_PLACES];
+            if (o.h == 0)
+                continue;
+            j->k->places(o.h, o.w, stamp_of(j, 0, s) + o.a, stamp_of(j, 0, t) + o.b, b->nl * nf * npix, (size_t)p->nx,
+                         out);
+            for (size_t y = 0; y < 2; y++) {
+                if (told_k)
+                    local_row(j, g, l, i, k)[2 * m + y] += out[1 + y];
+                if (told_l && s != t)
+                    local_row(j, g, k, m, l)[2 * i + y] += out[SPX_PF_PLACES * (1 + y)];
+                for (size_t z = 0; z < 2 && x != NULL; z++)
+                    x[(2 * i + y) * n + 2 * m + z] += out[SPX_PF_PLACES * (1 + y) + 1 + z];
             }
+        }
 }
 
-/* Pairs of lines whose products are added to the blocks of the traces at one time. */
-enum { LINES = 32 };
-
-/* Adds the products of pairs of lines, times those of their terms, to the blocks of the traces. */
-static void add_pairs(job *j)
-{
-    const blasint n = (blasint)(4 * j->b->nf * j->b->nf), nterm = (blasint)(j->b->p->ntr * j->b->p->ntr);
-    if (j->npair > 0)
-        cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n, nterm, (blasint)j->npair, 1, j->pairs, n, j->terms,
-                    nterm, 1, j->square, nterm);
-    j->npair = 0;
-}
-
-/* Room for the products of the spots of two lines, zeros: pair[2 nf][2 nf], rows those of line l. */
-static double *new_pair(job *j, size_t l, size_t k)
-{
-    const size_t n = 4 * j->b->nf * j->b->nf, ntr = (size_t)j->b->p->ntr;
-    if (j->npair == LINES)
-        add_pairs(j);
-    double *to = j->terms + j->npair * ntr * ntr, *pair = j->pairs + j->npair * n;
-    for (size_t s = 0; s < ntr; s++)
-        for (size_t t = 0; t < ntr; t++)
-            *to++ = j->b->line[l].term[s] * j->b->line[k].term[t];
-    memset(pair, 0, n * sizeof *pair);
-    j->npair++;
-    return pair;
-}
-
-/* Adds the blocks of the traces to the upper triangle of h. */
-static void take_blocks(job *j)
-{
-    const size_t n = 2 * j->b->nf, ntr = (size_t)j->b->p->ntr;
-    add_pairs(j);
-    for (size_t r = 0; r < n; r++)
-        for (size_t c = r; c < n; c++)
-            for (size_t s = 0; s < ntr; s++)
-                for (size_t t = c == r ? s : 0; t < ntr; t++)
-                    j->h[(r * ntr + s) * j->n + c * ntr + t] += j->square[((r * n + c) * ntr + s) * ntr + t];
-}
-
-/* Adds the products of the derivatives of a group's spots by their places with those by the exposure's shift, the sums
- * of all of these: sum[2 n][2]. */
-static void add_shift(job *j, const spx_pf_group *g, const double *sum)
+/* Two lines, l <= k, of a group: rows of their fluxes, and, unless one is weak, their block x, of a line with itself
+ * its upper triangle. */
+static void pair_of_lines(job *j, size_t l, size_t k, const spx_pf_group *g, double *x)
 {
     const spx_pf_bundle *b = j->b;
-    const size_t ntr = (size_t)b->p->ntr, shift = b->shift0 + 2 * (j->x - 1);
-    for (size_t r = 0; r < 2 * (g->last - g->first) * b->nf; r++) {
-        const double *term = b->line[g->first + r / 2 / b->nf].term;
-        double *row = j->h + (2 * (r / 2 % b->nf) + r % 2) * ntr * j->n + shift;
-        for (size_t z = 0; z < 2; z++) {
-            for (size_t k = 0; k < ntr; k++)
-                row[k * j->n + z] += term[k] * sum[2 * r + z];
-            if (r % 2 <= z)
-                j->h[(shift + r % 2) * j->n + shift + z] += sum[2 * r + z];
-        }
-    }
-}
-
-/* Adds d[m][m], products of the derivatives of a group's spots by their places, of lines l and k to the blocks of the
- * traces, and to the sums of all by the exposure's shift, by_shift[m][2], if it has one. */
-static void add_lines(job *j, const spx_pf_group *g, size_t l, size_t k, const double *d, size_t m, double *by_shift)
-{
-    const size_t n = 2 * j->b->nf, first = (l - g->first) * n, second = (k - g->first) * n;
-    const int free = j->b->line[l].free > 0 || j->b->line[k].free > 0;
-    /* pairs with the second line's fibre first are those of the lines the other way round */
-    double *pair = free ? NULL : new_pair(j, l, k);
-    for (size_t r = 0; r < n; r++) {
-        const double *row = d + (first + r) * m + second;
-        const size_t from = l == k ? r : 0;
-        for (size_t c = from; c < n && free; c++) {
-            chain one, two;
-            chain_of(j, l, r / 2, (int)(r % 2), &one);
-            chain_of(j, k, c / 2, (int)(c % 2), &two);
-            add_pair(j->h, j->n, &one, &two, row[c], l != k || c != r);
-        }
-        for (size_t c = from; c < n && !free && by_shift != NULL; c++) {
-            const int same = l == k && c == r;
-            by_shift[2 * (first + r) + c % 2] += row[c];
-            by_shift[2 * (second + c) + r % 2] += same ? 0 : row[c];
-        }
-        if (!free)
-            memcpy(pair + r * n + r, row + r, (n - r) * sizeof *row);
-    }
-    if (free || l == k)
+    const size_t ns = j->ns, active = (size_t)b->active, shape = 2 * b->nf, n = stride_of(j);
+    if (b->line[l].weak && b->line[k].weak)
         return;
-    pair = new_pair(j, k, l);
-    for (size_t r = 0; r < n; r++)
-        for (size_t c = 0; c <= r; c++)
-            pair[c * n + r] = d[(first + r) * m + second + c];
+    if (ns > 0 && pairs_of_spots(j, l, k)) {
+        if (has_shape(j, k))
+            spots_by_shape(j, l, k, 0, g, x);
+        if (has_shape(j, l) && l != k)
+            spots_by_shape(j, k, l, 1, g, x);
+        for (size_t row = 0; row < ns && l == k; row++) /* columns of the widths are their rows */
+            for (size_t column = 0; row % active < 2 && column < ns; column++)
+                x[(shape + column) * n + shape + row] = x[(shape + row) * n + shape + column];
+        if (b->active > 2 && x != NULL)
+            add_sums(j, l == k, x);
+    }
+    spots_by_places(j, l, k, g, x);
 }
 
-/* Traces alone: of a group products of the derivatives of its spots by their places, d[m][m] with m two a spot, and
- * their fluxes taken off, d - B' N_ff^-1 B with B those of root S with them, [fluxes][m]: few numbers, as all terms of
- * a trace have the same derivatives but for a factor. Then that, times these, goes to the blocks of H. */
-static void traces_alone(job *j, const spx_pf_group *g)
+/* Adds the blocks, times the lines' polynomials, to the upper triangle of H. */
+static void add_blocks(job *j)
+{
+    const spx_pf_plan *p = j->b->p;
+    const size_t n = stride_of(j), nt = 2 * j->b->nf, ns = j->ns, ntr = (size_t)p->ntr, nb = (size_t)p->nb;
+    const size_t size = locals(j) * n, shape = j->b->shape0;
+    double *to[SPX_PF_MOST_TRACE * SPX_PF_MOST_TRACE];
+    if (j->nblock == 0)
+        return;
+    for (size_t m = 0; m < j->nblock; m++)
+        for (size_t s = 0; s < ntr; s++)
+            for (size_t t = 0; t < ntr; t++)
+                j->weight[(m * ntr + s) * ntr + t] = j->one[m][s] * j->two[m][t];
+    for (size_t r = 0; r < nt; r++) {
+        for (size_t q = 0; q < ntr * ntr; q++)
+            to[q] = j->plane + q * nt;
+        memset(j->plane, 0, ntr * ntr * nt * sizeof *j->plane);
+        j->k->combine(j->nblock, j->block + r * n + r, size, ntr * ntr, j->weight, nt - r, to);
+        for (size_t c = 0; c < nt - r; c++)
+            for (size_t s = 0; s < ntr; s++)
+                for (size_t t = c == 0 ? s : 0; t < ntr; t++)
+                    j->h[(r * ntr + s) * j->n + (r + c) * ntr + t] += to[s * ntr + t][c];
+    }
+    for (size_t m = 0; m < j->nblock && ns > 0; m++)
+        for (size_t s = 0; s < ntr; s++)
+            for (size_t t = 0; t < nb; t++)
+                j->weight[(m * ntr + s) * nb + t] = j->one[m][s] * j->two[m][t];
+    for (size_t r = 0; r < nt && ns > 0; r++) {
+        for (size_t q = 0; q < ntr * nb; q++)
+            to[q] = j->h + (r * ntr + q / nb) * j->n + shape + q % nb * ns;
+        j->k->combine(j->nblock, j->block + r * n + nt, size, ntr * nb, j->weight, ns, to);
+    }
+    for (size_t m = 0, q = 0; m < j->nblock && ns > 0; m++)
+        for (size_t s = 0; s < nb; s++)
+            for (size_t t = s; t < nb; t++)
+                j->weight[q++] = j->one[m][s] * j->two[m][t];
+    for (size_t r = 0; r < ns; r++) {
+        size_t q = 0;
+        for (size_t s = 0; s < nb; s++)
+            for (size_t t = s; t < nb; t++)
+                to[q++] = j->h + (shape + s * ns + r) * j->n + shape + t * ns;
+        j->k->combine(j->nblock, j->block + (nt + r) * n + nt, size, q, j->weight, ns, to);
+    }
+    j->nblock = 0;
+}
+
+/* Room for the products of two lines, zeros. */
+static double *new_block(job *j, size_t l, size_t k)
+{
+    const size_t size = locals(j) * stride_of(j);
+    double *to = j->block + j->nblock * size;
+    memset(to, 0, size * sizeof *to);
+    j->one[j->nblock] = j->b->line[l].term;
+    j->two[j->nblock++] = j->b->line[k].term;
+    return to;
+}
+
+/* Parameters that places of all fibres of a line depend on, but for the fibres' own: shifts of the exposure in x and y,
+ * and the wavelength if that is free, with the derivative of each place by each, by[2 nf]. */
+typedef struct {
+    size_t at, step;
+    const double *by; /* of places 0, step, 2 step ...; NULL: 1 */
+    size_t from;
+} common;
+
+static size_t commons_of(const job *j, size_t line, common *to)
 {
     const spx_pf_bundle *b = j->b;
-    const spx_pf_plan *p = b->p;
-    const size_t nf = b->nf, reach = (size_t)b->reach, n = (g->last - g->first) * nf, m = 2 * n;
-    const size_t first = g->first * nf;
-    const int shifts = j->x > 0 && p->nshift > 0;
-    const spx_pf_at *at = b->now.at + j->x * b->nl * nf + first;
-    double *w = j->w, *d = w + n * m, *by_shift = d + m * m;
-    memset(w, 0, (n * m + m * m + 2 * m) * sizeof *w);
-    for (size_t k = 0; k < n; k++)
-        for (size_t l = k / nf; l < n / nf; l++)
-            for (size_t i = k % nf > reach ? k % nf - reach : 0; i <= k % nf + reach && i < nf; i++) {
-                const size_t o = l * nf + i;
-                if (o < k)
-                    continue;
-                const spx_pf_overlap both = spx_pf_overlap_of(p->nx, &at[k], &at[o]);
-                const int weak_k = b->line[g->first + k / nf].weak, weak_o = b->line[g->first + l].weak;
-                for (int y = 0; y < 2 && both.h > 0; y++) {
-                    if (!weak_o)
-                        w[k * m + 2 * o + (size_t)y] =
-                            dot(j->k, p, &both, stamp_of(j, 0, first + k), stamp_of(j, 1 + y, first + o));
-                    if (!weak_k && o != k)
-                        w[o * m + 2 * k + (size_t)y] =
-                            dot(j->k, p, &both, stamp_of(j, 1 + y, first + k), stamp_of(j, 0, first + o));
-                    for (int z = 0; z < 2 && !weak_k && !weak_o; z++)
-                        d[(2 * k + (size_t)y) * m + 2 * o + (size_t)z] =
-                            dot(j->k, p, &both, stamp_of(j, 1 + y, first + k), stamp_of(j, 1 + z, first + o));
-                }
-            }
-    cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)m, (blasint)n, 1,
-                b->now.factor + j->x * b->nfactor + g->factor, (blasint)n, w, (blasint)m);
-    cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)n, -1, w, (blasint)m, 1, d, (blasint)m);
-    for (size_t l = g->first; l < g->last; l++)
-        for (size_t k = l; k < g->last; k++)
-            if (!b->line[l].weak && !b->line[k].weak)
-                add_lines(j, g, l, k, d, m, shifts ? by_shift : NULL);
-    if (shifts)
-        add_shift(j, g, by_shift);
+    size_t n = 0;
+    for (size_t y = 0; y < 2 && j->x > 0 && b->p->nshift > 0; y++)
+        to[n++] = (common){.at = b->shift0 + 2 * (j->x - 1) + y, .step = 2, .from = y};
+    if (b->line[line].free > 0)
+        to[n++] = (common){.at = b->free0 + b->line[line].free - 1, .step = 1, .by = b->slope + 2 * line * b->nf};
+    return n;
+}
+
+/* Sum over a common parameter's places of numbers that are `stride` apart. */
+static double sum_of_places(const job *j, const common *of, const double *v, size_t stride)
+{
+    double sum = 0;
+    for (size_t r = of->from; r < 2 * j->b->nf; r += of->step)
+        sum += (of->by != NULL ? of->by[r] : 1) * v[r * stride];
+    return sum;
+}
+
+/* Adds to H what a block, of line l by line k, says of their common parameters. */
+static void add_commons(job *j, size_t l, size_t k, const double *x)
+{
+    const spx_pf_bundle *b = j->b;
+    const size_t nt = 2 * b->nf, n = stride_of(j), ntr = (size_t)b->p->ntr;
+    common row[3], column[3];
+    const size_t nrow = commons_of(j, l, row), ncolumn = commons_of(j, k, column);
+    for (size_t q = 0; q < ncolumn; q++) {
+        double sum[3] = {0};
+        for (size_t r = 0; r < nt; r++) {
+            const double v = sum_of_places(j, &column[q], x + r * n, 1);
+            for (size_t s = 0; s < ntr; s++)
+                j->h[(r * ntr + s) * j->n + column[q].at] += b->line[l].term[s] * v;
+            for (size_t m = 0; m < nrow; m++)
+                if (r % row[m].step == row[m].from)
+                    sum[m] += (row[m].by != NULL ? row[m].by[r] : 1) * v;
+        }
+        for (size_t m = 0; m < nrow; m++)
+            if (row[m].at <= column[q].at)
+                j->h[row[m].at * j->n + column[q].at] += sum[m];
+    }
+    for (size_t m = 0; m < nrow; m++)
+        for (size_t c = 0; c < j->ns; c++) {
+            const double v = sum_of_places(j, &row[m], x + nt + c, n);
+            for (size_t t = 0; t < (size_t)b->p->nb; t++)
+                j->h[row[m].at * j->n + b->shape0 + t * j->ns + c] += b->line[k].term[t] * v;
+        }
+}
+
+/* Ends a block: all of it for a line with itself, and the transposed one, of k by l, for two. */
+static void end_block(job *j, size_t l, size_t k, double *x)
+{
+    const size_t m = locals(j), n = stride_of(j);
+    double *turned = l == k ? x : new_block(j, k, l);
+    for (size_t r = 0; r < m; r++)
+        for (size_t c = l == k ? r + 1 : 0; c < m; c++)
+            turned[c * n + r] = x[r * n + c];
+    add_commons(j, l, k, x);
+    if (l != k)
+        add_commons(j, k, l, turned);
 }
 
 /* Adds the gradient by the spots of a line to g. */
@@ -969,49 +945,96 @@ enum { ROWS = 256 };
 /* Takes off what fluxes know: H -= (L^-1 H_f,theta)' (L^-1 H_f,theta). */
 static void take_rows(job *j)
 {
-    j->w -= j->nrow * j->n;
     if (j->nrow > 0)
         cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)j->n, (blasint)j->nrow, -1, j->w, (blasint)j->n, 1,
                     j->h, (blasint)j->n);
     j->nrow = 0;
 }
 
-/* Adds a group: its lines, and the rows of its fluxes. */
-static void add_group(job *j, const spx_pf_group *g)
+/* Rows of a group by all parameters, from those by local ones. */
+static void add_rows(job *j, const spx_pf_group *g)
 {
     const spx_pf_bundle *b = j->b;
-    const size_t nflux = (g->last - g->first) * b->nf;
-    int weak = 1;
-    for (size_t l = g->first; l < g->last; l++)
-        weak &= b->line[l].weak;
-    if (weak)
-        return;
-    if (j->ns == 0) {
-        for (size_t l = g->first; l < g->last; l++)
-            derive_line(j, l);
-        traces_alone(j, g);
-        return;
-    }
-    memset(j->w, 0, nflux * j->n * sizeof *j->w);
-    for (size_t l = g->first; l < g->last; l++) {
-        long lo, hi, lo2, hi2;
-        derive_line(j, l);
-        rows_of(j, l, &lo, &hi);
-        for (size_t k = g->first; k <= l; k++) {
-            rows_of(j, k, &lo2, &hi2);
-            if (lo2 < hi && lo < hi2)
-                pair_of_lines(j, k, l, g);
+    const size_t nt = 2 * b->nf, ntr = (size_t)b->p->ntr, nflux = (g->last - g->first) * b->nf;
+    double *to = j->w + j->nrow * j->n;
+    memset(to, 0, nflux * j->n * sizeof *to);
+    for (size_t f = 0; f < nflux; f++, to += j->n)
+        for (size_t l = g->first; l < g->last; l++) {
+            const double *from = local_row(j, g, g->first + f / b->nf, f % b->nf, l);
+            common of[3];
+            const size_t n = b->line[l].weak ? 0 : commons_of(j, l, of);
+            for (size_t r = 0; r < nt && !b->line[l].weak; r++)
+                for (size_t s = 0; s < ntr; s++)
+                    to[r * ntr + s] += from[r] * b->line[l].term[s];
+            for (size_t m = 0; m < n; m++)
+                to[of[m].at] += sum_of_places(j, &of[m], from, 1);
+            for (int t = 0; t < b->p->nb && !b->line[l].weak; t++)
+                j->k->add(j->ns, b->line[l].term[t], from + nt, to + b->shape0 + (size_t)t * j->ns);
         }
-    }
-    spots_by_spots(j, g);
-    const double *factor = b->now.factor + j->x * b->nfactor + g->factor;
-    /* by columns: W' (n x fluxes) L^-T */
-    cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, (blasint)j->n, (blasint)nflux, 1,
-                factor, (blasint)nflux, j->w, (blasint)j->n);
-    j->w += nflux * j->n;
     j->nrow += nflux;
     if (j->nrow >= ROWS)
         take_rows(j);
+}
+
+/* Adds a group: its lines, and the rows of its fluxes. Those are taken off the blocks of all pairs of its lines, which
+ * have fewer columns than H, unless lines are many. */
+static void add_group(job *j, const spx_pf_group *g)
+{
+    const spx_pf_bundle *b = j->b;
+    const size_t nflux = (g->last - g->first) * b->nf, m = locals(j);
+    double *block[MOST_BLOCKS];
+    size_t told = 0, nblock = 0;
+    for (size_t l = g->first; l < g->last; l++)
+        told += !b->line[l].weak;
+    if (told == 0)
+        return;
+    const int whole = told * told <= MOST_BLOCKS && 2 * told * told * m * m <= j->n * j->n;
+    const blasint n = (blasint)(told * m);
+    if (whole && j->nblock + told * told > MOST_BLOCKS)
+        add_blocks(j);
+    memset(j->local, 0, nflux * told * m * sizeof *j->local);
+    for (size_t l = g->first; l < g->last; l++)
+        derive_line(j, l);
+    for (size_t l = g->first; l < g->last; l++)
+        for (size_t k = l; k < g->last; k++) {
+            long lo, hi, lo2, hi2;
+            rows_of(j, l, &lo, &hi);
+            rows_of(j, k, &lo2, &hi2);
+            const int meet = lo2 < hi && lo < hi2, both = !b->line[l].weak && !b->line[k].weak;
+            if (!meet && !(both && whole))
+                continue;
+            if (!whole && j->nblock + 2 > MOST_BLOCKS)
+                add_blocks(j);
+            double *x = both ? new_block(j, l, k) : NULL;
+            if (meet)
+                pair_of_lines(j, l, k, g, x);
+            if (both && !whole)
+                end_block(j, l, k, x);
+            else if (both)
+                block[nblock++] = x;
+        }
+    /* by columns: W' (n x fluxes) L^-T */
+    cblas_dtrsm(CblasColMajor, CblasRight, CblasLower, CblasTrans, CblasNonUnit, n, (blasint)nflux, 1,
+                b->now.factor + j->x * b->nfactor + g->factor, (blasint)nflux, j->local, n);
+    if (!whole) {
+        add_rows(j, g);
+        return;
+    }
+    nblock = 0;
+    for (size_t l = g->first; l < g->last; l++)
+        for (size_t k = l; k < g->last; k++) {
+            if (b->line[l].weak || b->line[k].weak)
+                continue;
+            double *x = block[nblock++];
+            const double *one = local_row(j, g, g->first, 0, l), *two = local_row(j, g, g->first, 0, k);
+            if (l == k)
+                cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, (blasint)m, (blasint)nflux, -1, one, n, 1, x,
+                            (blasint)stride_of(j));
+            else
+                cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)m, (blasint)m, (blasint)nflux, -1, one, n,
+                            two, n, 1, x, (blasint)stride_of(j));
+            end_block(j, l, k, x);
+        }
 }
 
 void spx_pf_work_free(struct spx_pf_work *w)
@@ -1020,7 +1043,7 @@ void spx_pf_work_free(struct spx_pf_work *w)
         return;
     spx_free(w->w);
     spx_free(w->rest);
-    spx_free(w->square);
+    spx_free(w->block);
     spx_free(w->across);
     spx_free(w);
 }
@@ -1038,7 +1061,7 @@ static spx_status at_least(double **old, size_t *have, size_t n, spx_err *e)
     return SPX_OK;
 }
 
-static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsquare, size_t nacross, spx_err *e)
+static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nblock, size_t nacross, spx_err *e)
 {
     if (b->work == NULL && (b->work = spx_alloc(1, sizeof *b->work, e)) == NULL)
         return SPX_EIO;
@@ -1047,7 +1070,7 @@ static spx_status reserve(spx_pf_bundle *b, size_t nw, size_t nrest, size_t nsqu
     if (st == SPX_OK)
         st = at_least(&w->rest, &w->nrest, nrest, e);
     if (st == SPX_OK)
-        st = at_least(&w->square, &w->nsquare, nsquare, e);
+        st = at_least(&w->block, &w->nblock, nblock, e);
     return st == SPX_OK ? at_least(&w->across, &w->nacross, nacross, e) : st;
 }
 
@@ -1154,33 +1177,32 @@ spx_status spx_pf_normal(spx_pf_bundle *b, double *h, double *g, int *ok, spx_er
         return with_prior(b, j.n, h, g, ok, e);
     memset(h, 0, j.n * j.n * sizeof *h);
     memset(g, 0, j.n * sizeof *g);
-    const size_t two = 4 * b->nf * b->nf, nterm = (size_t)(p->ntr * p->ntr), blocks = two * nterm;
+    const size_t nterm = (size_t)(p->ntr * p->ntr), blocks = MOST_BLOCKS * locals(&j) * stride_of(&j);
+    const size_t local = most * b->nf * most * locals(&j), rows = (most * b->nf + ROWS) * j.n;
     spx_status st =
-        reserve(b, j.ns > 0 ? (most * b->nf + ROWS) * j.n : (6 * most * b->nf + 4) * most * b->nf, p->height * b->width,
-                j.ns > 0 ? 2 * j.ns * j.ns + sums + projected : blocks + LINES * (two + nterm),
+        reserve(b, local + rows, p->height * b->width,
+                blocks + (MOST_BLOCKS + 2 * b->nf) * nterm + SPX_PF_TERMS + (j.ns > 0 ? sums + projected : 0),
                 j.ns > 0 ? b->nl * b->nf * (size_t)p->nx * spx_pf_pad(p) : 1, e);
     if (st == SPX_OK) {
-        j.w = b->work->w;
+        j.local = b->work->w;
+        j.w = j.local + local;
         j.rest = b->work->rest;
         j.across = b->work->across;
-        j.square = b->work->square;
-        j.turned = j.square + j.ns * j.ns;
-        j.sums = j.turned + j.ns * j.ns;
+        j.block = b->work->block;
+        j.weight = j.block + blocks;
+        j.plane = j.weight + MOST_BLOCKS * nterm + SPX_PF_TERMS;
+        j.sums = j.plane + 2 * b->nf * nterm;
         j.projected = j.sums + sums;
-        j.pairs = j.square + blocks;
-        j.terms = j.pairs + LINES * two;
     }
-    if (st == SPX_OK && j.ns == 0)
-        memset(j.square, 0, blocks * sizeof *j.square);
     for (j.x = 0; j.x < p->nexp && st == SPX_OK; j.x++) {
         add_gradient(&j);
         weigh_spots(b, &b->now, j.x, b->stamp);
         for (size_t k = 0; k < b->ngroup; k++)
             add_group(&j, &b->group[k]);
     }
-    if (st == SPX_OK && j.ns > 0)
+    if (st == SPX_OK) {
         take_rows(&j);
-    else if (st == SPX_OK)
-        take_blocks(&j);
+        add_blocks(&j);
+    }
     return st == SPX_OK ? with_prior(b, j.n, h, g, ok, e) : st;
 }

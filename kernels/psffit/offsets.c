@@ -16,6 +16,32 @@ enum { ABOUT = 9 };
 /* Pixels at most that a misfit of lines is looked for up to. */
 #define MOST 1.0
 
+/* sum_i c_ij g_(i+1)(x) and sum_i c_ij g_i(x), [side][nx] each: of all pixels of a spot. */
+static void sum_columns(int side, int nx, const double *gx, const double *c, double *across, double *along)
+{
+    for (int j = 0; j < side; j++)
+        for (int x = 0; x < nx; x++) {
+            across[j * nx + x] = along[j * nx + x] = 0;
+            for (int i = 0; i < side; i++) {
+                across[j * nx + x] += c[i + side * j] * gx[(i + 1) * nx + x];
+                along[j * nx + x] += c[i + side * j] * gx[i * nx + x];
+            }
+        }
+}
+
+/* As spx_pf_spot_gradient(), from these. */
+static void gradient_at(int side, int nx, int ny, const double *across, const double *along, const double *gy,
+                        const spx_pf_at *at, int x, int y, double by[2])
+{
+    by[0] = by[1] = 0;
+    for (int j = 0; j < side; j++) {
+        by[0] += across[j * nx + x] * gy[j * ny + y];
+        by[1] += along[j * nx + x] * gy[(j + 1) * ny + y];
+    }
+    by[0] /= at->sigx;
+    by[1] /= at->sigy;
+}
+
 void spx_pf_look_at_spot(const spx_pf_bundle *b, size_t x, size_t s, double *sum, double *cell)
 {
     const spx_pf_plan *p = b->p;
@@ -24,9 +50,10 @@ void spx_pf_look_at_spot(const spx_pf_bundle *b, size_t x, size_t s, double *sum
     const spx_pf_at *at = &b->now.at[s];
     const double *spot = b->now.spot + s * npix, *gx = b->now.gx + s * n * (size_t)p->nx;
     const double *gy = b->now.gy + s * n * (size_t)p->ny, *c = b->now.c + s * (size_t)p->nc;
-    double peak = 0;
+    double peak = 0, across[(SPX_PF_MOST_HERMITE + 1) * SPX_PF_MOST_WIDE], along[sizeof across / sizeof *across];
     for (size_t k = 0; k < npix; k++)
         peak = fmax(peak, spot[k]);
+    sum_columns(p->deg + 1, p->nx, gx, c, across, along);
     cell += (size_t)(spx_pf_phase_of(at->y) * SPX_PF_PHASES + spx_pf_phase_of(at->x)) * npix * SPX_PF_CELL;
     spx_pf_offset off = {0};
     for (int stack = 0; stack < 2; stack++) {
@@ -37,7 +64,7 @@ void spx_pf_look_at_spot(const spx_pf_bundle *b, size_t x, size_t s, double *sum
                 if (!spx_pf_is_core(b->now.flux[s], spot[k], peak, m) || !(px->root[on] > 0))
                     continue;
                 double by[2];
-                spx_pf_spot_gradient(p->deg + 1, p->nx, p->ny, gx, gy, c, at, q, r, by);
+                gradient_at(p->deg + 1, p->nx, p->ny, across, along, gy, at, q, r, by);
                 if (stack)
                     spx_pf_add_to_cell(b->now.flux[s], by, spot[k], px->data[on], px->noise[on], m, &off,
                                        cell + SPX_PF_CELL * k);

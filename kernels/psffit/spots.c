@@ -46,12 +46,10 @@ void spx_pf_shape(const spx_pf_bundle *b, const double *theta, size_t i, double 
     double term[SPX_PF_MOST_WAVE], local[SPX_PF_MOST_LOCAL] = {0};
     spx_legendre_basis((size_t)p->nb, spx_pf_u(p, wave), term);
     const double *q = theta + b->shape0;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
     for (int k = 0; k < p->nb; k++)
-        for (int a = 0; a < p->na; a++, q += p->nq) {
-            const double factor = term[k] * b->vterm[i * (size_t)p->na + (size_t)a];
-            for (int l = 0; l < p->nq; l++)
-                local[l] += factor * q[l];
-        }
+        for (int a = 0; a < p->na; a++, q += p->nq)
+            kernels->add((size_t)p->nq, term[k] * b->vterm[i * (size_t)p->na + (size_t)a], q, local);
     *sigx = local[0];
     *sigy = local[1];
     c[0] = 1;

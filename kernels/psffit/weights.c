@@ -107,18 +107,47 @@ static void find_new_rows(spx_pf_pixels *px, size_t height, const uint8_t *lit, 
     px->epsilon = epsilon;
 }
 
+/* Whether fibres are side by side in a row, from the left (1) or from the right (-1); 0: they are not in order. */
+static int order_of(size_t nf, const int32_t *first)
+{
+    int up = 1, down = 1;
+    for (size_t i = 1; i < nf; i++) {
+        up &= first[i] > first[i - 1];
+        down &= first[i] < first[i - 1];
+    }
+    return up - down;
+}
+
+/* spx_pf_nearest() of a column, from that of one before it: fibres in order are passed one after the other. */
+static int nearest_from(int before, int nf, int hx, const int32_t *first, int order, long column)
+{
+    if (order == 0)
+        return spx_pf_nearest(nf, hx, first, column);
+    for (int next = before + order; next >= 0 && next < nf; next += order) {
+        const long old = labs(first[before] + hx - column), new = labs(first[next] + hx - column);
+        if (new > old || (new == old &&next > before))
+            break;
+        before = next;
+    }
+    return before;
+}
+
 /* Misfits of a row, of a model that is uncertain by a part epsilon of itself, or by what that of the nearest fibre is.
  */
 static void row_misfits(const spx_pf_bundle *b, const spx_pf_pixels *px, size_t r, const double *light, double epsilon)
 {
     const spx_pf_kernels *kernels = spx_pf_kernels_find();
-    size_t c = 0;
-    while (c < b->width) { /* pixels of one fibre at a time */
-        const int fibre = spx_pf_nearest((int)b->nf, b->p->hx, px->at + r * b->nf, (long)c);
+    const int nf = (int)b->nf, hx = b->p->hx;
+    const int32_t *at = px->at + r * b->nf;
+    const int order = order_of(b->nf, at);
+    int fibre = spx_pf_nearest(nf, hx, at, 0);
+    for (size_t c = 0; c < b->width;) { /* pixels of one fibre at a time */
         const size_t first = c++;
-        while (c < b->width && spx_pf_nearest((int)b->nf, b->p->hx, px->at + r * b->nf, (long)c) == fibre)
+        int next = fibre;
+        while (c < b->width && (next = nearest_from(fibre, nf, hx, at, order, (long)c)) == fibre)
             c++;
         kernels->misfit(c - first, px, r * b->width + first, light + first, fmax(epsilon, b->doubt[fibre]));
+        fibre = next;
     }
 }
 

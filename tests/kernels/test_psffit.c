@@ -354,6 +354,36 @@ static void check_rows(spx_pf_bundle *b)
     spx_free(rejected);
 }
 
+/* Lines of one group, whose rows are taken off the matrix together, and of several, whose pairs are: h, other: room.
+ */
+static void check_group(spx_pf_bundle *b, double *h, double *other, double *g)
+{
+    spx_err e = {0};
+    const size_t m = spx_pf_columns(b), n = b->nl * b->nf;
+    int ok = 0;
+    for (size_t l = 0; l < b->nl; l++)
+        b->line[l].weak = 0;
+    CHECK(spx_pf_fluxes(b, &b->now) && spx_pf_normal(b, h, g, &ok, &e) == SPX_OK && ok, "%s", spx_err_text(&e));
+    for (size_t l = 0; l < b->nl; l++)
+        b->line[l].group = 0;
+    b->ngroup = 1;
+    b->group[0] = (spx_pf_group){.first = 0, .last = b->nl};
+    b->nfactor = n * n;
+    for (int trial = 0; trial < 2; trial++) {
+        spx_pf_state *s = trial ? &b->trial : &b->now;
+        spx_free(s->factor);
+        s->factor = spx_alloc2(b->p->nexp, b->nfactor, sizeof *s->factor, NULL);
+    }
+    CHECK(b->now.factor != NULL && b->trial.factor != NULL && spx_pf_fluxes(b, &b->now) &&
+              spx_pf_normal(b, other, g, &ok, &e) == SPX_OK && ok,
+          "%s", spx_err_text(&e));
+    double worst = 0;
+    for (size_t i = 0; i < m && ok; i++)
+        for (size_t j = i; j < m; j++)
+            worst = fmax(worst, fabs(h[i * m + j] - other[i * m + j]) / sqrt(h[i * m + i] * h[j * m + j]));
+    CHECK(worst < 1e-9, "matrix of one group differs by %g of its diagonal", worst);
+}
+
 static void test_normal(void)
 {
     psffit_scene s;
@@ -483,6 +513,8 @@ static void test_normal(void)
     CHECK(worst < 5e-6 && worst_free < 5e-3, "traces alone: matrix differs by %g, %g of its diagonal", worst,
           worst_free);
     CHECK(worst_g < 2e-5 * most_g, "traces alone: gradient differs by %g of %g", worst_g, most_g);
+    b.active = p.nq;
+    check_group(&b, h, dense, g);
     check_rows(&b);
     spx_free(h);
     spx_free(g);
