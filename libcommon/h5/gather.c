@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <omp.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/clones.h"
@@ -45,44 +46,54 @@ static size_t first_move(const source *s, size_t at)
     return lo;
 }
 
+/* 1: not all are finite. */
 SPX_CLONES
-static void widen(const float *from, size_t n, double *to)
+static int widen(const float *from, size_t n, double *to)
 {
-#pragma omp simd
-    for (size_t k = 0; k < n; k++)
+    uint32_t bad = 0;
+#pragma omp simd reduction(| : bad)
+    for (size_t k = 0; k < n; k++) {
+        uint32_t bits;
+        memcpy(&bits, from + k, sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
         to[k] = from[k];
+    }
+    return bad != 0;
 }
 
-/* Values of one line, of which `part` holds bytes [first, end) of the dataset. */
-static void take_line(const source *s, size_t line, char *to, const char *part, size_t first, size_t end)
+/* Values of one line, of which `part` holds bytes [first, end) of the dataset. 1: of those that are widened not all are
+ * finite. */
+static int take_line(const source *s, size_t line, char *to, const char *part, size_t first, size_t end)
 {
     size_t lo = line + s->shape.skip * s->in, hi = lo + s->shape.count * s->in;
     const size_t from = lo;
     lo = lo > first ? lo : first;
     hi = hi < end ? hi : end;
     if (lo >= hi)
-        return;
+        return 0;
     const size_t n = (hi - lo) / s->in;
     to += (lo - from) / s->in * s->wide;
     part += lo - first;
     if (s->in == s->wide) {
         memcpy(to, part, n * s->in);
-        return;
+        return 0;
     }
-    widen((const float *)(const void *)part, n, (double *)(void *)to);
+    return widen((const float *)(const void *)part, n, (double *)(void *)to);
 }
 
-/* Values of all wanted rows that `part`, bytes [first, end) of the dataset, holds. */
-static void take_part(const source *s, const char *part, size_t first, size_t end)
+/* Values of all wanted rows that `part`, bytes [first, end) of the dataset, holds; as take_line(). */
+static int take_part(const source *s, const char *part, size_t first, size_t end)
 {
     const size_t row = row_bytes(s), line = s->shape.whole * s->in, count = s->shape.count * s->wide;
+    int bad = 0;
     for (size_t i = first_move(s, first); i < s->n && s->m[i].from * row < end; i++) {
         const size_t begin = s->m[i].from * row;
         char *to = s->out + s->m[i].to * s->shape.lines * count;
         size_t k = first > begin ? (first - begin) / line : 0;
         for (; k < s->shape.lines && begin + k * line < end; k++)
-            take_line(s, begin + k * line, to + k * count, part, first, end);
+            bad |= take_line(s, begin + k * line, to + k * count, part, first, end);
     }
+    return bad;
 }
 
 /* 1 when a wanted row has bytes in [first, end). */
@@ -92,16 +103,16 @@ static int is_wanted(const source *s, size_t first, size_t end)
     return i < s->n && s->m[i].from * row_bytes(s) < end;
 }
 
-static spx_status read_pieces(const source *s, const char *file, const char *path, int *done, spx_err *e)
+static spx_status read_pieces(const source *s, const char *file, const char *path, int *done, int *finite, spx_err *e)
 {
     const size_t npiece = (s->bytes + s->piece - 1) / s->piece;
     const size_t shares = s->n * row_bytes(s) / SHARE + 1, most = (size_t)omp_get_max_threads();
     const int nthread = (int)(shares < most ? shares < FEW ? shares : FEW : most < FEW ? most : FEW);
     char *part = spx_alloc_unset((size_t)nthread, s->piece, 1, e);
-    int why = 0, differs = 0;
+    int why = 0, differs = 0, bad = 0;
     if (part == NULL)
         return SPX_EIO;
-#pragma omp parallel for num_threads(nthread) schedule(dynamic) reduction(max : why) reduction(| : differs)
+#pragma omp parallel for num_threads(nthread) schedule(dynamic) reduction(max : why) reduction(| : differs, bad)
     for (size_t k = 0; k < npiece; k++) {
         const size_t first = k * s->piece, end = s->bytes - first < s->piece ? s->bytes : first + s->piece;
         char *own = part + (size_t)omp_get_thread_num() * s->piece;
@@ -112,9 +123,11 @@ static spx_status read_pieces(const source *s, const char *file, const char *pat
         if (failed == 0 && s->inventory != NULL)
             differs |= !spx_inventory_matches(s->inventory, (uint64_t)s->at + first, own, end - first);
         if (failed == 0)
-            take_part(s, own, first, end);
+            bad |= take_part(s, own, first, end);
     }
     spx_free(part);
+    if (finite != NULL)
+        *finite = s->in != s->wide && !bad;
     *done = why != ENODATA; /* HDF5 reads zeros behind the end of a file */
     if (differs)
         return spx_inventory_differs(file, path, e);
@@ -122,12 +135,14 @@ static spx_status read_pieces(const source *s, const char *file, const char *pat
 }
 
 spx_status spx_h5_gather(hid_t loc, const char *path, hid_t mem, const spx_h5_row *shape, size_t n,
-                         const spx_h5_move *m, void *out, int *done, spx_err *e)
+                         const spx_h5_move *m, void *out, int *done, int *finite, spx_err *e)
 {
     source s = {.shape = *shape, .n = n, .m = m, .out = out, .wide = H5Tget_size(mem)};
     size_t row = 0, dims[SPX_H5_MAXDIM], count = 1;
     int ndim = 0;
     *done = 0;
+    if (finite != NULL)
+        *finite = 0;
     if (n == 0 || spx_mul(shape->lines, shape->whole, &row, e) != SPX_OK)
         return n == 0 ? SPX_OK : e->code;
     hid_t d = spx_h5_open(loc, path, e);
@@ -156,7 +171,7 @@ spx_status spx_h5_gather(hid_t loc, const char *path, hid_t mem, const spx_h5_ro
     if (st == SPX_OK && *done) {
         char absolute[512];
         spx_h5_absolute(loc, path, absolute, sizeof absolute);
-        st = read_pieces(&s, spx_h5_filename(loc), absolute, done, e);
+        st = read_pieces(&s, spx_h5_filename(loc), absolute, done, finite, e);
     }
     (void)H5Tclose(ftype);
     (void)H5Dclose(d);

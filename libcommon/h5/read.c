@@ -93,7 +93,7 @@ spx_status spx_h5_check_shape(hid_t loc, const char *path, int ndim, size_t *dim
 /* All rows of float32 as doubles: each piece of the file is read, compared and widened once. *done: 0, they are of
  * another type, or few. */
 static spx_status read_wider(hid_t loc, const char *path, hid_t ftype, hid_t mem, size_t nrow, size_t n, void *out,
-                             int *done, spx_err *e)
+                             int *done, int *finite, spx_err *e)
 {
     *done = 0;
     if (nrow < 2 || n < SPX_H5_MANY_VALUES || H5Tequal(mem, H5T_NATIVE_DOUBLE) <= 0 ||
@@ -103,13 +103,13 @@ static spx_status read_wider(hid_t loc, const char *path, hid_t ftype, hid_t mem
     spx_h5_move *m = spx_alloc_unset(nrow, 1, sizeof *m, e);
     for (size_t i = 0; m != NULL && i < nrow; i++)
         m[i] = (spx_h5_move){i, i};
-    const spx_status st = m != NULL ? spx_h5_gather(loc, path, mem, &row, nrow, m, out, done, e) : SPX_EIO;
+    const spx_status st = m != NULL ? spx_h5_gather(loc, path, mem, &row, nrow, m, out, done, finite, e) : SPX_EIO;
     spx_free(m);
     return st;
 }
 
 static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid_t mem, int ndim, size_t *dims,
-                           void **out, spx_err *e)
+                           void **out, int *finite, spx_err *e)
 {
     *out = NULL;
     hid_t d = spx_h5_open(loc, path, e);
@@ -132,7 +132,7 @@ static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid
     if (st == SPX_OK)
         st = spx_h5_read_directly(reads, loc, path, d, ftype, use, bytes, *out, &done, e);
     if (st == SPX_OK && !done && ndim > 0)
-        st = read_wider(loc, path, ftype, use, dims[0], n, *out, &done, e);
+        st = read_wider(loc, path, ftype, use, dims[0], n, *out, &done, finite, e);
     if (st == SPX_OK && !done) {
         touch(*out, bytes);
         if (n > 0)
@@ -151,7 +151,7 @@ static spx_status read_any(spx_h5_reads *reads, hid_t loc, const char *path, hid
     spx_status name(__VA_ARGS__ hid_t loc, const char *path, int ndim, size_t *dims, ctype **out, spx_err *e)          \
     {                                                                                                                  \
         void *p = NULL;                                                                                                \
-        spx_status st = read_any(reads, loc, path, h5type, ndim, dims, &p, e);                                         \
+        spx_status st = read_any(reads, loc, path, h5type, ndim, dims, &p, NULL, e);                                   \
         *out = p;                                                                                                      \
         return st;                                                                                                     \
     }
@@ -163,6 +163,16 @@ READER(spx_h5_read_u32, uint32_t, H5T_NATIVE_UINT32, NULL)
 READER(spx_h5_read_u8, uint8_t, H5T_NATIVE_UINT8, NULL)
 READER(spx_h5_defer_f32, float, H5T_NATIVE_FLOAT, reads, ONTO_LIST)
 READER(spx_h5_defer_u32, uint32_t, H5T_NATIVE_UINT32, reads, ONTO_LIST)
+
+spx_status spx_h5_read_checked(hid_t loc, const char *path, int ndim, size_t *dims, double **out, int *finite,
+                               spx_err *e)
+{
+    void *p = NULL;
+    *finite = 0;
+    const spx_status st = read_any(NULL, loc, path, H5T_NATIVE_DOUBLE, ndim, dims, &p, finite, e);
+    *out = p;
+    return st;
+}
 
 /* Makes memory and file spaces that select rows [first, first+n). */
 spx_status spx_h5_row_spaces(hid_t d, size_t first, size_t n, hid_t *fspace, hid_t *mspace)
@@ -229,7 +239,7 @@ static spx_status read_text(hid_t loc, const char *path, size_t most, size_t *wi
     (void)H5Tset_strpad(mem, H5T_STR_NULLPAD);
     void *p = NULL;
     *n = 0;
-    spx_status st = read_any(NULL, loc, path, mem, 1, n, &p, e);
+    spx_status st = read_any(NULL, loc, path, mem, 1, n, &p, NULL, e);
     (void)H5Tclose(mem);
     *out = p;
     return st;

@@ -16,6 +16,9 @@
  * then gets the length found. Any integer or float type in the file is converted; a value that does not fit (an integer
  * dataset of the other sign, a string) is refused by class. */
 spx_status spx_h5_read_f64(hid_t loc, const char *path, int ndim, size_t *dims, double **out, spx_err *e);
+/* *finite: 1, all have been seen to be finite while they were read; 0, not known. */
+spx_status spx_h5_read_checked(hid_t loc, const char *path, int ndim, size_t *dims, double **out, int *finite,
+                               spx_err *e);
 spx_status spx_h5_read_f32(hid_t loc, const char *path, int ndim, size_t *dims, float **out, spx_err *e);
 spx_status spx_h5_read_i32(hid_t loc, const char *path, int ndim, size_t *dims, int32_t **out, spx_err *e);
 spx_status spx_h5_read_u32(hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out, spx_err *e);

@@ -85,7 +85,7 @@ static spx_status read_run(const spx_merge_input *p, const char *path, const spx
         return e->code;
     for (size_t i = 0; i < run; i++)
         m[i] = (spx_h5_move){row + i, i};
-    st = spx_h5_gather(p->file, path, mem, &(spx_h5_row){1, nelem, 0, nelem}, run, m, to, &done, e);
+    st = spx_h5_gather(p->file, path, mem, &(spx_h5_row){1, nelem, 0, nelem}, run, m, to, &done, NULL, e);
     spx_free(m);
     return st == SPX_OK && !done ? spx_h5_read_rows(p->file, path, mem, row, run, to, e) : st;
 }

@@ -123,19 +123,21 @@ spx_status spx_arm_read_head(hid_t file, const char *path, int rows, size_t *nsp
     return SPX_OK;
 }
 
-spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e)
+spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, int *finite,
+                               spx_err *e)
 {
     char p[128];
     size_t dims[2] = {nspec, a->nwave}, rd[3] = {nspec, a->ndiag, a->nwave};
+    int good[3] = {0, 0, 1};
     spx_status st = SPX_OK;
     sub(p, sizeof p, path, "wavelength");
     if (a->per_row)
         st = spx_wavelength_read_grids(file, p, &dims[0], &dims[1], &a->row_wavelength, e);
     sub(p, sizeof p, path, "flux");
     if (st == SPX_OK)
-        st = spx_h5_read_f64(file, p, 2, dims, &a->flux, e);
+        st = spx_h5_read_checked(file, p, 2, dims, &a->flux, &good[0], e);
     sub(p, sizeof p, path, "ivar");
-    if (st != SPX_OK || (st = spx_h5_read_f64(file, p, 2, dims, &a->ivar, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_h5_read_checked(file, p, 2, dims, &a->ivar, &good[1], e)) != SPX_OK)
         return st;
     sub(p, sizeof p, path, "mask");
     if (spx_h5_exists(file, p) && (st = spx_h5_read_u32(file, p, 2, dims, &a->mask, e)) != SPX_OK)
@@ -143,13 +145,18 @@ spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int w
     if (!with_resolution)
         a->ndiag = 0;
     sub(p, sizeof p, path, "resolution");
-    return a->ndiag > 0 ? spx_h5_read_f64(file, p, 3, rd, &a->resolution, e) : SPX_OK;
+    if (a->ndiag > 0)
+        st = spx_h5_read_checked(file, p, 3, rd, &a->resolution, &good[2], e);
+    if (finite != NULL)
+        *finite = good[0] && good[1] && good[2];
+    return st;
 }
 
-spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e)
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, int *finite,
+                        spx_err *e)
 {
     spx_status st = spx_arm_read_head(file, path, 0, nspec, a, e);
-    return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, e) : st;
+    return st == SPX_OK ? spx_arm_read_values(file, path, *nspec, with_resolution, a, finite, e) : st;
 }
 
 /* Attaches a dimension to the wavelengths, where they are an axis. */

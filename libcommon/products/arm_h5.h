@@ -13,9 +13,12 @@
  * any, and gets the number found. rows 1: each spectrum may have a grid of its own, of which the first is read; 0: that
  * is refused, as by all that do not look at a->per_row. */
 spx_status spx_arm_read_head(hid_t file, const char *path, int rows, size_t *nspec, spx_arm *a, spx_err *e);
-spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, spx_err *e);
+/* *finite, unless NULL: 1, flux, ivar and resolution have been seen to be finite while they were read; 0, not known. */
+spx_status spx_arm_read(hid_t file, const char *path, size_t *nspec, int with_resolution, spx_arm *a, int *finite,
+                        spx_err *e);
 /* Reads flux, ivar, mask and, on demand, resolution. */
-spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, spx_err *e);
+spx_status spx_arm_read_values(hid_t file, const char *path, size_t nspec, int with_resolution, spx_arm *a, int *finite,
+                               spx_err *e);
 /* Large arrays go on the list `writes` (h5/deferred.h; NULL: none), and
  * then stay as they are until it is flushed. */
 spx_status spx_arm_write(hid_t file, const char *path, size_t nspec, const spx_arm *a, int precision,

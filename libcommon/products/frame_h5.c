@@ -79,9 +79,10 @@ static spx_status read_optional(hid_t file, const char *path, const spx_frame *f
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
 {
     spx_status st = spx_schema_accept(file, "/frame", "frame", e);
+    int finite = 0;
     memset(f, 0, sizeof *f);
-    if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, e)) != SPX_OK ||
-        (st = check_values(file, f, e)) != SPX_OK)
+    if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, &finite, e)) != SPX_OK ||
+        (!finite && (st = check_values(file, f, e)) != SPX_OK))
         return st;
     if ((st = read_optional(file, "/frame/chi2pix", f, 0, &f->chi2pix, e)) != SPX_OK ||
         (st = read_optional(file, "/frame/pixmask_fraction", f, 0, &f->pixmask_fraction, e)) != SPX_OK ||

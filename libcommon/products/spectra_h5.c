@@ -98,7 +98,7 @@ static spx_status read_all(hid_t file, int rows, int with_resolution, spx_spectr
     char path[SPX_MAX_ARM][SPX_ARM_PATH];
     spx_status st = spx_spectra_read_head(file, rows, s, path, e);
     for (size_t i = 0; i < s->narm && st == SPX_OK; i++)
-        st = spx_arm_read_values(file, path[i], s->nspec, with_resolution, &s->arm[i], e);
+        st = spx_arm_read_values(file, path[i], s->nspec, with_resolution, &s->arm[i], NULL, e);
     return st;
 }
 

@@ -361,7 +361,7 @@ static spx_status read_rows(hid_t file, const char *arm, const char *name, hid_t
     const size_t fit = n * s->count / s->whole, most = fit < 1 ? 1 : fit < ROWS_AT_ONCE ? fit : ROWS_AT_ONCE;
     int done;
     (void)snprintf(path, sizeof path, "%s/%s", arm, name);
-    spx_status st = spx_h5_gather(file, path, type, s, n, m, out, &done, e);
+    spx_status st = spx_h5_gather(file, path, type, s, n, m, out, &done, NULL, e);
     for (size_t i = 0, k; i < n && !done && st == SPX_OK; i = k) {
         int in_place = s->count == s->whole;
         for (k = i + 1; k < n && m[k].from == m[k - 1].from + 1; k++) {

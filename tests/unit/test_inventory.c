@@ -4,6 +4,7 @@
 #include "h5/inventory.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -366,8 +367,9 @@ static int gathered(hid_t f, size_t columns, hid_t mem, size_t lines, size_t ski
     const spx_h5_row row = {lines, columns / lines, skip, count};
     const size_t wide = H5Tget_size(mem);
     char *out = spx_alloc2(ROWS, lines * count, wide, &e);
-    const spx_status st = spx_h5_gather(f, columns == ODD ? "odd" : "large", mem, &row, n, m, out, done, &e);
-    int same = st == SPX_OK;
+    int finite = 2;
+    const spx_status st = spx_h5_gather(f, columns == ODD ? "odd" : "large", mem, &row, n, m, out, done, &finite, &e);
+    int same = st == SPX_OK && finite == (*done && wide == sizeof(double));
     for (size_t i = 0; i < n && *done && same; i++)
         for (size_t k = 0; k < lines * count; k++) {
             const float want = large[m[i].from * columns + k / count * row.whole + skip + k % count];
@@ -462,13 +464,38 @@ static void gather(void)
     spx_err why = {0};
     double *out = spx_alloc2(ROWS, COLUMNS, sizeof *out, &e);
     CHECK(spx_h5_gather(in.file, "large", H5T_NATIVE_DOUBLE, &(spx_h5_row){1, COLUMNS, 0, COLUMNS}, ROWS, all, out,
-                        &done, &why) == SPX_EINPUT &&
+                        &done, NULL, &why) == SPX_EINPUT &&
           strcmp(why.place, "/large") == 0);
     spx_free(out);
     spx_input_close(&in);
 }
 
 static size_t ndamaged;
+/* What reading says of values that are not finite: the first, the last, one between, none. */
+static void finite_values(void)
+{
+    static const float wrong[] = {NAN, INFINITY, -INFINITY, 1};
+    const size_t shape[2] = {ROWS, COLUMNS}, all = (size_t)ROWS * COLUMNS, place[] = {0, all - 1, all / 3, 5};
+    for (size_t k = 0; k < sizeof place / sizeof *place; k++) {
+        const float right = large[place[k]];
+        double *back = NULL;
+        size_t dims[2] = {0, 0};
+        spx_output *o = NULL;
+        spx_input in;
+        int finite = 2;
+        large[place[k]] = wrong[k];
+        CHECK(spx_output_open(&o, in_dir("x.h5"), 1, &e) == SPX_OK);
+        CHECK(spx_h5_write(spx_output_file(o), "/v", H5T_NATIVE_FLOAT, 2, shape, large, &e) == SPX_OK);
+        CHECK(spx_output_commit(o, &e) == SPX_OK);
+        large[place[k]] = right;
+        CHECK(spx_input_open(&in, in_dir("x.h5"), &e) == SPX_OK);
+        CHECK(spx_h5_read_checked(in.file, "/v", 2, dims, &back, &finite, &e) == SPX_OK);
+        CHECK(finite == (k == 3) && dims[0] == ROWS && isfinite(back[place[k]]) == (k == 3));
+        spx_free(back);
+        spx_input_close(&in);
+    }
+}
+
 static void count_damaged(void *ctx, const char *name)
 {
     ndamaged += strcmp(name, ctx) == 0;
@@ -595,6 +622,7 @@ int main(void)
         sums_of_rows(seed * 1000);
     sums_of_memory();
     gather();
+    finite_values();
     spx_free(large);
     static const char *const left[] = {"small.h5", "x.h5", "now.h5", "later.h5", "edited.h5", "large.h5"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
