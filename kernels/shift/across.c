@@ -18,7 +18,8 @@ enum { SAMPLES = 40, STRAIGHT = 8, MOST_TERMS = 10 };
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
 enum { MOST_STEPS = 12 };
 /* Bundles from which on the first step, which is not to be the last, looks at one window in two of each; windows of all
- * bundles from which on one in three is enough. One in four leaves steps of 0.08 pixel of 0.05. */
+ * bundles from which on one in three is enough, and those in the corners. One in four leaves steps of 0.08 pixel of
+ * 0.05. */
 enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
 #define SMALL_STEP 0.02
 /* Step, pixels and relative, after which a window is measured again; that of others leaves some 1e-4 of a pixel. */
@@ -683,6 +684,13 @@ static void move(const work *w, const spx_psf *from, const double *coef, const u
 
 /* ---- all ---- */
 
+/* Whether a window of a bundle is at an end of the range and of the slit, where polynomials go astray if it is left
+ * out. */
+static int is_corner(const work *w, size_t window, size_t bundle)
+{
+    return (window == 0 || window + 1 == w->nw) && (bundle == 0 || bundle + 1 == w->nb);
+}
+
 static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, work *w, spx_err *e)
 {
     *w = (work){.o = o, .ns = psf->nspec, .nw = o->nwindow};
@@ -755,7 +763,7 @@ static spx_status make_work(const spx_image *im, const spx_psf *psf, const spx_s
     const size_t every = w->nw * w->nb >= MANY_WINDOWS ? 3 : 2;
     if (w->nb >= MANY_BUNDLES && w->nw >= every) {
         for (size_t i = 0; i < w->nw * w->nb; i++)
-            w->only[i] = (i / w->nb + i % w->nb) % every == 0;
+            w->only[i] = (i / w->nb + i % w->nb) % every == 0 || is_corner(w, i / w->nb, i % w->nb);
         w->motion.only = w->only;
         w->motion.rough = 1;
     }
