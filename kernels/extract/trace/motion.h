@@ -13,9 +13,9 @@
 #include "extract/trace/motion_columns.h"
 #include "extract/trace/spots.h"
 
-/* Images J_q of one fibre, q = dx, e: [2][height][stride] over the rows that are used; W J alike. */
+/* Images J_q of one fibre, q = dx, e: [2][height][stride] over the rows that are used. */
 typedef struct {
-    double *j, *wj;
+    double *j;
     long x0;           /* column of the CCD of the first */
     size_t nx, stride; /* columns that may differ from 0; all */
 } strip;
@@ -114,24 +114,30 @@ static spx_motion_range find_coupling(const spx_trace_plan *p, const spx_trace_b
     return range;
 }
 
-/* Memory of a call. */
+/* Memory of a call. Fibres are worked on one after the other, each once those that share light with it are in the
+ * model: spots and strips are kept of these alone, which the cache holds, spots of nspots and strips of nstrips fibres
+ * in turn. */
 typedef struct {
-    double *spots, *spot_work, *model, *variance, *light, *work, *dx, *dwidth, *strips, *v, *z, *sums;
+    double *spots, *spot_work, *model, *variance, *light, *work, *dx, *dwidth, *strips, *wj, *v, *z, *sums;
     unsigned char *touched;
+    size_t lag, nspots, nstrips; /* lag: fibres that are in the model after one that is worked on */
 } motion_memory;
 
 static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                                const spx_motion_range *c, size_t stride, size_t height, motion_memory *m, spx_err *e)
 {
-    const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1;
+    const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1, part = 2 * height * stride;
     const size_t vectors = 2 * around * p->nbin * b->nl + SPX_TRACE_LANES; /* a vector may reach beyond */
     const size_t ring = (size_t)(b->hi[0] + 1) * (size_t)(b->hi[0] + 1) * SPX_TRACE_LANES;
-    m->spots = spx_trace_workspace_get(r, SPX_BUFFER_RING, p->nbin * b->nf, npix, e);
+    m->lag = b->reach > 1 ? (size_t)b->reach : 1;
+    m->nstrips = m->lag + 1;
+    m->nspots = m->nstrips + (size_t)c->v;
+    m->spots = spx_trace_workspace_get(r, SPX_BUFFER_RING, p->nbin * m->nspots, npix, e);
     m->spot_work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work + p->motion_work + 2 * npix, 1, e);
     /* the model, and a byte a pixel */
     m->model = spx_trace_workspace_get(r, SPX_BUFFER_MODEL, 2 * b->wny, b->wnx, e);
     const size_t size = p->nbin * (b->nl + 1) + 4 * (p->nbin + 1) + ring + 2 * vectors + b->nl;
-    m->variance = spx_trace_workspace_get(r, SPX_BUFFER_MOTION, size + 4 * b->nf * height * stride, 1, e);
+    m->variance = spx_trace_workspace_get(r, SPX_BUFFER_MOTION, size + (m->nstrips + 1) * part, 1, e);
     if (!m->spots || !m->spot_work || !m->model || !m->variance)
         return SPX_EIO;
     m->dx = m->spot_work + p->spot_work + p->motion_work;
@@ -143,9 +149,16 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
     m->z = m->v + vectors;
     m->sums = m->z + vectors;
     m->strips = m->sums + b->nl;
+    m->wj = m->strips + m->nstrips * part;
     memset(m->model, 0, 2 * b->wny * b->wnx * sizeof *m->model);
     memset(m->v, 0, 2 * vectors * sizeof *m->v);
     return SPX_OK;
+}
+
+/* Spots of all bins of a fibre, [nbin], while they are kept. */
+ALWAYS_INLINE double *spots_of(const spx_trace_plan *p, const motion_memory *m, size_t f)
+{
+    return m->spots + f % m->nspots * p->nbin * (size_t)p->ny * p->nxp;
 }
 
 /* Marks the pixels of a spot, but for rows that the bin before it, where there is one, has marked. */
@@ -159,105 +172,103 @@ static void mark_spot(const spx_trace_plan *p, const spx_trace_bundle *b, const 
             memset(mark + (size_t)y * b->wnx, 1, (size_t)p->nx);
 }
 
-/* Spots of all bins with light in the rows that are used, [nf][nbin], the model there, and J of all fibres. rough: of
- * the spots the last one stays, as nothing else asks for them. */
-static void make_images(const spx_trace_plan *p, const spx_trace_bundle *b, int rough, strip *s, motion_memory *m,
-                        spx_motion_row *out)
+/* Spots of all bins of fibre f with light in the rows that are used, the model there, and J. rough: of the spots the
+ * last one stays, as nothing else asks for them. */
+static void make_image(const spx_trace_plan *p, const spx_trace_bundle *b, int rough, size_t f, const strip *s,
+                       motion_memory *m, spx_motion_row *out)
 {
-    const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, height = (size_t)(b->y1 - b->y0);
+    const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, part = (size_t)(b->y1 - b->y0) * s->stride;
     const spot_motion d = {m->dx, m->dwidth};
-    own_variance(p, b, m->work + 4 * (p->nbin + 1), m->variance);
-    for (size_t f = 0; f < nf; f++) {
-        double info = 0, mean = 0;
-        double *w = m->work + 3 * (p->nbin + 1);
-        memset(s[f].j, 0, 2 * height * s[f].stride * sizeof *s[f].j); /* W J has its zeros by weigh() */
-        for (size_t k = 0; k < p->nbin; k++)
-            w[k] = spx_motion_light_weight(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl,
-                                           b->w[k * b->nl + f], k);
-        spx_motion_light(p->nbin, w, b->nl, b->x + f, m->variance + f, 1, m->light, m->work);
-        for (size_t k = 0; k < p->nbin; k++) {
-            const spx_bin_geometry *at = &b->at[k * nf + f];
-            if (b->state[k * nf + f] != SPX_TRACE_SPOT)
-                continue;
-            const double here = m->light[k] * m->light[k] * b->m[k * b->nelem * b->nl + f];
-            if (here > 0) {
-                info += here;
-                mean += here * spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
-            }
-            if (at->yc >= b->y1 || at->yc + p->ny <= b->y0)
-                continue;
-            double *spot = m->spots + (rough ? 0 : f * p->nbin + k) * npix;
-            make_moving_spot(p, b->fibre0 + f, k, at, m->spot_work, spot, &d);
-            add_model(p, b, at, spot, b->x[k * b->nl + f], m->model);
-            mark_spot(p, b, at, k > 0 && b->state[(k - 1) * nf + f] == SPX_TRACE_SPOT ? at - nf : NULL, m->touched);
-            if (!(here > 0))
-                continue;
-            add_to_strip(p, at, m->dx, m->light[k], &s[f], b->y0, b->y1, s[f].j);
-            add_to_strip(p, at, m->dwidth, m->light[k], &s[f], b->y0, b->y1, s[f].j + height * s[f].stride);
+    double info = 0, mean = 0, *w = m->work + 3 * (p->nbin + 1);
+    memset(s->j, 0, 2 * part * sizeof *s->j);
+    for (size_t k = 0; k < p->nbin; k++)
+        w[k] = spx_motion_light_weight(p->nbin, b->nl, (size_t)b->hi[0], b->m + f, b->nelem * b->nl,
+                                       b->w[k * b->nl + f], k);
+    spx_motion_light(p->nbin, w, b->nl, b->x + f, m->variance + f, 1, m->light, m->work);
+    for (size_t k = 0; k < p->nbin; k++) {
+        const spx_bin_geometry *at = &b->at[k * nf + f];
+        if (b->state[k * nf + f] != SPX_TRACE_SPOT)
+            continue;
+        const double here = m->light[k] * m->light[k] * b->m[k * b->nelem * b->nl + f];
+        if (here > 0) {
+            info += here;
+            mean += here * spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
         }
-        if (info > 0)
-            out[f].wavelength = mean / info;
+        if (at->yc >= b->y1 || at->yc + p->ny <= b->y0)
+            continue;
+        double *spot = rough ? m->spots : spots_of(p, m, f) + k * npix;
+        make_moving_spot(p, b->fibre0 + f, k, at, m->spot_work, spot, &d);
+        add_model(p, b, at, spot, b->x[k * b->nl + f], m->model);
+        mark_spot(p, b, at, k > 0 && b->state[(k - 1) * nf + f] == SPX_TRACE_SPOT ? at - nf : NULL, m->touched);
+        if (!(here > 0))
+            continue;
+        add_to_strip(p, at, m->dx, m->light[k], s, b->y0, b->y1, s->j);
+        add_to_strip(p, at, m->dwidth, m->light[k], s, b->y0, b->y1, s->j + part);
     }
+    if (info > 0)
+        out[f].wavelength = mean / info;
 }
 
-/* W J, and what needs no projection: g and J^T W J. The model becomes the residual. */
-static void weigh(const spx_trace_bundle *b, strip *s, motion_memory *m, spx_motion_row *out, spx_motion_fit *fit)
+/* W J of a fibre, and what needs no projection: g and J^T W J; next: strip of the next fibre, or NULL. */
+static void weigh(const spx_trace_bundle *b, const strip *s, const strip *next, const motion_memory *m,
+                  spx_motion_row *out)
 {
-    const size_t height = (size_t)(b->y1 - b->y0);
+    const size_t height = (size_t)(b->y1 - b->y0), part = height * s->stride;
+    for (size_t q = 0; q < 2; q++) {
+        vec gradient = every(0.0);
+        for (size_t y = 0; y < height; y++) {
+            const size_t tile = (y + (size_t)(b->y0 - b->wy0)) * b->wnx + (size_t)(s->x0 - b->wx0);
+            const double *j = s->j + (q * height + y) * s->stride;
+            double *wj = m->wj + (q * height + y) * s->stride;
+            for (size_t x = 0; x < s->nx; x++)
+                wj[x] = (double)b->weight[tile + x] * j[x];
+            for (size_t x = s->nx; x < s->stride; x++)
+                wj[x] = 0;
+            for (size_t x = 0; x < s->nx; x += SPX_VL) {
+                const vec rest = load_float(b->data + tile + x) - load(m->model + tile + x);
+                const ivec seen = load_float(b->weight + tile + x) > every(0.0);
+                gradient += load(wj + x) * choose(seen, rest, every(0.0));
+            }
+        }
+        out->gradient[q] = sum_lanes(gradient);
+    }
+    out->fisher[0] = strip_times_strip(height, s, m->wj, s, s->j);
+    out->fisher[1] = strip_times_strip(height, s, m->wj, s, s->j + part);
+    out->fisher[2] = strip_times_strip(height, s, m->wj + part, s, s->j + part);
+    for (size_t q = 0; next != NULL && q < 4; q++)
+        out->next[q] = strip_times_strip(height, s, m->wj + q / 2 * part, next, next->j + q % 2 * part);
+}
+
+/* chi^2 of the pixels that spots reach, and their number. */
+static void add_chi2(const spx_trace_bundle *b, const motion_memory *m, spx_motion_fit *fit)
+{
     for (size_t y = (size_t)(b->y0 - b->wy0); y < (size_t)(b->y1 - b->wy0); y++)
         for (size_t i = y * b->wnx; i < (y + 1) * b->wnx; i++) {
             const double w = (double)b->weight[i], rest = (double)b->data[i] - m->model[i];
-            m->model[i] = w > 0 ? rest : 0;
             if (w > 0 && m->touched[i]) {
                 fit->chi2 += fmin(w * rest * rest, SPX_MOTION_MOST);
                 fit->npix += 1;
             }
         }
-    for (size_t f = 0; f < b->nf; f++)
-        for (size_t q = 0; q < 2; q++) {
-            vec gradient = every(0.0);
-            for (size_t y = 0; y < height; y++) {
-                const size_t tile = (y + (size_t)(b->y0 - b->wy0)) * b->wnx + (size_t)(s[f].x0 - b->wx0);
-                const double *j = s[f].j + (q * height + y) * s[f].stride;
-                double *wj = s[f].wj + (q * height + y) * s[f].stride;
-                for (size_t x = 0; x < s[f].nx; x++)
-                    wj[x] = (double)b->weight[tile + x] * j[x];
-                for (size_t x = s[f].nx; x < s[f].stride; x++)
-                    wj[x] = 0;
-                for (size_t x = 0; x < s[f].nx; x += SPX_VL)
-                    gradient += load(wj + x) * load(m->model + tile + x);
-            }
-            out[f].gradient[q] = sum_lanes(gradient);
-        }
-    for (size_t f = 0; f < b->nf; f++) {
-        const size_t part = height * s[f].stride;
-        out[f].fisher[0] = strip_times_strip(height, &s[f], s[f].wj, &s[f], s[f].j);
-        out[f].fisher[1] = strip_times_strip(height, &s[f], s[f].wj, &s[f], s[f].j + part);
-        out[f].fisher[2] = strip_times_strip(height, &s[f], s[f].wj + part, &s[f], s[f].j + part);
-        for (size_t q = 0; f + 1 < b->nf && q < 4; q++)
-            out[f].next[q] = strip_times_strip(height, &s[f], s[f].wj + q / 2 * part, &s[f + 1],
-                                               s[f + 1].j + q % 2 * height * s[f + 1].stride);
-    }
 }
 
 /* v = A^T W J_q of fibre f on the fibres around it, as solve_columns() takes it. */
-static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, const strip *s, const spx_motion_range *c,
-                   motion_memory *m)
+static void couple(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, const strip *s,
+                   const spx_motion_range *c, motion_memory *m)
 {
-    const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, height = (size_t)(b->y1 - b->y0);
+    const size_t npix = (size_t)p->ny * p->nxp, nf = b->nf, part = (size_t)(b->y1 - b->y0) * s->stride;
     const size_t reach = (size_t)c->v, around = 2 * (size_t)c->z + 1;
-    for (size_t f = 0; f < nf; f++)
-        for (size_t g = f > reach ? f - reach : 0; g <= f + reach && g < nf; g++)
-            for (size_t k = 0; k < p->nbin; k++) {
-                const spx_bin_geometry *at = &b->at[k * nf + g];
-                if (b->state[k * nf + g] != SPX_TRACE_SPOT || b->singular[g] || !(b->w[k * b->nl + g] > 0))
-                    continue;
-                double sum[2];
-                spot_times_strips(p, at, m->spots + (g * p->nbin + k) * npix, &s[f], b->y0, b->y1,
-                                  (const double *[2]){s[f].wj, s[f].wj + height * s[f].stride}, sum);
-                for (size_t q = 0; q < 2; q++)
-                    m->v[((q * around + g + (size_t)c->z - f) * p->nbin + k) * b->nl + f] = sum[q];
-            }
+    for (size_t g = f > reach ? f - reach : 0; g <= f + reach && g < nf; g++)
+        for (size_t k = 0; k < p->nbin; k++) {
+            const spx_bin_geometry *at = &b->at[k * nf + g];
+            if (b->state[k * nf + g] != SPX_TRACE_SPOT || b->singular[g] || !(b->w[k * b->nl + g] > 0))
+                continue;
+            double sum[2];
+            spot_times_strips(p, at, spots_of(p, m, g) + k * npix, s, b->y0, b->y1,
+                              (const double *[2]){m->wj, m->wj + part}, sum);
+            for (size_t q = 0; q < 2; q++)
+                m->v[((q * around + g + (size_t)c->z - f) * p->nbin + k) * b->nl + f] = sum[q];
+        }
 }
 
 /* v of q times z of s, sums over the fibres that both have; of each fibre f with fibre f + next: sum[nl]. */
@@ -303,16 +314,21 @@ static spx_status motion(const spx_trace_plan *p, spx_trace_bundle *b, spx_trace
         return SPX_EIO;
     for (size_t f = 0; f < nf; f++) {
         s[f].stride = stride;
-        s[f].j = m.strips + 4 * f * height * s[f].stride;
-        s[f].wj = s[f].j + 2 * height * s[f].stride;
+        s[f].j = m.strips + 2 * (f % m.nstrips) * height * stride;
     }
-    make_images(p, b, rough, s, &m, out);
-    weigh(b, s, &m, out, fit);
-    spx_status st = SPX_OK;
-    if (!rough) {
-        couple(p, b, s, &range, &m);
-        st = solve_columns(p, b, range.v, range.z, out, m.v, r, m.z, e);
+    own_variance(p, b, m.work + 4 * (p->nbin + 1), m.variance);
+    for (size_t f = 0; f < nf + m.lag; f++) {
+        if (f < nf)
+            make_image(p, b, rough, f, &s[f], &m, out);
+        if (f < m.lag)
+            continue;
+        const size_t here = f - m.lag;
+        weigh(b, &s[here], here + 1 < nf ? &s[here + 1] : NULL, &m, &out[here]);
+        if (!rough)
+            couple(p, b, here, &s[here], &range, &m);
     }
+    add_chi2(b, &m, fit);
+    const spx_status st = rough ? SPX_OK : solve_columns(p, b, range.v, range.z, out, m.v, r, m.z, e);
     for (size_t i = 0; i < 7 && st == SPX_OK && !rough; i++) { /* F: 00, 01, 11; with the next fibre: 00, 01, 10, 11 */
         const size_t q = i < 3 ? i / 2 : (i - 3) / 2, with = i < 3 ? (i + 1) / 2 : (i - 3) % 2, next = i >= 3;
         project(p, b, &range, &m, q, with, next, m.sums);
