@@ -108,8 +108,8 @@ typedef struct {
     size_t npix_masked;    /* of them with a mask bit, or ivar 0 */
     size_t npix_bad;       /* of them with a value or ivar that is not finite, or ivar < 0: treated as masked */
     size_t npix_rejected;  /* pixels rejected as hit by cosmic rays; not counted as masked */
-    double tolerance;      /* that was reached by the CPU (trace method): more than was asked for where bins are so
-                            * much narrower than the PSF that little more than rounding is left; else 0 or that */
+    double tolerance;      /* that was reached (trace method): more than was asked for where bins are so much narrower
+                            * than the PSF that little more than rounding is left; else that, or 0 without spectra */
     /* Bound of what rounding makes of the fluxes, in their errors (above a signal-to-noise ratio of a hundred in
      * proportion to it), where masks leave so little of some bins that others have to tell what is in them. Trace
      * method; 0: less than the tolerance. */

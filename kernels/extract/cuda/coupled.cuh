@@ -53,106 +53,18 @@ enum { COUPLED_ITEMS, LARGE_ITEMS, NEED_ITEMS, COUPLED_COUNTERS };
 enum { COUPLED_NOT, COUPLED_IS, COUPLED_LARGE };
 
 struct coupled_work {
-    double *memory;                    /* [blocks][each] */
-    size_t each, shared;               /* doubles of a block's memory, and of its shared memory */
-    double *unmasked, *around, *whole; /* [n][lanes] scratch of the drop scale, */
-    double *value;                     /* then the diagonal of T with the next fibres alone */
-    unsigned *strong;                  /* [coupled_runs()][lanes] COUPLED_... */
-    unsigned what;                     /* those that a launch works on */
-    int *counter;                      /* [COUPLED_COUNTERS] */
+    double *memory;      /* [blocks][each] */
+    size_t each, shared; /* doubles of a block's memory, and of its shared memory */
+    drop_scratch scale;
+    double *value;    /* [n][lanes] diagonal of T with the next fibres alone; scratch before */
+    unsigned *strong; /* [coupled_runs()][lanes] COUPLED_... */
+    unsigned what;    /* those that a launch works on */
+    int *counter;     /* [COUPLED_COUNTERS] */
 };
 
 __device__ __host__ inline int coupled_runs(const geometry &k)
 {
     return (k.n + COUPLED_RUN - 1) / COUPLED_RUN;
-}
-
-/* ---- drop scale: see trace/drop_scale.h, whose functions these are; a block has a trace ---- */
-
-/* v[bin][lanes] becomes the largest within its block of SPX_TRACE_AROUND bins and the two beside it. */
-__device__ void largest_around(const params &k, int column, double *v, double *blocks)
-{
-    const int n = (k.n + SPX_TRACE_AROUND - 1) / SPX_TRACE_AROUND;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        double most = 0.0;
-        for (int j = i * SPX_TRACE_AROUND; j < min((i + 1) * SPX_TRACE_AROUND, k.n); j++)
-            most = fmax(most, v[(size_t)j * k.lanes + column]);
-        blocks[(size_t)i * k.lanes + column] = most;
-    }
-    __syncthreads();
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const int i = j / SPX_TRACE_AROUND;
-        double most = blocks[(size_t)i * k.lanes + column];
-        most = i > 0 ? fmax(most, blocks[(size_t)(i - 1) * k.lanes + column]) : most;
-        most = i + 1 < n ? fmax(most, blocks[(size_t)(i + 1) * k.lanes + column]) : most;
-        v[(size_t)j * k.lanes + column] = most;
-    }
-    __syncthreads();
-}
-
-/* Values of bins that are not whole become the largest of bins around them that are. */
-__device__ void from_unmasked(const params &k, const coupled_work &w, int column, double *v, double *blocks)
-{
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const size_t at = (size_t)j * k.lanes + column;
-        w.around[at] = w.unmasked[at] == 1.0 ? v[at] : 0.0;
-    }
-    __syncthreads();
-    largest_around(k, column, w.around, blocks);
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const size_t at = (size_t)j * k.lanes + column;
-        const double half = w.unmasked[at] > 0.0 ? v[at] : 0.0;
-        w.around[at] = w.around[at] > 0.0 ? w.around[at] : half;
-    }
-    __syncthreads();
-    largest_around(k, column, w.around, blocks);
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const size_t at = (size_t)j * k.lanes + column;
-        if (w.unmasked[at] != 1.0 && w.around[at] > 0.0)
-            v[at] = w.around[at];
-    }
-    __syncthreads();
-}
-
-/* k.drop_scale, and k.narrow: Z M of the wanted bins at most, masks aside. Block (lane) of BAND_THREADS; blocks:
- * [n][lanes] scratch. */
-__global__ void __launch_bounds__(BAND_THREADS) drop_scale_kernel(params k, coupled_work w, double *blocks)
-{
-    const int column = blockIdx.x, m = k.m;
-    const size_t lanes = k.lanes, mrow = (size_t)k.nelem * lanes;
-    const bool there = k.fibre[column] >= 0;
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const size_t at = (size_t)j * lanes + column;
-        const double v = there ? SPX_TRACE_MAX_INVERSE / (k.variance[at] * k.mat[j * mrow + column]) : 1.0;
-        w.around[at] = there ? k.seen[at] : 0.0;
-        k.drop_scale[at] = w.whole[at] = v < 1.0 ? fmax(v, 0.0) : 1.0;
-    }
-    if (threadIdx.x == 0)
-        k.narrow[column] = 0.0;
-    if (!there)
-        return;
-    __syncthreads();
-    largest_around(k, column, w.around, blocks);
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const double most = w.around[(size_t)j * lanes + column];
-        bool is = true;
-        for (int i = max(j - m, 0); i <= min(j + m, k.n - 1); i++)
-            is &= k.seen[(size_t)i * lanes + column] > SPX_TRACE_UNMASKED * most;
-        w.unmasked[(size_t)j * lanes + column] = is ? 1.0 : k.seen[(size_t)j * lanes + column] > 0.5 * most ? 0.5 : 0.0;
-    }
-    __syncthreads();
-    from_unmasked(k, w, column, w.whole, blocks);
-    double smallest = 1.0;
-    for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
-        const size_t at = (size_t)j * lanes + column;
-        if (j >= k.pad && j < k.pad + k.nwave)
-            smallest = fmin(smallest, w.whole[at]);
-        k.drop_scale[at] = fmax(k.drop_scale[at], w.unmasked[at] == 1.0 ? k.least_scale : k.rounding_scale);
-    }
-    for (int s = WARP / 2; s > 0; s /= 2)
-        smallest = fmin(smallest, __shfl_xor_sync(FULL, smallest, s));
-    if (threadIdx.x % WARP == 0)
-        raise_to(&k.narrow[column], SPX_TRACE_MAX_INVERSE / smallest);
 }
 
 /* ---- where one neighbour on each side at a time is not enough ---- */
@@ -655,12 +567,9 @@ size_t coupled_memory(const params &k, size_t blocks)
 
 coupled_work take_coupled(arena &m, const params &k, size_t blocks)
 {
-    const size_t bins = (size_t)k.n * k.lanes;
     coupled_work w = {};
-    w.unmasked = m.take<double>(bins);
-    w.around = m.take<double>(bins);
-    w.whole = m.take<double>(bins);
-    w.value = m.take<double>(bins);
+    w.scale = take_drop_scratch(m, k);
+    w.value = w.scale.blocks;
     w.strong = m.take<unsigned>((size_t)coupled_runs(k) * k.lanes);
     w.counter = m.take<int>(COUPLED_COUNTERS);
     w.memory = m.take<double>(coupled_memory(k, blocks));
@@ -685,7 +594,7 @@ void coupled_complement(params k, arena m, int *need, slot *s)
     zero(s, k.schur_flags, sizeof(int) * schur_segments(k) * k.lanes);
     zero(s, k.taken, sizeof(double) * 2 * k.lanes);
     own_variances(k, w.memory, s);
-    drop_scale_kernel<<<k.lanes, BAND_THREADS, 0, s->stream>>>(k, w, w.value);
+    drop_scale_kernel<<<k.lanes, BAND_THREADS, 0, s->stream>>>(k, w.scale);
     if (k.reach >= 1) {
         params columns = k;
         columns.v = w.memory;

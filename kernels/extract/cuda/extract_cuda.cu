@@ -292,6 +292,16 @@ double rounding_of(const params &k, const tables &t, int b)
     return SPX_TRACE_LAST_PLACE * most * largest / faintest;
 }
 
+/* Tolerance that a bundle reaches whose fibres overlap with `reach` others. Bins of those that are not coupled are not
+ * so narrow that it is missed: see TOO_NARROW. */
+double reached_by(const params &k, const tables &t, int b, int reach)
+{
+    double most = 0.0;
+    for (int f = 0; f < k.nl && reach > 0; f++)
+        most = fmax(most, t.narrow[b * k.nl + f]);
+    return spx_trace_reached_tolerance(k.tolerance, most);
+}
+
 /* Which bundles are left to the CPU: job.why_host gets the reasons; and how many bins of the others have no spot. */
 void settle(const piece &w, size_t *nospot, double *tolerance, double *rounding)
 {
@@ -306,10 +316,10 @@ void settle(const piece &w, size_t *nospot, double *tolerance, double *rounding)
             for (int f = 0; f < k.nl; f++)
                 *nospot += t.wanted[b * k.nl + f] >= 0 &&
                            t.bin_state[(j + job.p->pad) * k.lanes + (size_t)b * k.nl + f] == SPX_TRACE_NOSPOT;
-        for (int f = 0; f < k.nl && k.coupled && !why[b]; f++)
-            *tolerance = fmax(*tolerance, spx_trace_reached_tolerance(k.tolerance, t.narrow[b * k.nl + f]));
-        if (!why[b])
+        if (!why[b]) {
+            *tolerance = fmax(*tolerance, reached_by(k, t, b, job.list[w.first + (size_t)b].reach));
             *rounding = fmax(*rounding, rounds);
+        }
         spx_progress_step(job.p->job->o->progress, why[b] ? 0 : job.list[w.first + (size_t)b].nf);
     }
 }
@@ -591,7 +601,7 @@ struct frame {
 /* What a part of it gives; sums over the devices, but for the pixels, of which each device has counted all. */
 struct outcome {
     size_t nospot;
-    double tolerance; /* the largest that was reached, of coupled bundles */
+    double tolerance; /* the largest that was reached */
     double rounding;  /* see spx_extract_counts, of all that stay on the device */
     unsigned long long counted[PIXEL_COUNTS];
     spx_extract_cuda_times times;

@@ -10,6 +10,7 @@
  *     sqrt_poles.cuh    bounds of the eigenvalues, poles of the square root
  *     sqrt_wide.cuh     the same, and the root, of traces with wide bands: a warp each
  *     sqrt.cuh          square root: flux, ivar, resolution
+ *     drop_scale.cuh    how narrow bins are, and the scale of the drop tolerances for that
  *     band_block.cuh    bands of any width, a block each: for
  *     coupled.cuh       information of fibres in bundles that are strongly coupled, and
  *     sqrt_broad.cuh    bounds and root of bands that are wider than a warp

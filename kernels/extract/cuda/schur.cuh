@@ -5,6 +5,7 @@
 
 #include "extract/cuda/band.cuh"
 #include "extract/cuda/band_block.cuh"
+#include "extract/cuda/drop_scale.cuh"
 
 namespace
 {
@@ -1184,6 +1185,9 @@ void schur_complement(params k, arena m, int *need, slot *s)
     } else {
         join(s, 1);
     }
+    arena scratch = m;
+    if (k.reach >= 1) /* memory is that of V, which comes after it */
+        drop_scale_kernel<<<k.lanes, BAND_THREADS, 0, s->stream>>>(k, take_drop_scratch(scratch, k));
     if (!ring && k.reach >= 1) {
         k.v = m.take<double>(bins * k.rows);
         for (int side = -1; side <= 1; side += 2) {

@@ -123,15 +123,8 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
     a->wide = 0;
     a->z = 0.0;
     if (b->reach < 1) {
-        double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 3 * n, nl, e);
-        double *ring = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, (size_t)(b->hi[0] + 1) * (size_t)b->hi[0] + 1,
-                                               SPX_TRACE_LANES, e);
-        if (!sides || !ring)
-            return SPX_EIO;
         for (size_t k = 0; k < n; k++)
             memcpy(a->near + k * row, b->m + k * b->nelem * nl, row * sizeof *a->near);
-        for (size_t lane = 0; lane < nl; lane += SPX_VL) /* for a->z alone */
-            find_drop_scale(p, b, lane, a, sides, sides + n * nl, sides + 2 * n * nl, ring);
         return SPX_OK;
     }
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around, nvec = nl / SPX_VL;

@@ -219,7 +219,9 @@ typedef struct {
      * after a narrower one */
     unsigned char *reached;
     unsigned char *ends; /* [nl / lanes] 1: elements beyond the band may matter, however small the outermost are */
-    double z; /* largest Z M of wanted bins, masks aside; SPX_TRACE_MAX_INVERSE where none is above it, or 0 */
+    /* Largest Z M of wanted bins, masks aside; SPX_TRACE_MAX_INVERSE where none is above it. 0 where fibres do not
+     * overlap: nothing is left out there, and what remains is rounding. */
+    double z;
 } spx_trace_diagonals;
 
 /* Memory of one thread, kept from bundle to bundle. */
