@@ -119,6 +119,24 @@ stars() {
     run ! frame_truth --mean 0.08 --sd 0.05 --corr 0.06 wrong.h5 truth.h5
 }
 
+@test "SPOTGRID: a second core within spots is fitted, one beyond them is named and flagged" {
+    local d=$BATS_FILE_TMPDIR
+    spot_make "$d/plain.h5" two.fits over=5 size=29 disc=1.6 sigma=0.8 ghost=0.3 apart=2
+    fits2h5 -q two.fits -o two.h5
+    specx-sim -q --psf two.h5 --arc all --step 0.02 --seed 51 --format hdf5 -o arc.h5
+    run -0 specx-psf --start "$d/plain.h5" --bundle-size 12 --hsize 8,7 -o fit.h5 arc.h5
+    [[ "$output" == *"spots of bundle 0 are off the fit by "*" with the usual degrees"* && "$output" != *"once more"* ]]
+    psf_shapes two.h5 fit.h5 6210:6490 | awk '{ print; exit !($1 < 0.3 && $4 < 1.3) }'
+    spot_make "$d/plain.h5" far.fits over=5 size=29 disc=1.6 sigma=0.8 ghost=0.04 apart=9
+    fits2h5 -q far.fits -o far.h5
+    specx-sim -q --psf far.h5 --arc all --step 0.02 --seed 51 --format hdf5 -o ghost.h5
+    run -0 specx-psf --start "$d/plain.h5" --bundle-size 12 -o fit-ghost.h5 ghost.h5
+    echo "$output"
+    [[ "$output" =~ \ ([0-9]+)\ of\ ([0-9]+)\ lines\ have\ (3\.[5-9]|4|4\.[0-5])\ %\ of\ their\ light\ once\ more\ \+(8\.9|9\.0|9\.1)\ rows\ away ]]
+    [ "${BASH_REMATCH[1]}" -ge 4 ]
+    h5table -q --csv -c STATUS -t /psffit/fibre fit-ghost.h5 | awk 'NR > 1 && int($1 / 8) % 2 == 0 { bad = 1 } END { exit bad }'
+}
+
 @test "SPOTGRID: Gauss-Hermite series fitted to spots of charge from all depths of a detector" {
     local d=$BATS_FILE_TMPDIR n
     # wavelengths of the array so near that spots have no kinks between them, which no detector makes

@@ -309,6 +309,8 @@ static spx_status run(spx_run *s, spx_err *e)
         spx_psf_suspect_air(&start, &fit, o.lines, o.medium);
     if (st == SPX_OK)
         spx_psf_suspect_saturation(x.n, x.image, x.from.name, &psf, &fit);
+    if (st == SPX_OK)
+        spx_psf_suspect_ghost(&psf, &fit);
     spx_run_step(s, "write");
     if (st == SPX_OK)
         st = write(s, &psf, &fit, nan, &tail, e);

@@ -90,4 +90,15 @@ int spx_psffit_line_saturated(const spx_image *im, const spx_psf *psf, double wa
 /* Lines of a fit that are saturated in most fibres; *used: of so many that were used and seen. */
 size_t spx_psffit_count_saturated(const spx_image *image, const spx_psf *psf, const spx_psffit *fit, size_t *used);
 
+typedef struct {
+    size_t with, of; /* lines that have it, of those where it would be seen; 0: there is none */
+    double rows;     /* how far from a line, along the rows */
+    double part;     /* of the line's light */
+} spx_psffit_ghost;
+
+/* Looks among the lines that were found for light that most bright lines have at one distance along the rows, one part
+ * of theirs: a second core of spots, or a ghost, beyond what spots can have, which a fit takes for lines that are not
+ * listed. Fibres are flagged then (SPX_PSF_BADFIT), since a star's spectrum has it, too. psf->status must be there. */
+void spx_psffit_find_ghost(spx_psf *psf, spx_psffit *fit, spx_psffit_ghost *out);
+
 #endif

@@ -8,6 +8,7 @@
  *     depth=0    mean depth at which light of the last wavelength is absorbed, by the detector's thickness, and less in
  *                proportion at the first; charge spreads by sigma times the root of the part that it has to go
  *     moffat=0   width of Moffat's spots (sim/sim_mixture.h), pixel, instead of all these
+ *     ghost=0    light of a second core, a part of that of the first, and rows from there, apart=2
  *     npos=4     wavelengths: nwave=5
  *     each=0     1: npos is the number of fibres, and each has its own spots; 2: every other one at the first and last
  *                wavelength alone, with others in proportion
@@ -32,7 +33,7 @@
 #include "spot_rays.h"
 
 typedef struct {
-    double over, size, coma, turn, disc, sigma, depth, moffat, npos, nwave, each, neven, broken;
+    double over, size, coma, turn, disc, sigma, depth, moffat, npos, nwave, each, neven, broken, ghost, apart;
 } wanted;
 
 static int read_words(int n, char **word, wanted *w)
@@ -43,7 +44,7 @@ static int read_words(int n, char **word, wanted *w)
     } known[] = {{"over", &w->over},    {"size", &w->size},   {"coma", &w->coma},     {"turn", &w->turn},
                  {"disc", &w->disc},    {"sigma", &w->sigma}, {"npos", &w->npos},     {"nwave", &w->nwave},
                  {"break", &w->broken}, {"depth", &w->depth}, {"moffat", &w->moffat}, {"each", &w->each},
-                 {"neven", &w->neven}};
+                 {"neven", &w->neven},  {"ghost", &w->ghost}, {"apart", &w->apart}};
     for (int i = 0; i < n; i++) {
         size_t k = 0;
         const size_t m = strcspn(word[i], "=");
@@ -269,8 +270,9 @@ static int write_file(const spx_psf *p, const wanted *w, const char *path)
             diffuse(&ray, w->depth * (0.1 + 0.9 * u), (int)side, w, one, sum);
         else
             ray_image(&ray, (int)side, (int)side, -0.5 * w->size, -0.5 * w->size, 1 / w->over, sum);
+        const size_t far = (size_t)(w->apart * w->over + 0.5) * side;
         for (size_t k = 0; k < side * side; k++)
-            spots[n * side * side + k] = (float)(1000 * sum[k]);
+            spots[n * side * side + k] = (float)(1000 * (sum[k] + (k < far ? 0 : w->ghost * sum[k - far])));
     }
     if (w->each == 2)
         straighten(npos, nwave, side * side, wave, spots);
@@ -322,7 +324,8 @@ int main(int argc, char **argv)
 {
     spx_err e = {0};
     spx_psf p = {0};
-    wanted w = {.over = 9, .size = 15, .coma = 1, .turn = 1, .disc = 1, .sigma = 0.5, .npos = 4, .nwave = 5};
+    wanted w = {
+        .over = 9, .size = 15, .coma = 1, .turn = 1, .disc = 1, .sigma = 0.5, .npos = 4, .nwave = 5, .apart = 2};
     int ok = argc > 2 && read_words(argc - 3, argv + 3, &w);
     hid_t file = ok ? H5Fopen(argv[1], H5F_ACC_RDONLY, H5P_DEFAULT) : H5I_INVALID_HID;
     ok = ok && file >= 0 && spx_psf_read(file, &p, &e) == SPX_OK && write_file(&p, &w, argv[2]);

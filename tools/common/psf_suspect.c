@@ -53,6 +53,16 @@ void spx_psf_suspect_saturation(size_t n, const spx_image *image, char *const *n
     }
 }
 
+void spx_psf_suspect_ghost(spx_psf *psf, spx_psffit *fit)
+{
+    spx_psffit_ghost found;
+    spx_psffit_find_ghost(psf, fit, &found);
+    if (found.with > 0)
+        spx_warn("%zu of %zu lines have %.2g %% of their light once more %+.1f rows away, which the PSF has not: a "
+                 "second core of spots, or a ghost",
+                 found.with, found.of, 100 * found.part, found.rows);
+}
+
 /* Options as a user gives them. */
 static void name_degrees(const spx_psffit_options *o, size_t size, char *text)
 {

@@ -18,6 +18,9 @@ void spx_psf_suspect_air(const spx_psf *start, const spx_psffit *fit, const char
 void spx_psf_suspect_saturation(size_t n, const spx_image *image, char *const *name, const spx_psf *psf,
                                 const spx_psffit *fit);
 
+/* Warns of light that repeats lines beyond spots (spx_psffit_find_ghost()). */
+void spx_psf_suspect_ghost(spx_psf *psf, spx_psffit *fit);
+
 /* spx_psffit_choose_degrees() and spx_psffit_doubt_places() (psffit/again.h) by a backend, and says what they find. */
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
                                   spx_psf *psf, spx_psffit *fit, spx_err *e) SPX_NODISCARD;
