@@ -274,3 +274,13 @@ coadd() {
     paste -d, <(h5table --csv --spectrum 0 good.h5) <(h5table --csv --spectrum 0 bad.h5) |
         awk -F, 'NR > 1 { d = ($6 - $2) * sqrt($3); if (d * d > 1e-8) { print; bad = 1 } } END { exit bad || NR != 77 }'
 }
+
+@test "frames in nm are coadded with frames in Angstrom" {
+    from r1 r2
+    coadd optimal r1.h5 r2.h5 -o good.h5
+    h5edit r2.h5 scale /frame/wavelength 0.1 attr /frame/wavelength units nm
+    coadd optimal r1.h5 r2.h5 -o nm.h5
+    h5diff good.h5 nm.h5 /spectra /spectra
+    h5edit r2.h5 move /frame/wavelength 1e-4
+    fails_with 3 '*r2.h5:/frame: has other wavelengths than the inputs before it*' coadd optimal r1.h5 r2.h5 -f -o nm.h5
+}

@@ -453,6 +453,13 @@ column() {
     fails_with 3 '*short.h5*' rvs-fit -t templates.h5 -o x.h5 short.h5
     h5edit templates.h5 set /templates/r/grid/node 3 100000
     fails_with 3 '*templates.h5*' rvs-fit -t templates.h5 -o x.h5 frame-r0.h5
+    local how
+    for how in 'fill grid/naxis 2000000000' 'set ccf/vsini 1 inf' 'set ccf/vsini 0 -1' 'set ccf/params 3 nan' 'set params 3 nan'; do
+        data templates.h5
+        # shellcheck disable=SC2086
+        h5edit templates.h5 ${how/ / /templates/r/}
+        fails_with 3 "*templates.h5:/templates/r/$(cut -d' ' -f2 <<<"$how"): *" rvs-fit -t templates.h5 -o x.h5 frame-r0.h5
+    done
 }
 
 @test "rvs-fit finds rvspecfit's minima, or deeper ones, for 106 mock stars" {

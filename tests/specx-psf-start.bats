@@ -62,6 +62,17 @@ near() {
     h5dump -d /psf/bundle -s 49 -c 5 dead.h5 | grep -q '(49): 1, 2, 2, 2, 2'
 }
 
+@test "a spectrograph of one fibre" {
+    local camera=(--arm r --camera "pitch=7,gap=12,dispersion=0.6,width=1.1" --bundles 1 --wavelength 6100,6450)
+    specx-sim -q "${camera[@]}" --flat -o flat.h5
+    specx-sim -q "${camera[@]}" --no-sky --arc Ne -o arc.h5
+    local degrees=(--trace-degree 4)
+    specx-psf -q --start arc.h5 "${degrees[@]}" -o warm.h5 arc.h5
+    specx-psf -q --flat flat.h5 --bundles 1 --centre 6275 --dispersion 0.6 "${degrees[@]}" -o psf.h5 arc.h5
+    h5check psf.h5
+    psf_places psf.h5 warm.h5 6120:6430 | awk '{ print } !($1 > 0 && $1 < 0.001) { bad = 1 } END { exit bad || NR != 1 }'
+}
+
 @test "the pattern from the wrong side, and a flat of another camera" {
     local at=(--arm r --wavelength "6100,6450" --camera "pitch=6,gap=16" --bundles "3,7,5")
     local fit=(--centre 6275 --dispersion 0.53 --trace-degree 3 --hermite-degree 2 --lamps Ne)

@@ -309,7 +309,7 @@ static spx_status number_fibres(const spx_cold_options *o, size_t npeak, const d
                                 long *peak_of, double *place, spx_err *e)
 {
     double gap;
-    if (o->nbundle == 0) {
+    if (o->nbundle == 0 || (t->nspec == 1 && npeak == 1)) { /* one fibre has no pattern */
         for (size_t i = 0; i < t->nspec; i++) {
             peak_of[i] = (long)i;
             place[i] = x[i];

@@ -24,6 +24,22 @@ static void at(char *out, size_t size, const spx_setup *s, const char *name)
 
 /* ---- reading ---- */
 
+static const char again[] = "make the templates again (rvs-template)";
+
+/* The n values of a dataset, v or f, are finite, and at least `least`. */
+static spx_status check_values(hid_t file, const char *path, size_t n, const double *v, const float *f, double least,
+                               spx_err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double x = v != NULL ? v[i] : (double)f[i];
+        if (!isfinite(x))
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is not finite", i);
+        if (x < least)
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is negative", i);
+    }
+    return SPX_OK;
+}
+
 static spx_status read_names(hid_t file, spx_setup *s, spx_err *e)
 {
     char p[160], *names = NULL;
@@ -61,7 +77,8 @@ static spx_status read_grid(hid_t file, spx_setup *s, spx_err *e)
         else {
             s->naxis[i] = (size_t)naxis[i];
             total += s->naxis[i];
-            st = spx_mul(nnode, s->naxis[i], &nnode, e);
+            if (spx_mul(nnode, s->naxis[i], &nnode, NULL) != SPX_OK)
+                st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, again, "has too many nodes");
         }
     }
     spx_free(naxis);
@@ -111,7 +128,7 @@ static spx_status read_nodes(hid_t file, spx_setup *s, spx_err *e)
     if (st == SPX_OK)
         st = spx_h5_attr_f64(file, g, "sn", &n->sn, e);
     if (st == SPX_OK && !(n->sn >= 0 && n->sn < INFINITY))
-        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), g, "make the templates again (rvs-template)",
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), g, again,
                          "the attribute 'sn' is %g, no signal-to-noise ratio", n->sn);
     for (size_t i = 0; i < np && st == SPX_OK; i++) {
         n->error[i] = v[ERROR * np + i];
@@ -119,8 +136,8 @@ static spx_status read_nodes(hid_t file, spx_setup *s, spx_err *e)
         n->spread[i] = v[SPREAD * np + i];
         n->known[i] = v[KNOWN * np + i] != 0;
         if (!isfinite(n->error[i] + n->bias[i] + n->spread[i]) || n->error[i] < 0 || n->spread[i] < 0)
-            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, "make the templates again (rvs-template)",
-                             "errors of %s are not finite or negative", s->parname[i]);
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, again, "errors of %s are not finite or negative",
+                             s->parname[i]);
     }
     spx_free(v);
     return st;
@@ -164,22 +181,19 @@ static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "pca/component");
     if ((st = spx_h5_read_f32(file, p, 2, dc, &c->comp, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < dc[0] * nw; i++)
-        if (!isfinite(c->comp[i]))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    if ((st = check_values(file, p, dc[0] * nw, NULL, c->comp, -INFINITY, e)) != SPX_OK)
+        return st;
     dt[1] = c->ncomp = dc[0];
     at(p, sizeof p, s, "pca/coefficient");
     if ((st = spx_h5_read_f64(file, p, 2, dt, &c->coef, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < s->ntemp * c->ncomp; i++)
-        if (!isfinite(c->coef[i]))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    if ((st = check_values(file, p, s->ntemp * c->ncomp, c->coef, NULL, -INFINITY, e)) != SPX_OK)
+        return st;
     at(p, sizeof p, s, "pca/mean");
     if ((st = spx_h5_read_f64(file, p, 1, &nw, &c->mean, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < nw; i++)
-        if (!isfinite(c->mean[i]))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    if ((st = check_values(file, p, nw, c->mean, NULL, -INFINITY, e)) != SPX_OK)
+        return st;
     return SPX_OK;
 }
 
@@ -206,17 +220,15 @@ static spx_status read_ccf_pca(hid_t file, spx_setup *s, spx_err *e)
     c->pca.ncomp = dt[1] = dk[0];
     c->pca.nshort = 2 * (dk[2] - 1);
     if (dk[0] == 0 || dk[2] < 2 || c->pca.nshort > c->nwave || c->nwave % c->pca.nshort != 0)
-        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, "make the templates again (rvs-template)",
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, again,
                            "%zu components of %zu frequencies are of no use for %zu samples", dk[0], dk[2], c->nwave);
-    for (size_t i = 0; i < dk[0] * dk[2] * 4; i++)
-        if (!isfinite(c->pca.comp[i]))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    if ((st = check_values(file, p, dk[0] * dk[2] * 4, NULL, c->pca.comp, -INFINITY, e)) != SPX_OK)
+        return st;
     at(p, sizeof p, s, "ccf/pca/coefficient");
     if ((st = spx_h5_read_f32(file, p, 2, dt, &c->pca.coef, e)) != SPX_OK)
         return st;
-    for (size_t i = 0; i < dt[0] * dt[1]; i++)
-        if (!isfinite(c->pca.coef[i]))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "element %zu is not finite", i);
+    if ((st = check_values(file, p, dt[0] * dt[1], NULL, c->pca.coef, -INFINITY, e)) != SPX_OK)
+        return st;
     return SPX_OK;
 }
 
@@ -232,11 +244,13 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
         (st = spx_h5_attr_f64(file, g, "dlnwave", &c->dlnwave, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/params");
-    if ((st = spx_h5_read_f64(file, p, 2, dims, &c->params, e)) != SPX_OK)
+    if ((st = spx_h5_read_f64(file, p, 2, dims, &c->params, e)) != SPX_OK ||
+        (st = check_values(file, p, dims[0] * dims[1], c->params, NULL, -INFINITY, e)) != SPX_OK)
         return st;
     c->ntemp = dims[0];
     at(p, sizeof p, s, "ccf/vsini");
-    if ((st = spx_h5_read_f64(file, p, 1, dims, &c->vsini, e)) != SPX_OK)
+    if ((st = spx_h5_read_f64(file, p, 1, dims, &c->vsini, e)) != SPX_OK ||
+        (st = check_values(file, p, c->ntemp, c->vsini, NULL, 0, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/pca");
     const int components = spx_h5_exists(file, p), entries = all || !components;
@@ -248,7 +262,8 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
     if (ndim != 2 || shape[0] != c->ntemp)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "is not of %zu entries", c->ntemp);
     c->nwave = dims[1] = shape[1];
-    if (entries && (st = spx_h5_read_f32(file, p, 2, dims, &c->flux, e)) != SPX_OK)
+    if (entries && ((st = spx_h5_read_f32(file, p, 2, dims, &c->flux, e)) != SPX_OK ||
+                    (st = check_values(file, p, c->ntemp * c->nwave, NULL, c->flux, -INFINITY, e)) != SPX_OK))
         return st;
     if (c->nwave < 2 || (c->nwave & (c->nwave - 1)) != 0 || !(c->dlnwave > 0) || !isfinite(c->lnwave0))
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
@@ -260,10 +275,13 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
     dims[1] = c->nwave / 2 + 1;
     dims[2] = 2;
     at(p, sizeof p, s, "ccf/fft");
-    if ((st = spx_h5_read_f32(file, p, 3, dims, &c->fft, e)) != SPX_OK)
+    if ((st = spx_h5_read_f32(file, p, 3, dims, &c->fft, e)) != SPX_OK ||
+        (st = check_values(file, p, dims[0] * dims[1] * dims[2], NULL, c->fft, -INFINITY, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/fft2");
-    return spx_h5_read_f32(file, p, 3, dims, &c->fft2, e);
+    if ((st = spx_h5_read_f32(file, p, 3, dims, &c->fft2, e)) != SPX_OK)
+        return st;
+    return check_values(file, p, dims[0] * dims[1] * dims[2], NULL, c->fft2, -INFINITY, e);
 }
 
 static spx_status read_lnflux(hid_t file, const char *path, spx_setup *s, spx_err *e)
@@ -295,7 +313,7 @@ static spx_status check_axis(hid_t file, const char *path, const spx_setup *s, s
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
         const double is = exp(s->lnwave0 + (double)i * s->dlnwave);
         if (!(fabs(wave[i] - is) * SAME < is))
-            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "make the templates again (rvs-template)",
+            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again,
                              "element %zu is %.4f Angstrom, the attributes lnwave0 and dlnwave say %.4f", i, wave[i],
                              is);
     }
@@ -346,7 +364,8 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
         return st;
     dims[1] = s->npar;
     at(p, sizeof p, s, "params");
-    if ((st = spx_h5_read_f64(file, p, 2, dims, &s->params, e)) != SPX_OK)
+    if ((st = spx_h5_read_f64(file, p, 2, dims, &s->params, e)) != SPX_OK ||
+        (st = check_values(file, p, s->ntemp * s->npar, s->params, NULL, -INFINITY, e)) != SPX_OK)
         return st;
     size_t np = s->npar;
     at(p, sizeof p, s, "parlog");
@@ -356,7 +375,8 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
         s->parlog[i] = parlog[i] != 0;
     spx_free(parlog);
     at(p, sizeof p, s, "lnnorm");
-    if (spx_h5_exists(file, p) && (st = spx_h5_read_f64(file, p, 1, dims, &s->lnnorm, e)) != SPX_OK)
+    if (spx_h5_exists(file, p) && ((st = spx_h5_read_f64(file, p, 1, dims, &s->lnnorm, e)) != SPX_OK ||
+                                   (st = check_values(file, p, s->ntemp, s->lnnorm, NULL, -INFINITY, e)) != SPX_OK))
         return st;
     at(p, sizeof p, s, "filled");
     if (spx_h5_exists(file, p) && (st = spx_h5_read_u8(file, p, 1, dims, &s->filled, e)) != SPX_OK)

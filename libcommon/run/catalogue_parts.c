@@ -178,12 +178,20 @@ static spx_status add_rows(spx_spectra_parts *p, const spx_spectra *more, spx_er
     return st;
 }
 
+/* One grid for all rows of each. Rounding, as of one in nm, is less than any bin. */
+static int same_wavelengths(const spx_arm *a, const spx_arm *b)
+{
+    for (size_t k = 0; k < a->nwave; k++)
+        if (!(fabs(a->wavelength[k] - b->wavelength[k]) <= 1e-9 * fabs(a->wavelength[k])))
+            return 0;
+    return 1;
+}
+
 static int same_arm(const spx_spectra_parts *p, const spx_arm *a, const spx_arm *b)
 {
     return a->nwave == b->nwave && a->per_row == b->per_row && a->medium == b->medium &&
            strcmp(a->unit, b->unit) == 0 && a->barycentric == b->barycentric && a->frame_unknown == b->frame_unknown &&
-           (!p->with_resolution || a->ndiag == b->ndiag) &&
-           (a->per_row || memcmp(a->wavelength, b->wavelength, a->nwave * sizeof *a->wavelength) == 0);
+           (!p->with_resolution || a->ndiag == b->ndiag) && (a->per_row || same_wavelengths(a, b));
 }
 
 /* 1 when one of the first n arms has this name. */
