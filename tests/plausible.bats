@@ -112,6 +112,18 @@ passes() {
     done
 }
 
+@test "traces that have moved, taken for cosmic rays" {
+    local how
+    specx-sim -q --arm r --fibers 8 --wavelength 6200,6400 --snr 60:90 --cosmics 0 --shift 0.5,0.5 -o moved.fits
+    specx-sim -q --arm r --fibers 8 --wavelength 6200,6400 --snr 60:90 --no-flag-cosmics --psf-output psf.fits -o right.fits
+    for how in right moved; do
+        fits2h5 -q $how.fits psf.fits | specx-extract -w 6210,6390,0.8 --reject 5 --variance model -f -o frame.h5 2>$how
+    done
+    grep -q '% of the bins are masked as hit by cosmic rays' moved
+    run ! grep -q 'hit by cosmic' right
+    h5dump -a /frame/implausible frame.h5 | grep -qw hits
+}
+
 @test "bins far wider than the spots" {
     specx-extract -w 6500,6560,20 -o wide.h5 "$BATS_FILE_TMPDIR/image.h5" 2>err
     grep -q 'the median of chi2pix is .*bins are wider than spots' err

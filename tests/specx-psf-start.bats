@@ -63,7 +63,7 @@ near() {
 }
 
 @test "a spectrograph of one fibre" {
-    local camera=(--arm r --camera "pitch=7,gap=12,dispersion=0.6,width=1.1" --bundles 1 --wavelength 6100,6450)
+    local camera=(--arm r --camera "pitch=7,gap=12,dispersion=0.6,width=1.1" --bundles 1 --wavelength "6100,6450")
     specx-sim -q "${camera[@]}" --flat -o flat.h5
     specx-sim -q "${camera[@]}" --no-sky --arc Ne -o arc.h5
     local degrees=(--trace-degree 4)

@@ -31,7 +31,7 @@ static const double DARK_INSIDE = 0.05;
 
 /* Sums of a fibre, or of all. */
 typedef struct {
-    size_t nbin, nzero;
+    size_t nbin, nzero, nhit, nseen;
     double positive, negative; /* sums of squared signal-to-noise ratios */
     double chi2, chi2_noise;   /* medians */
 } fibre_sums;
@@ -48,6 +48,9 @@ static fibre_sums sum_fibre(const spx_frame *frame, size_t f, double psf_error, 
     fibre_sums s = {0};
     double *chi2 = work, *noise = work + a->nwave;
     for (size_t k = 0, i = f * a->nwave; k < a->nwave; k++, i++) {
+        const int hit = a->mask != NULL && (a->mask[i] & SPX_COSMIC) != 0;
+        s.nhit += (size_t)hit;
+        s.nseen += hit || a->ivar[i] > 0.0;
         if (!is_clean(a, i))
             continue;
         const double z2 = a->flux[i] * a->flux[i] * a->ivar[i];
@@ -212,8 +215,10 @@ static void mark_unlit(spx_frame *frame, double *mean, spx_frame_quality *q)
 static void conclude(size_t nspec, const fibre_sums *s, double *work, spx_frame_quality *q)
 {
     double positive = 0.0, negative = 0.0;
-    size_t nzero = 0, n = 0;
+    size_t nzero = 0, n = 0, nhit = 0, nseen = 0;
     for (size_t f = 0; f < nspec; f++) {
+        nhit += s[f].nhit;
+        nseen += s[f].nseen;
         q->nbin += s[f].nbin;
         nzero += s[f].nzero;
         positive += s[f].positive;
@@ -225,6 +230,7 @@ static void conclude(size_t nspec, const fibre_sums *s, double *work, spx_frame_
     }
     q->chi2 = spx_median(work, n);
     q->chi2_noise = spx_median(work + nspec, n);
+    q->hits = nseen > 0 ? (double)nhit / (double)nseen : 0.0;
     q->blank = q->nbin > 0 ? (double)nzero / (double)q->nbin : 0.0;
     /* the square of a normal number, where it is positive, has the mean 1/2 and the variance 5/4 */
     if (negative - positive > SIGN_ERRORS * sqrt(2.5 * (double)q->nbin))
@@ -236,6 +242,8 @@ static unsigned broken_rules(const spx_frame *frame, const spx_frame_quality *q)
     unsigned broken = 0;
     if (q->unlit[0] + q->unlit[1] > 0)
         broken |= 1u << SPX_RULE_UNLIT;
+    if (spx_rule_broken(SPX_RULE_HITS, q->hits))
+        broken |= 1u << SPX_RULE_HITS;
     if (q->nbin < FEWEST)
         return broken;
     if (spx_rule_broken(SPX_RULE_BLANK, q->blank))

@@ -15,13 +15,14 @@ typedef struct {
     double chi2_noise; /* the same against the noise of the pixels alone, without the error of the PSF model */
     double negative;   /* sum of squares of the signal-to-noise ratios of negative bins over that of positive ones; 0
                         * where   the difference is no more than noise gives */
+    double hits;       /* part of the bins with information, or that were rejected, of mask COSMIC */
     size_t unlit[2];   /* bins at the first and last wavelengths that no light reaches */
     unsigned broken;   /* rules that are broken, a sum of 1 << spx_rule_id */
 } spx_frame_quality;
 
 /* Measures a frame and adds SPX_LOWFLAT to the mask of its unlit bins. psf_error: fractional error of the PSF model
- * that is in chi2pix. Fewer than 10 clean bins, or no chi2pix: not judged. The result does not depend on the number of
- * threads. SPX_EIO: memory.
+ * that is in chi2pix. Fewer than 10 clean bins, or no chi2pix: not judged, but for hits. The result does not depend on
+ * the number of threads. SPX_EIO: memory.
  *
  * chi2_noise: chi2pix has the variance v + (psf_error m)^2 of a pixel with model m. A spot covers some seven pixels, so
  * that (m^2/v) is a seventh of the bin's squared signal-to-noise ratio, by which chi2pix is scaled back. Right frames

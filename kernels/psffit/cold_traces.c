@@ -379,8 +379,8 @@ static spx_status find(const spx_image *flat, const spx_cold_options *o, profile
         t->ny = flat->ny;
         t->pitch = p->pitch;
         t->sigma = p->sigma;
-        if (n == 0 || 2 * n < want)
-            st = spx_fail_remedy(e, SPX_EINPUT, "is it a flat of this camera?",
+        if (n == 0 || 2 * n < want || (want > 0 && n > 2 * want + 2))
+            st = spx_fail_remedy(e, SPX_EINPUT, "is it a flat of this camera, with traces along columns?",
                                  want > 0 ? "the flat shows %zu traces of %zu" : "the flat shows %zu traces", n, want);
     }
     if (st == SPX_OK) {

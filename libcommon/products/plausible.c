@@ -46,6 +46,12 @@ const spx_rule spx_rules[SPX_RULES] = {
                         .lo = 0.05,
                         .hi = HUGE_VAL,
                         .flag = "mask LOWFLAT of these bins, attribute implausible"},
+    [SPX_RULE_HITS] = {.name = "hits",
+                       .programs = "specx-extract",
+                       .measure = "Part of the bins that --reject calls hit by cosmic rays: traces that have moved, "
+                                  "spots of another shape",
+                       .hi = 0.2,
+                       .flag = "attribute implausible"},
     [SPX_RULE_FINITE] = {.name = "finite",
                          .programs = "h5merge",
                          .measure = "Values of spectra",

@@ -28,6 +28,7 @@ typedef struct {
     size_t first, last;
     double scattered; /* light everywhere, of the mean */
     int half;         /* the first half is masked */
+    double hits;      /* part of the bins that are hit */
 } recipe;
 
 static double light(scene s, size_t k)
@@ -61,6 +62,7 @@ static void make_frame(const recipe *r, spx_frame *f)
         f->arm.ivar[i] = 4;
         f->arm.flux[i] = r->scene == BLANK ? 0 : 0.5 * (mean + gauss());
         f->arm.mask[i] = r->half && k < NWAVE / 2 ? SPX_SOMEBADPIX : 0;
+        f->arm.mask[i] |= uniform() < r->hits ? (uint32_t)(SPX_COSMIC | SPX_SOMEBADPIX) : 0;
         const double z = mean * r->psf_error;
         f->chi2pix[i] = r->chi2 * (1 + 0.2 * gauss()) / (1 + z * z / 7);
         if (f->chi2pix[i] < 0)
@@ -86,35 +88,37 @@ static spx_frame_quality judge(const recipe *r, spx_frame *f)
 static void check_rules(void)
 {
     const unsigned chi2 = 1u << SPX_RULE_CHI2, sign = 1u << SPX_RULE_SIGN, blank = 1u << SPX_RULE_BLANK,
-                   unlit = 1u << SPX_RULE_UNLIT;
+                   unlit = 1u << SPX_RULE_UNLIT, hits = 1u << SPX_RULE_HITS;
     const struct {
         const char *what;
         recipe r;
         unsigned broken;
     } cases[] = {
-        {"stars", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"stars, half masked", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 1}, 0},
-        {"stars, S/N 0.3", {STARS, 0.3, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"stars, S/N 0.3, faint ends", {STARS, 0.3, 0, 1, 0.75, 0.01, 7, 7, 0, 0}, 0},
-        {"stars, S/N 1000", {STARS, 1000, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"arc", {ARC, 50, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"arc with ends that have no lines", {ARC, 50, 0, 1, 0.75, 0.01, 60, 60, 0, 0}, 0},
-        {"arc, bias a little off", {ARC, 50, -0.5, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"cool stars", {COOL_STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"dark", {DARK, 1, 0, 1, 0.75, 0.01, 0, 0, 0, 0}, 0},
-        {"dark, with scattered light", {DARK, 100, 0, 1, 0.75, 0.01, 0, 0, 0.002, 0}, 0},
-        {"variance right within 1.8", {STARS, 30, 0, 1, 1.35, 0.01, 0, 0, 0, 0}, 0},
-        {"variance half of it", {STARS, 30, 0, 1, 1.6, 0.01, 0, 0, 0, 0}, chi2},
-        {"variance twice as large", {STARS, 30, 0, 1, 0.375, 0.01, 0, 0, 0, 0}, chi2},
-        {"variance twice as large, S/N 1000", {STARS, 1000, 0, 1, 0.375, 0.01, 0, 0, 0, 0}, chi2},
-        {"no inverse variance", {STARS, 30, 0, 1, 1e7, 0.01, 0, 0, 0, 0}, chi2},
-        {"negative", {STARS, 30, 0, -1, 0.75, 0.01, 0, 0, 0, 0}, sign},
-        {"negative, S/N 0.3", {STARS, 0.5, 0, -1, 0.75, 0.01, 0, 0, 0, 0}, sign},
-        {"dark, too much subtracted", {DARK, 1, -0.5, 1, 0.75, 0.01, 0, 0, 0, 0}, sign},
-        {"blank", {BLANK, 1, 0, 1, 0, 0.01, 0, 0, 0, 0}, blank},
-        {"unlit ends", {STARS, 30, 0, 1, 0.75, 0.01, 7, 31, 0, 0}, unlit},
-        {"unlit, S/N 1000, scattered light", {STARS, 1000, 0, 1, 0.75, 0.01, 7, 31, 0.002, 0}, unlit},
-        {"unlit, cool stars", {COOL_STARS, 300, 0, 1, 0.75, 0.01, 0, 31, 0, 0}, unlit},
+        {"stars", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"stars, half masked", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 1, 0}, 0},
+        {"stars, S/N 0.3", {STARS, 0.3, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"stars, S/N 0.3, faint ends", {STARS, 0.3, 0, 1, 0.75, 0.01, 7, 7, 0, 0, 0}, 0},
+        {"stars, S/N 1000", {STARS, 1000, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"arc", {ARC, 50, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"arc with ends that have no lines", {ARC, 50, 0, 1, 0.75, 0.01, 60, 60, 0, 0, 0}, 0},
+        {"arc, bias a little off", {ARC, 50, -0.5, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"cool stars", {COOL_STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"dark", {DARK, 1, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"dark, with scattered light", {DARK, 100, 0, 1, 0.75, 0.01, 0, 0, 0.002, 0, 0}, 0},
+        {"variance right within 1.8", {STARS, 30, 0, 1, 1.35, 0.01, 0, 0, 0, 0, 0}, 0},
+        {"variance half of it", {STARS, 30, 0, 1, 1.6, 0.01, 0, 0, 0, 0, 0}, chi2},
+        {"variance twice as large", {STARS, 30, 0, 1, 0.375, 0.01, 0, 0, 0, 0, 0}, chi2},
+        {"variance twice as large, S/N 1000", {STARS, 1000, 0, 1, 0.375, 0.01, 0, 0, 0, 0, 0}, chi2},
+        {"no inverse variance", {STARS, 30, 0, 1, 1e7, 0.01, 0, 0, 0, 0, 0}, chi2},
+        {"negative", {STARS, 30, 0, -1, 0.75, 0.01, 0, 0, 0, 0, 0}, sign},
+        {"negative, S/N 0.3", {STARS, 0.5, 0, -1, 0.75, 0.01, 0, 0, 0, 0, 0}, sign},
+        {"dark, too much subtracted", {DARK, 1, -0.5, 1, 0.75, 0.01, 0, 0, 0, 0, 0}, sign},
+        {"blank", {BLANK, 1, 0, 1, 0, 0.01, 0, 0, 0, 0, 0}, blank},
+        {"unlit ends", {STARS, 30, 0, 1, 0.75, 0.01, 7, 31, 0, 0, 0}, unlit},
+        {"unlit, S/N 1000, scattered light", {STARS, 1000, 0, 1, 0.75, 0.01, 7, 31, 0.002, 0, 0}, unlit},
+        {"stars, a tenth hit", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0.1}, 0},
+        {"most bins called hit", {STARS, 30, 0, 1, 0.75, 0.01, 0, 0, 0, 0, 0.8}, hits},
+        {"unlit, cool stars", {COOL_STARS, 300, 0, 1, 0.75, 0.01, 0, 31, 0, 0, 0}, unlit},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         spx_frame f;
@@ -131,7 +135,7 @@ static void check_rules(void)
 /* Unlit bins are those without light; their mask says so, and nothing else has changed. */
 static void check_unlit(void)
 {
-    const recipe r = {STARS, 30, 0, 1, 0.75, 0.01, 7, 31, 0, 0};
+    const recipe r = {STARS, 30, 0, 1, 0.75, 0.01, 7, 31, 0, 0, 0};
     spx_frame f, was;
     const spx_frame_quality q = judge(&r, &f);
     make_frame(&r, &was);
@@ -151,7 +155,7 @@ static void check_unlit(void)
 /* A frame with few clean bins, or without chi2pix, is not judged. */
 static void check_few(void)
 {
-    const recipe r = {STARS, 30, 0, -1, 5, 0.01, 0, 0, 0, 0};
+    const recipe r = {STARS, 30, 0, -1, 5, 0.01, 0, 0, 0, 0, 0};
     spx_err e = {0};
     spx_frame f;
     spx_frame_quality q;

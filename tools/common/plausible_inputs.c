@@ -80,6 +80,10 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
     }
     if (q->broken & 1u << SPX_RULE_SIGN)
         spx_warn("%sthe light is negative: too much was subtracted from the image, or its sign is wrong", label);
+    if (q->broken & 1u << SPX_RULE_HITS)
+        spx_warn("%s%.0f %% of the bins are masked as hit by cosmic rays: traces have moved (specx-shift), or spots "
+                 "have another shape",
+                 label, 100 * q->hits);
     if (st == SPX_OK && q->broken & 1u << SPX_RULE_UNLIT)
         warn_of_unlit(label, &frame->arm, q->unlit);
     return st == SPX_OK && q->broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
