@@ -332,3 +332,24 @@ taken() {
     run -0 h5check --input <"$d/spectra.h5"
     [[ $output == 'standard input:/spectra: 8 spectra, arms b r z: '* ]]
 }
+
+@test "links to other files, and to nothing: refused where the object is wanted, not taken as absent" {
+    local d=$BATS_FILE_TMPDIR/data how f
+    for how in lose elsewhere; do
+        cp "$d/spectra.h5" arm.h5
+        h5edit arm.h5 $how /spectra/r
+        cp "$d/frame-r0.h5" mask.h5
+        h5edit mask.h5 $how /frame/chi2pix
+        cp "$d/frame-r0.h5" map.h5
+        h5edit map.h5 $how /fibermap
+        for f in arm.h5:/spectra/r mask.h5:/frame/chi2pix map.h5:/fibermap; do
+            run -3 h5check "${f%:*}"
+            [[ $output == *"$f: is a link to another file, or to nothing"* ]]
+        done
+        fails_with 3 '*arm.h5:/spectra/r: is a link to another*' rvs-fit -q -t "$d/templates.h5" -o x.h5 arm.h5
+        fails_with 3 '*arm.h5:/spectra/r: is a link to another*' h52fits -q -o x.fits arm.h5
+        fails_with 3 '*mask.h5:/frame/chi2pix: is a link to another*' h5merge -q -o x.h5 mask.h5
+        fails_with 3 '*map.h5:/fibermap: is a link to another*' h5merge -q -o x.h5 map.h5
+        [ ! -e x.h5 ] && [ ! -e x.fits ]
+    done
+}

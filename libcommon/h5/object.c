@@ -66,15 +66,18 @@ spx_status spx_h5_fail_at(hid_t loc, const char *path, spx_status code, const ch
     return spx_fail_at(e, code, spx_h5_filename(loc), abs, NULL, "%s", what);
 }
 
-/* Is the link `part` below `loc` there, and does it lead to an object? Negative: that cannot be found out. An external
- * link leads nowhere, and nothing is below a dataset. */
+/* The link is there and leads to another file, or to nothing. */
+enum { LOST = 2 };
+
+/* Is the link `part` below `loc` there, and does it lead to an object? Negative: that cannot be found out. Nothing is
+ * below a dataset. */
 static int resolves(hid_t loc, const char *part, hid_t lapl)
 {
     refused_external = 0;
     const htri_t link = H5Lexists(loc, part, lapl);
     const htri_t object = link > 0 ? H5Oexists_by_name(loc, part, lapl) : link;
-    if (object < 0 && refused_external)
-        return 0;
+    if (link > 0 && (object == 0 || (object < 0 && refused_external)))
+        return LOST;
     if (link < 0 && strrchr(part, '/') > part) {
         char parent[600];
         H5O_info_t info;
@@ -95,7 +98,7 @@ int spx_h5_exists(hid_t loc, const char *path)
         return 0;
     hid_t lapl = access_list(H5P_LINK_ACCESS);
     int found = lapl >= 0 ? 1 : -1;
-    for (size_t i = 1; i <= n && found > 0; i++) {
+    for (size_t i = 1; i <= n && found == 1; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;
         memcpy(part, path, i);
@@ -106,7 +109,15 @@ int spx_h5_exists(hid_t loc, const char *path)
         (void)H5Pclose(lapl);
     if (found < 0)
         spx_h5_lookup_failed(loc, path);
-    return found > 0;
+    if (found == LOST) { /* what was to be there is lost, not absent */
+        spx_err lost = {0};
+        char abs[600];
+        spx_h5_absolute(loc, part, abs, sizeof abs);
+        (void)spx_fail_at(&lost, SPX_EINPUT, spx_h5_filename(loc), abs,
+                          "copy what belongs there into the file (h5copy)", "is a link to another file, or to nothing");
+        spx_h5_keep_damage(&lost);
+    }
+    return found == 1;
 }
 
 /* Bytes of a chunk that HDF5 unpacks as a whole, outside of spx_alloc(), into a second one; 0: it unpacks none. */

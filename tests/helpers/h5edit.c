@@ -1,5 +1,7 @@
 /* h5edit FILE COMMAND...: damage an HDF5 file in place, for tests.
  *     delete PATH              unlink
+ *     lose PATH                a link to nothing in its place
+ *     elsewhere PATH           a link to the same path of other.h5
  *     fill PATH VALUE          all elements of a numeric dataset (nan and inf too)
  *     scale PATH FACTOR        all elements of a numeric dataset times it
  *     set PATH INDEX VALUE     one element, counted through all dimensions
@@ -197,6 +199,16 @@ static int command(hid_t file, int argc, char **argv)
 {
     if (argc >= 2 && strcmp(argv[0], "delete") == 0)
         return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 ? 2 : 0;
+    if (argc >= 2 && strcmp(argv[0], "lose") == 0)
+        return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 &&
+                       H5Lcreate_soft("/nowhere", file, argv[1], H5P_DEFAULT, H5P_DEFAULT) >= 0
+                   ? 2
+                   : 0;
+    if (argc >= 2 && strcmp(argv[0], "elsewhere") == 0)
+        return H5Ldelete(file, argv[1], H5P_DEFAULT) >= 0 &&
+                       H5Lcreate_external("other.h5", argv[1], file, argv[1], H5P_DEFAULT, H5P_DEFAULT) >= 0
+                   ? 2
+                   : 0;
     if (argc >= 3 && strcmp(argv[0], "fill") == 0)
         return numbers(file, argv[1], -1, -1, strtod(argv[2], NULL), 0) ? 3 : 0;
     if (argc >= 3 && strcmp(argv[0], "scale") == 0)
