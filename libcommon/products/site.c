@@ -139,5 +139,10 @@ spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
     }
     if (!(*mjd > 36934 && *mjd < 88069)) /* 1960 ... 2100: where UTC and the Earth's orbit are defined */
         return spx_fail(e, SPX_EINPUT, "image: MJD %.10g of the exposure is not between 1960 and 2100", *mjd);
+    double date; /* of another clock or of the night's begin, perhaps, but not of another week */
+    if (spx_cards_string(h, "DATE-OBS", text, sizeof text) && spx_mjd_from_date(text, &date) &&
+        !(fabs(*mjd - date) < 7))
+        return spx_fail(e, SPX_EINPUT, "image: MJD %.10g of the exposure and DATE-OBS '%s' are %.3g days apart", *mjd,
+                        text, fabs(*mjd - date));
     return SPX_OK;
 }

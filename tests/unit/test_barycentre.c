@@ -85,6 +85,11 @@ static void times(void)
     spx_err_clear(&e);
     CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "DATE-OBS") != NULL);
     spx_cards_free(&h);
+    add(&h, "DATE-OBS= '2010-12-15T02:24:00.000'");
+    add(&h, "MJD-MID =              59200.5");
+    spx_err_clear(&e);
+    CHECK(spx_exposure_middle(&h, &mjd, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "days apart") != NULL);
+    spx_cards_free(&h);
     add(&h, "MJD-OBS =                  0.0");
     add(&h, "EXPTIME =                900.0");
     spx_err_clear(&e);
