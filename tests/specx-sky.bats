@@ -282,6 +282,11 @@ contradict() {
 @test "frames that are none" {
     damage nores.h5 delete /frame/resolution
     fails_with 3 'specx-sky: nores.h5*no resolution matrix*specx-extract*' specx-sky -q -o x.h5 nores.h5
+    local by
+    for by in -1 0 3; do
+        damage sum.h5 scale /frame/resolution $by
+        fails_with 3 '*sum.h5:/frame/resolution: row *: rows of its resolution matrix sum to *in place of 1*' specx-sky -q -o x.h5 sum.h5
+    done
     damage grid.h5 set /frame/wavelength 50 8280.3
     fails_with 3 'specx-sky: grid.h5*not uniform*' specx-sky -q -o x.h5 grid.h5
     fails_with 3 '*no frame*' specx-sky -q -o x.h5 "$BATS_FILE_TMPDIR/image.h5"

@@ -56,8 +56,15 @@ static spx_status check_values(hid_t file, const spx_frame *f, spx_err *e)
     spx_status st = check_finite(file, "/frame/flux", f->nspec, n, -DBL_MAX, f->arm.flux, e);
     if (st == SPX_OK)
         st = check_finite(file, "/frame/ivar", f->nspec, n, -DBL_MAX, f->arm.ivar, e);
-    if (st == SPX_OK)
-        st = check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, -DBL_MAX, f->arm.resolution, e);
+    return st == SPX_OK
+               ? check_finite(file, "/frame/resolution", f->nspec, f->arm.ndiag * n, -DBL_MAX, f->arm.resolution, e)
+               : st;
+}
+
+static spx_status check_resolution(hid_t file, const spx_frame *f, spx_err *e)
+{
+    const size_t n = f->arm.nwave;
+    spx_status st = SPX_OK;
     for (size_t i = 0; i < f->nspec && f->arm.resolution != NULL && st == SPX_OK; i++) {
         const double sum =
             spx_resolution_sum(n, f->arm.ndiag, f->arm.resolution + i * f->arm.ndiag * n, f->arm.ivar + i * n);
@@ -82,7 +89,7 @@ spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e)
     int finite = 0;
     memset(f, 0, sizeof *f);
     if (st != SPX_OK || (st = spx_arm_read(file, "/frame", &f->nspec, 1, &f->arm, &finite, e)) != SPX_OK ||
-        (!finite && (st = check_values(file, f, e)) != SPX_OK))
+        (!finite && (st = check_values(file, f, e)) != SPX_OK) || (st = check_resolution(file, f, e)) != SPX_OK)
         return st;
     if ((st = read_optional(file, "/frame/chi2pix", f, 0, &f->chi2pix, e)) != SPX_OK ||
         (st = read_optional(file, "/frame/pixmask_fraction", f, 0, &f->pixmask_fraction, e)) != SPX_OK ||
