@@ -656,11 +656,26 @@ static double product(const strip *s, const column *x, const double *wx, const c
     return spx_dot((end - first) * s->ncol, wx + (first - x->first) * s->ncol, y->value + (first - y->first) * s->ncol);
 }
 
+SPX_CLONES
+static void add_scaled(size_t n, double c, const double *restrict x, double *restrict to)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        to[k] += c * x[k];
+}
+
+SPX_CLONES
+static void multiply(size_t n, const double *restrict a, const double *restrict b, double *restrict product)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        product[k] = a[k] * b[k];
+}
+
 /* Adds c times a column to pixels of the strip. */
 static void add_column(const strip *s, const column *x, double c, double *to)
 {
-    for (size_t k = 0; k < x->n * s->ncol; k++)
-        to[x->first * s->ncol + k] += c * x->value[k];
+    add_scaled(x->n * s->ncol, c, x->value, to + x->first * s->ncol);
 }
 
 /* Doubles: n of them, with anything in them. */
@@ -734,8 +749,8 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
                 one->first = first;
                 one->n = (c->first + c->n > end ? c->first + c->n : end) - first;
             }
-            for (size_t i = 0; i < pixels && pass > 0; i++)
-                one->value[(c->first - one->first) * s->ncol + i] += w->strength[l] * c->value[pixels + i];
+            if (pass > 0)
+                add_scaled(pixels, w->strength[l], c->value + pixels, one->value + (c->first - one->first) * s->ncol);
         }
         if (pass > 0)
             break;
@@ -797,8 +812,7 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
         w->npix[part] = used;
         for (size_t i = 0; i < nc; i++) {
             const column *x = &k->c[w->column[i]];
-            for (size_t p = 0; p < x->n * s->ncol; p++)
-                wx[p] = s->w[x->first * s->ncol + p] * x->value[p];
+            multiply(x->n * s->ncol, s->w + x->first * s->ncol, x->value, wx);
             right[i] += product(s, x, wx, &all);
             for (size_t j = w->shape.first[i]; j <= i; j++)
                 g[w->shape.row[i] + j] += product(s, x, wx, &k->c[w->column[j]]);
