@@ -47,19 +47,40 @@ int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd)
     return place(d, ftype, mem, bytes, H5F_ACC_RDONLY, fd);
 }
 
+/* Takes the weight of pixels whose mask is not 0. One that is no weight, negative or not finite, stays what it is: it
+ * is counted as an error of the image. */
+static void take_weights(const char *part, size_t n, float *weight)
+{
+    enum { FEW = 64 };
+    const uint32_t *mask = (const uint32_t *)(const void *)part;
+    for (size_t first = 0; first < n; first += FEW) {
+        const size_t end = n - first < FEW ? n : first + FEW;
+        uint32_t any = 0;
+        for (size_t i = first; i < end; i++)
+            any |= mask[i];
+        for (size_t i = first; i < end && any != 0; i++)
+            if (mask[i] != 0 && weight[i] > 0 && weight[i] <= FLT_MAX)
+                weight[i] = 0;
+    }
+}
+
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
 {
     spx_status st = SPX_OK;
     for (size_t i = 0; i < r->n && st == SPX_OK; i++) {
         const size_t bytes = r->array[i].bytes, part = r->array[i].piece;
         const int64_t at = r->array[i].at;
-        char *to = r->array[i].to;
+        float *weight = r->array[i].weight;
+        char *const parts = weight != NULL ? spx_alloc_unset((size_t)nthreads, part, 1, e) : NULL;
         int bad = 0, differs = 0;
+        if (weight != NULL && parts == NULL)
+            return SPX_EIO;
 #pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad, differs)
         for (size_t k = 0; k < bytes; k += part) {
             const size_t end = bytes - k < part ? bytes : k + part;
+            char *to = weight != NULL ? parts + (size_t)omp_get_thread_num() * part : r->array[i].to + k;
             for (size_t n = k; n < end && !bad;) {
-                const ssize_t got = pread(r->array[i].fd, to + n, end - n, (off_t)at + (off_t)n);
+                const ssize_t got = pread(r->array[i].fd, to + (n - k), end - n, (off_t)at + (off_t)n);
                 if (got > 0)
                     n += (size_t)got;
                 else if (got == 0 || errno != EINTR) /* end of file: HDF5, which reads zeros there, has to decide */
@@ -67,8 +88,11 @@ spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
             }
             /* while it is in the cache */
             if (!bad && r->array[i].inventory != NULL)
-                differs |= !spx_inventory_matches(r->array[i].inventory, (uint64_t)at + k, to + k, end - k);
+                differs |= !spx_inventory_matches(r->array[i].inventory, (uint64_t)at + k, to, end - k);
+            if (!bad && weight != NULL)
+                take_weights(to, (end - k) / sizeof(uint32_t), weight + k / sizeof(uint32_t));
         }
+        spx_free(parts);
         if (bad)
             st = spx_fail_at(e, SPX_EINPUT, r->array[i].file, r->array[i].path, NULL,
                              "cannot be read: is the file damaged?");
@@ -78,23 +102,22 @@ spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e)
     return st;
 }
 
-/* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list, or, without one, read now
- * by several threads, which HDF5 does not allow and which touch the pages of fresh memory side by side. *done: 0, HDF5
- * has to read. */
-spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
-                                size_t bytes, char *out, int *done, spx_err *e)
+/* Puts an array on the list, or, without one, reads it now; to: where it goes, or weight: of which it is the mask. */
+static spx_status read_it(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
+                          size_t bytes, char *to, float *weight, int *done, spx_err *e)
 {
     enum { LARGE = 4 << 20, PART = 1 << 20, FEW = 8 };
     int fd = -1;
     const int64_t at = bytes < LARGE || H5Tget_class(mem) == H5T_STRING ? -1 : spx_h5_place(d, ftype, mem, bytes, &fd);
     const int most = omp_get_max_threads();
-    *done = at >= 0;
+    const spx_inventory *v = at >= 0 ? spx_inventory_of(d) : NULL;
+    const size_t piece = v != NULL ? spx_inventory_piece(v, (uint64_t)at, bytes) : 0;
+    const int full = reads != NULL && reads->n == SPX_H5_DEFERRED; /* weights may be on it: a mask cannot come before */
+    *done = at >= 0 && (weight == NULL || (piece % sizeof *weight == 0 && !full));
     if (!*done)
         return SPX_OK;
     spx_h5_reads now = {0}, *r = reads != NULL && reads->n < SPX_H5_DEFERRED ? reads : &now;
     const size_t k = r->n++;
-    const spx_inventory *v = spx_inventory_of(d);
-    const size_t piece = v != NULL ? spx_inventory_piece(v, (uint64_t)at, bytes) : 0;
     (void)snprintf(r->array[k].file, sizeof r->array[k].file, "%s", spx_h5_filename(loc));
     spx_h5_absolute(loc, path, r->array[k].path, sizeof r->array[k].path);
     r->array[k].inventory = piece != 0 ? v : NULL;
@@ -102,8 +125,24 @@ spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path
     r->array[k].fd = fd;
     r->array[k].at = at;
     r->array[k].bytes = bytes;
-    r->array[k].to = out;
+    r->array[k].to = to;
+    r->array[k].weight = weight;
     return r == &now ? spx_h5_flush_reads(r, most < FEW ? most : FEW, e) : SPX_OK;
+}
+
+/* Large arrays of numbers that lie in the file as they are wanted in memory: put on the list, or, without one, read now
+ * by several threads, which HDF5 does not allow and which touch the pages of fresh memory side by side. *done: 0, HDF5
+ * has to read. */
+spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
+                                size_t bytes, char *out, int *done, spx_err *e)
+{
+    return read_it(reads, loc, path, d, ftype, mem, bytes, out, NULL, done, e);
+}
+
+spx_status spx_h5_mask_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, size_t bytes,
+                                float *weight, int *done, spx_err *e)
+{
+    return read_it(reads, loc, path, d, ftype, H5T_NATIVE_UINT32, bytes, NULL, weight, done, e);
 }
 
 /* ---- writes ---- */

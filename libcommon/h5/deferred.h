@@ -23,6 +23,7 @@ typedef struct {
     struct {
         char file[1024], path[512]; /* for messages */
         char *to;
+        float *weight;                  /* of pixels of which this is the mask, in place of `to`; NULL: no mask */
         size_t bytes, piece;            /* piece: bytes that are read, and verified, at a time */
         int64_t at;                     /* offset in the file, */
         int fd;                         /* which this is the descriptor of */
@@ -31,7 +32,7 @@ typedef struct {
 } spx_h5_reads;
 
 /* Reads them, with up to `nthreads` threads, while the file is open; uses nothing of HDF5. SPX_EINPUT: the file ends
- * before, cannot be read, or differs from its inventory. */
+ * before, cannot be read, or differs from its inventory; SPX_EIO: memory. */
 spx_status spx_h5_flush_reads(const spx_h5_reads *r, int nthreads, spx_err *e);
 
 /* How values in memory become those of the file: as they are; doubles, checked; doubles that become float32. */

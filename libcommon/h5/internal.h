@@ -48,6 +48,9 @@ int64_t spx_h5_place(hid_t d, hid_t ftype, hid_t mem, size_t bytes, int *fd);
  * several threads. *done: 0, HDF5 has to read. */
 spx_status spx_h5_read_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, hid_t mem,
                                 size_t bytes, char *out, int *done, spx_err *e);
+/* The same of a mask of `bytes` whose pixels have these weights: spx_h5_defer_mask(). */
+spx_status spx_h5_mask_directly(spx_h5_reads *reads, hid_t loc, const char *path, hid_t d, hid_t ftype, size_t bytes,
+                                float *weight, int *done, spx_err *e);
 /* Rows [first, first+n) of a large dataset d of an output, which lie in the file as in memory, written by several
  * threads. *done: 0, HDF5 has to write. d is open for these rows alone: HDF5 keeps nothing of it that would replace
  * them. */

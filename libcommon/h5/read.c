@@ -162,7 +162,25 @@ READER(spx_h5_read_i32, int32_t, H5T_NATIVE_INT32, NULL)
 READER(spx_h5_read_u32, uint32_t, H5T_NATIVE_UINT32, NULL)
 READER(spx_h5_read_u8, uint8_t, H5T_NATIVE_UINT8, NULL)
 READER(spx_h5_defer_f32, float, H5T_NATIVE_FLOAT, reads, ONTO_LIST)
-READER(spx_h5_defer_u32, uint32_t, H5T_NATIVE_UINT32, reads, ONTO_LIST)
+
+spx_status spx_h5_defer_mask(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, float *weight,
+                             int *done, spx_err *e)
+{
+    size_t n = 1;
+    *done = 0;
+    const hid_t d = spx_h5_open(loc, path, e);
+    if (d < 0)
+        return e->code;
+    const hid_t ftype = H5Dget_type(d);
+    spx_status st = check_shape(loc, path, d, ndim, dims, e);
+    for (int i = 0; i < ndim && st == SPX_OK; i++)
+        st = spx_mul(n, dims[i], &n, e);
+    if (st == SPX_OK && n <= SIZE_MAX / sizeof(uint32_t))
+        st = spx_h5_mask_directly(reads, loc, path, d, ftype, n * sizeof(uint32_t), weight, done, e);
+    (void)H5Tclose(ftype);
+    (void)H5Dclose(d);
+    return st;
+}
 
 spx_status spx_h5_read_checked(hid_t loc, const char *path, int ndim, size_t *dims, double **out, int *finite,
                                spx_err *e)

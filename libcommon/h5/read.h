@@ -26,8 +26,11 @@ spx_status spx_h5_read_u8(hid_t loc, const char *path, int ndim, size_t *dims, u
 /* The same, but large arrays are put on the list `reads` (NULL: none) and have their values once that is flushed. */
 spx_status spx_h5_defer_f32(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, float **out,
                             spx_err *e);
-spx_status spx_h5_defer_u32(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, uint32_t **out,
-                            spx_err *e);
+/* Reads a mask, as the functions above do, of pixels whose weights are there, or are on the list before it: those whose
+ * word is not 0 lose their weight, and the mask takes no memory. *done: 0, it does not lie in the file as it is wanted.
+ */
+spx_status spx_h5_defer_mask(spx_h5_reads *reads, hid_t loc, const char *path, int ndim, size_t *dims, float *weight,
+                             int *done, spx_err *e);
 /* Compares the shape of a dataset with dims[], of which those that are 0 are set: before anything is read. */
 spx_status spx_h5_check_shape(hid_t loc, const char *path, int ndim, size_t *dims, spx_err *e);
 /* The same for rows [first, first+n) along the first dimension, into `out` which the caller owns. */

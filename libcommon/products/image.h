@@ -25,7 +25,7 @@ typedef struct {
     size_t ny, nx;
     float *data;                /* electrons */
     float *ivar;                /* 1/electron^2; 0: no information */
-    uint32_t *mask;             /* non-zero: the pixel is not used */
+    uint32_t *mask;             /* non-zero: the pixel is not used; NULL: ivar says it */
     float *readnoise;           /* electrons, [ny][nx]; NULL when the file has none */
     char camera[16];            /* "r0"; empty when unknown */
     spx_cards header;           /* header of the image HDU */

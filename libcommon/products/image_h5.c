@@ -25,7 +25,8 @@ static spx_status same_shapes(hid_t file, spx_err *e)
     return st;
 }
 
-spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
+/* mask 0: pixels that may not be used have ivar 0, where the file lets it, in place of a mask. */
+static spx_status read_pixels(hid_t file, spx_h5_reads *reads, int mask, spx_image *im, spx_err *e)
 {
     size_t dims[2] = {0, 0};
     spx_status st = spx_schema_accept(file, "/image", "image", e);
@@ -40,9 +41,13 @@ spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im,
         return spx_fail(e, SPX_EINPUT, "%s:/image/data: has no pixels", spx_h5_filename(file));
     if ((st = spx_h5_defer_f32(reads, file, "/image/ivar", 2, dims, &im->ivar, e)) != SPX_OK)
         return st;
-    if (spx_h5_exists(file, "/image/mask"))
-        st = spx_h5_defer_u32(reads, file, "/image/mask", 2, dims, &im->mask, e);
-    else if ((im->mask = spx_alloc2(im->ny, im->nx, sizeof *im->mask, e)) == NULL)
+    const int has_mask = spx_h5_exists(file, "/image/mask");
+    int done = !mask && !has_mask;
+    if (!mask && has_mask)
+        st = spx_h5_defer_mask(reads, file, "/image/mask", 2, dims, im->ivar, &done, e);
+    if (st == SPX_OK && !done && has_mask)
+        st = spx_h5_read_u32(file, "/image/mask", 2, dims, &im->mask, e);
+    else if (st == SPX_OK && !done && (im->mask = spx_alloc2(im->ny, im->nx, sizeof *im->mask, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
         st = spx_cards_read(file, "/image/header", &im->header, e);
@@ -51,6 +56,11 @@ spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im,
     if (st == SPX_OK)
         st = spx_table_read(file, "/fibermap", &im->fibermap, e);
     return st;
+}
+
+spx_status spx_image_read_pixels(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
+{
+    return read_pixels(file, reads, 0, im, e);
 }
 
 spx_status spx_image_read_noise(hid_t file, spx_h5_reads *reads, spx_image *im, spx_err *e)
@@ -63,7 +73,7 @@ spx_status spx_image_read_noise(hid_t file, spx_h5_reads *reads, spx_image *im, 
 
 spx_status spx_image_read(hid_t file, spx_image *im, spx_err *e)
 {
-    const spx_status st = spx_image_read_pixels(file, NULL, im, e);
+    const spx_status st = read_pixels(file, NULL, 1, im, e);
     return st == SPX_OK ? spx_image_read_noise(file, NULL, im, e) : st;
 }
 

@@ -181,6 +181,54 @@ static void large(void)
     spx_free(v);
 }
 
+/* A mask that is put off takes the weights of its pixels, but not what is no weight, and is no array itself. In chunks
+ * it cannot be. */
+static void masks(void)
+{
+    enum { N = 1500003 };
+    float *weight = spx_alloc(N, sizeof *weight, &e);
+    uint32_t *mask = spx_alloc(N, sizeof *mask, &e);
+    size_t d[1] = {N};
+    const hsize_t n = N, chunk = 10007;
+    spx_input in;
+    int done = 0, same = 1;
+    CHECK(weight != NULL && mask != NULL);
+    for (size_t i = 0; i < N; i++) {
+        weight[i] = (float)(i % 7);
+        mask[i] = i % 1001 == 5 ? 1u << i % 32 : 0;
+    }
+    weight[5] = NAN;
+    weight[1006] = -1;
+    in_dir("masks.h5");
+    const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), s = H5Screate_simple(1, &n, NULL);
+    const hid_t f = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    (void)H5Pset_chunk(dcpl, 1, &chunk);
+    for (int k = 0; k < 2; k++) {
+        const hid_t set = H5Dcreate2(f, k == 0 ? "mask" : "chunks", H5T_STD_U32LE, s, H5P_DEFAULT,
+                                     k == 0 ? H5P_DEFAULT : dcpl, H5P_DEFAULT);
+        CHECK(H5Dwrite(set, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, mask) >= 0);
+        (void)H5Dclose(set);
+    }
+    (void)H5Pclose(dcpl);
+    (void)H5Sclose(s);
+    (void)H5Fclose(f);
+    CHECK(spx_input_open(&in, path, &e) == SPX_OK);
+    spx_h5_reads later = {0};
+    CHECK(spx_h5_defer_mask(&later, in.file, "chunks", 1, d, weight, &done, &e) == SPX_OK && !done && later.n == 0);
+    CHECK(spx_h5_defer_mask(&later, in.file, "mask", 1, d, weight, &done, &e) == SPX_OK && done && later.n == 1);
+    CHECK(spx_h5_flush_reads(&later, 2, &e) == SPX_OK);
+    for (size_t i = 1007; i < N; i++)
+        same &= weight[i] == (mask[i] != 0 ? 0 : (float)(i % 7));
+    CHECK(same && isnan(weight[5]) && weight[1006] < 0);
+    d[0] = N - 1;
+    CHECK(spx_h5_defer_mask(&later, in.file, "mask", 1, d, weight, &done, &e) == SPX_EINPUT);
+    CHECK(truncate(path, N) == 0 && spx_h5_flush_reads(&later, 2, &e) == SPX_EINPUT);
+    spx_input_close(&in);
+    (void)unlink(path);
+    spx_free(weight);
+    spx_free(mask);
+}
+
 /* Values that are put off: nothing of them is in the file when it is sealed, all is when it is stored; the same bytes
  * as those of a file whose values are not. */
 static void defer(void)
@@ -371,6 +419,7 @@ int main(void)
     hostile();
     large_chunks();
     large();
+    masks();
     defer();
     through_pipe(0);
     /* small limit: the image goes through an unlinked temporary file */
