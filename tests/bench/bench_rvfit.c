@@ -193,6 +193,24 @@ static void free_stars(spx_spectra *s)
     }
 }
 
+/* Rows are exposures of stars, so many of each: with the light of the first of them, and noise of their own. */
+static void repeat_stars(spx_spectra *s, size_t exposures)
+{
+#pragma omp parallel for
+    for (size_t i = 0; i < s->nspec; i++) {
+        unsigned long long state = 88172645463325252ull ^ (i + 1) * 0x9e3779b97f4a7c15ull;
+        const size_t first = i - i % exposures;
+        for (size_t a = 0; a < NARM && i != first; a++) {
+            const spx_arm *m = &s->arm[a];
+            for (size_t k = 0; k < m->nwave; k++) {
+                const size_t from = first * m->nwave + k, to = i * m->nwave + k;
+                m->ivar[to] = m->ivar[from];
+                m->flux[to] = m->flux[from] + gauss(&state) / sqrt(m->ivar[from]);
+            }
+        }
+    }
+}
+
 static spx_rvfit_input input_of(const spx_spectra *s, const spx_templates *t)
 {
     spx_rvfit_input in = {.spectra = s, .nrow = s->nspec};
@@ -257,12 +275,19 @@ static void add_matrices(spx_spectra *s)
     }
 }
 
-/* What $SPX_BENCH_FIT asks for beside the fit: words "reject", "jitter", "matrices". */
-static void choose_fit(spx_spectra *s, spx_rvfit_options *o)
+/* What is asked for beside the fit: words "reject", "jitter", "matrices", "pairs", "ccf", "exposures" (four of each
+ * star, fitted jointly), "epochs" (their velocities, too). */
+static size_t exposures_of_star(const char *how)
 {
-    const char *how = getenv("SPX_BENCH_FIT");
-    if (how == NULL)
-        return;
+    enum { EXPOSURES = 4 };
+    return strstr(how, "epochs") || strstr(how, "exposures") ? EXPOSURES : 1;
+}
+
+static void choose_fit(const char *how, spx_spectra *s, spx_rvfit_options *o)
+{
+    o->components = strstr(how, "pairs") != NULL ? 2 : 1;
+    o->keep_ccf = strstr(how, "ccf") != NULL;
+    o->epochs = strstr(how, "epochs") != NULL;
     o->reject = strstr(how, "reject") != NULL ? 2 : 0;
     o->jitter = strstr(how, "jitter") != NULL;
     o->resolution = strstr(how, "matrices") != NULL;
@@ -272,9 +297,9 @@ static void choose_fit(spx_spectra *s, spx_rvfit_options *o)
 
 /* Stars a second of a device, or of so many threads of the CPU, for batches in memory of as many stars as
  * SPX_BENCH_STARS lists: a plan and the first batch with it, then the median of as many batches as SPX_BENCH_CALLS
- * says, one after another with that plan, as rvs-fit has them. $SPX_BENCH_FIT: see choose_fit(). Core-seconds are those
+ * says, one after another with that plan, as rvs-fit has them; how: see exposures_of_star(). Core-seconds are those
  * of the host, waiting for the device included. */
-static void on_device(const spx_templates *t, const char *device, int threads)
+static void on_device(const spx_templates *t, const char *device, int threads, const char *how)
 {
     enum { MOST = 100 };
     spx_backend b;
@@ -296,11 +321,19 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_rvfit_plan *plan = NULL;
         spx_rv_ctx c;
         double spent[MOST], first = 0, open, core = 0;
-        make_stars(t, batch, &s);
+        const size_t exposures = exposures_of_star(how);
+        size_t *begin_of = spx_alloc(batch + 1, sizeof *begin_of, &e);
+        must(begin_of != NULL, &e);
+        for (size_t k = 0; k <= batch; k++)
+            begin_of[k] = k * exposures;
+        make_stars(t, batch * exposures, &s);
+        repeat_stars(&s, exposures);
         spx_rvfit_input in = input_of(&s, t);
+        in.nstar = batch;
+        in.first = exposures > 1 ? begin_of : NULL;
         spx_rvfit_options_init(&o);
         o.threads = threads;
-        choose_fit(&s, &o);
+        choose_fit(how, &s, &o);
         begin = spx_seconds();
         must(b.rvfit_open(&b, &in, &o, &plan, &e) == SPX_OK, &e);
         open = spx_seconds() - begin;
@@ -329,8 +362,26 @@ static void on_device(const spx_templates *t, const char *device, int threads)
         spx_rv_ctx_free(&c);
         spx_rvfit_free(&r);
         free_stars(&s);
+        spx_free(begin_of);
     }
     spx_backend_close(&b);
+}
+
+/* The same for each of the fits that $SPX_BENCH_FIT lists, with commas between. */
+static void all_fits_on_device(const spx_templates *t, const char *device, int threads)
+{
+    const char *list = getenv("SPX_BENCH_FIT");
+    for (const char *at = list ? list : "";; at++) {
+        char how[64];
+        const size_t n = strcspn(at, ",");
+        (void)snprintf(how, sizeof how, "%.*s", (int)n, at);
+        if (list)
+            printf("fit: %s\n", how);
+        on_device(t, device, threads, how);
+        at += n;
+        if (*at == 0)
+            break;
+    }
 }
 
 /* Steps of the fit on one core. */
@@ -466,9 +517,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "cpu") == 0)
             on_cpu(&t);
         else if (strncmp(argv[i], "cpu:", 4) == 0)
-            on_device(&t, "cpu", atoi(argv[i] + 4));
+            all_fits_on_device(&t, "cpu", atoi(argv[i] + 4));
         else
-            on_device(&t, argv[i], omp_get_max_threads());
+            all_fits_on_device(&t, argv[i], omp_get_max_threads());
     spx_templates_free(&t);
     return 0;
 }
