@@ -221,10 +221,13 @@ $(foreach c,$(CAMERAS),$(OUT)/psf-$c.h5 $(OUT)/psf-$c.h5.failed): $(OUT)/psf-%: 
 	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(call device,psf) --lamp |
 	    specx-shift $(COMMON) $(call device,psf) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
 
+# An image as HDF5, with its read noise only where that is used: a quarter of the bytes.
+as-hdf5     = fits2h5 $(COMMON) $(if $(findstring model,$(EXTRACT)),,--leave-out READNOISE )$(image) |
+
 # Traces of an exposure.
 psf-from    = $(OUT)/inputs/$(stem) $(call made,$(OUT)/psf-$(cam).h5)
 define psf-make
-fits2h5 $(COMMON) $(image) |
+$(as-hdf5)
     specx-shift $(COMMON) $(call device,psf) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
 endef
 $(OUT)/psf-%: $$(psf-from)
@@ -233,7 +236,7 @@ $(OUT)/psf-%: $$(psf-from)
 # Spectra; a flat is extracted with the PSF of the night.
 frame-from  = $(OUT)/inputs/$(stem) $(call made,$(trace))
 define frame-make
-fits2h5 $(COMMON) $(image) |
+$(as-hdf5)
     specx-extract $(COMMON) $(call device,frame) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
 endef
 $(OUT)/frame-%: $$(frame-from)

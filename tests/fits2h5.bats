@@ -338,6 +338,28 @@ put() { printf "$2" | dd of="$3" bs=1 seek="$1" conv=notrunc status=none; }
     run ! grep disagree stderr
 }
 
+@test "HDUs are left out by name, as if the file had never had them" {
+    local image=$BATS_FILE_TMPDIR/image.fits
+    fits2h5 -q -o with.h5 "$image"
+    fits2h5 -q --leave-out readnoise,MAS,NONE,FIBERMAPS -o without.h5 "$image"
+    h5check without.h5
+    h5ls without.h5/image/readnoise && return 1
+    h5ls with.h5/image/readnoise
+    [ "$(diff <(h5ls with.h5/fits/image | wc -l) <(h5ls without.h5/fits/image | wc -l) | grep -c '^[<>]')" -eq 2 ]
+    h5diff with.h5 without.h5 /image/data
+    h5diff with.h5 without.h5 /image/ivar
+    h5diff with.h5 without.h5 /image/mask
+    h5diff with.h5 without.h5 /fibermap
+    # what is left comes back, with its sums
+    h52fits -q -o back.fits without.h5
+    fits2h5 -q --strict -o again.h5 back.fits
+    h5diff without.h5 again.h5 /image
+    # the first HDU is the file's; a block that needs one says so
+    fits2h5 -q --leave-out IMAGE,READNOISE,, --reproducible -o first.h5 "$image"
+    h5diff first.h5 with.h5 /image/data
+    fails_with 3 '*HDU IVAR is missing*' fits2h5 --leave-out MASK,IVAR -o out.h5 "$image"
+}
+
 @test "names that CFITSIO would interpret are names" {
     cp "$BATS_FILE_TMPDIR/psf.fits" 'psf.fits[1][col x=1]'
     fits2h5 -o p.h5 'psf.fits[1][col x=1]'

@@ -19,6 +19,8 @@ static struct {
 static const spx_opt options[] = {
     SPX_OPTION(FLAG, "list", 'l', NULL, o.list, "List what would be made of each HDU, and write nothing"),
     SPX_OPTION(FLAG, "generic", 'g', NULL, o.wanted.generic, "Make no blocks: keep the HDUs only"),
+    SPX_OPTION(STRING, "leave-out", 0, "NAME,...", o.wanted.leave_out,
+               "Leave out HDUs of these names, where there are such, as if the files did not have them"),
     SPX_OPTION(FLAG, "keep-going", 'k', NULL, o.failed.go_on,
                "Leave out files that cannot be read, and convert the others. The exit status tells of them"),
     SPX_OPTION(FLAG, "strict", 0, NULL, o.wanted.strict,

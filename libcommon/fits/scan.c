@@ -513,6 +513,26 @@ int spx_fits_find(const spx_fits *f, const char *extname)
     return -1;
 }
 
+void spx_fits_leave_out(spx_fits *f, const char *names)
+{
+    size_t n = f->nhdu > 0;
+    for (size_t i = 1; i < f->nhdu; i++) {
+        const char *name = f->hdu[i].extname;
+        const size_t length = strlen(name);
+        int listed = 0;
+        for (const char *p = names; *p != '\0' && !listed; p += p[0] == ',') {
+            const size_t word = strcspn(p, ",");
+            listed = length > 0 && word == length && strncasecmp(p, name, length) == 0;
+            p += word;
+        }
+        if (listed)
+            spx_fits_hdu_free(&f->hdu[i]);
+        else
+            f->hdu[n++] = f->hdu[i];
+    }
+    f->nhdu = n;
+}
+
 const spx_fits_column *spx_fits_find_column(const spx_fits_hdu *h, const char *name)
 {
     for (size_t i = 0; i < h->ncol; i++)

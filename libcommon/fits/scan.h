@@ -80,6 +80,9 @@ void spx_fits_close(spx_fits *f);
 const char *spx_fits_hduname(const spx_fits *f, size_t hdu);
 /* Index of the HDU with this EXTNAME (regardless of case), or -1. */
 int spx_fits_find(const spx_fits *f, const char *extname);
+/* Takes HDUs of these names, with commas between them, off the file, as if it had never had them; the first HDU stays.
+ */
+void spx_fits_leave_out(spx_fits *f, const char *names);
 /* Column with this name (regardless of case), or NULL. */
 const spx_fits_column *spx_fits_find_column(const spx_fits_hdu *h, const char *name);
 /* 1 when the HDU holds an image (tile-compressed or not) of `ndim` dimensions. */

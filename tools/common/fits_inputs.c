@@ -33,11 +33,19 @@ spx_status spx_fits_input_sums(const spx_fits_wanted *o, spx_fits_input *it, spx
     return it->sums != NULL ? SPX_OK : SPX_EIO;
 }
 
+static spx_status open_fits(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
+{
+    const spx_status st = spx_fits_open(&it->fits, it->path, e);
+    if (st == SPX_OK && o->leave_out != NULL)
+        spx_fits_leave_out(&it->fits, o->leave_out);
+    return st;
+}
+
 /* What is no FITS file may be a text with a spectrum. */
 static spx_status open_input(const spx_fits_wanted *o, spx_fits_input *it, spx_err *e)
 {
     spx_err why = {0};
-    if (spx_fits_open(&it->fits, it->path, &why) == SPX_OK)
+    if (open_fits(o, it, &why) == SPX_OK)
         return o->strict ? spx_fits_input_sums(o, it, e) : SPX_OK;
     if (why.code == SPX_EINPUT && strcmp(it->path, "-") != 0 && !o->generic) {
         spx_status st = spx_text_spectrum_find(it->path, &it->spectra, e);
@@ -173,7 +181,7 @@ spx_status spx_fits_inputs_settle(const spx_fits_wanted *o, spx_fits_input *it, 
             it[i].product = SPX_FITS_AS_GENERIC;
             snprintf(it[i].note, sizeof it[i].note,
                      "is one model spectrum; a library needs the file of its wavelengths too");
-            spx_status st = it[i].fits.nhdu == 0 ? spx_fits_open(&it[i].fits, it[i].path, e) : SPX_OK;
+            spx_status st = it[i].fits.nhdu == 0 ? open_fits(o, &it[i], e) : SPX_OK;
             if (st != SPX_OK || (st = find_spectra(o, &it[i], e)) != SPX_OK)
                 return st;
         }

@@ -9,9 +9,10 @@
 
 /* What the options of fits2h5 say of its inputs. */
 typedef struct {
-    int generic;         /* HDUs only */
-    int sums, strict;    /* compare with CHECKSUM and DATASUM; a difference is an error */
-    spx_fits_product as; /* SPX_FITS_PRODUCTS: any */
+    int generic;           /* HDUs only */
+    const char *leave_out; /* names of HDUs, with commas between them, or NULL */
+    int sums, strict;      /* compare with CHECKSUM and DATASUM; a difference is an error */
+    spx_fits_product as;   /* SPX_FITS_PRODUCTS: any */
     spx_library_layout layout;
     spx_fits_spectrum_options spectrum;
 } spx_fits_wanted;
