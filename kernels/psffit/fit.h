@@ -149,7 +149,7 @@ typedef struct {
     int terms;     /* of traces that are free */
     double unsure; /* uncertainty of the model (spx_pf_uncertain()) */
     double soft;   /* floor of the weights, of the peaks around a pixel (spx_pf_soften()) */
-    int gauge;     /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free, as far as their priors let them */
+    int gauge;     /* GH-1-0, GH-0-1, GH-2-0, GH-0-2 are free */
 } spx_pf_bundle;
 
 /* ---- spots.c ---- */

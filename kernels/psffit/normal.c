@@ -13,8 +13,7 @@
 /* Priors, 1 sigma. Traces: pixels that coefficient k of a fibre deviates from a cubic along the fibres by. */
 static const double tau[] = {1, 0.3, 0.1, 0.05};
 #define SIGMA_HERMITE 0.1
-#define SIGMA_GAUGE   0.03 /* constants of GH-2-0 and GH-0-2, which are widths to first order */
-#define SIGMA_NONE    1e-4 /* what only repeats traces and widths (is_repeated()) */
+#define SIGMA_GAUGE   0.03 /* GH-1-0 and the others that are X, Y and widths to first order */
 #define SIGMA_WIDTH   0.3  /* terms of the widths but the constant, pixels */
 #define SIGMA_CONST   2.0  /* the constant, about the start */
 #define SIGMA_HELD    0.02 /* all terms of widths that are held, pixels (spx_pf_narrow()), and */
@@ -316,26 +315,6 @@ int spx_pf_flux_variance(spx_pf_bundle *b, double *out)
 
 /* ---- priors ---- */
 
-/* Functions that move a spot, and that widen it, to first order; of q >= 2. */
-static int moves(const spx_pf_plan *p, size_t q)
-{
-    return q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1);
-}
-
-static int widens(const spx_pf_plan *p, size_t q)
-{
-    return p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2));
-}
-
-/* Terms that traces of each fibre and widths already have to first order. To second order they have c^2 more: a square
- * along the fibres of a term that is linear there, for which the series has no other. Where widths curve along a
- * bundle, chi squared falls with GH-0-1 of 0.16 in the first fibre and -0.16 in the last, or the reverse, against a
- * prior of 0.03, and there is a minimum for each sign of each of them. */
-static int is_repeated(const spx_pf_plan *p, size_t q, size_t term)
-{
-    return moves(p, q) || (widens(p, q) && term % (size_t)p->na > 0);
-}
-
 double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
 {
     const spx_pf_plan *p = b->p;
@@ -348,11 +327,10 @@ double spx_pf_shape_prior(const spx_pf_bundle *b, size_t k, double *centre)
     } else if (q < 2) {
         sigma = term == 0 ? SIGMA_CONST : SIGMA_WIDTH;
         *centre = term == 0 ? b->theta0[b->shape0 + k] : 0;
-    } else if (b->held != NULL && widens(p, q)) {
+    } else if (b->held != NULL && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))) {
         sigma = SIGMA_INSTEAD;
-    } else if (is_repeated(p, q, term)) {
-        sigma = SIGMA_NONE;
-    } else if (widens(p, q)) {
+    } else if (p->deg > 0 && (q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
+                              (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))))) {
         sigma = SIGMA_GAUGE;
     }
     return 1 / (sigma * sigma);
@@ -488,7 +466,8 @@ size_t spx_pf_parameter(const spx_pf_bundle *b, size_t k, int *is_free)
         return k;
     const size_t term = (k - b->shape0) / (size_t)b->active, q = (k - b->shape0) % (size_t)b->active;
     if (!b->gauge && q >= 2)
-        *is_free = !moves(p, q) && !widens(p, q);
+        *is_free = !(q == (size_t)spx_pf_row(p, 1, 0) || q == (size_t)spx_pf_row(p, 0, 1) ||
+                     (p->deg > 1 && (q == (size_t)spx_pf_row(p, 2, 0) || q == (size_t)spx_pf_row(p, 0, 2))));
     return b->shape0 + term * (size_t)p->nq + q;
 }
 

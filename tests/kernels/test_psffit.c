@@ -1089,7 +1089,7 @@ static void test_learn(void)
         .nspec = FIBRES, .bundle = FIBRES, .ny = 64, .nexp = 1, .nline = 3, .deg = DEG, .seed = 5};
     static double a[ROWS][N], rest[ROWS], h[N * N], g[N], plain[N * N], rhs[N], work[N * (N + 1)];
     static double w[NQ * NQ], old[NQ * NQ], changed[NQ * NQ], class[NQ * NQ], all[NQ * NQ];
-    const double sigma[] = {0.05, 0, 0.05, 0.05, 0.02, 0, 0.02, 0, 0}; /* places are held at 0 */
+    const double sigma[] = {0.05, 0.05, 0.05, 0.05, 0.02, 0, 0.01, 0, 0};
     psffit_scene s;
     spx_pf_bundle b;
     spx_err e = {0};
