@@ -288,8 +288,8 @@ static spx_status fit_inputs(void *ctx, size_t n, char **input, spx_err *e)
     spx_run_pause(s);
     if (spx_open_device_end(device, &no_device) != SPX_OK && st == SPX_OK)
         st = spx_err_pass(e, &no_device);
-    if (st == SPX_OK && r.backend->library != NULL && (r.kept->options.epochs || r.kept->options.components > 1))
-        spx_note("%s: exposures by themselves and second components are fitted on the CPU", r.backend->device);
+    if (st == SPX_OK && r.backend->library != NULL && r.kept->options.components > 1)
+        spx_note("%s: second components are fitted on the CPU", r.backend->device);
     if (st == SPX_OK && o.tellurics != NULL)
         st = spx_rvfit_fit_airs(s, &r.spectra, r.setup, &r.kept->options, &r.stars, (size_t)o.telluric_stars, &r.airs,
                                 e);

@@ -74,7 +74,7 @@ typedef struct {
     double jitter_of[SPX_MAX_ARM]; /* of each arm of the spectra: this; NaN: fitted, for each star */
     int scale_errors;              /* errors times the root of chi^2 a degree of freedom, where that is above 1 */
     int components; /* 2: seek a second component, by the whole star's pixels (search/double.c); on the host always */
-    int epochs;     /* velocity of each exposure of a star, by its own pixels (search/epochs.c); on the host always */
+    int epochs;     /* velocity of each exposure of a star, by its own pixels (search/epochs.c) */
     /* Transmission of the atmosphere, which multiplies the star's light before the line-spread function; NULL: none.
      * With `resolution` only; on the CPU only. */
     const spx_transmission *transmission;

@@ -92,6 +92,17 @@ static spx_status cpu_shifted(void *state, size_t n, const spx_rv_shifts *s, spx
     return SPX_OK;
 }
 
+static spx_status cpu_inform(void *state, size_t n, const spx_rv_information *s, spx_err *e)
+{
+    (void)state;
+    (void)e;
+    for (size_t k = 0; k < n; k++) {
+        spx_rv_use_templates(s[k].w, s[k].x);
+        spx_rv_inform(&s[k]);
+    }
+    return SPX_OK;
+}
+
 static spx_status cpu_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
 {
     (void)state;
@@ -111,6 +122,7 @@ spx_rv_engine spx_rv_engine_cpu(const spx_rv_ctx *c)
                            .scan = cpu_scan,
                            .models = cpu_models,
                            .shifted = cpu_shifted,
+                           .inform = cpu_inform,
                            .coarsen = cpu_coarsen};
 }
 

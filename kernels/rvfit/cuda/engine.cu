@@ -48,6 +48,8 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
                (size_t)p.coarse.m.pixels * (8 + 8);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
         n += 2 * c->arm[i].n * c->arm[i].arm->ndiag * 8; /* of few, before they are matched, too */
+    if (c->opt->epochs)
+        n += 2 * (size_t)p.full.m.pixels * 8;
     if (c->opt->jitter)
         n += (3 * (size_t)p.full.m.pixels + 2 * spx_rv_misfit_bins(c)) * 8;
     return n + c->narm * sizeof(spx_rv_read);
@@ -184,7 +186,7 @@ void engine::values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
     for (size_t k = 0; k < n; k++) /* velocities of a piece side by side: they have their data in common */
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             for (size_t i = first[k]; i < first[k + 1]; i++)
-                items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), v[i]});
+                items.push_back({(int)w[k]->slot, piece_of(w[k], j), v[i]});
     const double *p = objectives(items);
     for (size_t k = 0; k < n; k++) {
         const size_t nv = first[k + 1] - first[k], npiece = w[k]->first[c_->narm];
@@ -209,7 +211,7 @@ void engine::scan(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
         v[i] = c_->lo[0] + (double)i * c_->scan.step;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; has_lines(w[k]) && j < w[k]->first[c_->narm]; j++)
-            items.push_back({(int)w[k]->slot, (int)(full_.slot[w[k]->slot].piece + j), 0});
+            items.push_back({(int)w[k]->slot, piece_of(w[k], j), 0});
     const double *p = scans(items);
     for (size_t k = 0; k < n; k++) {
         if (!has_lines(w[k]))
@@ -239,7 +241,7 @@ void engine::models(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MA
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
             w[k]->piece[j].chisq_c = r[i++];
-    r = sums(full_, items, MODEL, 1);
+    r = sums(full_, items, MODEL, 1, model_.get());
     i = 0;
     for (size_t k = 0; k < n; k++)
         for (size_t j = 0; j < w[k]->first[c_->narm]; j++)
@@ -333,6 +335,48 @@ void engine::shifted(size_t n, const spx_rv_shifts *s)
         for (size_t k = k0; k < k1; k++)
             std::copy_n(result + list[k - k0].out, s[k].n, s[k].chisq);
     }
+}
+
+void engine::inform(size_t n, const spx_rv_information *s)
+{
+    std::vector<spx_rv_spectra *> w;
+    std::vector<double> x;
+    std::vector<item> items;
+    std::vector<informed> list;
+    for (size_t k = 0; k < n; k++) {
+        w.push_back(s[k].w);
+        x.insert(x.end(), s[k].x, s[k].x + SPX_MAX_FIT);
+        for (size_t j = 0; j < s[k].w->first[c_->narm]; j++) {
+            items.push_back({(int)s[k].w->slot, piece_of(s[k].w, j), s[k].v});
+            list.push_back({items.back().piece, s[k].half});
+        }
+    }
+    templates_at(n, w.data(), reinterpret_cast<const double(*)[SPX_MAX_FIT]>(x.data()));
+    const size_t m = items.size();
+    std::vector<double> chisq[3]; /* left, right, in between */
+    for (int side = 0; side < 3; side++) {
+        std::vector<item> at = items;
+        for (size_t i = 0; i < m; i++)
+            at[i].v += side == 0 ? -list[i].half : (side == 1 ? list[i].half : 0);
+        const double *r = sums(full_, at, MODEL, 1, side == 1 ? next_.get() : other_.get());
+        chisq[side].assign(r, r + m);
+        if (side == 1) {
+            double2 *out = pairs_.need(m);
+            inform_kernel<<<(unsigned)m, JITTER_THREADS, 0, stream_>>>(
+                full_.m, send(informed_, list.data(), m), full_.pieces.get(), full_.ie.get(), good_.get(),
+                c_->opt->jitter ? sigma_.get() : nullptr, other_.get(), next_.get(), out);
+            spx::check(cudaGetLastError(), "launch");
+            to_host(host_pairs_.need(m), out, m);
+        }
+    }
+    size_t i = 0;
+    for (size_t k = 0; k < n; k++)
+        for (size_t j = 0; j < s[k].w->first[c_->narm]; j++, i++) {
+            const bool known = chisq[0][i] < HUGE_VAL && chisq[1][i] < HUGE_VAL;
+            s[k].piece[j][0] = known ? host_pairs_.get()[i].x : 0;
+            s[k].piece[j][1] = known ? host_pairs_.get()[i].y : 0;
+            s[k].piece[j][2] = known ? chisq[2][i] : 0;
+        }
 }
 
 spx_status engine::call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e)
@@ -490,8 +534,11 @@ void engine::lay_out(size_t n, spx_rv_spectra *const *w)
     if (c_->opt->jitter) {
         sigma_.need(pixels);
         level_.need(pixels);
-        other_.need(pixels);
     }
+    if (c_->opt->jitter || c_->opt->epochs)
+        other_.need(pixels);
+    if (c_->opt->epochs)
+        next_.need(pixels);
     knots_.need(slots * (size_t)full_.m.samples);
 }
 
@@ -779,8 +826,8 @@ void engine::templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[
         place &p = full_.slot[w[k]->slot];
         /* the prior, too, is that of the last point that was looked at */
         spx_rv_stencil_at(w[k], x[k], nullptr, 0, &s[m]);
-        if (p.has_templates && memcmp(p.at, x[k], c_->nq * sizeof *p.at) == 0)
-            continue;
+        if (p.has_templates && memcmp(p.at + 1, x[k] + 1, (c_->nq - 1) * sizeof *p.at) == 0)
+            continue; /* they are the same at all velocities */
         memcpy(p.at, x[k], sizeof p.at);
         p.has_templates = true;
         slot[m++] = (int)w[k]->slot;
@@ -916,7 +963,8 @@ const double *engine::objectives(const std::vector<item> &items)
     return result;
 }
 
-template <int T> void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out)
+template <int T>
+void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out, double *models)
 {
     const double *band = c_->opt->resolution ? band_.get() : nullptr;
     const bool plain = mode == DERIVATIVES && band == nullptr, few = plain && n * PARTS <= FEW_WARPS;
@@ -926,10 +974,10 @@ template <int T> void engine::launch(const observed &d, size_t n, int mode, cons
                                 : pixel_kernel<T, false, pixel_warps(T)>;
     kernel<<<(unsigned)n, 32 * warps, pixel_shared(T, warps, d.m.npoly, d.m.basis_band), stream_>>>(
         d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(), band, knots_.get(), t_.get(),
-        dt_.get(), out, model_.get());
+        dt_.get(), out, models);
 }
 
-const double *engine::sums(const observed &d, const std::vector<item> &items, int mode, size_t width)
+const double *engine::sums(const observed &d, const std::vector<item> &items, int mode, size_t width, double *models)
 {
     const size_t n = items.size();
     item *from = host_item_.need(n);
@@ -940,7 +988,7 @@ const double *engine::sums(const observed &d, const std::vector<item> &items, in
         item *list = item_.need(some);
         double *out = result_.need(some * width);
         to_device(list, from + i, some);
-        with_tiles(d.m, [&](auto tiles) { launch<tiles>(d, some, mode, list, out); });
+        with_tiles(d.m, [&](auto tiles) { launch<tiles>(d, some, mode, list, out, models); });
         spx::check(cudaGetLastError(), "launch");
         to_host(result + i * width, out, some * width);
     }
@@ -1021,6 +1069,11 @@ spx_status engine_shifted(void *state, size_t n, const spx_rv_shifts *s, spx_err
     return step(e, [&] { engine_of(state)->shifted(n, s); });
 }
 
+spx_status engine_inform(void *state, size_t n, const spx_rv_information *s, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->inform(n, s); });
+}
+
 spx_status engine_coarsen(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e)
 {
     return step(e, [&] { engine_of(state)->coarsen(n, w); });
@@ -1045,6 +1098,7 @@ spx_rv_engine engine_table(engine *e, int threads, size_t together)
             engine_keep_models,
             engine_misfit,
             engine_shifted,
+            engine_inform,
             engine_coarsen,
             e->fill()};
 }

@@ -57,6 +57,8 @@ class engine
 
     void shifted(size_t n, const spx_rv_shifts *s);
 
+    void inform(size_t n, const spx_rv_information *s);
+
     /* The hook, for stars first ... first + n - 1 of *out, which are the group's: residuals and models are computed
      * into arrays that the hook gets, and numbers of the host's go to it beside them. */
     spx_status call_hook(spx_hook *hook, int device, const spx_rvfit *out, size_t first, size_t n, spx_err *e);
@@ -107,6 +109,12 @@ class engine
 
     template <int T> void allow(const model &m);
     void shared_limits();
+
+    /* Where piece j of a star, or of an exposure of one, is among all pieces. */
+    int piece_of(const spx_rv_spectra *w, size_t j) const
+    {
+        return (int)(full_.slot[w->slot].piece + (w->part != nullptr ? w->part[j] : j));
+    }
 
     bool loaded(const spx_rv_spectra *w) const
     {
@@ -165,10 +173,12 @@ class engine
     /* The objective of items without derivatives, until the next call. */
     const double *objectives(const std::vector<item> &items);
 
-    template <int T> void launch(const observed &d, size_t n, int mode, const item *items, double *out);
+    template <int T> void launch(const observed &d, size_t n, int mode, const item *items, double *out, double *models);
 
-    /* Sums over pixels, result[items][width], until the next call; so many at a time that their memory is little. */
-    const double *sums(const observed &d, const std::vector<item> &items, int mode, size_t width);
+    /* Sums over pixels, result[items][width], until the next call; so many at a time that their memory is little. Of a
+     * MODEL, the models, too. */
+    const double *sums(const observed &d, const std::vector<item> &items, int mode, size_t width,
+                       double *models = nullptr);
 
     const spx_rv_ctx *c_;
     observed full_, coarse_;
@@ -178,8 +188,8 @@ class engine
     cudaStream_t stream_ = nullptr;
     cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
-    spx::device_buffer<double> sigma_, level_, other_, score_, band_, raw_, model_, large_, rotation_, work_, template_,
-        t_, velocity_, result_;
+    spx::device_buffer<double> sigma_, level_, other_, next_, score_, band_, raw_, model_, large_, rotation_, work_,
+        template_, t_, velocity_, result_;
     spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<spx_rv_read> read_;
@@ -194,6 +204,7 @@ class engine
     spx::device_buffer<double2> pairs_;
     spx::device_buffer<spx_rv_rejected> rejected_;
     spx::device_buffer<shifts> shifts_;
+    spx::device_buffer<informed> informed_;
     spx::device_buffer<hook_row> hook_rows_; /* for a hook, as are all of these */
     spx::device_buffer<float> residual_, models_;
     spx::device_buffer<spx_rvfit_star> star_;

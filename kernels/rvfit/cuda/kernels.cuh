@@ -30,6 +30,8 @@
 
 #include "rvfit/cuda/jitter.cuh"
 
+#include "rvfit/cuda/inform.cuh"
+
 #include "rvfit/cuda/read.cuh"
 
 #include "rvfit/cuda/band.cuh"

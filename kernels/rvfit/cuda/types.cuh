@@ -165,6 +165,12 @@ struct shared_misfit {
     size_t bins, score0;
 };
 
+/* A piece whose models are `half` km/s on both sides of its velocity. */
+struct informed {
+    int piece;
+    double half;
+};
+
 /* A piece that was fitted, and where its rows begin. */
 struct hook_row {
     int piece;

@@ -523,14 +523,20 @@ size_t spx_rv_together(const spx_rv_ctx *c)
     return c->interpolator == SPX_INTERPOLATE_GRID ? 1 : SPX_RV_TOGETHER;
 }
 
+/* The star of whose pieces w has some, or all. */
+static spx_rv_spectra *star_of(spx_rv_spectra *w)
+{
+    return w->whole != NULL ? w->whole : w;
+}
+
 /* Are the templates of a star at x kept, and is that the point that it was seen at last, so that the prior is of it,
- * too? Then they are in use from now on. */
+ * too? Then they are in use from now on. At other velocities they are the same. */
 static int use_kept(spx_rv_spectra *w, const double *x)
 {
     spx_rv_workspace *r = w->workspace;
-    const size_t size = w->ctx->nq * sizeof *x;
-    for (size_t i = 0; i < SPX_RV_TOGETHER && !w->prep_deriv && memcmp(w->prep, x, size) == 0; i++)
-        if (r->kept[i].owner == w && memcmp(r->kept[i].x, x, size) == 0) {
+    const size_t size = (w->ctx->nq - 1) * sizeof *x;
+    for (size_t i = 0; i < SPX_RV_TOGETHER && !w->prep_deriv && memcmp(w->prep + 1, x + 1, size) == 0; i++)
+        if (r->kept[i].owner == w && memcmp(r->kept[i].x + 1, x + 1, size) == 0) {
             r->at = &r->kept[i];
             return 1;
         }
@@ -548,17 +554,18 @@ void spx_rv_forget(const spx_rv_spectra *w)
 static spx_rv_templates *place_for(size_t n, spx_rv_spectra *const *w, size_t k, const double *x)
 {
     spx_rv_templates *t = w[0]->workspace->kept;
-    spx_rv_forget(w[k]);
+    spx_rv_spectra *star = star_of(w[k]);
+    spx_rv_forget(star);
     for (;; t++) { /* there are as many as stars */
         int taken = 0;
         for (size_t j = 0; j < n && !taken; j++)
-            taken = t->owner == w[j];
+            taken = t->owner == star_of(w[j]);
         if (!taken)
             break;
     }
     if (t->c[0] == NULL && !spx_rv_make_templates(w[k]->ctx, t, &w[0]->err))
         return NULL;
-    t->owner = w[k];
+    t->owner = star;
     memcpy(t->x, x, w[k]->ctx->nq * sizeof *x);
     return t;
 }
@@ -570,9 +577,13 @@ int spx_rv_keep_templates(size_t n, spx_rv_spectra *const *w, const double (*x)[
     double where[SPX_RV_TOGETHER][SPX_MAX_FIT], at[SPX_RV_TOGETHER][SPX_MAX_FIT];
     size_t m = 0;
     for (size_t k = 0; k < n; k++) {
-        if (use_kept(w[k], x[k]))
+        spx_rv_spectra *star = star_of(w[k]);
+        int listed = 0; /* exposures of a star have the same parameters */
+        for (size_t j = 0; j < m; j++)
+            listed = listed || who[j] == star;
+        if (listed || use_kept(star, x[k]))
             continue;
-        who[m] = w[k];
+        who[m] = star;
         if ((to[m] = place_for(n, w, k, x[k])) == NULL)
             return 0;
         memcpy(where[m++], x[k], sizeof where[0]);
@@ -590,8 +601,8 @@ int spx_rv_keep_templates(size_t n, spx_rv_spectra *const *w, const double (*x)[
 
 void spx_rv_use_templates(spx_rv_spectra *w, const double *x)
 {
-    if (!use_kept(w, x))
-        spx_rv_template(w, x, NULL, 0);
+    if (!use_kept(star_of(w), x))
+        spx_rv_template(star_of(w), x, NULL, 0);
 }
 
 static size_t sample_stride(const spx_rv_arm *a)
@@ -643,7 +654,7 @@ static const double *blurred(const spx_rv_spectra *w, const spx_rv_data *d, size
 const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v)
 {
     sample(w, d->arm, v);
-    return blurred(w, d, 1);
+    return blurred(w, d, w->prep_deriv ? 1 + w->ctx->nfree : 1);
 }
 
 void spx_rv_sample_at(const spx_rv_spectra *w, size_t ia, double v, size_t n, const double *place, double *t)

@@ -353,6 +353,8 @@ typedef struct {
 typedef struct spx_rv_spectra {
     const spx_rv_ctx *ctx;
     const struct spx_rv_spectra *of; /* of the coarse model: the star as the model sees it */
+    struct spx_rv_spectra *whole;    /* of an exposure: its star, whose templates it has, */
+    const size_t *part;              /* and which of its pieces these are; else NULL */
     spx_rv_workspace *workspace;
     size_t slot;        /* which of its group */
     spx_rv_data *piece; /* those that are used, ordered by arm, then exposure; maxpiece are allocated */
@@ -506,8 +508,8 @@ void spx_rv_use_templates(spx_rv_spectra *w, const double *x);
 /* Keeps none of a star, whose pieces are others from now on. */
 void spx_rv_forget(const spx_rv_spectra *w);
 int spx_rv_make_templates(const spx_rv_ctx *c, spx_rv_templates *t, spx_err *e);
-/* The template in the workspace, which is one without derivatives, at a piece's pixels and velocity v: [stride], until
- * the next call. */
+/* The template in the workspace at a piece's pixels and velocity v, and with derivatives those behind it:
+ * [1 or 1+nfree][stride], until the next call. */
 const double *spx_rv_sample(spx_rv_spectra *w, const spx_rv_data *d, double v);
 /* That template of arm `ia` at places[n] on the templates' grid at v = 0, before any resolution matrix: t[n]; 0 where
  * there is no template. */

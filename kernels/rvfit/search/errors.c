@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "rvfit/search/group.h"
 
 enum { REFITS = 2 };
@@ -83,48 +84,68 @@ void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad,
         }
 }
 
-/* Velocity scans of the stars g->again[n], n <= together, where the engine has a way of its own for them. */
-static spx_status scan_all(spx_rv_group *g, size_t n, spx_err *e)
+/* Velocity scans of those that want one, where the engine has a way of its own for them. */
+static spx_status scan_all(spx_rv_group *g, size_t n, spx_rv_spectra *const *w, spx_rv_profile *const *p, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
     r->n = 0;
     for (size_t k = 0; k < n && g->engine->scan; k++)
-        if (g->again[k]->profile.step == SPX_RV_SCAN)
-            spx_rv_ask(r, g->again[k], g->again[k]->profile.x);
+        if (p[k]->step == SPX_RV_SCAN)
+            spx_rv_ask_of(r, w[k], p[k]->x);
     spx_status st =
         r->n == 0 ? SPX_OK : g->engine->scan(g->engine->state, r->n, r->spectra, (const double(*)[SPX_MAX_FIT])r->x, e);
-    for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-        spx_rv_profile_take(&r->star[k]->profile, r->spectra[k]->scan);
+    for (size_t k = 0; k < n && g->engine->scan && st == SPX_OK; k++)
+        if (p[k]->step == SPX_RV_SCAN)
+            spx_rv_profile_take(p[k], w[k]->scan);
     return st;
 }
 
-/* Profiles of the stars g->again[n], n <= together, until all are done. */
-static spx_status profiles(spx_rv_group *g, size_t n, spx_err *e)
+spx_status spx_rv_profiles(spx_rv_group *g, size_t n, spx_rv_spectra *const *w, spx_rv_profile *const *p, spx_err *e)
 {
     spx_rv_request *r = &g->ask;
-    spx_status st = scan_all(g, n, e);
+    spx_status st = scan_all(g, n, w, p, e);
     while (st == SPX_OK) {
         size_t total = 0;
         r->n = 0;
         for (size_t k = 0; k < n; k++) {
-            spx_rv_profile *p = &g->again[k]->profile;
-            if (p->step == SPX_RV_DONE)
+            if (p[k]->step == SPX_RV_DONE)
                 continue;
             r->first[r->n] = total;
-            spx_rv_ask(r, g->again[k], p->x);
-            total += spx_rv_profile_ask(p, NULL);
+            spx_rv_ask_of(r, w[k], p[k]->x);
+            total += spx_rv_profile_ask(p[k], NULL);
         }
         if (r->n == 0)
             return SPX_OK;
         r->first[r->n] = total;
         st = spx_rv_need_velocities(g, total, e);
-        for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-            (void)spx_rv_profile_ask(&r->star[k]->profile, r->v + r->first[k]);
+        double *v = r->v;
+        for (size_t k = 0; k < n && st == SPX_OK; k++)
+            if (p[k]->step != SPX_RV_DONE)
+                v += spx_rv_profile_ask(p[k], v);
         if (st == SPX_OK && total > 0)
             st = spx_rv_ask_values(g, e);
-        for (size_t k = 0; k < r->n && st == SPX_OK; k++)
-            spx_rv_profile_take(&r->star[k]->profile, r->f + r->first[k]);
+        const size_t *first = r->first;
+        for (size_t k = 0; k < n && st == SPX_OK; k++)
+            if (p[k]->step != SPX_RV_DONE)
+                spx_rv_profile_take(p[k], r->f + *first++);
     }
+    return st;
+}
+
+/* Those of the stars g->again[n]. */
+static spx_status profiles(spx_rv_group *g, size_t n, spx_err *e)
+{
+    spx_rv_spectra **w = spx_alloc(n, sizeof(spx_rv_spectra *), e);
+    spx_rv_profile **p = spx_alloc(n, sizeof(spx_rv_profile *), e);
+    spx_status st = w != NULL && p != NULL ? SPX_OK : SPX_EIO;
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        w[k] = &g->again[k]->spectra;
+        p[k] = &g->again[k]->profile;
+    }
+    if (st == SPX_OK)
+        st = spx_rv_profiles(g, n, w, p, e);
+    spx_free(w);
+    spx_free(p);
     return st;
 }
 

@@ -149,7 +149,7 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
 /* Is there anything that looks at the pixels of stars, or at their models, but the engine? */
 static int looks_at_pixels(const spx_rvfit_options *o)
 {
-    return o->epochs || o->components > 1 || o->keep_ccf;
+    return o->components > 1 || o->keep_ccf;
 }
 
 /* Where the models of a star go that is unread. */
@@ -187,15 +187,13 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
         star[k]->spectra.workspace = &g->workspace[omp_get_thread_num()];
         if (star[k]->min.at.f < HUGE_VAL)
             spx_rv_finish_star(g->c, star[k], out);
-        if (star[k]->min.at.f < HUGE_VAL && g->c->opt->epochs)
-            spx_rv_epochs(star[k], out);
         if (star[k]->min.at.f < HUGE_VAL && g->c->opt->components > 1)
             spx_rv_double(star[k], out);
     }
     for (size_t k = 0; k < n; k++)
         if (star[k]->spectra.err.code != SPX_OK)
             return spx_err_pass(e, &star[k]->spectra.err);
-    return SPX_OK;
+    return g->c->opt->epochs ? spx_rv_epochs(g, n, star, out, e) : SPX_OK;
 }
 
 /* An error that a workspace met, if any. */

@@ -82,12 +82,18 @@ static inline int spx_rv_has_coarse(const spx_rv_group *g)
     return g->engine->coarsen != NULL && g->c->coarse != NULL;
 }
 
-/* Adds a star at x to what the engine is asked. */
+/* Adds spectra at x to what the engine is asked. */
+static inline void spx_rv_ask_of(spx_rv_request *r, spx_rv_spectra *w, const double *x)
+{
+    r->spectra[r->n] = w;
+    memcpy(r->x[r->n++], x, sizeof r->x[0]);
+}
+
+/* Adds a star. */
 static inline void spx_rv_ask(spx_rv_request *r, spx_rv_star *s, const double *x)
 {
     r->star[r->n] = s;
-    r->spectra[r->n] = &s->spectra;
-    memcpy(r->x[r->n++], x, sizeof r->x[0]);
+    spx_rv_ask_of(r, &s->spectra, x);
 }
 
 /* The next point of a star's search that is not known yet, in s->point; 0: it is done. Of the coarse model, or the
@@ -133,9 +139,9 @@ spx_status spx_rv_compare_exposures(spx_rv_group *g, size_t n, spx_rv_star *cons
                                     spx_err *e);
 /* Second component of a star whose fit has ended, into *out (double.c). The workspace is that of the calling thread. */
 void spx_rv_double(spx_rv_star *star, spx_rvfit *out);
-/* Velocities of the exposures of a star whose fit has ended, and their constancy, into *out (epochs.c). The star's
- * workspace is that of the calling thread. */
-void spx_rv_epochs(spx_rv_star *star, spx_rvfit *out);
+/* Velocities of the exposures of n stars whose fits have ended, n <= together, and their constancy, into *out
+ * (epochs.c). */
+spx_status spx_rv_epochs(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_rvfit *out, spx_err *e);
 /* Curvature of the objective at the minima, mean over the cells of the grid that meet there, into `hess`. */
 spx_status spx_rv_mean_curvature(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                                  spx_err *e);
@@ -154,6 +160,8 @@ int spx_rv_bounded_moments(const spx_rv_ctx *c, const double *x, const double *g
 /* Covariance about the minimum x, into *star: moments within the bounds, or else of the curvature alone. */
 void spx_rv_covariance(const spx_rv_ctx *c, const double *x, const double *grad, const double *hess,
                        spx_rvfit_star *row);
+/* Profiles p[n] of the objective of w[n], n <= together, until all are done. */
+spx_status spx_rv_profiles(spx_rv_group *g, size_t n, spx_rv_spectra *const *w, spx_rv_profile *const *p, spx_err *e);
 /* Errors of v of the stars g->again[n], n <= together. */
 spx_status spx_rv_velocity_errors(spx_rv_group *g, size_t n, spx_rvfit *out, spx_err *e);
 

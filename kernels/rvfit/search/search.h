@@ -68,6 +68,19 @@ typedef struct {
 /* Bins of a star at most. */
 size_t spx_rv_misfit_bins(const spx_rv_ctx *c);
 
+/* Information that pieces of w have on the velocity v, of the templates of x, where the continuum follows: by models at
+ * v - half and v + half, sum (dm/dv / e)^2 over the good pixels of each, with errors as they are, and with those of the
+ * noise alone; and chi^2 at v. */
+typedef struct {
+    spx_rv_spectra *w;
+    const double *x;
+    double v, half;
+    double (*piece)[3];
+} spx_rv_information;
+
+/* On the host, with the templates of x in the workspace. */
+void spx_rv_inform(const spx_rv_information *s);
+
 static inline int spx_rv_is_shifted(const spx_rv_shifts *s, size_t piece)
 {
     const spx_rv_data *d = &s->w->piece[piece];
@@ -113,6 +126,8 @@ typedef struct {
     spx_status (*misfit)(void *state, size_t n, spx_rv_shared_misfit *s, spx_err *e);
     /* Shifts s[n] of exposures of stars that models() was the last to be asked of. */
     spx_status (*shifted)(void *state, size_t n, const spx_rv_shifts *s, spx_err *e);
+    /* Information s[n] on velocities. n is at most `together`. */
+    spx_status (*inform)(void *state, size_t n, const spx_rv_information *s, spx_err *e);
     /* Stars w[n] as the coarse model sees them, from those that are loaded (w[k]->of), for eval(): of one call, all are
      * of the model, or all of the coarse one. NULL: it does not take these. */
     spx_status (*coarsen)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
