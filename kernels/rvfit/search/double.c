@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "num/wave.h"
 #include "rvfit/search/group.h"
@@ -40,9 +41,10 @@ typedef struct {
     size_t n, free[MOST_FREE], nfree; /* of y; those that vary */
     size_t teff;                      /* parameter that differs; npar: none does */
     double lo[MOST_FREE], hi[MOST_FREE];
-    size_t npix;                  /* of all pieces, in strides */
-    double *one, *two;            /* [npix] samples of the two templates */
-    double *r, *trial, *jac;      /* [npix] residuals, [nfree][npix] */
+    size_t npix;             /* of all pieces, in strides */
+    double *one, *two;       /* [npix] samples of the two templates */
+    double *rows[2];         /* [1 + c->nfree][npix] the same where they have been derived, and their derivatives */
+    double *r, *trial, *jac; /* [npix] residuals, [nfree][npix] */
     double level[2][SPX_MAX_ARM]; /* of the two, mean of each arm of the context */
     double ratio;                 /* of all light, second to first, at the last evaluation */
 } pair;
@@ -62,26 +64,68 @@ static void point_of(const pair *p, const double *y, int second, double *x)
         x[2 + p->teff] = y[FIRST + nq - 1];
 }
 
-/* Samples of a star's template at the pixels of all pieces, and its mean level in each arm. */
-static void sample_star(pair *p, const double *y, int second)
+/* Sums over pixels, of vectors. */
+SPX_CLONES
+static double sum_of(size_t n, const double *x)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < n; k++)
+        sum += x[k];
+    return sum;
+}
+
+SPX_CLONES
+static double dot(size_t n, const double *x, const double *y)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t k = 0; k < n; k++)
+        sum += x[k] * y[k];
+    return sum;
+}
+
+/* Mean level in each arm of a star whose samples are there. */
+static void find_levels(pair *p, const double *y, int second)
 {
     const spx_rv_ctx *c = p->c;
-    double x[SPX_MAX_FIT], *out = samples(p, second);
+    const double *t = samples(p, second);
+    double x[SPX_MAX_FIT];
     point_of(p, y, second, x);
-    spx_rv_template(p->w, x, NULL, 0);
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
+        const size_t n = p->w->first[ia + 1] - p->w->first[ia];
         double sum = 0;
-        for (size_t i = p->w->first[ia]; i < p->w->first[ia + 1]; i++, out += a->stride) {
-            memcpy(out, spx_rv_sample(p->w, &p->w->piece[i], x[0]), a->stride * sizeof *out);
-            for (size_t k = 0; k < a->n; k++)
-                sum += out[k] / (double)(a->n * (p->w->first[ia + 1] - p->w->first[ia]));
-        }
-        p->level[second][ia] = sum;
-    }
-    for (size_t ia = 0; ia < c->narm; ia++) /* uses the stencil's memory: after the samples */
-        if (c->interpolator != SPX_INTERPOLATE_NN && p->w->first[ia] < p->w->first[ia + 1])
+        for (size_t i = 0; i < n; i++, t += a->stride)
+            sum += sum_of(a->n, t);
+        p->level[second][ia] = n > 0 ? sum / (double)(a->n * n) : 0;
+        if (c->interpolator != SPX_INTERPOLATE_NN && n > 0 && a->setup->lnnorm != NULL)
             p->level[second][ia] *= exp(spx_rv_lnnorm(p->w, ia, x));
+    }
+}
+
+/* Template of a star at the pixels of all pieces, into out[npix]; with `deriv` its derivatives by the free quantities
+ * of the context, too, behind it. */
+static void sample_template(pair *p, const double *y, int second, int deriv, double *out)
+{
+    const spx_rv_ctx *c = p->c;
+    double x[SPX_MAX_FIT];
+    point_of(p, y, second, x);
+    spx_rv_template(p->w, x, NULL, deriv);
+    for (size_t i = 0; i < p->w->first[c->narm]; i++) {
+        const spx_rv_data *d = &p->w->piece[i];
+        const size_t stride = c->arm[d->arm].stride;
+        const double *t = spx_rv_sample(p->w, d, x[0]);
+        for (size_t l = 0; l <= (deriv ? c->nfree : 0); l++)
+            memcpy(out + l * p->npix, t + l * stride, stride * sizeof *out);
+        out += stride;
+    }
+}
+
+static void sample_star(pair *p, const double *y, int second)
+{
+    sample_template(p, y, second, 0, samples(p, second));
+    find_levels(p, y, second); /* uses the stencil's memory: after the samples */
 }
 
 /* Objective with the samples as they are, and residuals of all pixels. */
@@ -99,11 +143,7 @@ static double combine(pair *p, double lnq, double *r)
     for (size_t ia = 0; ia < c->narm; ia++) {
         const spx_rv_arm *a = &c->arm[ia];
         for (size_t i = p->w->first[ia]; i < p->w->first[ia + 1]; i++) {
-            double sum[2] = {0}, *t = p->w->workspace->r;
-            for (size_t k = 0; k < a->n; k++) {
-                sum[0] += one[k];
-                sum[1] += two[k];
-            }
+            double sum[2] = {sum_of(a->n, one), sum_of(a->n, two)}, *t = p->w->workspace->r;
             /* the templates' own levels go out, those of the library come in */
             const double share = exp(lnq + mean / narm) * p->level[1][ia] / p->level[0][ia],
                          q = share * sum[0] / sum[1];
@@ -154,13 +194,8 @@ static void add_to_grid(pair *p, const spx_rv_data *d, const double *continuum, 
         }
     }
     for (size_t i = 0; i < g->n; i++)
-        for (size_t j = 0; j <= i; j++) {
-            const double *x = g->s + i * a->stride, *y = g->s + j * a->stride;
-            double sum = 0;
-            for (size_t k = 0; k < a->n; k++)
-                sum += x[k] * y[k];
-            g->gram[i * g->n + j] += sum;
-        }
+        for (size_t j = 0; j <= i; j++)
+            g->gram[i * g->n + j] += dot(a->n, g->s + i * a->stride, g->s + j * a->stride);
 }
 
 static void make_grid(pair *p, const double *y, grid *g)
@@ -254,17 +289,49 @@ static double difference(const pair *p, size_t q)
     return q < FIRST ? fixed[q] : 0.002 * (p->hi[q] - p->lo[q]);
 }
 
+/* Row of p->rows[second] that holds the derivatives of a star by quantity q of the pair; 0: it does not depend on it.
+ */
+static size_t row_of(const pair *p, size_t q, int second)
+{
+    const size_t nq = p->c->nq, teff = 2 + p->teff, own = second ? V2 : V1;
+    size_t of = nq, k = 0; /* quantity of the context */
+    if (q == own)
+        of = 0;
+    else if (q == FIRST + nq - 1)
+        of = second ? teff : nq;
+    else if (q >= FIRST && !(second && q == FIRST + teff - 1))
+        of = q - FIRST + 1;
+    while (k < p->c->nfree && p->c->freeq[k] != of)
+        k++;
+    return k < p->c->nfree ? 1 + k : 0;
+}
+
+/* Samples of a star where quantity q is larger by h, by their derivatives; y: the point there. */
+static void move_star(pair *p, const double *y, size_t q, double h, int second)
+{
+    const size_t row = row_of(p, q, second);
+    const double *base = p->rows[second], *slope = base + row * p->npix;
+    double *t = samples(p, second);
+    for (size_t i = 0; i < p->npix; i++)
+        t[i] = row > 0 ? base[i] + h * slope[i] : base[i];
+    find_levels(p, y, second);
+}
+
 /* Residuals' derivatives at y, whose residuals are p->r. */
 static int derive(pair *p, const double *y)
 {
     double there[MOST_FREE];
+    for (int second = 0; second < 2; second++)
+        sample_template(p, y, second, 1, p->rows[second]);
     for (size_t k = 0; k < p->nfree; k++) {
         const size_t q = p->free[k];
         double *j = p->jac + k * p->npix, h = difference(p, q);
         memcpy(there, y, sizeof there);
         h = y[q] + h > p->hi[q] ? -h : h;
         there[q] += h;
-        if (!(evaluate(p, there, j) < HUGE_VAL))
+        for (int second = 0; second < 2; second++)
+            move_star(p, there, q, h, second);
+        if (!(combine(p, there[LNQ], j) < HUGE_VAL))
             return 0;
         for (size_t i = 0; i < p->npix; i++)
             j[i] = (j[i] - p->r[i]) / h;
@@ -280,16 +347,9 @@ static int solve(const pair *p, const double *y, double lambda, double *step, do
     double a[MOST_FREE * (MOST_FREE + 1) / 2], g[MOST_FREE];
     for (size_t k = 0; k < n; k++) {
         const double *x = p->jac + k * p->npix;
-        g[k] = 0;
-        for (size_t i = 0; i < p->npix; i++)
-            g[k] -= x[i] * p->r[i];
-        for (size_t l = 0; l <= k; l++) {
-            const double *z = p->jac + l * p->npix;
-            double s = 0;
-            for (size_t i = 0; i < p->npix; i++)
-                s += x[i] * z[i];
-            a[spx_rv_packed(k, l)] = s;
-        }
+        g[k] = -dot(p->npix, x, p->r);
+        for (size_t l = 0; l <= k; l++)
+            a[spx_rv_packed(k, l)] = dot(p->npix, x, p->jac + l * p->npix);
     }
     for (size_t k = 0; k < n; k++) { /* at a bound that the step would cross: held */
         const size_t q = p->free[k];
@@ -437,13 +497,16 @@ void spx_rv_double(spx_rv_star *star, spx_rvfit *out)
     begin(&p, star->min.x, y);
     for (size_t ia = 0; ia < p.c->narm; ia++)
         p.npix += (w->first[ia + 1] - w->first[ia]) * p.c->arm[ia].stride;
-    p.one = spx_alloc2(4 + p.nfree, p.npix, sizeof *p.one, &w->err);
+    const size_t nrow = 1 + p.c->nfree;
+    p.one = spx_alloc2(4 + p.nfree + 2 * nrow, p.npix, sizeof *p.one, &w->err);
     if (p.one == NULL)
         return;
     p.two = p.one + p.npix;
     p.r = p.two + p.npix;
     p.trial = p.r + p.npix;
-    p.jac = p.trial + p.npix;
+    p.rows[0] = p.trial + p.npix;
+    p.rows[1] = p.rows[0] + nrow * p.npix;
+    p.jac = p.rows[1] + nrow * p.npix;
     const double single = evaluate(&p, y, p.r);
     sample_star(&p, y, 0);
     continua(&p);
