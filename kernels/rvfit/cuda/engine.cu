@@ -46,6 +46,8 @@ size_t engine::exposure_bytes(const spx_rv_ctx *c, const device_plan &p)
 {
     size_t n = (size_t)p.full.m.pixels * (8 + 8 + 1 + 8 + (c->opt->hook != nullptr ? 4 + 4 : 0)) +
                (size_t)p.coarse.m.pixels * (8 + 8);
+    if (c->opt->resolution)
+        n += (size_t)p.full.m.pixels * (8 + 4 * (size_t)p.full.m.nfree);
     for (size_t i = 0; i < c->narm && c->opt->resolution; i++)
         n += 2 * c->arm[i].n * c->arm[i].arm->ndiag * 8; /* of few, before they are matched, too */
     if (c->opt->epochs)
@@ -161,6 +163,8 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
     double *velocity = velocity_.need(n);
     to_device(velocity, v, n);
     make_templates(d, n, s, true, velocity, nullptr);
+    if (c_->opt->resolution)
+        resolve(d, n, w, items);
     const size_t nf = (size_t)d.m.nfree, width = 1 + nf + nf * nf;
     const double *r = sums(d, items, DERIVATIVES, width);
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 16) if (threads_ > 1 && n > few_)
@@ -176,6 +180,34 @@ void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_
         if (!std::isfinite(out[k].f))
             out[k].f = HUGE_VAL;
     }
+}
+
+void engine::resolve(const observed &d, size_t n, spx_rv_spectra *const *w, std::vector<item> &items)
+{
+    std::vector<int> from; /* point of the templates of each point of resolved ones: exposures have one each */
+    size_t i = 0, longest = 1;
+    for (size_t k = 0; k < n; k++) {
+        const size_t begin = from.size();
+        for (size_t ia = 0; ia < c_->narm; ia++)
+            for (size_t j = w[k]->first[ia]; j < w[k]->first[ia + 1]; j++, i++) {
+                const size_t at = begin + j - w[k]->first[ia];
+                from.resize(std::max(from.size(), at + 1), (int)k);
+                items[i].at = (int)at;
+                longest = std::max(longest, c_->arm[ia].n);
+            }
+    }
+    const size_t pixels = (size_t)d.m.pixels;
+    double *t = resolved_.need(from.size() * pixels);
+    float *dt = resolved_dt_.need(from.size() * pixels * (size_t)d.m.nfree);
+    const int *of = send(at_, from.data(), from.size());
+    for (size_t first = 0; first < items.size(); first += ITEMS) {
+        const size_t some = std::min(items.size() - first, (size_t)ITEMS);
+        resolve_kernel<<<dim3((unsigned)some, blocks(longest, RESOLVED)), RESOLVED, resolve_shared(d.m.nfree),
+                         stream_>>>(d.m, send(item_, items.data() + first, some), of, d.pieces.get(), band_.get(),
+                                    t_.get(), dt_.get(), t, dt);
+        spx::check(cudaGetLastError(), "launch");
+    }
+    wait(); /* for the lists, which are sent from here */
 }
 
 void engine::values(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *first,
@@ -501,6 +533,7 @@ void engine::shared_limits()
         if (m->narm > 0)
             with_tiles(*m, [&](auto tiles) { allow<tiles>(*m); });
     spx::check(spx::allow_shared(spectrum_kernel, SPECTRUM_SHARED), "kernel");
+    spx::check(spx::allow_shared(resolve_kernel, resolve_shared(full_.m.nfree)), "kernel");
     for (int n : {0, full_.m.nbroadened, coarse_.m.nbroadened})
         with_broadened(
             n, [](auto nb) { spx::check(spx::allow_shared(resample_kernel<nb>, resample_shared(nb)), "kernel"); });
@@ -966,15 +999,15 @@ const double *engine::objectives(const std::vector<item> &items)
 template <int T>
 void engine::launch(const observed &d, size_t n, int mode, const item *items, double *out, double *models)
 {
-    const double *band = c_->opt->resolution ? band_.get() : nullptr;
-    const bool plain = mode == DERIVATIVES && band == nullptr, few = plain && n * PARTS <= FEW_WARPS;
+    const bool resolution = c_->opt->resolution, derived = mode == DERIVATIVES, few = derived && n * PARTS <= FEW_WARPS;
     const int warps = few ? (int)PARTS : pixel_warps(T);
-    const auto kernel = few     ? pixel_kernel<T, true, PARTS>
-                        : plain ? pixel_kernel<T, true, pixel_warps(T)>
-                                : pixel_kernel<T, false, pixel_warps(T)>;
+    const auto kernel = few       ? pixel_kernel<T, true, PARTS>
+                        : derived ? pixel_kernel<T, true, pixel_warps(T)>
+                                  : pixel_kernel<T, false, pixel_warps(T)>;
     kernel<<<(unsigned)n, 32 * warps, pixel_shared(T, warps, d.m.npoly, d.m.basis_band), stream_>>>(
-        d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(), band, knots_.get(), t_.get(),
-        dt_.get(), out, models);
+        d.m, mode, items, d.pieces.get(), d.flux.get(), d.ie.get(), good_.get(), resolution ? band_.get() : nullptr,
+        knots_.get(), resolution ? resolved_.get() : t_.get(), resolution ? resolved_dt_.get() : dt_.get(), out,
+        models);
 }
 
 const double *engine::sums(const observed &d, const std::vector<item> &items, int mode, size_t width, double *models)

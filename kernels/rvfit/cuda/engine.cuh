@@ -152,6 +152,10 @@ class engine
     void make_templates(const observed &d, size_t n, const spx_rv_stencil *from, bool deriv, const double *velocity,
                         const int *slot);
 
+    /* Templates with derivatives as resolution matrices of pieces make them, one for each piece of an arm; `at` of the
+     * items is changed to these. */
+    void resolve(const observed &d, size_t n, spx_rv_spectra *const *w, std::vector<item> &items);
+
     /* Templates at x[k] into the knots of the stars that have not these already. */
     void templates_at(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT]);
 
@@ -189,8 +193,8 @@ class engine
     cudaEvent_t done_ = nullptr;
     spx_rv_group *group_ = nullptr;
     spx::device_buffer<double> sigma_, level_, other_, next_, score_, band_, raw_, model_, large_, rotation_, work_,
-        template_, t_, velocity_, result_;
-    spx::device_buffer<float> single_, slope_, dt_, spectrum_, sample_, lags_, chi_, best_;
+        template_, resolved_, t_, velocity_, result_;
+    spx::device_buffer<float> single_, slope_, dt_, resolved_dt_, spectrum_, sample_, lags_, chi_, best_;
     spx::device_buffer<uint8_t> good_;
     spx::device_buffer<spx_rv_read> read_;
     spx::device_buffer<double2> knots_;

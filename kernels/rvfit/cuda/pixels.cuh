@@ -54,16 +54,6 @@ struct view {
         }
         return s;
     }
-    __device__ double slope(const float *dt, int i) const
-    {
-        if (band == nullptr)
-            return (double)dt[i];
-        const int h = a.ndiag / 2;
-        double s = 0;
-        for (int k = max(h - i, 0); k < min(a.ndiag, a.n - i + h); k++)
-            s = fma(band[(size_t)k * a.n + i], (double)dt[i + k - h], s);
-        return s;
-    }
 };
 
 /* Parts of the pixels whose sums are added in their order, and warps of a block that have some of them each. Where the
@@ -488,6 +478,58 @@ template <int TILES> __device__ inline void add_curvature(const arm &a, int firs
         }
 }
 
+enum { RESOLVED = 128 /* pixels of a block */ };
+
+inline size_t resolve_shared(int nfree)
+{
+    return (size_t)(RESOLVED + SPX_MAX_NDIAG - 1) * (sizeof(double) + (size_t)nfree * sizeof(float));
+}
+
+/* Block (item, RESOLVED pixels): what the resolution matrix of a piece makes of the template of point from[item.at] and
+ * of its derivatives: those of point item.at. */
+static __global__ void __launch_bounds__(RESOLVED)
+    resolve_kernel(model m, const item *items, const int *from, const piece *pieces, const double *bands,
+                   const double *t, const float *dt, double *resolved, float *resolved_dt)
+{
+    enum { WIDE = RESOLVED + SPX_MAX_NDIAG - 1 };
+    extern __shared__ __align__(16) double workspace[];
+    float *slopes = reinterpret_cast<float *>(workspace + WIDE);
+    const item &it = items[blockIdx.x];
+    const piece &d = pieces[it.piece];
+    const arm &a = m.arms[d.arm];
+    const int nf = m.nfree, n = a.n, nd = a.ndiag, begin = (int)blockIdx.y * RESOLVED, h = nd / 2,
+              tid = (int)threadIdx.x;
+    if (begin >= n)
+        return;
+    t += (size_t)from[it.at] * m.pixels + a.pixel0;
+    dt += (size_t)from[it.at] * nf * m.pixels + a.pixel0;
+    for (int q = tid; q < RESOLVED + nd - 1; q += RESOLVED) { /* beyond the ends the band is 0 */
+        const int j = min(max(begin - h + q, 0), n - 1);
+        workspace[q] = t[j];
+        for (int l = 0; l < nf; l++)
+            slopes[l * WIDE + q] = dt[(size_t)l * m.pixels + j];
+    }
+    __syncthreads();
+    const int i = begin + tid;
+    if (i >= n)
+        return;
+    const double *band = bands + d.band0 + i;
+    double sum = 0, slope[SPX_MAX_FIT] = {0};
+    for (int k = 0; k < nd; k++) {
+        const double b = __ldg(band + (size_t)k * n);
+        sum = fma(b, workspace[tid + k], sum);
+#pragma unroll
+        for (int l = 0; l < SPX_MAX_FIT; l++)
+            if (l < nf)
+                slope[l] = fma(b, (double)slopes[l * WIDE + tid + k], slope[l]);
+    }
+    resolved[(size_t)it.at * m.pixels + a.pixel0 + i] = sum;
+#pragma unroll
+    for (int l = 0; l < SPX_MAX_FIT; l++)
+        if (l < nf)
+            resolved_dt[((size_t)it.at * nf + l) * m.pixels + a.pixel0 + i] = (float)slope[l];
+}
+
 /* Block: a piece with a template: result[item][1 + nfree + nfree^2]: objective, gradient, curvature (only the first
  * unless `mode` is DERIVATIVES), or with MODEL and CONTINUUM chi^2 over good pixels; HUGE_VAL where S'S is singular.
  * See model/model.c for the equations: with u = q e dT (q: the continuum) and S'S = L D L', curvature is
@@ -495,18 +537,18 @@ template <int TILES> __device__ inline void add_curvature(const arm &a, int firs
  * needs the inverse where functions overlap.
  *
  * TILES: of eight rows, for the functions of a span, that is of chunks of 32 pixels with the same first function, and
- * the data. Splines need one tile where dense functions need as many as there are functions. PLAIN: with derivatives
- * and without a resolution matrix, as most are, in code that knows of nothing else. W: warps of a
+ * the data. Splines need one tile where dense functions need as many as there are functions. DERIVED: `mode` is
+ * DERIVATIVES, of templates that resolve_kernel() has been at where there are resolution matrices. W: warps of a
  * block, on which no result depends. */
-template <int TILES, bool PLAIN, int W>
+template <int TILES, bool DERIVED, int W>
 __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ? 12 : 8) / W)
     pixel_kernel(model m, int any_mode, const item *items, const piece *pieces, const double *flux, const double *ie,
                  const uint8_t *good, const double *any_band, const double2 *knots, const double *t, const float *dt,
                  double *result, double *models)
 {
     constexpr int FUNCTIONS = TILES * 8 - 1;
-    const int mode = PLAIN ? (int)DERIVATIVES : any_mode;
-    const double *band = PLAIN ? nullptr : any_band;
+    const int mode = DERIVED ? (int)DERIVATIVES : any_mode;
+    const double *band = DERIVED ? nullptr : any_band;
     extern __shared__ __align__(16) double workspace[];
     __shared__ double part[PARTS][1 + SPX_MAX_FIT], lndet;
     __shared__ int ok;
@@ -563,15 +605,15 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
     __syncthreads();
     for (int i = tid; i < rows; i += 32 * W)
         coef[i] = i < np ? right[i] : 0;
-    for (int i = tid; i < rows * row && mode == DERIVATIVES; i += 32 * W)
+    for (int i = tid; i < rows * row && DERIVED; i += 32 * W)
         lever_of[i] = i % row < nb && i / row + i % row < np ? (float)inverse[i / row * nb + i % row] : 0;
     /* the other parts' sums, and after it those of the first, are overwritten: the factor is needed once more */
     __syncthreads();
-    for (int i = tid; i < np * nb && mode == DERIVATIVES; i += 32 * W)
+    for (int i = tid; i < np * nb && DERIVED; i += 32 * W)
         inverse[i] = factors[i];
     factors = inverse;
 
-    const int width = mode == DERIVATIVES ? 1 + nf + nf * nf : 1;
+    const int width = DERIVED ? 1 + nf + nf * nf : 1;
     double *out = result + (size_t)blockIdx.x * width, *model = models + d.pixel0;
     if (!ok) {
         for (int i = tid; i < width; i += 32 * W)
@@ -587,7 +629,7 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
 #pragma unroll
     for (int i = 0; i <= TILES; i++)
         g[i][0] = g[i][1] = 0;
-    for (int i = lane; i < stage_size(TILES) && mode == DERIVATIVES; i += 32)
+    for (int i = lane; i < stage_size(TILES) && DERIVED; i += 32)
         stage[i] = 0;
     double *us = stage + 8 * TILES * ROW;
     pixel<false> next, here;
@@ -597,14 +639,10 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
         const int i = min(32 * chunk + lane, n - 1);
         next.load(v, flux, ie, chunk, 0);
         next_functions.load(a, chunk);
-        if (mode == DERIVATIVES && nf > 0 && v.band == nullptr) {
+        if (DERIVED) {
 #pragma unroll
             for (int l = 0; l < SPX_MAX_FIT; l++)
-                next_slope[l] = __ldg(dt + (size_t)min(l, nf - 1) * m.pixels + i);
-        } else if (mode == DERIVATIVES) {
-#pragma unroll
-            for (int l = 0; l < SPX_MAX_FIT; l++)
-                next_slope[l] = l < nf ? (float)v.slope(dt + (size_t)l * m.pixels, i) : 0;
+                next_slope[l] = nf > 0 ? __ldg(dt + (size_t)min(l, nf - 1) * m.pixels + i) : 0;
         }
     };
     for (int p = warp; p < PARTS; p += W) {
@@ -613,7 +651,7 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
 #pragma unroll
         for (int l = 0; l < SPX_MAX_FIT; l++)
             grad[l] = 0;
-        for (int i = lane; i < (np + 8) * 8 && mode == DERIVATIVES; i += 32)
+        for (int i = lane; i < (np + 8) * 8 && DERIVED; i += 32)
             su[i] = 0;
         if (chunks.x < chunks.y)
             load(chunks.x);
@@ -636,11 +674,11 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
             for (int k = 0; k < FUNCTIONS; k++)
                 q = fma(coef[first + k], b[k], q);
             const double r = (f - q * t0) * e;
-            if (mode == VALUE || mode == DERIVATIVES || (in && good[i]))
+            if (mode == VALUE || DERIVED || (in && good[i]))
                 chisq = fma(r, r, chisq);
             if (mode == MODEL && in)
                 model[i] = q * t0;
-            if (mode != DERIVATIVES)
+            if (!DERIVED)
                 continue;
             const double qe = q * e, te = t0 * e;
             float s[FUNCTIONS], lever = 0; /* S_i'(S'S)^-1 S_i */
@@ -696,7 +734,7 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
 #pragma unroll
         for (int o = 16; o > 0; o /= 2) {
             chisq += __shfl_xor_sync(FULL, chisq, o);
-            if (mode == DERIVATIVES)
+            if (DERIVED)
 #pragma unroll
                 for (int l = 0; l < SPX_MAX_FIT; l++)
                     grad[l] += __shfl_xor_sync(FULL, grad[l], o);
@@ -707,33 +745,33 @@ __global__ void __launch_bounds__(32 * W, W > 1 && TILES > 2 ? 1 : (TILES == 1 ?
             for (int l = 0; l < SPX_MAX_FIT; l++)
                 part[p][1 + l] = grad[l];
         }
-        if (W == 1 && p > 0 && mode == DERIVATIVES) {
+        if (W == 1 && p > 0 && DERIVED) {
             __syncwarp();
             add_part(p, (np + 8) * 8);
         }
     }
     __syncthreads();
-    if (tid == 0 || (tid <= nf && mode == DERIVATIVES)) {
+    if (tid == 0 || (tid <= nf && DERIVED)) {
         double s = 0;
         for (int p = 0; p < PARTS; p++)
             s += part[p][tid];
         if (tid > 0)
             out[tid] = 2 * s;
         else
-            out[0] = mode == VALUE || mode == DERIVATIVES ? s + lndet + a.lndet + d.sum_lne2 : s;
+            out[0] = mode == VALUE || DERIVED ? s + lndet + a.lndet + d.sum_lne2 : s;
     }
-    if (mode != DERIVATIVES)
-        return;
-    for (int p = 1; p < PARTS && W > 1; p++)
-        add_part(p, (np + 8) * 8);
-    if (tid < nf) /* L^-1 S'u */
-        forward(np, nb - 1, factors, sums + tid, 8);
-    __syncthreads();
-    for (int i = tid; i < nf * nf; i += 32 * W) {
-        double s = sums[(np + i / nf) * 8 + i % nf];
-        for (int k = 0; k < np; k++)
-            s = fma(-sums[k * 8 + i / nf] * factors[k * nb], sums[k * 8 + i % nf], s);
-        out[1 + nf + i] = 2 * s;
+    if constexpr (DERIVED) {
+        for (int p = 1; p < PARTS && W > 1; p++)
+            add_part(p, (np + 8) * 8);
+        if (tid < nf) /* L^-1 S'u */
+            forward(np, nb - 1, factors, sums + tid, 8);
+        __syncthreads();
+        for (int i = tid; i < nf * nf; i += 32 * W) {
+            double s = sums[(np + i / nf) * 8 + i % nf];
+            for (int k = 0; k < np; k++)
+                s = fma(-sums[k * 8 + i / nf] * factors[k * nb], sums[k * 8 + i % nf], s);
+            out[1 + nf + i] = 2 * s;
+        }
     }
 }
 
