@@ -186,9 +186,9 @@ static void exposures_apart(const spx_templates *t, int jitter)
     }
     for (size_t i = 0; i < NSTAR; i++) {
         const spx_rvfit_exposure *r = &joint.exposure[i], *w = &want.exposure[i];
-        CHECK(fabs(r->vrad - w->vrad) < 1e-4 * w->vrad_err && r->sn[0] == w->sn[i % NGRID] &&
-                  r->sn[1] == w->sn[NGRID] && r->npix == w->npix,
-              "exposure %zu: v %.9g, apart %.9g", i, r->vrad, w->vrad);
+        CHECK(fabs(r->vrad - w->vrad) < 1e-4 * w->vrad_err && fabs(r->vrad_err - w->vrad_err) < 1e-4 * w->vrad_err &&
+                  r->sn[0] == w->sn[i % NGRID] && r->sn[1] == w->sn[NGRID] && r->npix == w->npix,
+              "exposure %zu: v %.9g +- %g, apart %.9g +- %g", i, r->vrad, r->vrad_err, w->vrad, w->vrad_err);
         const float *m = joint.arm[0].model + i * NPIX, *n = want.arm[i % NGRID].model + i * NPIX;
         for (size_t k = 0; k < NPIX; k++)
             CHECK(fabsf(m[k] - n[k]) <= 1e-5f * fabsf(n[k]), "exposure %zu: model %g, apart %g", i, (double)m[k],

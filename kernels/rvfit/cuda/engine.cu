@@ -585,7 +585,10 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
             band[k + 1] += c_->arm[w[k]->piece[i].arm].n * c_->arm[w[k]->piece[i].arm].arm->ndiag;
     }
     wait();
-    double *flux = host_double_.need(2 * begin[n] + band[n]), *ie = flux + begin[n], *rows = ie + begin[n];
+    /* errors without a jitter go there, too; read_kernel() has those of stars that it reads */
+    const bool noise = c_->opt->jitter && !w[0]->unread;
+    double *flux = host_double_.need((noise ? 3 : 2) * begin[n] + band[n]), *ie = flux + begin[n],
+           *rows = ie + (noise ? 2 : 1) * begin[n], *sigma = ie + begin[n];
     uint8_t *good = host_byte_.need(begin[n]);
 #pragma omp parallel for num_threads(threads_) schedule(dynamic, 4) if (threads_ > 1)
     for (size_t k = 0; k < n; k++) {
@@ -599,6 +602,10 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
             memcpy(ie + at, w[k]->unread ? a.arm->ivar + row : d.ie, a.n * sizeof *ie);
             memset(flux + at + a.n, 0, (a.stride - a.n) * sizeof *flux);
             memset(ie + at + a.n, 0, (a.stride - a.n) * sizeof *ie);
+            if (noise) {
+                memcpy(sigma + at, d.sigma, a.n * sizeof *sigma);
+                memset(sigma + at + a.n, 0, (a.stride - a.n) * sizeof *sigma);
+            }
             memset(good + at, 0, a.stride);
             if (!w[k]->unread)
                 memcpy(good + at, d.good, a.n);
@@ -622,6 +629,8 @@ void engine::stage(size_t n, spx_rv_spectra *const *w)
         to_device(full_.flux.get() + p.pixel, flux + begin[k], begin[end] - begin[k]);
         to_device(full_.ie.get() + p.pixel, ie + begin[k], begin[end] - begin[k]);
         to_device(good_.get() + p.pixel, good + begin[k], begin[end] - begin[k]);
+        if (noise)
+            to_device(sigma_.get() + p.pixel, sigma + begin[k], begin[end] - begin[k]);
         if (c_->opt->resolution && !w[k]->unread)
             to_device(band_.get() + p.band, rows + band[k], band[end] - band[k]);
         k = end;
