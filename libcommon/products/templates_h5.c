@@ -26,18 +26,30 @@ static void at(char *out, size_t size, const spx_setup *s, const char *name)
 
 static const char again[] = "make the templates again (rvs-template)";
 
-/* The n values of a dataset, v or f, are finite, and at least `least`. */
-static spx_status check_values(hid_t file, const char *path, size_t n, const double *v, const float *f, double least,
-                               spx_err *e)
+/* Value i of a dataset is finite, and at least `least`. */
+static spx_status check_value(hid_t file, const char *path, size_t i, double x, double least, spx_err *e)
 {
-    for (size_t i = 0; i < n; i++) {
-        const double x = v != NULL ? v[i] : (double)f[i];
-        if (!isfinite(x))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is not finite", i);
-        if (x < least)
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is negative", i);
-    }
+    if (!isfinite(x))
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is not finite", i);
+    if (x < least)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, again, "element %zu is negative", i);
     return SPX_OK;
+}
+
+static spx_status check_values(hid_t file, const char *path, size_t n, const double *v, double least, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        st = check_value(file, path, i, v[i], least, e);
+    return st;
+}
+
+static spx_status check_floats(hid_t file, const char *path, size_t n, const float *v, spx_err *e)
+{
+    spx_status st = SPX_OK;
+    for (size_t i = 0; i < n && st == SPX_OK; i++)
+        st = check_value(file, path, i, (double)v[i], -INFINITY, e);
+    return st;
 }
 
 static spx_status read_names(hid_t file, spx_setup *s, spx_err *e)
@@ -181,18 +193,18 @@ static spx_status read_pca(hid_t file, spx_setup *s, spx_err *e)
     at(p, sizeof p, s, "pca/component");
     if ((st = spx_h5_read_f32(file, p, 2, dc, &c->comp, e)) != SPX_OK)
         return st;
-    if ((st = check_values(file, p, dc[0] * nw, NULL, c->comp, -INFINITY, e)) != SPX_OK)
+    if ((st = check_floats(file, p, dc[0] * nw, c->comp, e)) != SPX_OK)
         return st;
     dt[1] = c->ncomp = dc[0];
     at(p, sizeof p, s, "pca/coefficient");
     if ((st = spx_h5_read_f64(file, p, 2, dt, &c->coef, e)) != SPX_OK)
         return st;
-    if ((st = check_values(file, p, s->ntemp * c->ncomp, c->coef, NULL, -INFINITY, e)) != SPX_OK)
+    if ((st = check_values(file, p, s->ntemp * c->ncomp, c->coef, -INFINITY, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "pca/mean");
     if ((st = spx_h5_read_f64(file, p, 1, &nw, &c->mean, e)) != SPX_OK)
         return st;
-    if ((st = check_values(file, p, nw, c->mean, NULL, -INFINITY, e)) != SPX_OK)
+    if ((st = check_values(file, p, nw, c->mean, -INFINITY, e)) != SPX_OK)
         return st;
     return SPX_OK;
 }
@@ -222,12 +234,12 @@ static spx_status read_ccf_pca(hid_t file, spx_setup *s, spx_err *e)
     if (dk[0] == 0 || dk[2] < 2 || c->pca.nshort > c->nwave || c->nwave % c->pca.nshort != 0)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, again,
                            "%zu components of %zu frequencies are of no use for %zu samples", dk[0], dk[2], c->nwave);
-    if ((st = check_values(file, p, dk[0] * dk[2] * 4, NULL, c->pca.comp, -INFINITY, e)) != SPX_OK)
+    if ((st = check_floats(file, p, dk[0] * dk[2] * 4, c->pca.comp, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/pca/coefficient");
     if ((st = spx_h5_read_f32(file, p, 2, dt, &c->pca.coef, e)) != SPX_OK)
         return st;
-    if ((st = check_values(file, p, dt[0] * dt[1], NULL, c->pca.coef, -INFINITY, e)) != SPX_OK)
+    if ((st = check_floats(file, p, dt[0] * dt[1], c->pca.coef, e)) != SPX_OK)
         return st;
     return SPX_OK;
 }
@@ -245,12 +257,12 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
         return st;
     at(p, sizeof p, s, "ccf/params");
     if ((st = spx_h5_read_f64(file, p, 2, dims, &c->params, e)) != SPX_OK ||
-        (st = check_values(file, p, dims[0] * dims[1], c->params, NULL, -INFINITY, e)) != SPX_OK)
+        (st = check_values(file, p, dims[0] * dims[1], c->params, -INFINITY, e)) != SPX_OK)
         return st;
     c->ntemp = dims[0];
     at(p, sizeof p, s, "ccf/vsini");
     if ((st = spx_h5_read_f64(file, p, 1, dims, &c->vsini, e)) != SPX_OK ||
-        (st = check_values(file, p, c->ntemp, c->vsini, NULL, 0, e)) != SPX_OK)
+        (st = check_values(file, p, c->ntemp, c->vsini, 0, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/pca");
     const int components = spx_h5_exists(file, p), entries = all || !components;
@@ -263,7 +275,7 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL, "is not of %zu entries", c->ntemp);
     c->nwave = dims[1] = shape[1];
     if (entries && ((st = spx_h5_read_f32(file, p, 2, dims, &c->flux, e)) != SPX_OK ||
-                    (st = check_values(file, p, c->ntemp * c->nwave, NULL, c->flux, -INFINITY, e)) != SPX_OK))
+                    (st = check_floats(file, p, c->ntemp * c->nwave, c->flux, e)) != SPX_OK))
         return st;
     if (c->nwave < 2 || (c->nwave & (c->nwave - 1)) != 0 || !(c->dlnwave > 0) || !isfinite(c->lnwave0))
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), p, NULL,
@@ -276,12 +288,12 @@ static spx_status read_ccf(hid_t file, int all, spx_setup *s, spx_err *e)
     dims[2] = 2;
     at(p, sizeof p, s, "ccf/fft");
     if ((st = spx_h5_read_f32(file, p, 3, dims, &c->fft, e)) != SPX_OK ||
-        (st = check_values(file, p, dims[0] * dims[1] * dims[2], NULL, c->fft, -INFINITY, e)) != SPX_OK)
+        (st = check_floats(file, p, dims[0] * dims[1] * dims[2], c->fft, e)) != SPX_OK)
         return st;
     at(p, sizeof p, s, "ccf/fft2");
     if ((st = spx_h5_read_f32(file, p, 3, dims, &c->fft2, e)) != SPX_OK)
         return st;
-    return check_values(file, p, dims[0] * dims[1] * dims[2], NULL, c->fft2, -INFINITY, e);
+    return check_floats(file, p, dims[0] * dims[1] * dims[2], c->fft2, e);
 }
 
 static spx_status read_lnflux(hid_t file, const char *path, spx_setup *s, spx_err *e)
@@ -365,7 +377,7 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     dims[1] = s->npar;
     at(p, sizeof p, s, "params");
     if ((st = spx_h5_read_f64(file, p, 2, dims, &s->params, e)) != SPX_OK ||
-        (st = check_values(file, p, s->ntemp * s->npar, s->params, NULL, -INFINITY, e)) != SPX_OK)
+        (st = check_values(file, p, s->ntemp * s->npar, s->params, -INFINITY, e)) != SPX_OK)
         return st;
     size_t np = s->npar;
     at(p, sizeof p, s, "parlog");
@@ -376,7 +388,7 @@ static spx_status read_setup(hid_t file, int all, spx_setup *s, spx_err *e)
     spx_free(parlog);
     at(p, sizeof p, s, "lnnorm");
     if (spx_h5_exists(file, p) && ((st = spx_h5_read_f64(file, p, 1, dims, &s->lnnorm, e)) != SPX_OK ||
-                                   (st = check_values(file, p, s->ntemp, s->lnnorm, NULL, -INFINITY, e)) != SPX_OK))
+                                   (st = check_values(file, p, s->ntemp, s->lnnorm, -INFINITY, e)) != SPX_OK))
         return st;
     at(p, sizeof p, s, "filled");
     if (spx_h5_exists(file, p) && (st = spx_h5_read_u8(file, p, 1, dims, &s->filled, e)) != SPX_OK)
