@@ -715,6 +715,19 @@ END
     [ "$(awk -F '\t' '$1 == "rv" { print $6 }' bench/times)" = 0.0625 ]
     [ "$(awk -F '\t' '$1 == "psf" { print $6 }' bench/times | xargs)" = '0 0' ]
     grep -q '^processors .* s measured .* s model' table
+    # ended while it waits for a program: what was made until then
+    echo rv-50.h5 >bench/night/hold
+    NIGHT=1 FIBRES=5 EXPOSURES=2 JOBS=2 bash "$SPX_ROOT/share/night/bench.sh" bench cpu >part 2>told &
+    local bench=$!
+    until [ -e bench/night/held-rv-50.h5 ]; do sleep 0.05; done
+    local ended=0
+    kill $bench
+    wait $bench || ended=$?
+    touch bench/night/go
+    cat part told
+    [ $ended -eq 1 ]
+    [ "$(awk '/^(psf|frame|sframe|spectra|rv) / { print $1, $2 }' part | xargs)" = 'psf 9 frame 9 sframe 6 spectra 2' ]
+    grep -q 'ended; of the products' told
     # a stage that fails ends it
     echo 'flat-r0.h5 3' >bench/night/bad
     run env NIGHT=1 FIBRES=5 EXPOSURES=2 JOBS=2 bash "$SPX_ROOT/share/night/bench.sh" bench

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench.sh FOLDER [DEVICE...]: where the time of a night goes. It simulates one in FOLDER (simulate.sh, whose variables it
 # takes: PETALS=1 FIBRES=50 EXPOSURES=1 WIDTH=whole), reduces it with one job at a time on each DEVICE (cpu; cuda, or one GPU of
-# several, cuda:1), and prints a table of the stages and one of the programs. A simulation of the same size is used again.
+# several, cuda:1), and prints a table of the stages and one of the programs, as soon as a device is done; where it is ended before,
+# of what was made until then. A simulation of the same size is used again. What it is at is told on standard error.
 #
 # Then it reduces the night with JOBS (all processors), and compares the time with what night-model.awk says of the stages.
 # FOLDER/times has them in the form of night/times, for other machines and nights:
@@ -30,8 +31,10 @@ stars=$((PETALS * (FIBRES - FIBRES / 5)))
 mkdir -p "$folder"
 cd "$folder"
 folder=$PWD
+tell() { printf '%s: bench.sh: %s\n' "$(date +%T)" "$*" >&2; }
 size="$NIGHT $PETALS $FIBRES $EXPOSURES $WIDTH $SEED"
 if [ "$(cat night/size 2>/dev/null)" != "$size" ]; then
+    tell "simulates $((3 * PETALS * (EXPOSURES + 2))) images of $FIBRES fibres: 10 s of a processor each with 500 whole ones"
     rm -rf night
     FAULTS='' "$here/simulate.sh" night
     echo "$size" >night/size
@@ -103,38 +106,6 @@ device_seconds() {
         END { print gpu ? any ? noted : step : 0 }'
 }
 
-for device in "${devices[@]}"; do
-    export TIMES=$folder/times-$device
-    rm -rf night/redux "$TIMES"
-    # with the times in the provenance; on the GPU a process a frame, so that each product has its own
-    PATH=$folder/bin:$PATH reduce "$device" 1 SHELL="$folder/bin/job" COMMON= BATCH=1 >log 2>&1 || {
-        cat log
-        exit 1
-    }
-    if [ "$device" != cpu ]; then
-        for f in night/redux/"$NIGHT"/*.h5; do
-            echo "- $(basename "$f") device $(h5table -q --provenance "$f" | device_seconds)" >>"$TIMES"
-        done
-    fi
-done
-
-# The shell's time of a job, and its clock, by the time of its programs: "STAGE-... stage CLOCK CPU" a product.
-for device in "${devices[@]}"; do
-    awk '
-        $3 == "job" { wall[$1] = $4; cpu[$1] = $5 + $6; last[$1] = $2; next }
-        $3 == "read" || $3 == "written" || $3 == "device" { line[++n] = $2 " " $3 " " $4; next }
-        { line[++n] = $2 " program " $3 " " $4 " " $5 + $6; k = $1 SUBSEP $2; w[k] += $4; c[k] += $5 + $6; sum[$1] += $4; used[$1] += $5 + $6 }
-        END {
-            for (i = 1; i <= n; i++) print line[i]
-            for (j in wall) if (!(j in sum)) print last[j], "stage", wall[j], cpu[j]
-            for (k in w) {
-                split(k, q, SUBSEP); j = q[1]
-                part = sum[j] > 0 ? w[k] / sum[j] : 1
-                print q[2], "stage", wall[j] * part, c[k] + (cpu[j] - used[j]) * part
-            }
-        }' "times-$device" >"stages-$device"
-done
-
 # ---- bytes a second, of cat and dd ----
 
 images=(night/preproc/"$NIGHT"/*/*.fits)
@@ -149,6 +120,90 @@ write_rate=$(rate copy)
 rm -f copy
 
 # ---- tables ----
+
+# stages DEVICE: the shell's time of a job, and its clock, by the time of its programs: "STAGE-... stage CLOCK CPU" a product.
+stages() {
+    local device=$1
+    awk '
+        $3 == "job" { wall[$1] = $4; cpu[$1] = $5 + $6; last[$1] = $2; next }
+        $3 == "read" || $3 == "written" || $3 == "device" { line[++n] = $2 " " $3 " " $4; next }
+        { line[++n] = $2 " program " $3 " " $4 " " $5 + $6; k = $1 SUBSEP $2; w[k] += $4; c[k] += $5 + $6; sum[$1] += $4; used[$1] += $5 + $6 }
+        END {
+            for (i = 1; i <= n; i++) print line[i]
+            for (j in wall) if (!(j in sum)) print last[j], "stage", wall[j], cpu[j]
+            for (k in w) {
+                split(k, q, SUBSEP); j = q[1]
+                part = sum[j] > 0 ? w[k] / sum[j] : 1
+                print q[2], "stage", wall[j] * part, c[k] + (cpu[j] - used[j]) * part
+            }
+        }' "times-$device" >"stages-$device"
+}
+
+# table DEVICE: seconds and bytes of its stages and programs
+table() {
+    local device=$1
+    printf '\n%s petals of %s fibres, %s exposures, one job at a time, %s:\n' "$PETALS" "$FIBRES" "$EXPOSURES" "$device"
+    awk -v r="$read_rate" -v w="$write_rate" '
+        {
+            kind = $1; sub(/[-.].*/, "", kind)
+            if (!(kind in n)) { key[++m] = kind; n[kind] = 0 }
+            if ($2 == "stage") { cpu[kind] += $4; wall[kind] += $3; all += $4; clock += $3 }
+            else if ($2 == "read") { n[kind]++; get[kind] += $3; bytes += $3 }
+            else if ($2 == "written") { put[kind] += $3; out += $3 }
+            else if ($2 == "device") dev[kind] += $3
+            else { p = kind "\t" $3; if (!(p in cpu_of)) program[++np] = p; cpu_of[p] += $5; wall_of[p] += $4; count[p]++ }
+        }
+        function row(name, n, c, t, g, rd, wr) {
+            printf "%-24s %5d %10.2f %5.1f %% %10.2f %9s %9.1f %9.1f %8.2f\n", name, n, c, 100 * c / all, t, g, rd / 1e6, wr / 1e6, rd / r + wr / w
+        }
+        END {
+            printf "%-24s %5s %10s %7s %10s %9s %9s %9s %8s\n", "stage", "n", "cpu s", "share", "clock s", "device s", "MB read", "written", "floor s"
+            for (i = 1; i <= m; i++) {
+                k = key[i]
+                row(k, n[k], cpu[k], wall[k], k in dev ? sprintf("%.3f", dev[k]) : "-", get[k], put[k])
+                for (j = 1; j <= np; j++) {
+                    split(program[j], q, "\t")
+                    if (q[1] == k) printf "  %-22s %5d %10.2f %5.1f %% %10.2f\n", q[2], count[program[j]], cpu_of[program[j]], 100 * cpu_of[program[j]] / all, wall_of[program[j]]
+                }
+            }
+            row("all", 0, all, clock, "", bytes, out)
+        }' "stages-$device"
+}
+
+# ---- one job at a time ----
+
+# Ended by a signal, for its time is over: the table of the products that there are.
+end_early() {
+    trap - TERM INT
+    kill "$running"
+    wait
+    tell "ended; of the products that were made until then:"
+    stages "$device"
+    [ ! -s "stages-$device" ] || table "$device"
+    exit 1
+}
+for device in "${devices[@]}"; do
+    export TIMES=$folder/times-$device
+    rm -rf night/redux "$TIMES"
+    : >"$TIMES"
+    tell "reduces on $device, one job at a time: 180 s of a processor a petal with 500 whole fibres"
+    # with the times in the provenance; on the GPU a process a frame, so that each product has its own
+    PATH=$folder/bin:$PATH reduce "$device" 1 SHELL="$folder/bin/job" COMMON= BATCH=1 >log 2>&1 &
+    running=$!
+    trap end_early TERM INT
+    wait $running || {
+        cat log
+        exit 1
+    }
+    trap - TERM INT
+    if [ "$device" != cpu ]; then
+        for f in night/redux/"$NIGHT"/*.h5; do
+            echo "- $(basename "$f") device $(h5table -q --provenance "$f" | device_seconds)" >>"$TIMES"
+        done
+    fi
+    stages "$device"
+    table "$device"
+done
 
 first=${devices[0]}
 {
@@ -187,37 +242,9 @@ first=${devices[0]}
         }'
 } >./times
 
-for device in "${devices[@]}"; do
-    printf '\n%s petals of %s fibres, %s exposures, one job at a time, %s:\n' "$PETALS" "$FIBRES" "$EXPOSURES" "$device"
-    awk -v r="$read_rate" -v w="$write_rate" '
-        {
-            kind = $1; sub(/[-.].*/, "", kind)
-            if (!(kind in n)) { key[++m] = kind; n[kind] = 0 }
-            if ($2 == "stage") { cpu[kind] += $4; wall[kind] += $3; all += $4; clock += $3 }
-            else if ($2 == "read") { n[kind]++; get[kind] += $3; bytes += $3 }
-            else if ($2 == "written") { put[kind] += $3; out += $3 }
-            else if ($2 == "device") dev[kind] += $3
-            else { p = kind "\t" $3; if (!(p in cpu_of)) program[++np] = p; cpu_of[p] += $5; wall_of[p] += $4; count[p]++ }
-        }
-        function row(name, n, c, t, g, rd, wr) {
-            printf "%-24s %5d %10.2f %5.1f %% %10.2f %9s %9.1f %9.1f %8.2f\n", name, n, c, 100 * c / all, t, g, rd / 1e6, wr / 1e6, rd / r + wr / w
-        }
-        END {
-            printf "%-24s %5s %10s %7s %10s %9s %9s %9s %8s\n", "stage", "n", "cpu s", "share", "clock s", "device s", "MB read", "written", "floor s"
-            for (i = 1; i <= m; i++) {
-                k = key[i]
-                row(k, n[k], cpu[k], wall[k], k in dev ? sprintf("%.3f", dev[k]) : "-", get[k], put[k])
-                for (j = 1; j <= np; j++) {
-                    split(program[j], q, "\t")
-                    if (q[1] == k) printf "  %-22s %5d %10.2f %5.1f %% %10.2f\n", q[2], count[program[j]], cpu_of[program[j]], 100 * cpu_of[program[j]] / all, wall_of[program[j]]
-                }
-            }
-            row("all", 0, all, clock, "", bytes, out)
-        }' "stages-$device"
-done
-
 # ---- the model, of a night that was not measured: JOBS at a time ----
 
+tell "reduces with $jobs jobs side by side"
 rm -rf night/redux
 { TIMEFORMAT='%R %U %S' && time reduce "$first" "$jobs" PAGE= >log 2>&1; } 2>./whole || {
     cat log
