@@ -66,6 +66,42 @@ SPX_HD void spx_band_solve(size_t n, int m, const double *l, double *x)
     }
 }
 
+/* The same of up to four right-hand sides x[count][n], each with the same bits: recurrences wait for themselves, and
+ * side by side they do so at the same time. */
+SPX_HD void spx_band_solve_four(size_t n, int m, const double *l, size_t count, double *x)
+{
+    double *const a = x, *const b = x + (count > 1 ? n : 0), *const c = b + (count > 2 ? n : 0),
+                  *const d = c + (count > 3 ? n : 0); /* fewer: the last one again */
+    for (size_t j = 0; j < n; j++) {
+        double of_a = a[j], of_b = b[j], of_c = c[j], of_d = d[j];
+        for (size_t t = 1; t <= (size_t)m && t <= j; t++) {
+            const double element = l[t * n + j - t];
+            of_a -= element * a[j - t];
+            of_b -= element * b[j - t];
+            of_c -= element * c[j - t];
+            of_d -= element * d[j - t];
+        }
+        a[j] = of_a;
+        b[j] = of_b;
+        c[j] = of_c;
+        d[j] = of_d;
+    }
+    for (size_t j = n; j-- > 0;) {
+        double of_a = a[j] * l[j], of_b = b[j] * l[j], of_c = c[j] * l[j], of_d = d[j] * l[j];
+        for (size_t t = 1; t <= (size_t)m && j + t < n; t++) {
+            const double element = l[t * n + j];
+            of_a -= element * a[j + t];
+            of_b -= element * b[j + t];
+            of_c -= element * c[j + t];
+            of_d -= element * d[j + t];
+        }
+        a[j] = of_a;
+        b[j] = of_b;
+        c[j] = of_c;
+        d[j] = of_d;
+    }
+}
+
 /* The same on the host, faster (calib/band.c): factors and solutions up to rounding, the inverse with the same bits. */
 size_t spx_band_factor_host(size_t n, int m, const double *a, double tiny, double *l);
 void spx_band_solve_host(size_t n, int m, const double *l, double *x);

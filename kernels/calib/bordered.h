@@ -76,12 +76,10 @@ SPX_HD void spx_bordered_eliminate(size_t n, int m, double *band, size_t k, cons
     double *s = work + k * n;
     (void)spx_band_factor(n, m, band, 1e-12, band);
     spx_band_solve(n, m, band, y);
-    for (size_t c = 0; c < k; c++) {
-        double *v = work + c * n;
-        for (size_t j = 0; j < n; j++)
-            v[j] = e[c * n + j];
-        spx_band_solve(n, m, band, v);
-    }
+    for (size_t i = 0; i < k * n; i++)
+        work[i] = e[i];
+    for (size_t c = 0; c < k; c += 4)
+        spx_band_solve_four(n, m, band, k - c < 4 ? k - c : 4, work + c * n);
     for (size_t c = 0; c < k; c++) {
         for (size_t d = 0; d <= c; d++) {
             double sum = g[c * k + d];

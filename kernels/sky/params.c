@@ -38,7 +38,7 @@ enum { TOGETHER = 32 };
 typedef struct {
     spx_bspline spline;
     size_t ninterval, slots, size; /* size: of an array in this order */
-    size_t *slot;                  /* [nwave] */
+    size_t *first;                 /* [ninterval + 1] first bin of each */
     double *b;                     /* [7][size]: functions of the spline, the last three 0 */
     double *legendre;              /* [most terms][size] */
     double *noise;                 /* [size]; NULL: none */
@@ -48,7 +48,8 @@ typedef struct {
 typedef struct {
     double *base;
     double *column;                                /* [K][size] */
-    double *y, *w0, *w, *r, *product;              /* [size]; product: [4][slots] or [size] */
+    double *y, *w0, *w, *r, *root;                 /* [size]; root: of w0 */
+    double *product;                               /* [4][slots] */
     double *d1, *d2;                               /* [nwave] */
     double *band, *border, *x, *corner, *z, *fill; /* of the bordered system */
 } workspace;
@@ -61,7 +62,7 @@ static size_t most_terms(const spx_sky_terms *t)
 
 static void free_layout(layout *l)
 {
-    spx_free(l->slot);
+    spx_free(l->first);
     spx_free(l->b);
     spx_free(l->legendre);
     spx_free(l->noise);
@@ -75,14 +76,15 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
     double b[4], p[SPX_SKY_MOST];
     *l = (layout){.spline = spx_bspline_of(f->first, last, f->knots)};
     l->ninterval = l->spline.n - 3;
-    l->slot = spx_alloc(f->nwave, sizeof *l->slot, e);
-    if (l->slot == NULL)
+    l->first = spx_alloc(l->ninterval + 1, sizeof *l->first, e);
+    if (l->first == NULL)
         return SPX_EIO;
-    for (size_t k = 0, in = 0, before = 0; k < f->nwave; k++) {
-        const size_t i = spx_bspline_at(&l->spline, f->first + (double)k * f->step, b);
-        in = i == before && k > 0 ? in + 1 : 1;
-        before = i;
-        most = in > most ? in : most;
+    for (size_t k = 0, begun = 0; k <= f->nwave; k++) {
+        const size_t i = k < f->nwave ? spx_bspline_at(&l->spline, f->first + (double)k * f->step, b) : l->ninterval;
+        for (; begun <= i; begun++) { /* intervals that begin here, or had no bin */
+            most = begun > 0 && k - l->first[begun - 1] > most ? k - l->first[begun - 1] : most;
+            l->first[begun] = k;
+        }
     }
     l->slots = (most + LANES - 1) / LANES * LANES;
     l->size = l->ninterval * l->slots;
@@ -91,19 +93,16 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
     l->noise = f->noise != NULL ? spx_alloc(l->size, sizeof *l->noise, e) : NULL;
     if (l->b == NULL || l->legendre == NULL || (f->noise != NULL && l->noise == NULL))
         return SPX_EIO;
-    for (size_t k = 0, in = 0, before = 0; k < f->nwave; k++) {
+    for (size_t k = 0; k < f->nwave; k++) {
         const double at = f->first + (double)k * f->step;
-        const size_t i = spx_bspline_at(&l->spline, at, b);
-        in = i == before && k > 0 ? in + 1 : 0;
-        before = i;
-        l->slot[k] = i * l->slots + in;
+        const size_t i = spx_bspline_at(&l->spline, at, b), slot = i * l->slots + k - l->first[i];
         for (size_t a = 0; a < 4; a++)
-            l->b[a * l->size + l->slot[k]] = b[a];
+            l->b[a * l->size + slot] = b[a];
         spx_legendre(spx_legendre_place(f->first, last, at), nterm, p);
         for (size_t t = 0; t < nterm; t++)
-            l->legendre[t * l->size + l->slot[k]] = p[t];
+            l->legendre[t * l->size + slot] = p[t];
         if (f->noise != NULL)
-            l->noise[l->slot[k]] = f->noise[k];
+            l->noise[slot] = f->noise[k];
     }
     return SPX_OK;
 }
@@ -111,10 +110,9 @@ static spx_status make_layout(const spx_sky_fit *f, layout *l, spx_err *e)
 static spx_status make_workspace(const spx_sky_fit *f, const layout *l, workspace *s, spx_err *e)
 {
     const size_t nq = spx_sky_count(&f->terms), n = l->spline.n;
-    const size_t size = l->size > 4 * l->slots ? l->size : 4 * l->slots;
     const size_t of_system = 4 * n + nq * n + n + nq * nq + nq + nq * n + nq * nq;
     double *at = s->base =
-        spx_alloc_unset(1, nq * l->size + 4 * l->size + size + 2 * f->nwave + of_system, sizeof *s->base, e);
+        spx_alloc_unset(1, (nq + 5) * l->size + 4 * l->slots + 2 * f->nwave + of_system, sizeof *s->base, e);
     if (at == NULL)
         return SPX_EIO;
     s->column = at;
@@ -122,8 +120,9 @@ static spx_status make_workspace(const spx_sky_fit *f, const layout *l, workspac
     s->w0 = s->y + l->size;
     s->w = s->w0 + l->size;
     s->r = s->w + l->size;
-    s->product = s->r + l->size;
-    s->d1 = s->product + size;
+    s->root = s->r + l->size;
+    s->product = s->root + l->size;
+    s->d1 = s->product + 4 * l->slots;
     s->d2 = s->d1 + f->nwave;
     s->band = s->d2 + f->nwave;
     s->border = s->band + 4 * n;
@@ -148,32 +147,50 @@ static void multiply(size_t n, const double *restrict a, const double *restrict 
 typedef SPX_VECTOR(double, 32) four;
 typedef SPX_VECTOR_ANY(double, 32) four_any;
 
-/* sum[c] = x . y_c, y_c = y + c stride, c < 4: x is read once, and lanes of all four are added together. */
-SPX_CLONES
-static void dots4(size_t n, const double *x, size_t stride, const double *y, double *sum)
+/* Four elements, as they lie in an array. */
+#define FOUR_AT(p) (*(const four_any *)(p))
+
+/* sum[c] = sum_i w_i x_i y_ci, y_c = y + c stride, c < 4; w NULL: 1. x is read once, and lanes of all four are added
+ * together. */
+static inline __attribute__((always_inline)) void sum_four(size_t n, const double *w, const double *x, size_t stride,
+                                                           const double *y, double *sum)
 {
     const double *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;
     four l0 = {0}, l1 = {0}, l2 = {0}, l3 = {0}, h0 = {0}, h1 = {0}, h2 = {0}, h3 = {0};
-#define AT(p) (*(const four_any *)((p) + i))
     for (size_t i = 0; i < n; i += FOUR) {
-        const four low = AT(x);
-        l0 += low * AT(y);
-        l1 += low * AT(y1);
-        l2 += low * AT(y2);
-        l3 += low * AT(y3);
+        four low = FOUR_AT(x + i);
+        if (w != NULL)
+            low *= FOUR_AT(w + i);
+        l0 += low * FOUR_AT(y + i);
+        l1 += low * FOUR_AT(y1 + i);
+        l2 += low * FOUR_AT(y2 + i);
+        l3 += low * FOUR_AT(y3 + i);
         i += FOUR;
-        const four high = AT(x);
-        h0 += high * AT(y);
-        h1 += high * AT(y1);
-        h2 += high * AT(y2);
-        h3 += high * AT(y3);
+        four high = FOUR_AT(x + i);
+        if (w != NULL)
+            high *= FOUR_AT(w + i);
+        h0 += high * FOUR_AT(y + i);
+        h1 += high * FOUR_AT(y1 + i);
+        h2 += high * FOUR_AT(y2 + i);
+        h3 += high * FOUR_AT(y3 + i);
     }
-#undef AT
 #define PAIRS(a, b) (__builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7))
     const four p = PAIRS(l0 + h0, l1 + h1), q = PAIRS(l2 + h2, l3 + h3);
 #undef PAIRS
     const four all = __builtin_shufflevector(p, q, 0, 1, 4, 5) + __builtin_shufflevector(p, q, 2, 3, 6, 7);
     memcpy(sum, &all, sizeof all);
+}
+
+SPX_CLONES
+static void dots4(size_t n, const double *x, size_t stride, const double *y, double *sum)
+{
+    sum_four(n, NULL, x, stride, y, sum);
+}
+
+SPX_CLONES
+static void weighted_dots4(size_t n, const double *w, const double *x, size_t stride, const double *y, double *sum)
+{
+    sum_four(n, w, x, stride, y, sum);
 }
 
 /* The same for any number. */
@@ -188,31 +205,62 @@ static void dots(size_t n, const double *x, size_t count, size_t stride, const d
 
 /* ---- one fibre ---- */
 
+/* Weights of bins that are in the fit, else 0; skip NULL: none is left out. */
+SPX_CLONES
+static void choose_bins(size_t n, const double *restrict w, const uint8_t *restrict skip, double *restrict w0)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        w0[k] = w[k] > 0 ? w[k] : 0;
+    if (skip != NULL) {
+#pragma omp simd
+        for (size_t k = 0; k < n; k++)
+            w0[k] = skip[k] ? 0 : w0[k];
+    }
+}
+
+/* Data without what of c is not `part`, which the scale multiplies. */
+SPX_CLONES
+static void fill_data(size_t n, const double *restrict w0, const double *restrict d, const double *restrict c,
+                      const double *restrict part, double *restrict y)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        y[k] = w0[k] > 0 ? d[k] - (c[k] - part[k]) : 0;
+}
+
+/* factor x P of bins that are in the fit. */
+SPX_CLONES
+static void fill_column(size_t n, const double *restrict w0, double factor, const double *restrict x,
+                        const double *restrict p, double *restrict column)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        column[k] = w0[k] > 0 ? factor * x[k] * p[k] : 0;
+}
+
 /* Columns, data and weights of a fibre in the order of slots. */
 static void fill_columns(const spx_sky_fit *f, const layout *l, const double *c, const double *scaled, const double *d,
                          const double *w, workspace *s)
 {
     const size_t n = f->nwave, size = l->size, nt = f->terms.nt, nd = f->terms.nd, nk = f->terms.nk;
-    memset(s->column, 0, (nt + nd + nk) * size * sizeof *s->column);
-    memset(s->y, 0, size * sizeof *s->y);
-    memset(s->w0, 0, size * sizeof *s->w0);
-    memset(s->r, 0, size * sizeof *s->r);
+    const double *part = nt == 0 ? s->r : scaled != NULL ? scaled : c;     /* s->r: zeros */
+    memset(s->column, 0, ((nt + nd + nk) + 4) * size * sizeof *s->column); /* and y, w0, w and r, which lie behind */
     spx_derivative_row(n, f->step, c, s->d1);
     spx_derivative_row(n, f->step, s->d1, s->d2);
-    for (size_t k = SPX_SKY_EDGE; k + SPX_SKY_EDGE < n; k++) {
-        const size_t at = l->slot[k];
-        const double part = nt == 0 ? 0 : scaled != NULL ? scaled[k] : c[k];
-        const double *p = l->legendre + at;
-        if (!(w[k] > 0) || (f->skip != NULL && f->skip[k]))
-            continue;
-        s->w0[at] = w[k];
-        s->y[at] = d[k] - (c[k] - part);
+    for (size_t i = 0; i < l->ninterval; i++) {
+        const size_t from = l->first[i] > SPX_SKY_EDGE ? l->first[i] : SPX_SKY_EDGE,
+                     end = l->first[i + 1] + SPX_SKY_EDGE < n ? l->first[i + 1] : n - SPX_SKY_EDGE;
+        const size_t at = i * l->slots + from - l->first[i], m = end > from ? end - from : 0;
+        const double *p = l->legendre + at, *w0 = s->w0 + at, *own = nt == 0 ? part : part + from;
+        choose_bins(m, w + from, f->skip != NULL ? f->skip + from : NULL, s->w0 + at);
+        fill_data(m, w0, d + from, c + from, own, s->y + at);
         for (size_t t = 0; t < nt; t++)
-            s->column[t * size + at] = part * p[t * size];
+            fill_column(m, w0, 1, own, p + t * size, s->column + t * size + at);
         for (size_t t = 0; t < nd; t++)
-            s->column[(nt + t) * size + at] = s->d1[k] * p[t * size];
+            fill_column(m, w0, 1, s->d1 + from, p + t * size, s->column + (nt + t) * size + at);
         for (size_t t = 0; t < nk; t++)
-            s->column[(nt + nd + t) * size + at] = 0.5 * s->d2[k] * p[t * size];
+            fill_column(m, w0, 0.5, s->d2 + from, p + t * size, s->column + (nt + nd + t) * size + at);
     }
 }
 
@@ -222,13 +270,32 @@ static void sum_corner(const layout *l, size_t nq, workspace *s)
 {
     double sum[SPX_SKY_MOST + FOUR];
     for (size_t q = 0; q < nq; q++) {
-        const size_t count = nq - q + 1;
-        multiply(l->size, s->w, s->column + q * l->size, s->product);
-        dots(l->size, s->product, (count + FOUR - 1) / FOUR * FOUR, l->size, s->column + q * l->size, sum);
+        const double *own = s->column + q * l->size;
+        for (size_t r = 0; r < nq - q + 1; r += FOUR)
+            weighted_dots4(l->size, s->w, own, l->size, own + r * l->size, sum + r);
         for (size_t r = q; r < nq; r++)
             s->corner[r * nq + q] = sum[r - q];
         s->z[q] = sum[nq - q];
     }
+}
+
+/* Weighted noise of light of scale t, the series p[nt] of legendre[nt][n]. */
+SPX_CLONES
+static void weigh_noise(size_t n, size_t nt, const double *p, const double *restrict legendre,
+                        const double *restrict noise, const double *restrict w, double *restrict r)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        r[i] = nt > 0 ? 0 : 1;
+    for (size_t t = 0; t < nt; t++) {
+        const double pt = p[t];
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            r[i] += pt * legendre[t * n + i];
+    }
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        r[i] = r[i] * noise[i] * w[i];
 }
 
 /* Right-hand side of light that is noise of c: light of scale t, the series p. r is not needed at this time. Returns
@@ -236,50 +303,48 @@ static void sum_corner(const layout *l, size_t nq, workspace *s)
 static double sum_noise(const spx_sky_fit *f, const layout *l, const double *p, workspace *s)
 {
     const size_t nt = f->terms.nt, nd = f->terms.nd, nk = f->terms.nk, most = nt > nk ? nt : nk;
-    double sum, all;
-    for (size_t i = 0; i < l->size; i++) {
-        s->r[i] = nt > 0 ? 0 : 1;
-        for (size_t t = 0; t < nt; t++)
-            s->r[i] += p[t] * l->legendre[t * l->size + i];
-    }
-    multiply(l->size, s->r, l->noise, s->product);
-    memcpy(s->r, s->product, l->size * sizeof *s->r);
-    multiply(l->size, s->r, s->w, s->product);
-    dots(l->size, s->w, 1, 0, l->noise, &all);
+    weigh_noise(l->size, nt, p, l->legendre, l->noise, s->w, s->r);
     for (size_t t = 0; t < most; t++) {
-        dots(l->size, s->product, 1, 0, l->legendre + t * l->size, &sum);
+        const double sum = spx_dot(l->size, s->r, l->legendre + t * l->size);
         for (size_t q = 0; q < nt + nd + nk; q++)
             if (q == t ? t < nt : q == nt + nd + t)
                 s->z[q] += spx_sky_noise(nt, nd, f->step, q) * sum;
     }
-    return all;
+    return spx_dot(l->size, s->w, l->noise);
+}
+
+/* Adds what interval i tells of spline and border. */
+SPX_CLONES
+static void sum_interval(const layout *l, size_t nq, size_t i, const workspace *s)
+{
+    const size_t n = l->spline.n, at = i * l->slots;
+    double *product = s->product;
+    double sum[4];
+    for (size_t a = 0; a < 4; a++)
+        for (size_t k = 0; k < l->slots; k += FOUR) {
+            const four weighted = FOUR_AT(s->w + at + k) * FOUR_AT(l->b + a * l->size + at + k);
+            memcpy(product + a * l->slots + k, &weighted, sizeof weighted);
+        }
+    for (size_t a = 0; a < 4; a++) { /* behind the fourth function are zeros */
+        sum_four(l->slots, NULL, product + a * l->slots, l->size, l->b + a * l->size + at, sum);
+        for (size_t b = 0; b < 4 - a; b++)
+            s->band[b * n + i + a] += sum[b];
+    }
+    for (size_t q = 0; q <= nq; q++) { /* behind the columns are data, as behind the border is x */
+        sum_four(l->slots, NULL, s->column + q * l->size + at, l->slots, product, sum);
+        for (size_t a = 0; a < 4; a++)
+            s->border[q * n + i + a] += sum[a];
+    }
 }
 
 /* Spline and border. */
 static void sum_spline(const layout *l, size_t nq, workspace *s)
 {
     const size_t n = l->spline.n;
-    double sum[4], most = 0;
+    double most = 0;
     memset(s->band, 0, (4 * n + nq * n + n) * sizeof *s->band); /* and border and x, which lie behind */
-    for (size_t i = 0; i < l->ninterval; i++) {
-        const size_t at = i * l->slots;
-        for (size_t a = 0; a < 4; a++)
-            multiply(l->slots, s->w + at, l->b + a * l->size + at, s->product + a * l->slots);
-        for (size_t a = 0; a < 4; a++) {
-            /* behind the fourth function are zeros */
-            dots4(l->slots, s->product + a * l->slots, l->size, l->b + a * l->size + at, sum);
-            for (size_t b = 0; b < 4 - a; b++)
-                s->band[b * n + i + a] += sum[b];
-        }
-        for (size_t q = 0; q < nq; q++) {
-            dots4(l->slots, s->column + q * l->size + at, l->slots, s->product, sum);
-            for (size_t a = 0; a < 4; a++)
-                s->border[q * n + i + a] += sum[a];
-        }
-        dots4(l->slots, s->y + at, l->slots, s->product, sum);
-        for (size_t a = 0; a < 4; a++)
-            s->x[i + a] += sum[a];
-    }
+    for (size_t i = 0; i < l->ninterval; i++)
+        sum_interval(l, nq, i, s);
     /* functions without data: 0 */
     for (size_t j = 0; j < n; j++)
         most = s->band[j] > most ? s->band[j] : most;
@@ -291,34 +356,55 @@ static void sum_spline(const layout *l, size_t nq, workspace *s)
 SPX_CLONES
 static void residuals(const layout *l, size_t nq, const double *p, const double *x, const workspace *s)
 {
-    for (size_t i = 0; i < l->ninterval; i++) {
-        const size_t at = i * l->slots;
-        double *restrict r = s->r + at;
-        const double *b = l->b + at, *y = s->y + at, *w0 = s->w0 + at;
-        for (size_t k = 0; k < l->slots; k++)
-            r[k] = y[k] - x[i] * b[k] - x[i + 1] * b[l->size + k] - x[i + 2] * b[2 * l->size + k] -
-                   x[i + 3] * b[3 * l->size + k];
-        for (size_t q = 0; q < nq; q++) {
-            const double *column = s->column + q * l->size + at, pq = p[q];
-            for (size_t k = 0; k < l->slots; k++)
-                r[k] -= pq * column[k];
+    for (size_t i = 0; i < l->ninterval; i++)
+        for (size_t k = i * l->slots; k < (i + 1) * l->slots; k += FOUR) {
+            four r = FOUR_AT(s->y + k);
+            for (size_t a = 0; a < 4; a++)
+                r -= x[i + a] * FOUR_AT(l->b + a * l->size + k);
+            for (size_t q = 0; q < nq; q++)
+                r -= p[q] * FOUR_AT(s->column + q * l->size + k);
+            r *= FOUR_AT(s->root + k);
+            memcpy(s->r + k, &r, sizeof r);
         }
-        for (size_t k = 0; k < l->slots; k++)
-            r[k] *= sqrt(w0[k]);
+}
+
+SPX_CLONES
+static void take_roots(size_t n, const double *restrict x, double *restrict root)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        root[i] = sqrt(x[i]);
+}
+
+/* Squares of residuals, 25 at most; -1 without weight. */
+SPX_CLONES
+static void square_residuals(size_t n, const double *restrict w0, const double *restrict r, double *restrict square)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++) {
+        const double r2 = r[k] * r[k] < 25 ? r[k] * r[k] : 25;
+        square[k] = w0[k] > 0 ? r2 : -1;
     }
+}
+
+SPX_CLONES
+static void weigh_bins(size_t n, const double *restrict w0, const double *restrict mean, const double *restrict r,
+                       int last, double *restrict w)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++)
+        w[k] = w0[k] / (mean[k] > 1 ? mean[k] : 1) * spx_sky_robust_weight(fabs(r[k]), last);
 }
 
 /* w = w0 / loc spx_sky_robust_weight(). The mean is over bins with a weight; `sum` and `count` of it move along with
  * the bin. */
 static void reweight(const spx_sky_fit *f, const layout *l, int last, workspace *s)
 {
-    double sum = 0;
-    size_t count = 0;
-    double *square = s->d1; /* no longer needed */
-    for (size_t k = 0; k < f->nwave; k++) {
-        const double r = s->r[l->slot[k]];
-        square[k] = s->w0[l->slot[k]] > 0 ? (r * r < 25 ? r * r : 25) : -1;
-    }
+    double sum = 0, count = 0;
+    double *square = s->d1, *mean = s->d2; /* no longer needed */
+    for (size_t i = 0; i < l->ninterval; i++)
+        square_residuals(l->first[i + 1] - l->first[i], s->w0 + i * l->slots, s->r + i * l->slots,
+                         square + l->first[i]);
     for (size_t k = 0; k < f->nwave + AROUND; k++) {
         if (k < f->nwave && square[k] >= 0) {
             sum += square[k];
@@ -328,12 +414,12 @@ static void reweight(const spx_sky_fit *f, const layout *l, int last, workspace 
             sum -= square[k - 2 * AROUND - 1];
             count--;
         }
-        if (k < AROUND)
-            continue;
-        const size_t at = l->slot[k - AROUND];
-        const double mean = count > 0 ? sum / (double)count : 0, r = fabs(s->r[at]);
-        s->w[at] = s->w0[at] / (mean > 1 ? mean : 1) * spx_sky_robust_weight(r, last);
+        if (k >= AROUND)
+            mean[k - AROUND] = count > 0 ? sum / count : 0;
     }
+    for (size_t i = 0; i < l->ninterval; i++)
+        weigh_bins(l->first[i + 1] - l->first[i], s->w0 + i * l->slots, mean + l->first[i], s->r + i * l->slots, last,
+                   s->w + i * l->slots);
 }
 
 static void measure_star(const spx_sky_fit *f, const layout *l, size_t nq, workspace *s, double *info, double *right)
@@ -342,6 +428,7 @@ static void measure_star(const spx_sky_fit *f, const layout *l, size_t nq, works
     double *schur = s->fill + nq * n, p[SPX_SKY_MOST], noise = 0;
     for (size_t q = 0; q < nq; q++)
         p[q] = spx_sky_expected(&f->terms, q);
+    take_roots(l->size, s->w0, s->root);
     for (size_t round = 0;; round++) {
         sum_corner(l, nq, s);
         if (l->noise != NULL)
