@@ -150,7 +150,7 @@ values() {
     damaged '*/library/params*' shape /library/params 252,7
     damaged '*same parameters*' set /library/params 0 5500
     damaged '*not finite*' set /library/params 5 nan
-    damaged '*bad.h5:/library*do not increase at sample 7*' set /library/wavelength 7 5000
+    damaged '*bad.h5:/library/wavelength: wavelengths do not increase at element 7*' set /library/wavelength 7 5000
     damaged '*bad.h5:/library: spectrum 1 of the library (teff 5000, logg 0, feh -3, alpha 0.4)*5150*not finite*' \
         set /library/flux 5501 inf
     damaged '*no flux*' fill /library/flux 0

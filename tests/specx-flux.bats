@@ -174,6 +174,13 @@ values() {
     fails_with 3 "*is of arm 'b', of which stars-r0.h5 has no templates*" specx-flux --fit stars-r0.h5 -o x.h5 frame-b0.h5
     specx-flux -q --fit stars-r0.h5 -o c.h5 frame-r0.h5
     fails_with 3 '*relative flux*calibrated already*' specx-flux --fit stars-r0.h5 -o x.h5 c.h5
+    # models without wavelengths would move the response without a word
+    for name in wavelength template_wavelength; do
+        cp stars-r0.h5 nan.h5
+        h5edit nan.h5 set "/rvfit/r/$name" 100 nan
+        fails_with 3 "*nan.h5:/rvfit/r/$name: wavelengths do not increase at element 100 (nan)*" \
+            specx-flux --fit nan.h5 -o x.h5 frame-r0.h5
+    done
     # a camera without light
     specx-sim -q --arm r --fibers 8 --sky-fibers 2 --no-sky --wavelength 6400,6600 --mag 60 --format hdf5 -o dark.h5
     specx-extract -q -w 6400,6600,0.8 -o dark-r0.h5 dark.h5

@@ -265,8 +265,6 @@ static spx_status write_wavelength(const spx_merge *m, const spx_merge_group *g,
     if (st == SPX_OK && !g->per_row)
         st = spx_wavelength_read(p->file, from, &n, &w, e);
     if (st == SPX_OK && !g->per_row)
-        st = spx_wavelength_check(p->file, from, n, w, e);
-    if (st == SPX_OK && !g->per_row)
         st = spx_h5_write(out, to, H5T_NATIVE_DOUBLE, 1, &n, w, e);
     if (st == SPX_OK && !g->per_row)
         st = spx_h5_copy_attrs(p->file, from, out, to, words, e);

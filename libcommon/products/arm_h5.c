@@ -92,8 +92,7 @@ spx_status spx_arm_read_head(hid_t file, const char *path, int rows, size_t *nsp
     spx_status st = read_bins(file, p, rows, nspec, a, e);
     if (st != SPX_OK)
         return st;
-    if ((st = spx_wavelength_check(file, p, a->nwave, a->wavelength, e)) != SPX_OK ||
-        (st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric,
+    if ((st = spx_wavelength_read_words(file, p, &a->medium, &a->barycentric,
                                         strcmp(path, "/frame") != 0 ? &a->frame_unknown : NULL, e)) != SPX_OK)
         return st;
     dims[0] = *nspec;

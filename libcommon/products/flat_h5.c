@@ -13,13 +13,9 @@
 #include "products/arm_h5.h"
 #include "products/wavelength_h5.h"
 
-/* Content that would mislead: wavelengths that do not increase, a flat that cannot be divided by. */
+/* Content that would mislead: a flat that cannot be divided by. */
 static spx_status check(hid_t file, const spx_flat *flat, spx_err *e)
 {
-    for (size_t k = 0; k < flat->nwave; k++)
-        if (!(flat->wavelength[k] > (k > 0 ? flat->wavelength[k - 1] : 0)))
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/flat/wavelength", "make the flat again",
-                               "wavelengths do not increase at element %zu (%g)", k, flat->wavelength[k]);
     for (size_t k = 0; k < flat->nspec * flat->nwave; k++)
         if (!(flat->flat[k] > 0 && flat->flat[k] < 1e30 && flat->ivar[k] >= 0 && flat->ivar[k] < 1e30))
             return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/flat", "make the flat again",

@@ -68,9 +68,6 @@ static spx_status read_arm(hid_t file, const char *name, int joint, const spx_ta
                          "has grids of %zu spectra, but there are %zu", grids, nrow);
     if (st == SPX_OK)
         st = spx_wavelength_read_words(file, bins, &a->medium, &a->barycentric, NULL, e);
-    for (size_t k = 0; !a->per_row && k < a->nbin && st == SPX_OK; k++)
-        if (!(a->wavelength[k] > (k > 0 ? a->wavelength[k - 1] : 0)))
-            st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, NULL, "does not increase at element %zu", k);
     if (st == SPX_OK && a->nbin < 8)
         st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), bins, NULL, "has %zu bins: 8 are needed", a->nbin);
     size_t dims[2] = {nrow, a->nbin};

@@ -63,6 +63,16 @@ static spx_status no_bins(hid_t file, const char *path, spx_err *e)
     return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "is empty: there are no bins");
 }
 
+/* NaN and infinity do not increase, either. */
+static spx_status check_increase(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(wavelength[i] > (i > 0 ? wavelength[i - 1] : 0)) || wavelength[i] > 1e9)
+            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "sort the spectrum",
+                               "wavelengths do not increase at element %zu (%g)", i, wavelength[i]);
+    return SPX_OK;
+}
+
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e)
 {
     char unit[64] = "";
@@ -77,7 +87,7 @@ spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double *
                          "has units '%s': should be Angstrom, nm, um, mm, cm or m", unit);
     for (size_t i = 0; st == SPX_OK && scale != 1 && i < *n; i++)
         (*wavelength)[i] *= scale;
-    return st;
+    return st == SPX_OK ? check_increase(file, path, *n, *wavelength, e) : st;
 }
 
 /* Grids of rows are in Angstrom, and not converted. */
@@ -98,7 +108,7 @@ static spx_status check_rows(hid_t file, const char *path, size_t first, size_t 
 {
     spx_status st = SPX_OK;
     for (size_t i = 0; i < n && st == SPX_OK; i++)
-        if ((st = spx_wavelength_check(file, path, nwave, wave + i * nwave, e)) != SPX_OK)
+        if ((st = check_increase(file, path, nwave, wave + i * nwave, e)) != SPX_OK)
             spx_err_context(e, "spectrum %zu", first + i);
     return st;
 }
@@ -128,13 +138,4 @@ spx_status spx_wavelength_read_grids(hid_t file, const char *path, size_t *nrow,
     *nrow = length[0];
     *nwave = length[1];
     return st == SPX_OK ? check_rows(file, path, 0, *nrow, *nwave, *out, e) : st;
-}
-
-spx_status spx_wavelength_check(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!(wavelength[i] > (i > 0 ? wavelength[i - 1] : 0)) || wavelength[i] > 1e9)
-            return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, "sort the spectrum",
-                               "wavelengths do not increase at element %zu (%g)", i, wavelength[i]);
-    return SPX_OK;
 }

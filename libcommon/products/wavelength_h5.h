@@ -18,7 +18,7 @@ spx_status spx_wavelength_write_medium(hid_t file, const char *path, spx_medium 
 spx_status spx_wavelength_write_frame(hid_t file, const char *path, int barycentric, int unknown, spx_err *e);
 
 /* Reads wavelengths, *n of them (0: any number, which is set), in Angstrom: units of nm, um, m and so on are converted,
- * none is Angstrom. SPX_EINPUT: another unit. */
+ * none is Angstrom. SPX_EINPUT: another unit, or they do not increase from above 0 on, as numbers alone do. */
 spx_status spx_wavelength_read(hid_t file, const char *path, size_t *n, double **wavelength, spx_err *e);
 
 /* Reads wavelengths with a grid for each row, (*out)[*nrow][*nwave], in Angstrom; or one grid for all, *nrow 0.
@@ -30,8 +30,5 @@ spx_status spx_wavelength_read_grids(hid_t file, const char *path, size_t *nrow,
  * out[n][nwave]. SPX_EINPUT: another unit, or they do not increase from above 0 on. */
 spx_status spx_wavelength_read_rows(hid_t file, const char *path, size_t first, size_t n, size_t nwave, double *out,
                                     spx_err *e);
-
-/* SPX_EINPUT: wavelengths of a dataset do not increase from above 0 on. */
-spx_status spx_wavelength_check(hid_t file, const char *path, size_t n, const double *wavelength, spx_err *e);
 
 #endif
