@@ -121,6 +121,36 @@ setup_file() {
         h5edit bad.h5 $how
         fails_with 3 '*bad.h5*/psf*' specx-preproc -q -f -o x.h5 bad.h5
     done
+    for how in xtrace ytrace coeff; do
+        cp good.h5 bad.h5
+        h5edit bad.h5 attr "/psf/$how" units mm
+        fails_with 3 "*bad.h5:/psf/$how: has units 'mm': should be*" specx-preproc -q -f -o x.h5 bad.h5
+    done
+    for how in nan -1; do
+        cp good.h5 bad.h5
+        h5edit bad.h5 attr-number /psf psferr "$how"
+        fails_with 3 "*bad.h5:/psf: attribute psferr is $how*" specx-preproc -q -f -o x.h5 bad.h5
+    done
+}
+
+@test "a PSF beside the raw exposure whose fibres are not those of the fibermap" {
+    raw x amps=2
+    fits2h5 -q x.fits psf.fits -o pair.h5
+    # of 12 rows those of fibres 0 ... 3 and 8 ... 11 would be the same of 8
+    specx-sim -q --arm r --fibers 8 --wavelength 6200,6400 --format hdf5 -o eight.h5
+    fits2h5 -q x.fits -o bad.h5
+    h5copy -i eight.h5 -o bad.h5 -s /psf -d /psf
+    fails_with 3 '*fibermap: rows 0 and 8 both belong to fibre 0 of the PSF*' specx-preproc -q -f -o y.h5 bad.h5
+    # 11 of 12 fibres
+    specx-sim -q --arm r --fibers 11 --wavelength 6200,6400 --cosmics 0 -o eleven.fits --raw amps=2
+    fits2h5 -q eleven.fits -o eleven.h5
+    h5copy -i pair.h5 -o eleven.h5 -s /psf -d /psf
+    run --separate-stderr specx-preproc -o y.h5 eleven.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"the fibermap has no row for 1 of the PSF's 12 fibres"* ]]
+    # counted from 1
+    h5edit eleven.h5 column /fibermap FIBER 1,2,3,4,5,6,8,9,10,11,12
+    fails_with 3 '*fibermap: FIBER 1 and 12 are not of one spectrograph of 12 fibres*' specx-preproc -q -f -o y.h5 eleven.h5
 }
 
 @test "gain: a wrong one is noticed by the read noise, a file corrects it" {

@@ -3,12 +3,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "common/kernel_options.h"
 #include "common/plausible_inputs.h"
 #include "common/preproc_inputs.h"
 #include "common/preproc_masters.h"
 #include "h5/file.h"
 #include "h5/object.h"
+#include "products/frame.h"
 #include "products/hand_on_h5.h"
 #include "products/image_h5.h"
 #include "products/psf_h5.h"
@@ -94,10 +97,22 @@ static spx_preproc_options preproc_options(const spx_run *s, double exptime)
                                  .nthreads = (int)s->common.threads};
 }
 
-static spx_status try_psf(hid_t file, spx_err *e)
+/* A PSF is handed on with the fibermap: programs have to be able to read it, and rows to be those of its fibres. */
+static spx_status try_psf(const spx_queue_item *x, spx_table *fibermap, spx_err *e)
 {
+    const spx_image image = {.fibermap = fibermap};
     spx_psf psf = {0};
-    const spx_status st = spx_h5_exists(file, "/psf") ? spx_psf_read(file, &psf, e) : SPX_OK;
+    size_t *row = NULL, without = 0;
+    spx_status st = spx_h5_exists(x->in->file, "/psf") ? spx_psf_read(x->in->file, &psf, e) : SPX_OK;
+    if (st == SPX_OK && fibermap != NULL && psf.nspec > 0) {
+        row = spx_alloc(psf.nspec, sizeof *row, e);
+        st = row != NULL ? spx_frame_fibre_rows(&image, psf.nspec, row, e) : SPX_EIO;
+        for (size_t i = 0; i < psf.nspec && st == SPX_OK; i++)
+            without += row[i] == SPX_NO_ROW;
+    }
+    if (st == SPX_OK && without > 0)
+        spx_warn("%sthe fibermap has no row for %zu of the PSF's %zu fibres", x->label, without, psf.nspec);
+    spx_free(row);
     spx_psf_free(&psf);
     return st;
 }
@@ -113,7 +128,7 @@ static spx_status read_raw(void *ctx, spx_queue_item *x, spx_err *e)
     if (st == SPX_OK)
         st = spx_raw_read(x->in->file, NULL, &j->raw, e);
     if (st == SPX_OK) /* it is handed on: one that no program reads is better named now */
-        st = try_psf(x->in->file, e);
+        st = try_psf(x, j->raw.fibermap, e);
     if (st == SPX_OK)
         st = spx_layout_make(&j->raw, w->layout, o.overscan != SPX_OVERSCAN_NONE, &j->layout, e);
     if (st == SPX_OK) {

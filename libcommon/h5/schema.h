@@ -64,6 +64,10 @@ spx_status spx_schema_check(hid_t file, const char *name, FILE *out, size_t *nba
  * than this build knows. */
 spx_status spx_schema_accept(hid_t loc, const char *path, const char *type, spx_err *e);
 
+/* Checks the attribute `units` of a dataset, where it has one, for readers that do not convert. SPX_EINPUT: it is not
+ * that of the schema. */
+spx_status spx_schema_check_units(hid_t file, const char *path, spx_err *e);
+
 /* Prints specpipe-schema(5), in mdoc. */
 void spx_schema_mdoc(FILE *out);
 

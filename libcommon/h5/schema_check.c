@@ -308,6 +308,19 @@ static void check_table_columns(checker *c, const char *path, const spx_item *it
     }
 }
 
+spx_status spx_schema_check_units(hid_t file, const char *path, spx_err *e)
+{
+    char have[64];
+    const spx_item *it = spx_schema_find(path);
+    if (it == NULL || it->units[0] == '\0' || !spx_h5_has_attr(file, path, "units"))
+        return SPX_OK;
+    const spx_status st = spx_h5_attr_str(file, path, "units", have, sizeof have, e);
+    if (st == SPX_OK && strcmp(have, it->units) != 0)
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), path, NULL, "has units '%s': should be %s", have,
+                           it->units);
+    return st;
+}
+
 /* Checks that a mask has names of its bits (CF conventions). */
 static void check_flags(checker *c, const char *path)
 {

@@ -12,7 +12,13 @@ spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row,
     const spx_table *map = im->fibermap;
     for (size_t k = 0; k < nfibre; k++)
         row[k] = SPX_NO_ROW;
-    if (map->nrow == nfibre || spx_table_find(map, "FIBER") < 0) {
+    const int numbered = spx_table_find(map, "FIBER") >= 0;
+    if (!numbered && map->nrow > nfibre)
+        return spx_fail(
+            e, SPX_EINPUT,
+            "fibermap: has %zu rows for %zu fibres of the PSF, and no column FIBER that says which are theirs",
+            map->nrow, nfibre);
+    if (map->nrow == nfibre || !numbered) {
         for (size_t k = 0; k < nfibre && k < map->nrow; k++)
             row[k] = k;
         return SPX_OK;
@@ -21,15 +27,23 @@ spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row,
     if (fiber == NULL)
         return SPX_EIO;
     spx_status st = spx_table_get_i64(map, "FIBER", fiber, e);
+    size_t first = SPX_NO_ROW; /* row of a fibre */
     for (size_t k = 0; k < map->nrow && st == SPX_OK; k++) {
         if (fiber[k] < 0)
             continue; /* FIBER is outside the PSF's fibres */
         size_t at = (size_t)fiber[k] % nfibre;
+        first = first == SPX_NO_ROW ? k : first;
         if (row[at] != SPX_NO_ROW)
             st =
                 spx_fail(e, SPX_EINPUT,
                          "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF: give one spectrograph's rows",
                          row[at], k, at);
+        else if ((size_t)fiber[k] / nfibre != (size_t)fiber[first] / nfibre) /* counted from 1, say */
+            st = spx_fail(
+                e, SPX_EINPUT,
+                "fibermap: FIBER %lld and %lld are not of one spectrograph of %zu fibres, counted from 0: give "
+                "one row for each fibre of the PSF, in their order",
+                (long long)fiber[first], (long long)fiber[k], nfibre);
         row[at] = k;
     }
     spx_free(fiber);

@@ -45,6 +45,8 @@ static spx_status read_series(hid_t file, const char *path, size_t *nspec, spx_p
     s->ncoef = dims[1];
     if (st == SPX_OK)
         st = check_finite(file, path, 1, dims[0], dims[1], s->coef, e);
+    if (st == SPX_OK)
+        st = spx_schema_check_units(file, path, e);
     return st == SPX_OK ? read_range(file, path, &s->wmin, &s->wmax, e) : st;
 }
 
@@ -68,7 +70,9 @@ static spx_status read_ranges(hid_t file, const char *path, size_t nspec, int em
     *range = NULL;
     if (!spx_h5_exists(file, path))
         return SPX_OK;
-    spx_status st = spx_h5_read_f64(file, path, 2, dims, range, e);
+    spx_status st = spx_schema_check_units(file, path, e);
+    if (st == SPX_OK)
+        st = spx_h5_read_f64(file, path, 2, dims, range, e);
     for (size_t f = 0; f < nspec && st == SPX_OK; f++) {
         const double lo = (*range)[2 * f], hi = (*range)[2 * f + 1];
         if (!(isfinite(hi - lo) && (empty || hi > lo)))
@@ -125,6 +129,8 @@ static spx_status read_grid(hid_t file, spx_psf *psf, spx_err *e)
         st = spx_h5_attr_f64(file, "/psf/spots", "sigmay", &g->sigma_y, e);
     if (st == SPX_OK)
         st = spx_h5_read_f64(file, "/psf/spot_pos", 1, &dims[0], &g->pos, e);
+    if (st == SPX_OK)
+        st = spx_schema_check_units(file, "/psf/spot_wave", e);
     if (st == SPX_OK)
         st = spx_h5_read_f64(file, "/psf/spot_wave", 1, &dims[1], &g->wave, e);
     if (st == SPX_OK)
@@ -195,6 +201,16 @@ static spx_status read_type(hid_t file, spx_psf *psf, spx_err *e)
     return st;
 }
 
+/* Reads the fractional error of the spots. */
+static spx_status read_error(hid_t file, double *v, spx_err *e)
+{
+    const spx_status st = spx_h5_attr_f64(file, "/psf", "psferr", v, e);
+    if (st == SPX_OK && !(*v >= 0 && isfinite(*v * *v)))
+        return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/psf", NULL,
+                           "attribute psferr is %g: should be a fraction of the spot", *v);
+    return st;
+}
+
 spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
 {
     int64_t v[6];
@@ -212,7 +228,7 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     psf->npix_y = (size_t)v[5];
     char *param = NULL;
     size_t dims[3] = {0, 0, 0};
-    if ((st = spx_h5_attr_f64(file, "/psf", "psferr", &psf->psferr, e)) != SPX_OK ||
+    if ((st = read_error(file, &psf->psferr, e)) != SPX_OK ||
         (st = read_series(file, "/psf/xtrace", &psf->nspec, &psf->x, e)) != SPX_OK ||
         (st = read_series(file, "/psf/ytrace", &psf->nspec, &psf->y, e)) != SPX_OK ||
         (st = spx_h5_read_strings(file, "/psf/param", sizeof *psf->param, &psf->npar, &param, e)) != SPX_OK)
@@ -227,6 +243,7 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     dims[1] = psf->nspec;
     if ((st = spx_h5_read_f64(file, "/psf/coeff", 3, dims, &psf->coeff, e)) != SPX_OK ||
         (st = check_finite(file, "/psf/coeff", dims[0], dims[1], dims[2], psf->coeff, e)) != SPX_OK ||
+        (st = spx_schema_check_units(file, "/psf/coeff", e)) != SPX_OK ||
         (st = read_range(file, "/psf/coeff", &psf->wmin, &psf->wmax, e)) != SPX_OK ||
         (st = spx_cards_read(file, "/psf/header", &psf->header, e)) != SPX_OK)
         return st;

@@ -63,19 +63,21 @@ static void check_left_out(int barycentric, const double *velocity, size_t first
 
 int main(void)
 {
-    const int32_t mixed[4] = {13, 10, 11, 12}, few[3] = {21, 19, 18}, twice[3] = {1, 11, 2}, none[4] = {-1, 1, -1, 3};
+    const int32_t mixed[4] = {13, 10, 11, 12}, few[3] = {11, 19, 18}, two[3] = {21, 19, 18}, twice[3] = {1, 11, 2},
+                  none[4] = {-1, 1, -1, 3};
     /* a row for each fibre: taken by row, whatever FIBER says */
     check_rows(4, fibermap("FIBER", 4, mixed), 1, 2, (const int64_t[]){1001, 1002}, NULL);
     /* fewer rows: FIBER modulo 10 */
     check_rows(10, fibermap("FIBER", 4, mixed), 0, 4, (const int64_t[]){1001, 1002, 1003, 1000}, NULL);
     check_rows(10, fibermap("fiber", 3, few), 8, 2, (const int64_t[]){1002, 1001}, NULL);
     check_rows(10, fibermap("FIBER", 3, few), 0, 2, NULL, "no row for fibre 0");
+    check_rows(10, fibermap("FIBER", 3, two), 8, 2, NULL, "FIBER 21 and 19 are not of one spectrograph");
     check_rows(10, fibermap("FIBER", 3, twice), 1, 1, NULL, "rows 0 and 1");
     check_rows(10, fibermap("FIBER", 4, none), 3, 1, (const int64_t[]){1003}, NULL);
     /* no column FIBER: by row */
     check_rows(10, fibermap("ROW", 3, few), 1, 2, (const int64_t[]){1001, 1002}, NULL);
     check_rows(10, fibermap("ROW", 3, few), 2, 2, NULL, "no row for fibre 3");
-    check_rows(2, fibermap("ROW", 3, few), 0, 2, (const int64_t[]){1000, 1001}, NULL);
+    check_rows(2, fibermap("ROW", 3, few), 0, 2, NULL, "3 rows for 2 fibres of the PSF, and no column FIBER");
 
     spx_frame f = {.nspec = 2};
     const double sum[2] = {1, 2}, median[2] = {3, 4}, snr[2] = {5, 6};
