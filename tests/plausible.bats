@@ -83,6 +83,22 @@ passes() {
     [ "$(ls out)" = image.h5 ]
 }
 
+@test "an image in digits, a fibermap whose order is another than its numbers say" {
+    cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
+    h5edit edited.h5 attr /image/data units ADU
+    fails_with 3 "*edited.h5:/image/data: has units 'ADU': a CCD image should be in electrons*" \
+        specx-extract -w $grid -o f.h5 edited.h5
+    cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
+    h5edit edited.h5 column /fibermap FIBER 3,2,1,0
+    run --separate-stderr specx-extract -w $grid -o f.h5 edited.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: FIBER of the fibermap falls from 3 to 2: its rows are taken for the traces"* ]]
+    h5edit edited.h5 column /fibermap FIBER 5,6,7,9
+    run --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr != *FIBER* ]]
+}
+
 @test "--allow names a rule that the program refuses by" {
     fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd traces blank*' \
         specx-extract --allow chi2 -o x.h5 "$BATS_FILE_TMPDIR/image.h5"

@@ -240,21 +240,15 @@ static spx_status copy_pixels(spx_fits *f, size_t hdu, hid_t file, const char *p
     return st;
 }
 
-/* Pixels are electrons: Poisson noise, cosmic rays and the spectra's unit are of these. */
 static spx_status check_electrons(const spx_fits *f, size_t image, spx_err *e)
 {
-    static const char *const other[] = {"adu", "dn", "du", "count", "ct"};
     char unit[64] = "";
     (void)spx_cards_string(&f->hdu[image].header, "BUNIT", unit, sizeof unit);
-    const size_t n = strcspn(unit, " /*");
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        const size_t len = strlen(other[i]);
-        if (strncasecmp(unit, other[i], len) == 0 && (n == len || (n == len + 1 && tolower(unit[len]) == 's')))
-            return spx_fail_at(e, SPX_EINPUT, f->name, NULL,
-                               "specx-preproc makes electrons of raw exposures; if they are, correct BUNIT (--generic "
-                               "keeps the file as it is)",
-                               "HDU IMAGE: BUNIT is '%s': a CCD image should be in electrons", unit);
-    }
+    if (spx_image_in_counts(unit))
+        return spx_fail_at(e, SPX_EINPUT, f->name, NULL,
+                           "specx-preproc makes electrons of raw exposures; if they are, correct BUNIT (--generic "
+                           "keeps the file as it is)",
+                           "HDU IMAGE: BUNIT is '%s': a CCD image should be in electrons", unit);
     return SPX_OK;
 }
 

@@ -1,10 +1,24 @@
 /* Provides block `image` (products/image.h). */
 #include "products/image.h"
 
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "h5/table.h"
+
+int spx_image_in_counts(const char *unit)
+{
+    static const char *const counts[] = {"adu", "dn", "du", "count", "ct"};
+    const size_t n = strcspn(unit, " /*");
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const size_t len = strlen(counts[i]);
+        if (strncasecmp(unit, counts[i], len) == 0 && (n == len || (n == len + 1 && tolower(unit[len]) == 's')))
+            return 1;
+    }
+    return 0;
+}
 
 void spx_image_drop_pixels(spx_image *im)
 {

@@ -32,6 +32,10 @@ typedef struct {
     struct spx_table *fibermap; /* one row a fibre, or NULL */
 } spx_image;
 
+/* Does a unit mean digits of the amplifiers, such as adu, and not electrons? Poisson noise, cosmic rays and the
+ * spectra's unit are of these. */
+int spx_image_in_counts(const char *unit);
+
 void spx_image_free(spx_image *im);
 /* Frees the pixel arrays alone, once they are not needed; any thread may call it. */
 void spx_image_drop_pixels(spx_image *im);

@@ -25,6 +25,19 @@ static spx_status same_shapes(hid_t file, spx_err *e)
     return st;
 }
 
+static spx_status check_electrons(hid_t file, spx_err *e)
+{
+    char unit[64] = "";
+    spx_status st = SPX_OK;
+    if (spx_h5_has_attr(file, "/image/data", "units"))
+        st = spx_h5_attr_str(file, "/image/data", "units", unit, sizeof unit, e);
+    if (st == SPX_OK && spx_image_in_counts(unit))
+        st = spx_fail_at(e, SPX_EINPUT, spx_h5_filename(file), "/image/data",
+                         "specx-preproc makes electrons of raw exposures; if they are, correct the attribute",
+                         "has units '%s': a CCD image should be in electrons", unit);
+    return st;
+}
+
 /* mask 0: pixels that may not be used have ivar 0, where the file lets it, in place of a mask. */
 static spx_status read_pixels(hid_t file, spx_h5_reads *reads, int mask, spx_image *im, spx_err *e)
 {
@@ -33,6 +46,8 @@ static spx_status read_pixels(hid_t file, spx_h5_reads *reads, int mask, spx_ima
     memset(im, 0, sizeof *im);
     if (st == SPX_OK)
         st = same_shapes(file, e);
+    if (st == SPX_OK)
+        st = check_electrons(file, e);
     if (st != SPX_OK || (st = spx_h5_defer_f32(reads, file, "/image/data", 2, dims, &im->data, e)) != SPX_OK)
         return st;
     im->ny = dims[0];

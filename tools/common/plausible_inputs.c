@@ -5,7 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/table.h"
 #include "psf/psf.h"
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
@@ -27,6 +29,26 @@ static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, 
     return spx_fail_at(e, SPX_EINPUT, NULL, NULL, remedy, "%s", text);
 }
 
+/* Rows of a fibermap are the fibres in their order, where there are as many: numbers that fall may mean another. */
+static spx_status look_at_order(const spx_image *image, const spx_psf *psf, const char *label, spx_err *e)
+{
+    const spx_table *map = image->fibermap;
+    if (map == NULL || map->nrow != psf->nspec || spx_table_find(map, "FIBER") < 0)
+        return SPX_OK;
+    int64_t *fiber = spx_alloc(map->nrow, sizeof *fiber, e);
+    spx_status st = fiber != NULL ? spx_table_get_i64(map, "FIBER", fiber, e) : SPX_EIO;
+    size_t k = 1;
+    while (st == SPX_OK && k < map->nrow && fiber[k] >= fiber[k - 1])
+        k++;
+    if (st == SPX_OK && k < map->nrow)
+        spx_warn(
+            "%sFIBER of the fibermap falls from %lld to %lld: its rows are taken for the traces of the PSF in their "
+            "order, not by their numbers",
+            label, (long long)fiber[k - 1], (long long)fiber[k]);
+    spx_free(fiber);
+    return st;
+}
+
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
                               spx_err *e)
 {
@@ -41,7 +63,7 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     if (st == SPX_OK && spx_rule_broken(SPX_RULE_TRACES, together))
         st = refuse(SPX_RULE_TRACES, allowed, label, e, "%.0f %% of the PSF's traces coincide with the next one",
                     100 * together);
-    return st;
+    return st == SPX_OK ? look_at_order(image, psf, label, e) : st;
 }
 
 /* Ends without light, and the wavelengths that are left. */
