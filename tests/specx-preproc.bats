@@ -228,6 +228,30 @@ END
     fails_with 3 '*bad: line 1: *is no section*' specx-preproc --bad bad <(fits2h5 -q x.fits) -o y.h5
 }
 
+@test "a full well below the largest digit is found, and no other light is taken for one" {
+    local kind
+    # 42 errors off and not flagged, where pixels that pile up were not seen
+    raw x amps=2 --no-sky --snr 30:200 --fullwell 1500
+    fits2h5 -q x.fits psf.fits -o raw.h5
+    run --separate-stderr specx-preproc -o x.h5 raw.h5
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'pixels pile up from 22[2-4]. ADU on' <<<"$stderr")" -eq 2 ]
+    column x.h5 SATURATION | awk '!($1 > 2220 && $1 < 2250) { exit bad = 1 } END { exit bad || NR != 2 }'
+    specx-extract -q -w 6200,6400,0.8 -o f.h5 x.h5
+    frame_truth f.h5 x-truth.h5 >pulls
+    cat pulls
+    awk '$1 == "clean" { exit !($2 > 500 && $10 < 1.1 && $NF < 5) }' pulls
+    # light that is not full: stars, lamps, the sky, a uniform field, all of them with hits and defect columns
+    for kind in '--snr 30:200' '--snr 5:300 --bad-columns 3 --cosmics 100' '--flat --bad-columns 1 --seed 7' \
+        '--arc all --lamp-level 3e4 --bad-columns 1 --seed 2' '--bad-columns 1 --seed 8'; do
+        # shellcheck disable=SC2086
+        raw y amps=4,gain=0.5 $kind
+        run --separate-stderr specx-preproc -f -o y.h5 <(fits2h5 -q y.fits)
+        [ "$status" -eq 0 ]
+        [[ $stderr != *'pile up'* ]] || { echo "$kind: $stderr"; return 1; }
+    done
+}
+
 @test "the same bits for any number of threads, from files and pipes; --device cuda" {
     local d=$BATS_FILE_TMPDIR
     fits2h5 -q "$d/one.fits" -o raw.h5

@@ -63,6 +63,8 @@ typedef struct {
     double chi2;       /* per degree of freedom, of the rows' means about a constant */
     size_t ndropped;   /* columns left out, because they have charge of the pixels beside them */
     double trail;      /* part of the nearest pixel's signal that the first of them has */
+    double saturation; /* ADU from which on a pixel is saturated: the amplifier's, or `piled`; 0: none is */
+    double piled;      /* level below the amplifier's that pixels pile up at; 0: there is none */
     size_t nsaturated; /* pixels */
 } spx_overscan;
 
@@ -76,6 +78,14 @@ typedef struct {
 spx_status spx_overscan_fit(const spx_raw *raw, const spx_amplifier *a, const spx_preproc_options *o, spx_overscan *out,
                             spx_err *e);
 void spx_overscan_free(spx_overscan *s);
+
+/* Lowest of the values, ADU, that pixels of an amplifier pile up at, because no pixel holds more charge or no digits
+ * are left; 0: there is none. Photons make the levels of bright pixels scatter by more than the read noise r: where 20
+ * or more, and fewer than half of all, lie within 6 r, five times as many as within 6 r below, at most 2 % as many
+ * above, and most of them, in more than one column and eight rows, beside a bright one, they are full. A level that
+ * scatters from pixel to pixel by more is not found. */
+spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, const spx_overscan *s, double *level,
+                               spx_err *e);
 
 /* Calibrations to apply; each may be NULL. All have the size of the layout. `bad`: bits that are flagged, [ny][nx]. */
 typedef struct {

@@ -63,7 +63,7 @@ static void one_pixel(const work *w, size_t amp, long x, long y, size_t i)
         w->out->mask[i] = mask | SPX_CCD_BAD;
         return;
     }
-    if (a->saturation > 0 && v >= a->saturation)
+    if (s->saturation > 0 && v >= s->saturation)
         mask |= SPX_CCD_SATURATED;
     if (w->l->crosstalk != NULL)
         u -= crosstalk(w, amp, x, y);
@@ -195,7 +195,7 @@ static spx_status count_saturated(const spx_layout *l, const spx_image *out, spx
     }
     return full < all ? SPX_OK
                       : spx_fail(e, SPX_EINPUT, "all %zu pixels are saturated (%g ADU or more): a wrong saturation=?",
-                                 all, l->amp[0].saturation);
+                                 all, over[0].saturation);
 }
 
 spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_preproc_masters *m,
@@ -218,6 +218,10 @@ spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_pr
             st = spx_fail_remedy(e, SPX_EINPUT, "give {layout} a file with readnoise= of it",
                                  "amplifier %s: no overscan shows its read noise, and the header has no RDNOISE",
                                  l->amp[k].name);
+    for (size_t k = 0; k < l->namp && st == SPX_OK; k++) {
+        st = spx_preproc_ceiling(raw, &l->amp[k], &over[k], &over[k].piled, e);
+        over[k].saturation = over[k].piled > 0 ? over[k].piled : l->amp[k].saturation;
+    }
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++)
         amplifier(&w, k);
     if (st == SPX_OK) {

@@ -197,7 +197,7 @@ spx_status spx_preproc_table(const spx_layout *l, const spx_overscan *over, spx_
                                    s->mean,
                                    s->chi2,
                                    sqrt(s->level_var) * a->gain,
-                                   a->saturation};
+                                   s->saturation};
         memcpy(name + k * SPX_RAW_NAME, a->name, strlen(a->name));
         spx_section_print(&a->ccd, section + k * SPX_SECTION_TEXT);
         memcpy(model + k * MODEL, spx_overscan_names[s->model], strlen(spx_overscan_names[s->model]));
@@ -241,7 +241,12 @@ void spx_preproc_report(const char *label, const spx_layout *l, const spx_oversc
         if (s->trail > 0)
             spx_note("%samplifier %s: its overscan has %.1g of the signal of the pixels beside it", label, a->name,
                      s->trail);
-        if (s->nsaturated > 0)
+        if (s->piled > 0)
+            spx_warn(
+                "%samplifier %s: its pixels pile up from %.0f ADU on: %zu are taken for saturated, saturation= says "
+                "from where on they are",
+                label, a->name, s->piled, s->nsaturated);
+        else if (s->nsaturated > 0)
             spx_note("%samplifier %s: %zu saturated pixels", label, a->name, s->nsaturated);
         if (noise > 0 && a->readnoise > 0 && spx_rule_broken(SPX_RULE_READNOISE, noise / a->readnoise)) {
             *broken |= 1u << SPX_RULE_READNOISE;

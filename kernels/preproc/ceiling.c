@@ -1,0 +1,115 @@
+/* Finds the level at which the pixels of an amplifier are full (preproc/preproc.h). */
+#include <math.h>
+
+#include "base/mem.h"
+#include "preproc/preproc.h"
+
+/* Width of the window in units of the read noise, and the least, ADU; parts of it that it moves by. */
+#define WIDTH     6.0
+#define NARROWEST 3.0
+enum { PARTS = 4, MOST_PARTS = 1 << 21 };
+/* Pixels in the window, how many times as many as in the one below, and the part of them that may lie above. */
+enum { FEWEST = 20, PILED = 5 };
+#define ABOVE 0.02
+/* Part of the level that a pixel beside has, too. */
+#define BESIDE 0.1
+enum { ROWS = 8 };
+
+/* Histogram of the values between level and saturation. */
+typedef struct {
+    double from, part;
+    size_t n, *count;
+} histogram;
+
+static double value(const spx_raw *raw, const spx_amplifier *a, long x, long y)
+{
+    const spx_raw_image *im = &raw->image[a->image];
+    return im->data[(size_t)y * im->nx + (size_t)x];
+}
+
+static int counts(const spx_amplifier *a, double v)
+{
+    return isfinite(v) && !(a->saturation > 0 && v >= a->saturation);
+}
+
+static spx_status fill(const spx_raw *raw, const spx_amplifier *a, histogram *h, spx_err *e)
+{
+    double top = h->from;
+    for (long y = a->data.y0; y < a->data.y1; y++)
+        for (long x = a->data.x0; x < a->data.x1; x++) {
+            const double v = value(raw, a, x, y);
+            top = counts(a, v) && v > top ? v : top;
+        }
+    if (!((top - h->from) / h->part < MOST_PARTS))
+        return SPX_OK;
+    h->n = (size_t)((top - h->from) / h->part) + 1;
+    if ((h->count = spx_alloc(h->n, sizeof *h->count, e)) == NULL)
+        return SPX_EIO;
+    for (long y = a->data.y0; y < a->data.y1; y++)
+        for (long x = a->data.x0; x < a->data.x1; x++) {
+            const double v = value(raw, a, x, y);
+            if (counts(a, v) && v >= h->from)
+                h->count[(size_t)((v - h->from) / h->part)]++;
+        }
+    return SPX_OK;
+}
+
+static size_t sum(const histogram *h, size_t first)
+{
+    size_t n = 0;
+    for (size_t k = first; k < first + PARTS; k++)
+        n += h->count[k];
+    return n;
+}
+
+/* Do most pixels from `level` on have a bright one beside them, as spots do, in more than one column and several rows?
+ * Those of a defect column and of a hit do not. */
+static int have_light_beside(const spx_raw *raw, const spx_amplifier *a, double zero, double level)
+{
+    const double bright = zero + BESIDE * (level - zero);
+    size_t n = 0, lit = 0, rows = 0;
+    long left = a->data.x1, right = a->data.x0;
+    for (long y = a->data.y0; y < a->data.y1; y++) {
+        const size_t before = lit;
+        for (long x = a->data.x0; x < a->data.x1; x++) {
+            if (!counts(a, value(raw, a, x, y)) || value(raw, a, x, y) < level)
+                continue;
+            n++;
+            if ((x > a->data.x0 && value(raw, a, x - 1, y) > bright) ||
+                (x + 1 < a->data.x1 && value(raw, a, x + 1, y) > bright)) {
+                left = x < left ? x : left;
+                right = x > right ? x : right;
+                lit++;
+            }
+        }
+        rows += lit > before;
+    }
+    return 2 * lit > n && right > left && rows >= ROWS;
+}
+
+spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, const spx_overscan *s, double *level,
+                               spx_err *e)
+{
+    const double width = fmax(WIDTH * (s->readnoise > 0 ? s->readnoise : a->readnoise / a->gain), NARROWEST);
+    /* photons scatter by more than the window from here on: light has no such edge */
+    histogram h = {.from = s->mean + width * width * a->gain, .part = width / PARTS};
+    spx_status st = fill(raw, a, &h, e);
+    const double all = (double)(a->data.x1 - a->data.x0) * (double)(a->data.y1 - a->data.y0);
+    size_t above = 0, best = 0;
+    *level = 0;
+    for (size_t k = h.n; k > 2 * PARTS && (double)above <= ABOVE * all; k--) {
+        const size_t n = sum(&h, k - PARTS), below = sum(&h, k - 2 * PARTS);
+        if (n >= FEWEST && n >= PILED * below && (double)above <= ABOVE * (double)n && 2 * (double)n < all &&
+            n - below > best) {
+            best = n - below;
+            *level = h.from + (double)(k - PARTS) * h.part;
+        } else if (best > 0) {
+            break;
+        }
+        above += h.count[k - 1];
+    }
+    spx_free(h.count);
+    if (st == SPX_OK && *level > 0 && !have_light_beside(raw, a, s->mean, *level))
+        *level = 0;
+    return st;
+}
