@@ -479,7 +479,7 @@ __global__ void __launch_bounds__(BAND_THREADS) need_kernel(params k, coupled_wo
         if (k.wanted[column] < 0)
             continue;
         const int r0 = max(first - COUPLED_HALO, 0), r1 = min(last + k.band + COUPLED_HALO, k.n);
-        const double *a = k.a + column, trim = SPX_TRACE_TRIM * k.tolerance;
+        const double *a = k.a + column, trim = SPX_TRACE_TRIM * k.drop_tolerance;
         const auto scale = [&](int j) { return 1.0 / (a[j * arow] * k.drop_scale[(size_t)j * lanes + column]); };
         if (me == 0)
             most = far = k.m;
@@ -517,7 +517,7 @@ __global__ void __launch_bounds__(BAND_THREADS) need_kernel(params k, coupled_wo
                 },
                 [](int, const double *) {});
             __syncthreads();
-            const double limit = SPX_TRACE_EDGE * k.tolerance;
+            const double limit = SPX_TRACE_EDGE * k.drop_tolerance;
             for (int j = first + me; j < last; j += BAND_THREADS)
                 for (int d = m + 1; d <= beyond && j + d < r1; d++) {
                     const double e = a[j * arow + d * lanes];

@@ -129,7 +129,7 @@ struct segmentation {
 
 /* Options of the call. */
 struct settings {
-    double tolerance, psf_error, regularize;
+    double tolerance, drop_tolerance, psf_error, regularize;
     double least_scale;    /* spx_trace_least_scale(), */
     double rounding_scale; /* spx_trace_rounding() */
     double root_error;     /* of the square root by its poles, relative */

@@ -34,6 +34,7 @@ void common_geometry(const spx_trace_plan *p, const spx_trace_bundle *list, size
     k.ccd_nx = (long)job->image->nx;
     k.ccd_ny = (long)job->image->ny;
     k.tolerance = p->tolerance;
+    k.drop_tolerance = p->drop_tolerance;
     k.psf_error = job->psf_error;
     k.regularize = job->o->regularize;
     k.reject = job->o->reject;

@@ -197,9 +197,9 @@ __global__ void narrow_kernel(params k)
  * that it has: of T as a multiple of the tolerance, `far` of that of M, which may have a scale for narrow bins. */
 __device__ bool is_large(const params &k, int bin, int column, double t, double m, double far)
 {
-    return t > far * k.tolerance * m ||
+    return t > far * k.drop_tolerance * m ||
            (is_hard(k, bin, column) &&
-            t * k.variance[(size_t)bin * k.lanes + column] > SPX_TRACE_MAX_INVERSE * SPX_TRACE_FAR * k.tolerance);
+            t * k.variance[(size_t)bin * k.lanes + column] > SPX_TRACE_MAX_INVERSE * SPX_TRACE_FAR * k.drop_tolerance);
 }
 
 /* Limits of the usual bandwidths: T that is small in this sense takes a frame's time, and is seen in the outermost
@@ -208,7 +208,7 @@ __device__ constexpr double USUAL_FAR = 30.0, OUTERMOST = 0.3;
 
 __device__ bool is_large_outside(const params &k, int bin, int column, double outer, double next)
 {
-    return fmax(fabs(outer), fabs(next)) * k.variance[(size_t)bin * k.lanes + column] > OUTERMOST * k.tolerance;
+    return fmax(fabs(outer), fabs(next)) * k.variance[(size_t)bin * k.lanes + column] > OUTERMOST * k.drop_tolerance;
 }
 
 /* Whether the end of a column of V is too large to be left out where `taken` is what the column takes off its bin: of a
@@ -525,7 +525,7 @@ __device__ bool is_large_for(const params &k, int bin, int column, double t)
     if (k.fibre[column] < 0)
         return false;
     if (k.coupled)
-        return t > SPX_TRACE_FAR * k.tolerance * k.drop_scale[(size_t)bin * k.lanes + column] * own;
+        return t > SPX_TRACE_FAR * k.drop_tolerance * k.drop_scale[(size_t)bin * k.lanes + column] * own;
     return is_large(k, bin, column, t, drop_scale(k, bin, column) * own, SPX_TRACE_FAR);
 }
 
@@ -705,7 +705,7 @@ __global__ void schur_kernel(params k)
         for (int d = k.m + 1; d <= k.band; d++)
             a[d * lanes] = 0.0;
     } else {
-        const double least = NEEDED * k.tolerance;
+        const double least = NEEDED * k.drop_tolerance;
         int need = 0;
         for (int d = k.m + 1; d <= k.band; d++) {
             const double v = -(k.t[0][at + d * lanes] + k.t[1][at + d * lanes]);
@@ -760,7 +760,7 @@ __global__ void beyond_kernel(params k)
     if (i >= k.n * k.lanes)
         return;
     const int bin = i / k.lanes, column = i % k.lanes;
-    const double limit = BEYOND_BAND * k.tolerance * BEYOND_BAND * k.tolerance;
+    const double limit = BEYOND_BAND * k.drop_tolerance * BEYOND_BAND * k.drop_tolerance;
     for (int side = 0; side < 2 && k.fibre[column] >= 0; side++) {
         const double taken = k.t[side][(size_t)bin * (k.band + 1) * k.lanes + column];
         const double mine = (taken - k.within[side][i] + ENDLESS * (taken - k.early[side][i])) * k.variance[i];
@@ -1076,7 +1076,7 @@ __device__ void wide_subtract(const params &k, const wide_block &o, const double
         }
         double &a = k.a[((size_t)j * (k.band + 1) + d) * k.lanes + o.mine];
         a -= sum;
-        const double z = k.variance[(size_t)j * k.lanes + o.mine], limit = NEEDED * k.tolerance;
+        const double z = k.variance[(size_t)j * k.lanes + o.mine], limit = NEEDED * k.drop_tolerance;
         if (d == 0 && ends * z > k.tolerance)
             atomicOr(&k.bad[o.mine / k.nl], BAD_STRONG);
         if (d > k.m && a * a * z * k.variance[(size_t)(j + d) * k.lanes + o.mine] > limit * limit) {

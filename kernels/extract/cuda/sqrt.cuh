@@ -431,10 +431,10 @@ __global__ void edge_kernel(params k)
         return;
     const int need = max(k.need[(size_t)(j / NEED) * k.lanes + column], k.m);
     const bool far = k.coupled || (schur_flags_of(k, column, j, j + k.band) & (SCHUR_LARGE | SCHUR_WIDE));
-    const double out = LEFT_OUT * k.tolerance, bright = fmax(k.narrow[3 * (size_t)k.lanes + column], 1.0);
+    const double out = LEFT_OUT * k.drop_tolerance, bright = fmax(k.narrow[3 * (size_t)k.lanes + column], 1.0);
     const int least = far ? max(min(need, k.band - SPX_TRACE_RIM), k.m) : k.band - 1;
     const auto wanted = [&](int bin) { return bin >= k.pad && bin < k.pad + k.nwave; };
-    double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.tolerance, flux = FLUX_OUT * k.tolerance * bright;
+    double edge = (k.coupled ? SPX_TRACE_EDGE : EDGE) * k.drop_tolerance, flux = FLUX_OUT * k.drop_tolerance * bright;
     for (int d = k.band; d > least; d--, edge *= SPX_TRACE_FALL, flux *= SPX_TRACE_FALL) {
         const double limit = d > need ? fmin(out, edge) : edge;
         const double e = j + d < k.n ? k.a[((size_t)j * (k.band + 1) + d) * k.lanes + column] : 0.0;
@@ -444,7 +444,7 @@ __global__ void edge_kernel(params k)
         const double z = k.variance[i], its = k.variance[to], e2 = e * e;
         bool off = e2 * z * its > limit * limit;
         if (!k.coupled) {
-            const double most = d > need ? FLUX_OUT * k.tolerance * bright : flux;
+            const double most = d > need ? FLUX_OUT * k.drop_tolerance * bright : flux;
             const double of_j = wanted(j) ? z * k.x[to] * k.x[to] : 0.0,
                          of_its = wanted(j + d) ? its * k.x[i] * k.x[i] : 0.0;
             off |= e2 * fmax(of_j, of_its) > most * most;

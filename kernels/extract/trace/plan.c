@@ -52,6 +52,7 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan 
     p->degx = psf->ghdegx;
     p->degy = psf->ghdegy;
     p->tolerance = o->tolerance;
+    p->drop_tolerance = spx_trace_drop_tolerance(p->tolerance);
     const size_t nghx = (size_t)p->degx + 1, nghy = (size_t)p->degy + 1;
     size_t ngh;
     if (spx_mul(nghx, nghy, &ngh, e) != SPX_OK)

@@ -202,7 +202,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     const int band = (int)b->band, depth = b->depth, most = (2 * depth + 1 + o->tail) * q;
     const int ahead = q > 1 ? SPX_TRACE_SIDE_BY_SIDE : 1;
     const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)(band + ahead);
-    const double far = SPX_TRACE_FAR * p->tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
+    const double far = SPX_TRACE_FAR * p->drop_tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     const double nothing = SPX_TRACE_NOTHING * p->tolerance;
     /* of the last columns: T_jj as a fraction of M_jj */
     double *all_scaled = columns + slots * column, *share = all_scaled + (size_t)ahead * column;

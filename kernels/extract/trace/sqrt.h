@@ -169,7 +169,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     for (size_t k = 0; k < n; k++)
         store(scale + k * SPX_VL,
               every(1.0) / (load(element(p, b, a, s.r0 + k, 0) + v) * load(a->drop_scale + (s.r0 + k) * b->nl + v)));
-    const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->tolerance, scale);
+    const size_t m = outermost(p, b, a, v, s.r0, s.r1, least, SPX_TRACE_TRIM * p->drop_tolerance, scale);
     if (m + SPX_TRACE_RIM <= most && outermost(p, b, a, v, s.r0, s.r1, m, 0.0, scale) == m)
         return m;
     root_work w;
@@ -189,7 +189,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
         store(w.sumx + j * SPX_VL, inverse);
         store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < largest, inverse, largest / diagonal));
     }
-    const double limit = SPX_TRACE_EDGE * p->tolerance;
+    const double limit = SPX_TRACE_EDGE * p->drop_tolerance;
     if (most < SPX_TRACE_MOST_BAND && goes_on(p, b, a, v, s.r0, s.r1, least, limit, w.sum1))
         return most + 1;
     if (most == SPX_TRACE_MOST_BAND && n > most + 1) /* else there are no more */

@@ -43,6 +43,21 @@ enum {
 #define SPX_TRACE_ENDS  1.0  /* of a bound of elements of T farther out: frames of usual cameras have none above it */
 #define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
+/* Tolerance by which diagonals of T and A_s are left out (FAR, TRIM, EDGE; on a GPU also those in schur.cuh and
+ * sqrt.cuh that say so). Element (i, j) changes the flux of bin i by A_ij sqrt(Z_ii) x_j of its error: A_ij sqrt(Z_ii
+ * Z_jj) times the signal-to-noise ratio of bin j, to which a hundred is allowed. Coarse tolerances leave out elements
+ * that just miss the limit, and fluxes of narrow bins were up to 11 times the tolerance off. With 1e-8 and less the
+ * band that is made anyway ends far below the limit, but beside masks, and a smaller one would ask for diagonals that
+ * are rounding. */
+#define SPX_TRACE_DROPPED      0.01
+#define SPX_TRACE_DROP_TO_HERE 1e-8
+
+static inline double spx_trace_drop_tolerance(double tolerance)
+{
+    const double most = tolerance < SPX_TRACE_DROP_TO_HERE ? tolerance : SPX_TRACE_DROP_TO_HERE;
+    return fmax(SPX_TRACE_DROPPED * tolerance, most);
+}
+
 /* Drop scale: tightening of the drop tolerances where bins are narrower than the PSF and M is ill-conditioned. Dropping
  * element E_ij of A_s changes flux and ivar by some E_ij sqrt(Z_ii Z_jj) of their errors, Z = A_s^-1: the change of Q
  * is that of A_s over the sum of two square roots of eigenvalues, and the deconvolved flux has errors of sqrt(Z_jj). Z
@@ -158,7 +173,7 @@ typedef struct {
     double *column_mask; /* [nxp] 1 for the nx columns of a spot, 0 beyond */
     size_t spot_work;    /* doubles of scratch that a spot needs */
     size_t motion_work;  /* and how many more with its derivatives */
-    double tolerance;
+    double tolerance, drop_tolerance;
     int dense; /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
 } spx_trace_plan;
 
