@@ -170,6 +170,22 @@ near() {
     [[ "$output" != *"not known here"* ]]
 }
 
+@test "a list whose lines no known lamp has: the medium is not verified, which the product says" {
+    local d=$BATS_FILE_TMPDIR/d
+    printf 'Ne %s\n' 5854.110 5883.525 5946.481 6031.667 6076.019 6097.851 6144.763 6219.001 6306.533 6404.018 >neon.txt
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 3 --lines neon.txt -o psf.h5 "$d/arc.h5"
+    [[ "$output" != *"no line of a known lamp"* ]]
+    h5table --provenance psf.h5 | grep -q 'vacuum, as known lines are'
+    # the same arc as that of another lamp, 300 km/s away
+    awk '{ printf("Qq %.3f\n", $2 * 1.001) }' neon.txt >own.txt
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 3 --lines own.txt -f -o psf.h5 "$d/arc.h5"
+    [[ "$output" == *"own.txt: no line of a known lamp tells that its wavelengths are in vacuum"*"--medium"* ]]
+    h5table --provenance psf.h5 | grep -q 'vacuum, not verified'
+    run -0 specx-psf --start "$d/arc.h5" --trace-degree 3 --lines own.txt --medium vacuum -f -o psf.h5 "$d/arc.h5"
+    [[ "$output" != *"no line of a known lamp"* ]]
+    h5table --provenance psf.h5 | grep -q 'vacuum, as --medium says'
+}
+
 @test "few lines: the degree falls, which is said" {
     local d=$BATS_FILE_TMPDIR/d
     printf 'Ne %s\n' 5854.110 5883.525 5946.481 6031.667 6076.019 6097.851 6144.763 6219.001 6306.533 6404.018 >few.txt

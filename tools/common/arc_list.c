@@ -157,3 +157,13 @@ spx_status spx_arc_list_read(const char *name, spx_medium medium, spx_arc_line *
     }
     return st;
 }
+
+spx_status spx_arc_list_tells_medium(size_t n, const spx_arc_line *line, int *tells, spx_err *e)
+{
+    spx_arc_agreement known = {0}, strange = {0};
+    spx_status st = spx_arc_medium(n, line, 0, &known, e);
+    if (st == SPX_OK)
+        st = spx_arc_medium(n, line, 1, &strange, e);
+    *tells = known.vacuum >= FEWEST || (strange.vacuum >= FEWEST && 2 * strange.vacuum > strange.compared);
+    return st;
+}

@@ -18,4 +18,8 @@
 spx_status spx_arc_list_read(const char *name, spx_medium medium, spx_arc_line **line, size_t *n,
                              spx_err *e) SPX_NODISCARD;
 
+/* Do lines tell that the medium they were read with is right? At least four have to be where a known lamp has them, of
+ * other elements most of those within the known ranges, too. */
+spx_status spx_arc_list_tells_medium(size_t n, const spx_arc_line *line, int *tells, spx_err *e) SPX_NODISCARD;
+
 #endif
