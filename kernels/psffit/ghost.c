@@ -35,6 +35,16 @@ static int middle_of(const spx_psffit *fit, size_t *fibre)
     return near < fit->nspec;
 }
 
+/* Is there a line as far from light at row `at` as that is from its line, and at least as bright, or may there be one
+ * beyond the CCD? Lines of a comb or an etalon that a list lacks go on like that, and are no companions. */
+static int goes_on(const spx_psf *psf, const spx_psffit *fit, size_t fibre, double at, double rows, double flux)
+{
+    int found = at + rows < 0 || at + rows > (double)fit->ny - 1;
+    for (size_t l = 0; l < fit->nline && !found; l++)
+        found = fit->line[l].flux > flux / RATIO && fabs(row_of(psf, fibre, &fit->line[l]) - (at + rows)) < ALIKE;
+    return found;
+}
+
 /* Lines with `part` of their light `rows` away, out->with, of those where that would be found, out->of. */
 static void count(const spx_psf *psf, const spx_psffit *fit, size_t fibre, double rows, double part,
                   spx_psffit_ghost *out)
@@ -46,9 +56,11 @@ static void count(const spx_psf *psf, const spx_psffit *fit, size_t fibre, doubl
         int hidden = !(line->listed && sqrt(part) * line->sn > SEEN) || to < 0 || to > (double)fit->ny - 1, seen = 0;
         for (size_t m = 0; m < fit->nline && !hidden; m++) {
             const spx_psffit_row *other = &fit->line[m];
-            const double off = fabs(row_of(psf, fibre, other) - to), ratio = other->flux / (part * line->flux);
-            hidden = other->listed && other->sn > BRIGHT && off < CLOSE;
-            seen |= !other->listed && off < ALIKE && ratio > 1 / RATIO && ratio < RATIO;
+            const double at = row_of(psf, fibre, other), ratio = other->flux / (part * line->flux);
+            const int here = !other->listed && fabs(at - to) < ALIKE && ratio > 1 / RATIO && ratio < RATIO;
+            hidden = (other->listed && other->sn > BRIGHT && fabs(at - to) < CLOSE) ||
+                     (here && goes_on(psf, fit, fibre, at, rows, other->flux));
+            seen |= here;
         }
         out->of += !hidden;
         out->with += !hidden && seen;

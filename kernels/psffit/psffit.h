@@ -98,7 +98,9 @@ typedef struct {
 
 /* Looks among the lines that were found for light that most bright lines have at one distance along the rows, one part
  * of theirs: a second core of spots, or a ghost, beyond what spots can have, which a fit takes for lines that are not
- * listed. Fibres are flagged then (SPX_PSF_BADFIT), since a star's spectrum has it, too. psf->status must be there. */
+ * listed. Lines of a comb or an etalon that a list lacks, behind which there is another one at the same distance, are
+ * not taken for it. Fibres are flagged then (SPX_PSF_BADFIT), since a star's spectrum has it, too. psf->status must be
+ * there. */
 void spx_psffit_find_ghost(spx_psf *psf, spx_psffit *fit, spx_psffit_ghost *out);
 
 #endif
