@@ -1,6 +1,7 @@
 /* Checks the jitter of kernel `rvfit`: a given one is a variance in the square of a fraction of the smooth flux; a
  * fitted one is what was put in, with its error; errors allow for noise that neighbouring pixels share, and for misfit
- * that exposures share, and stay as they are where noise is independent, or the misfit displaces nothing. */
+ * that exposures share, and stay as they are where noise is independent, or the misfit displaces nothing, at bounds,
+ * too. */
 #include "rv_stars.h"
 
 enum { NSTAR = 100 };
@@ -258,9 +259,45 @@ static void too_shallow(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* Stars that hardly rotate, whose steps along vsini end at 0: errors are those of the curvature where noise is all that
+ * there is, and the same bits when repeated, whatever the stars beside them. */
+static void slow_rotators(const spx_templates *t)
+{
+    enum { N = 300 };
+    spx_spectra s;
+    spx_rvfit_options o;
+    spx_rvfit plain, r, again;
+    size_t slow = 0;
+    double most = 0;
+    init(&o);
+    alloc_spectra(&s, N);
+    for (size_t i = 0; i < N; i++)
+        draw(&s, i, &(truth){-200 + 400 * uniform(), 8 * uniform(), 4600 + 1800 * uniform(), -1.8 * uniform(), 40});
+    spx_rvfit_input in = input_of(&s, t);
+    fit(&in, &o, &plain);
+    o.jitter = 1; /* of 0 */
+    fit(&in, &o, &r);
+    fit(&in, &o, &again);
+    CHECK(memcmp(r.star, again.star, N * sizeof *r.star) == 0, "slow rotators are not the same when repeated");
+    for (size_t i = 0; i < N; i++) {
+        const spx_rvfit_star *a = &plain.star[i], *b = &r.star[i];
+        slow += a->vsini > 0 && a->vsini < a->vsini_err;
+        most = fmax(most, fmax(b->vsini_err / a->vsini_err, b->vrad_err / a->vrad_err));
+        for (size_t p = 0; p < NPAR; p++)
+            most = a->par_err[p] > 0 ? fmax(most, b->par_err[p] / a->par_err[p]) : most;
+    }
+    CHECK(slow > N / 20, "%zu slow rotators", slow);
+    CHECK(most < 2, "errors of stars without misfit are %g times those of the curvature", most);
+    spx_rvfit_free(&plain);
+    spx_rvfit_free(&r);
+    spx_rvfit_free(&again);
+    free_spectra(&s);
+}
+
 static void body(spx_templates *t)
 {
     given(t);
+    slow_rotators(t);
     fitted(t);
     shared_noise(t, 0);
     shared_noise(t, 1);

@@ -58,10 +58,14 @@ static direction direction_of(const spx_rv_ctx *c, const spx_rv_star *s, size_t 
     return d;
 }
 
+/* Within the bounds, by rounding errors, too: with vsini below 0 there is no template. */
 static void point(const spx_rv_ctx *c, const double *x, const direction *d, double step, double *out)
 {
-    for (size_t q = 0; q < c->nq; q++)
-        out[q] = x[q] + step * d->along[q];
+    memcpy(out, x, c->nq * sizeof *out);
+    for (size_t k = 0; k < c->nfree; k++) {
+        const size_t q = c->freeq[k];
+        out[q] = spx_rv_within(x[q] + step * d->along[q], c->lo[q], c->hi[q]);
+    }
 }
 
 static places places_of(const spx_rv_spectra *w)
