@@ -15,14 +15,15 @@ static spx_status next_neighbours(const spx_trace_plan *p, const spx_trace_bundl
 {
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
     double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, NULL);
-    if (!columns)
+    double *rows = spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, p->nbin * (size_t)(b->hi[0] + 1), SPX_VL, NULL);
+    if (!columns || !rows)
         return SPX_EIO;
     find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
-    one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], columns);
+    one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], rows, columns);
     for (size_t k = 0; k < p->nbin; k++) /* which was scratch */
         store(s.own[1] + k * b->nl + lane, every(0.0));
     if (lane + 1 < b->nf) /* the last fibre has none on this side */
-        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], columns);
+        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], rows, columns);
     return SPX_OK;
 }
 

@@ -167,20 +167,26 @@ static size_t columns_size(const spx_trace_plan *p, const spx_trace_bundle *b, s
            p->nbin * SPX_VL;
 }
 
-/* Asks for elements of M that the column after j begins with, and for those of A_s that j adds to: each is in a cache
- * line of its own, far from the one before. */
+/* Columns after the one that is made, whose elements of M, and whose elements of A_s are asked for: memory takes as
+ * long to answer as one column, or two. */
+enum { SPX_TRACE_AHEAD = 4, SPX_TRACE_AHEAD_TO = 2 };
+
+/* Asks for elements of M that a column after j begins with, and for those of A_s that one adds to, beyond the diagonals
+ * of M if `wide`: each is in a cache line of its own, far from the one before, or in two, as lanes are those of a
+ * neighbour. */
 ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o,
-                               const spx_trace_diagonals *t, size_t lane, size_t j)
+                               const spx_trace_diagonals *t, size_t lane, size_t j, int wide)
 {
-    for (int d = 0; d <= b->hi[0] && (size_t)d <= j; d++)
-        __builtin_prefetch(element(p, b, t, j - (size_t)d, d) + lane, 1);
-    for (long bin = -(long)b->depth; bin <= b->depth; bin++) {
-        const long k = (long)j + 1 + bin;
-        const double *at = k >= 0 && k < (long)p->nbin && j + 1 < p->nbin
-                               ? coupling_at(b, lane, 0, o->off[0], (long)j + 1, bin)
-                               : NULL;
-        if (at != NULL)
+    const size_t n = p->nbin, from = j + SPX_TRACE_AHEAD, to = j + SPX_TRACE_AHEAD_TO;
+    for (int d = 0; to < n && d <= (wide ? (int)b->band : b->hi[0]) && (size_t)d <= to; d++)
+        __builtin_prefetch(element(p, b, t, to - (size_t)d, d) + lane, 1);
+    for (long bin = -(long)b->depth; from < n && bin <= b->depth; bin++) {
+        const long k = (long)from + bin;
+        const double *at = k >= 0 && k < (long)n ? coupling_at(b, lane, 0, o->off[0], (long)from, bin) : NULL;
+        if (at != NULL) {
             __builtin_prefetch(at, 0);
+            __builtin_prefetch(at + SPX_VL - 1, 0);
+        }
     }
 }
 
@@ -215,7 +221,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
     for (size_t j = begin; j < j1; j++) {
         if (q == 1)
-            fetch_ahead(p, b, o, t, lane, j);
+            fetch_ahead(p, b, o, t, lane, j, wide);
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
         const vec drop_scale = load(t->drop_scale + j * nl + lane),
                   least = square(every(little) * drop_scale * diagonal);
@@ -323,18 +329,24 @@ ALWAYS_INLINE ivec lanes_there(const spx_trace_bundle *b, size_t lane, int off)
     return there;
 }
 
-/* Fibres with the next on one side alone; its factor is at hand. */
+/* Fibres with the next on one side alone; its factor is at hand, and copied to rows[nbin][m + 1][SPX_VL]: there it lies
+ * between those of all fibres of the bundle, in lines that a cache has few places for. */
 ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side,
-                                 schur_mode mode, spx_trace_diagonals *t, double *own, double *columns)
+                                 schur_mode mode, spx_trace_diagonals *t, double *own, double *rows, double *columns)
 {
     const int m = b->hi[0];
+    const size_t row = (size_t)(m + 1) * SPX_VL, from = (size_t)(m + 1) * b->nl;
+    const double *l = b->ldl + (long)lane + side;
+    for (size_t k = 0; k < p->nbin; k++, l += from) /* the rows before the first are zeros */
+        for (size_t s = 0; s <= (size_t)m; s++)
+            store(rows + k * row + s * SPX_VL, load(l - (long)(s * (from - b->nl))));
     others o = {.q = 1,
                 .m = m,
-                .row = (size_t)(m + 1) * b->nl,
-                .step = -(long)((size_t)m * b->nl),
-                .l = b->ldl + (long)lane + side,
-                .begin = LONG_MIN, /* rows of zeros before and after */
-                .end = LONG_MAX,
+                .row = row,
+                .step = SPX_VL,
+                .l = rows,
+                .begin = 0,
+                .end = (long)p->nbin,
                 .tail = SPX_TRACE_LONG_TAIL};
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
