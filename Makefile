@@ -124,6 +124,11 @@ FORCE:
 # Loops that are compiled for several instruction sets; which of them runs is decided at run time. Products and sums
 # may be fused there: the tolerance of the method covers it. NAME_base.c has NAME_avx2.c and NAME_avx512.c beside it.
 LANES = $(patsubst %base.c,$(BUILD)/obj/%,$(wildcard kernels/*/*_base.c kernels/*/*/*_base.c tests/kernels/*_base.c))
+# Bands of up to 20 elements as straight code (calib/root_lanes.h): gcc's limits of that end at 16, and it then takes 1.5
+# times as long.
+ROOT_LANES = $(filter $(BUILD)/obj/kernels/extract/trace/% $(BUILD)/obj/kernels/coadd/%,$(LANES))
+$(ROOT_LANES:=base.o) $(ROOT_LANES:=avx2.o) $(ROOT_LANES:=avx512.o): private ALL_CFLAGS += \
+    $(if $(findstring clang,$(CC)),,--param max-completely-peel-times=20 --param max-completely-peeled-insns=300)
 ifeq ($(shell uname -m),x86_64)
 $(LANES:=avx2.o): private ALL_CFLAGS += -mavx2 -mfma
 $(LANES:=avx512.o): private ALL_CFLAGS += -mavx512f -mavx512dq -mavx2 -mfma -mprefer-vector-width=512

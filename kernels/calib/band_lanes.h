@@ -9,8 +9,12 @@
 
 #include "simd/simd.h"
 
-/* Largest half-bandwidth; and that up to which sums are made one by one. */
-enum { SPX_LANES_MOST_BAND = 112, SPX_LANES_FEW = 16 };
+/* Largest half-bandwidth; and that up to which sums are made one by one: with loops of constant length, which have all
+ * of a column in registers, more. */
+enum { SPX_LANES_MOST_BAND = 112, SPX_LANES_FEW = 16, SPX_LANES_FEW_CONSTANT = 20 };
+
+/* Whether the sums of a band are made by blocks. */
+#define SPX_LANES_BY_BLOCKS(m) ((m) > (__builtin_constant_p(m) ? SPX_LANES_FEW_CONSTANT : SPX_LANES_FEW))
 
 /* Columns of a wide factor that are made at one time, and rows of these whose sums are in registers. */
 enum { SPX_LANES_BLOCK = 4, SPX_LANES_TALL = SPX_VL == 8 ? 4 : 2 };
@@ -119,7 +123,7 @@ ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t 
 {
     ivec bad = EVERY_INT(0);
     size_t j = 0;
-    for (; m > SPX_LANES_FEW && j + SPX_LANES_BLOCK <= n; j += SPX_LANES_BLOCK)
+    for (; SPX_LANES_BY_BLOCKS(m) && j + SPX_LANES_BLOCK <= n; j += SPX_LANES_BLOCK)
         bad |= factor_block(m, a + j * arow, arow, aelem, shift, l + j * lrow, lrow, lelem, diag + j * SPX_VL, u);
     for (; j < n; j++)
         bad |= factor_column(m, a + j * arow, aelem, shift, l + j * lrow, lrow, lelem, diag + j * SPX_VL, u);
@@ -138,7 +142,7 @@ ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, double *rin
         z[i] = every(0.0);
     }
     int done = 0;
-    for (; m > SPX_LANES_FEW && done + 4 <= m; done += 4) {
+    for (; SPX_LANES_BY_BLOCKS(m) && done + 4 <= m; done += 4) {
         const int i = done + 1;
         vec sum[4] = {every(0.0), every(0.0), every(0.0), every(0.0)};
         for (int t = 1; t <= i; t++) {

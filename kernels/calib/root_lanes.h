@@ -158,6 +158,10 @@ static void add_pole(size_t n, int m, int h, matrix a, vec shift, vec weight, co
         OF_BAND(14);
         OF_BAND(15);
         OF_BAND(16);
+        OF_BAND(17);
+        OF_BAND(18);
+        OF_BAND(19);
+        OF_BAND(20);
     default:
         pole_of(n, m, h, a, shift, weight, w, variance, bad);
     }
