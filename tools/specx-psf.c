@@ -133,24 +133,6 @@ static spx_status kernel_options(const spx_run *s, const spx_psf *start, spx_psf
     return st;
 }
 
-/* Says, in the product too, what the medium of --lines rests on: arcs do not tell, and 80 km/s are at stake. */
-static spx_status record_medium(spx_run *s, size_t n, const spx_arc_line *line, spx_err *e)
-{
-    const char *const medium = o.medium == SPX_AIR ? "air" : "vacuum";
-    int tells;
-    const spx_status st = spx_arc_list_tells_medium(n, line, &tells, e);
-    if (st != SPX_OK)
-        return st;
-    if (!tells && !o.medium_given)
-        spx_warn("%s: no line of a known lamp tells that its wavelengths are in vacuum, as they are taken for: in air, "
-                 "all velocities are 80 km/s off; give --medium",
-                 o.lines);
-    return spx_run_record(s, "medium", e, "%s, %s", medium,
-                          tells            ? "as known lines are"
-                          : o.medium_given ? "as --medium says"
-                                           : "not verified");
-}
-
 /* Lines of --lines, or those that are known and good enough to be measured. */
 static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err *e)
 {
@@ -162,7 +144,7 @@ static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err
         st = o.lines != NULL ? spx_arc_list_read(o.lines, (spx_medium)o.medium, line, n, e)
                              : spx_arc_lines(lamps, line, n, e);
     if (st == SPX_OK && o.lines != NULL)
-        st = record_medium(s, *n, *line, e);
+        st = spx_psf_record_medium(s, o.lines, o.medium, o.medium_given, *n, *line, e);
     size_t kept = 0;
     for (size_t k = 0; k < *n && st == SPX_OK; k++)
         if ((*line)[k].quality < SPX_ARC_FAINT)

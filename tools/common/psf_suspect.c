@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "common/arc_list.h"
 #include "num/wave.h"
 #include "psf/psf_math.h"
 #include "psffit/again.h"
@@ -19,6 +20,24 @@ spx_status spx_psf_check_fitted(const spx_psffit *fit, const char *flat, const c
                              "%zu of the %zu traces of --flat %s have no lines in the arcs, or are of bundles that "
                              "were not fitted",
                              lost, fit->nspec, flat);
+}
+
+spx_status spx_psf_record_medium(spx_run *s, const char *lines, int medium, int given, size_t n,
+                                 const spx_arc_line *line, spx_err *e)
+{
+    const char *const word = medium == SPX_AIR ? "air" : "vacuum";
+    int tells;
+    const spx_status st = spx_arc_list_tells_medium(n, line, &tells, e);
+    if (st != SPX_OK)
+        return st;
+    if (!tells && !given)
+        spx_warn("%s: no line of a known lamp tells that its wavelengths are in vacuum, as they are taken for: in air, "
+                 "all velocities are 80 km/s off; give --medium",
+                 lines);
+    return spx_run_record(s, "medium", e, "%s, %s", word,
+                          tells   ? "as known lines are"
+                          : given ? "as --medium says"
+                                  : "not verified");
 }
 
 void spx_psf_suspect_air(const spx_psf *start, const spx_psffit *fit, const char *lines, int medium)
