@@ -213,7 +213,7 @@ column() {
     # traces that cannot follow are no reason to distrust all lines, but traces that cannot at all are
     run -0 specx-psf --start "$d/arc.h5" --trace-degree 3 --bundle-size 10 -o low.h5 "$d/arc.h5"
     [[ "$output" == *"too many to be listed wrong"*"--trace-degree"* ]]
-    for seed in 1 2 3; do
+    for seed in 1 2 3 4; do
         arc other --shift 0.3,-0.2 --noise-seed $seed
         fails_with 3 '*where lines should be*raise --trace-degree*' \
             specx-psf --start other.h5 --trace-degree 2 --bundle-size 10 -o no.h5 other.h5

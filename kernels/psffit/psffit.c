@@ -640,9 +640,10 @@ static size_t terms_of(const camera *c, size_t n)
     return m < most ? m : most;
 }
 
-/* Lines of one exposure that are bright enough to be measured, and those of them that are in place. */
+/* Lines of one exposure that are bright enough to be measured, and those of them that are in place, which are marked in
+ * there[nline]. */
 static void count_placed(const camera *c, const spx_psffit_input *in, size_t exposure, suspect *s, double *allowed,
-                         size_t *seen, size_t *placed)
+                         int *there, size_t *seen, size_t *placed)
 {
     size_t n = 0;
     for (size_t l = 0; l < c->nline; l++) {
@@ -664,8 +665,11 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
     for (size_t worst = n; n > 0 && (worst = judge(c, terms_of(c, n), n, s)) < n && n > fewest;)
         s[worst] = s[--n];
     *placed = 0;
-    for (size_t k = 0; k < n; k++)
-        *placed += hypot(s[k].alone, s[k].error) < allowed[s[k].line];
+    for (size_t k = 0; k < n; k++) {
+        const int is_placed = hypot(s[k].alone, s[k].error) < allowed[s[k].line];
+        *placed += (size_t)is_placed;
+        there[s[k].line] = there[s[k].line] || is_placed;
+    }
 }
 
 /* For exposures whose lines are not where they should be. */
@@ -673,13 +677,17 @@ static const char remedy[] =
     "give exposures of arc lamps, and if it is one, name its lamps ({lamps}) or lines ({lines}), "
     "see whether the PSF to start from is of this camera, or raise {trace_degree}";
 
-/* Refuses traces that leave most lines where others say that they are not: of too low a degree, or of other lines. */
+/* Traces that leave most bright lines where others say that they are not: of too low a degree, or of other lines. */
+static spx_status refuse_traces(const camera *c, size_t placed, spx_err *e)
+{
+    return spx_fail_remedy(e, SPX_EINPUT, remedy, "of %zu bright lines only %zu are where lines should be", c->nbright,
+                           placed);
+}
+
 static spx_status see_traces(const camera *c, spx_err *e)
 {
-    if (c->nbright < FEWEST_PLACED || (double)c->nwrong <= REFUSED * (double)c->nbright)
-        return SPX_OK;
-    return spx_fail_remedy(e, SPX_EINPUT, remedy, "of %zu bright lines only %zu are where lines should be", c->nbright,
-                           c->nbright - c->nwrong);
+    const int refused = c->nbright >= FEWEST_PLACED && (double)c->nwrong > REFUSED * (double)c->nbright;
+    return refused ? refuse_traces(c, c->nbright - c->nwrong, e) : SPX_OK;
 }
 
 typedef struct {
@@ -702,19 +710,22 @@ static spx_status place_error(const camera *c, double *error, spx_err *e)
 
 /* Refuses an exposure in which half of what seem to be bright lines, or more, are not in place; one that has none in
  * place, however few it has, beside another that certainly is an arc; and exposures with too few to tell that leave
- * places uncertain by UNCERTAIN pixels. */
+ * places uncertain by UNCERTAIN pixels. Refuses traces, too, of which many lines are off, and that end with no more
+ * than half of the bright ones in place: the light of others was taken for lines that are not listed. */
 static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_err *e)
 {
     suspect *s = spx_alloc(c->nline, sizeof *s, e);
     double *allowed = spx_alloc(c->nline, sizeof *allowed, e);
     lamps_of *lamps = spx_alloc(in->nexp, sizeof *lamps, e);
-    spx_status st = s != NULL && allowed != NULL && lamps != NULL ? SPX_OK : SPX_EIO;
+    int *there = spx_alloc(c->nline, sizeof *there, e);
+    size_t placed = 0;
+    spx_status st = s != NULL && allowed != NULL && lamps != NULL && there != NULL ? SPX_OK : SPX_EIO;
     int arc = 0;
     double error = 0;
     if (st == SPX_OK)
         st = place_error(c, &error, e);
     for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
-        count_placed(c, in, x, s, allowed, &lamps[x].seen, &lamps[x].placed);
+        count_placed(c, in, x, s, allowed, there, &lamps[x].seen, &lamps[x].placed);
         arc |= lamps[x].placed >= FEWEST_PLACED && 2 * lamps[x].placed > lamps[x].seen;
     }
     for (size_t x = 0; x < in->nexp && st == SPX_OK; x++) {
@@ -733,9 +744,14 @@ static spx_status find_lamps(const camera *c, const spx_psffit_input *in, spx_er
                              "lines should be",
                              lamps[x].seen, lamps[x].placed);
     }
+    for (size_t l = 0; l < c->nline && st == SPX_OK; l++)
+        placed += (size_t)there[l];
+    if (st == SPX_OK && c->nwrong > 0 && c->nbright >= FEWEST_PLACED && 2 * placed <= c->nbright)
+        st = refuse_traces(c, placed, e);
     spx_free(s);
     spx_free(allowed);
     spx_free(lamps);
+    spx_free(there);
     return st;
 }
 
