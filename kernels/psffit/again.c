@@ -165,7 +165,9 @@ static spx_status ask_halves(const spx_psffit_maker *by, const spx_psffit_input 
                              const spx_psffit_options *more, size_t bundle, spx_psf of[2][2], const spx_psf *psf,
                              const spx_psffit *fit, spx_psffit_agreement *found, int *told, spx_err *e)
 {
-    const double alike = 0.25, least = 0.5; /* arcs of the usual spots: -0.3 to 0.1 */
+    /* falls of arcs of the usual spots: -0.3 to 0.1; of what halves say that residuals should fall by, by which they
+     * rise where it is `more` that is off: 0.3 to 0.5 where coma turns along the slit */
+    const double alike = 0.25, least = 0.5, part = 0.2;
     spx_psf *const kinds[2][2] = {{&of[0][0], &of[0][1]}, {&of[1][0], &of[1][1]}};
     const spx_psffit_bundle *b = &fit->bundle[bundle];
     double unlike = 0;
@@ -179,7 +181,7 @@ static spx_status ask_halves(const spx_psffit_maker *by, const spx_psffit_input 
         st = fit_halves(by, in, more, bundle, of[1], told, e);
     if (st == SPX_OK && *told)
         st = spx_psffit_agree(psf, kinds, fit, bundle, found, e);
-    *told &= found->alike > alike && fall > 0.5 * found->gain * b->of[1] / sqrt(2 * b->of[0]);
+    *told &= found->alike > alike && fall > part * found->gain * b->of[1] / sqrt(2 * b->of[0]);
     for (size_t h = 0; h < 2; h++) {
         spx_psf_free(&of[1][h]);
         of[1][h] = (spx_psf){0};
