@@ -67,24 +67,32 @@ __device__ void from_unmasked(const params &k, const drop_scratch &w, int column
     __syncthreads();
 }
 
-/* Z M of the wanted bins at most, masks aside, in the place of narrow_kernel()'s k.narrow; and k.drop_scale, where
- * there is one. Block (lane) of
- * BAND_THREADS. */
+/* Z M of the wanted bins at most, masks aside, in the place of narrow_kernel()'s k.narrow, or any value with which the
+ * tolerance is reached; and k.drop_scale, where there is one. Block (lane) of BAND_THREADS. */
 __global__ void __launch_bounds__(BAND_THREADS) drop_scale_kernel(params k, drop_scratch w)
 {
     const int column = blockIdx.x, m = k.m;
     const size_t lanes = k.lanes, mrow = (size_t)k.nelem * lanes;
     const bool there = k.fibre[column] >= 0;
+    const auto scale_of = [&](int j) {
+        const double z = k.variance[(size_t)j * lanes + column],
+                     v = SPX_TRACE_MAX_INVERSE / (z * k.mat[j * mrow + column]);
+        return v < 1.0 ? fmax(v, 0.0) : 1.0;
+    };
+    int narrow = k.drop_scale != NULL;
+    for (int j = threadIdx.x; j < k.n && there && !narrow; j += blockDim.x)
+        narrow = scale_of(j) < k.least_scale;
+    if (threadIdx.x == 0)
+        k.narrow[column] = there ? SPX_TRACE_MAX_INVERSE : 0.0;
+    if (!__syncthreads_or(narrow)) /* as nearly all are: none of its bins is so narrow that the tolerance is missed */
+        return;
     for (int j = threadIdx.x; j < k.n; j += blockDim.x) {
         const size_t at = (size_t)j * lanes + column;
-        const double v = there ? SPX_TRACE_MAX_INVERSE / (k.variance[at] * k.mat[j * mrow + column]) : 1.0;
         w.around[at] = there ? k.seen[at] : 0.0;
-        w.whole[at] = v < 1.0 ? fmax(v, 0.0) : 1.0;
+        w.whole[at] = there ? scale_of(j) : 1.0;
         if (k.drop_scale)
             k.drop_scale[at] = w.whole[at];
     }
-    if (threadIdx.x == 0)
-        k.narrow[column] = 0.0;
     if (!there)
         return;
     __syncthreads();
