@@ -26,7 +26,7 @@ enum {
     LINE_THREADS = 256,
     TILE_LINES = 8, /* lines of a block of transforms of tiles, and of the far grid's, which are long */
     FIELD_LINES = 2,
-    STRIP_WARPS = 8, /* of a block, each with STRIP_ROWS rows of a strip of the image */
+    STRIP_WARPS = 32, /* of a block, each with STRIP_ROWS rows of a strip of the image */
     STRIP_ROWS = 8
 };
 
@@ -374,11 +374,17 @@ __global__ void tail_smooth_kernel(tail_tables t)
     t.smooth[at] = t.fine.result[at] + sum;
 }
 
+/* Elements of the tables of the near part. */
+__device__ __host__ inline int tail_table_size(const tail_tables &t)
+{
+    return (SPX_TAIL_XPHASES + 1) * (2 * t.near + 1) * t.row;
+}
+
 /* Adds the near part of the sources of some rows, first to end - 1, whose first light is in row y, to column x of rows
  * y0 .. y0 + STRIP_ROWS - 1. Rows of a table are read once for all lights of a source. */
 template <int N, int STEP>
-__device__ inline void add_near(const tail_tables &t, const tail_source *s, int first, int end, int y, int x, int y0,
-                                float (&sum)[STRIP_ROWS])
+__device__ inline void add_near(const tail_tables &t, const float *table, const tail_source *s, int first, int end,
+                                int y, int x, int y0, float (&sum)[STRIP_ROWS])
 {
     enum { SPAN = (N - 1) * STEP };
     const int side = 2 * t.near + 1, top = y0 - y + t.near; /* row of a table for the first light and row */
@@ -387,7 +393,7 @@ __device__ inline void add_near(const tail_tables &t, const tail_source *s, int 
         const int column = x - of.x + t.near;
         if (column < 0 || column >= side)
             continue;
-        const float *const from = t.table + ((ptrdiff_t)of.table * side + top) * t.row + column;
+        const float *const from = table + (of.table * side + top) * t.row + column;
         const int behind = side * t.row; /* table of the next place */
 #pragma unroll
         for (int i = -SPAN; i < STRIP_ROWS; i++) {
@@ -397,60 +403,68 @@ __device__ inline void add_near(const tail_tables &t, const tail_source *s, int 
 #pragma unroll
             for (int j = 0; j < N; j++)
                 if (i + j * STEP >= 0 && i + j * STEP < STRIP_ROWS)
-                    sum[i + j * STEP] += of.q[j] * v + of.next[j] * w;
+                    sum[i + j * STEP] = fmaf(of.q[j], v, fmaf(of.next[j], w, sum[i + j * STEP]));
         }
     }
 }
 
-/* The image of tails, [ny][nx]; sum: [blocks] of all. A warp: a strip of some rows; a lane: a column of it. */
-template <int ROUGH>
+/* The image of tails, [ny][nx]; sum: [parts] of all. A warp: a strip of some rows; a lane: a column of it. A block has
+ * one part of the image after the other; SHARED: and the tables. */
+template <int ROUGH, bool SHARED>
 __global__ void __launch_bounds__(spx::WARP *STRIP_WARPS)
-    tail_image_kernel(tail_tables t, tail_order o, float *far, double *sum)
+    tail_image_kernel(tail_tables t, tail_order o, int nparts, float *far, double *sum)
 {
     enum {
         N = ROUGH ? 2 : (int)SPX_BEYOND_TOGETHER,
         STEP = ROUGH ? (int)SPX_BEYOND_APART : 1,
         CELLS = (STRIP_ROWS + SPX_TAIL_FINE - 2) / SPX_TAIL_FINE + 4 /* of the middle grid, in a column */
     };
+    extern __shared__ float near[];
     __shared__ double part[STRIP_WARPS];
-    const int strip = (int)blockIdx.x, x = strip * spx::WARP + (int)threadIdx.x % spx::WARP;
-    const int y0 = ((int)blockIdx.y * STRIP_WARPS + (int)threadIdx.x / spx::WARP) * STRIP_ROWS;
-    double all = 0.0;
-    if (y0 < t.ny) {
-        float line[STRIP_ROWS] = {}, cell[CELLS], w[4];
-        const int n = t.fine.grid_nx, left = cells_around<SPX_TAIL_FINE>(min(x, t.nx - 1) + t.edge, 0.0f, w),
-                  top = (y0 + t.edge) / SPX_TAIL_FINE + RIM - 1;
-#pragma unroll
-        for (int j = 0; j < CELLS; j++) {
-            const float *from = t.smooth + (size_t)min(top + j, t.fine.grid_ny - 1) * n + left;
-            cell[j] = w[0] * from[0] + w[1] * from[1] + w[2] * from[2] + w[3] * from[3];
-        }
-        const int first = max(0, (y0 - t.near) / o.rows - 1),
-                  last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
-        for (int i = first; i <= last; i++) {
-            const int2 range = o.strips[(size_t)i * t.strips + strip];
-            add_near<N, STEP>(t, t.source + (size_t)i * t.nspec, range.x, range.y,
-                              i * o.rows + spx_beyond_row(ROUGH, 0), x, y0, line);
-        }
-#pragma unroll
-        for (int r = 0; r < STRIP_ROWS; r++) {
-            const int up = cells_around<SPX_TAIL_FINE>(y0 + r + t.edge, 0.0f, w) - top;
-            float v = 0.0f;
+    for (int i = (int)threadIdx.x; SHARED && i < tail_table_size(t); i += spx::WARP * STRIP_WARPS)
+        near[i] = t.table[i];
+    __syncthreads();
+    for (int of = (int)blockIdx.x; of < nparts; of += (int)gridDim.x) {
+        const int strip = of % t.strips, x = strip * spx::WARP + (int)threadIdx.x % spx::WARP;
+        const int y0 = (of / t.strips * STRIP_WARPS + (int)threadIdx.x / spx::WARP) * STRIP_ROWS;
+        double all = 0.0;
+        if (y0 < t.ny) {
+            float line[STRIP_ROWS] = {}, cell[CELLS], w[4];
+            const int n = t.fine.grid_nx, left = cells_around<SPX_TAIL_FINE>(min(x, t.nx - 1) + t.edge, 0.0f, w),
+                      top = (y0 + t.edge) / SPX_TAIL_FINE + RIM - 1;
 #pragma unroll
             for (int j = 0; j < CELLS; j++) {
-                const int i = j - up;
-                v += (i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : i == 3 ? w[3] : 0.0f) * cell[j];
+                const float *from = t.smooth + (size_t)min(top + j, t.fine.grid_ny - 1) * n + left;
+                cell[j] = w[0] * from[0] + w[1] * from[1] + w[2] * from[2] + w[3] * from[3];
             }
-            v += line[r];
-            if (y0 + r < t.ny && x < t.nx) {
-                far[(size_t)(y0 + r) * t.nx + x] = v;
-                all += (double)v;
+            const int first = max(0, (y0 - t.near) / o.rows - 1),
+                      last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
+            for (int i = first; i <= last; i++) {
+                const int2 range = o.strips[(size_t)i * t.strips + strip];
+                add_near<N, STEP>(t, SHARED ? near : t.table, t.source + (size_t)i * t.nspec, range.x, range.y,
+                                  i * o.rows + spx_beyond_row(ROUGH, 0), x, y0, line);
+            }
+#pragma unroll
+            for (int r = 0; r < STRIP_ROWS; r++) {
+                const int up = cells_around<SPX_TAIL_FINE>(y0 + r + t.edge, 0.0f, w) - top;
+                float v = 0.0f;
+#pragma unroll
+                for (int j = 0; j < CELLS; j++) {
+                    const int i = j - up;
+                    v += (i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : i == 3 ? w[3] : 0.0f) * cell[j];
+                }
+                v += line[r];
+                if (y0 + r < t.ny && x < t.nx) {
+                    far[(size_t)(y0 + r) * t.nx + x] = v;
+                    all += (double)v;
+                }
             }
         }
+        all = spx::block_sum<STRIP_WARPS>(all, part);
+        if (threadIdx.x == 0)
+            sum[of] = all;
+        __syncthreads();
     }
-    all = spx::block_sum<STRIP_WARPS>(all, part);
-    if (threadIdx.x == 0)
-        sum[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = all;
 }
 
 /* Sum of many, in a fixed order, by one block. */
@@ -487,9 +501,20 @@ void draw_tail_of(const tail_tables &t, const tail_order &o, const float *light,
     convolve<TILE_LINES>(t.fine, s);
     convolve<FIELD_LINES>(t.coarse, s);
     tail_smooth_kernel<<<dim3(spx::blocks((size_t)t.fine.grid_nx, 128), (unsigned)t.fine.grid_ny), 128, 0, s>>>(t);
-    const dim3 strips((unsigned)t.strips, spx::blocks((size_t)t.ny, STRIP_WARPS * STRIP_ROWS));
-    tail_image_kernel<ROUGH><<<strips, spx::WARP * STRIP_WARPS, 0, s>>>(t, o, far, scratch);
-    total_kernel<<<1, 1024, 0, s>>>(scratch, (size_t)strips.x * strips.y, total + 1);
+    const unsigned nparts = (unsigned)t.strips * spx::blocks((size_t)t.ny, STRIP_WARPS * STRIP_ROWS);
+    const size_t bytes = (size_t)tail_table_size(t) * sizeof(float);
+    int most, count;
+    const int device = spx::device_in_use();
+    spx::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
+    spx::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device");
+    if (bytes + 1024 <= (size_t)most) {
+        spx::check(spx::allow_shared(tail_image_kernel<ROUGH, true>, bytes), "kernel");
+        tail_image_kernel<ROUGH, true>
+            <<<std::min(nparts, (unsigned)count), spx::WARP * STRIP_WARPS, bytes, s>>>(t, o, (int)nparts, far, scratch);
+    } else {
+        tail_image_kernel<ROUGH, false><<<nparts, spx::WARP * STRIP_WARPS, 0, s>>>(t, o, (int)nparts, far, scratch);
+    }
+    total_kernel<<<1, 1024, 0, s>>>(scratch, nparts, total + 1);
     spx::check(cudaGetLastError(), "launch");
 }
 
