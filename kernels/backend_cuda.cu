@@ -16,6 +16,12 @@
 #include "cuda/backend.cuh"
 #include "cuda/wait.cuh"
 
+#define restrict __restrict__
+extern "C" {
+#include "psffit/cuda/psffit_cuda.h"
+}
+#undef restrict
+
 /* Lowest major compute capability that machine code is compiled for. */
 enum { LEAST_MAJOR = 8 };
 
@@ -139,6 +145,7 @@ static void close_cuda(spx_backend *b)
     delete s->contexts;
     delete s->ready;
     spx_extract_close_cuda(s);
+    spx_psffit_close_cuda();
     if (s->pagelock)
         spx_mem_set_pagelock(nullptr);
     free(b->state);

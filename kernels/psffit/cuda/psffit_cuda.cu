@@ -1465,46 +1465,61 @@ int look(spx_pf_bundle *b, const int *bright, spx_pf_look *to)
     });
 }
 
+/* The steps of a fit's devices. */
+void set_steps(fit *f, spx_pf_device *out)
+{
+    out->state = f;
+    out->begin_fit = begin_fit;
+    out->has_pixels = has_pixels;
+    out->begin = begin;
+    out->end = end;
+    out->spots = spots;
+    out->fluxes = fluxes;
+    out->draw = draw;
+    out->first_weights = first_weights;
+    out->weights = weights;
+    out->soften = soften;
+    out->bright = bright;
+    out->places = places;
+    out->regroup = regroup;
+    out->take_fluxes = take_fluxes;
+    out->flux_variance = flux_variance;
+    out->put_fluxes = put_fluxes;
+    out->profiles = profiles;
+    out->ground = ground;
+    out->drift = drift;
+    out->background = background;
+    out->gradient = gradient;
+    out->normal = normal;
+    out->take_matrix = take_matrix;
+    out->add_to_matrix = add_to_matrix;
+    out->solve = solve;
+    out->learn = learn;
+    out->covariance = covariance;
+    out->residuals = residuals;
+    out->wavelengths = wavelengths;
+    out->look = look;
+    out->take_arrays = take_arrays;
+}
+
+/* A fit that no call has, until a backend is closed: the next one of these devices has its contexts, whose memory takes
+ * long to get. */
+std::atomic<fit *> kept{nullptr};
+
+std::unique_ptr<fit> new_fit(int ndevice, const int *device)
+{
+    std::unique_ptr<fit> f(new fit{});
+    f->device.assign(device, device + ndevice);
+    return f;
+}
+
 } // namespace
 
 extern "C" spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_pf_device *out, spx_err *e)
 {
     *out = spx_pf_device{};
     return spx::guarded("psffit", e, [&] {
-        fit *f = new fit{};
-        f->device.assign(device, device + ndevice);
-        out->state = f;
-        out->begin_fit = begin_fit;
-        out->has_pixels = has_pixels;
-        out->begin = begin;
-        out->end = end;
-        out->spots = spots;
-        out->fluxes = fluxes;
-        out->draw = draw;
-        out->first_weights = first_weights;
-        out->weights = weights;
-        out->soften = soften;
-        out->bright = bright;
-        out->places = places;
-        out->regroup = regroup;
-        out->take_fluxes = take_fluxes;
-        out->flux_variance = flux_variance;
-        out->put_fluxes = put_fluxes;
-        out->profiles = profiles;
-        out->ground = ground;
-        out->drift = drift;
-        out->background = background;
-        out->gradient = gradient;
-        out->normal = normal;
-        out->take_matrix = take_matrix;
-        out->add_to_matrix = add_to_matrix;
-        out->solve = solve;
-        out->learn = learn;
-        out->covariance = covariance;
-        out->residuals = residuals;
-        out->wavelengths = wavelengths;
-        out->look = look;
-        out->take_arrays = take_arrays;
+        set_steps(new_fit(ndevice, device).release(), out);
         return SPX_OK;
     });
 }
@@ -1515,16 +1530,27 @@ extern "C" void spx_psffit_cuda_close(spx_pf_device *d)
     *d = spx_pf_device{};
 }
 
+extern "C" void spx_psffit_close_cuda(void)
+{
+    delete kept.exchange(nullptr);
+}
+
 extern "C" spx_status spx_psffit_cuda(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
                                       spx_psffit_tail *tail, spx_psf *psf, spx_psffit *out, spx_err *e)
 {
     const spx_cuda_state *s = spx::state_of(backend);
-    spx_pf_device device;
+    spx_pf_device device = {};
     spx_psffit_options options = *o;
-    spx_status st = spx_psffit_cuda_open(s->ndevice, s->device, &device, e);
+    spx_status st = spx::guarded("psffit", e, [&] {
+        std::unique_ptr<fit> f = new_fit(s->ndevice, s->device), last(kept.exchange(nullptr));
+        set_steps(last != nullptr && last->device == f->device ? last.release() : f.release(), &device);
+        return SPX_OK;
+    });
     options.device = &device;
     if (st == SPX_OK)
         st = spx_psffit_cpu(in, &options, tail, psf, out, e);
+    if (st != SPX_EDEVICE)
+        device.state = kept.exchange(static_cast<fit *>(device.state));
     spx_psffit_cuda_close(&device);
     return st;
 }

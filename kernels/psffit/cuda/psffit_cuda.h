@@ -8,5 +8,7 @@
  * one that was not opened, all 0. SPX_EIO: memory. */
 spx_status spx_psffit_cuda_open(int ndevice, const int *device, spx_pf_device *out, spx_err *e);
 void spx_psffit_cuda_close(spx_pf_device *d);
+/* Frees what the operation psffit keeps of devices from fit to fit. */
+void spx_psffit_close_cuda(void);
 
 #endif
