@@ -1,8 +1,8 @@
 /* Checks kernel `rvfit` on the device $SPX_TEST_DEVICE against the CPU, star by star: random options, interpolators,
- * priors, fixed quantities, masks, rejected pixels, resolution matrices, jitters, exposures and their velocities. The
- * minimum is the same: the objective to 1e-4, the velocity to 1e-3 of its error. With little memory the result is the
- * same to the bit, with too little it is refused. A minimum on a face between simplices is one whatever the rounding,
- * with the curvature of either side. */
+ * priors, fixed quantities, masks, rejected pixels, resolution matrices, jitters, exposures and their velocities,
+ * curves of the cross-correlation. The minimum is the same: the objective to 1e-4, the velocity to 1e-3 of its error.
+ * With little memory the result is the same to the bit, with too little it is refused. A minimum on a face between
+ * simplices is one whatever the rounding, with the curvature of either side. */
 #include "rv_stars.h"
 
 enum { NSTAR = 6, NTRIAL = 12, SMALL = 5, NDIAG = 7 };
@@ -112,6 +112,7 @@ static void random_options(spx_rvfit_options *o, int trial)
         o->jitter_of[0] = 0.02;
     o->threads = 1 + trial % 3;
     o->keep_model = trial % 4 != 3;
+    o->keep_ccf = trial % 3 == 0 || trial == 5;
     for (size_t q = 0; q < NQ; q++)
         if (chance(0.15)) {
             o->prior_mean[q] = (double[]){20, 30, 5400, -0.7, 0}[q];
@@ -196,6 +197,24 @@ static void compare_exposures(const spx_rvfit *d, size_t k, const spx_rvfit *c, 
     CHECK(near_to(d->star[k].const_chisq, c->star[0].const_chisq, 1e-2 * (1 + c->star[0].const_chisq)) &&
               near_to(d->star[k].const_dof, c->star[0].const_dof, 0),
           "trial %d, star %zu: constant by %g, %g", trial, k, d->star[k].const_chisq, c->star[0].const_chisq);
+}
+
+/* Curves of the cross-correlation of a star. Sums of single precision over some hundred components and frequencies, in
+ * another order: 1e-5 of the largest. */
+static void compare_curves(const spx_rvfit *d, size_t k, size_t a, const spx_rvfit *c, int trial)
+{
+    CHECK(d->star[k].ccf_entry == c->star[0].ccf_entry, "trial %d, star %zu: entry %d, %d", trial, k,
+          (int)d->star[k].ccf_entry, (int)c->star[0].ccf_entry);
+    for (size_t r = 0; r + d->first[k] < d->first[k + 1]; r++) {
+        const float *x = d->arm[a].ccf + (d->first[k] + r) * d->nlag, *y = c->arm[a].ccf + r * d->nlag;
+        double most = 0, off = 0;
+        for (size_t i = 0; i < d->nlag; i++) {
+            most = fmax(most, fabs((double)y[i]));
+            off = fmax(off, fabs((double)x[i] - (double)y[i]));
+        }
+        CHECK(off <= 1e-5 * most, "trial %d, star %zu, exposure %zu, arm %zu: curves differ by %g of %g", trial, k, r,
+              a, off, most);
+    }
 }
 
 static int same_covariance(const spx_rvfit *d, size_t k, const spx_rvfit *c)
@@ -308,6 +327,10 @@ static void trials(const spx_templates *t)
             CHECK(memcmp(r.star, again.star, r.nstar * sizeof *r.star) == 0 &&
                       memcmp(r.exposure, again.exposure, r.nrow * sizeof *r.exposure) == 0,
                   "trial %d: not the same when repeated", trial);
+            for (size_t a = 0; a < NARM && o.keep_ccf; a++)
+                CHECK(in.setup[a] == NULL ||
+                          memcmp(r.arm[a].ccf, again.arm[a].ccf, r.nrow * r.nlag * sizeof(float)) == 0,
+                      "trial %d: curves of arm %zu are not the same when repeated", trial, a);
             spx_rvfit_free(&again);
         }
         if (!small && backend.library && trial < 2)
@@ -324,6 +347,9 @@ static void trials(const spx_templates *t)
             compare(&r, k, &one, trial);
             if (o.epochs)
                 compare_exposures(&r, k, &one, trial);
+            for (size_t a = 0; a < NARM && o.keep_ccf; a++)
+                if (in.setup[a] != NULL)
+                    compare_curves(&r, k, a, &one, trial);
             spx_rvfit_free(&one);
             if (small)
                 continue;

@@ -136,6 +136,21 @@ __global__ void __launch_bounds__(256) entry_kernel(model m, const float *lags, 
         [&](int entry, int lag, float value) { chi[(star * m.set.ntemp + entry) * nlag + lag] = value; });
 }
 
+/* Decrease of chi^2 by an entry of the set in each arm, curve[star][arm][nlag]; block (lags, arm, star). */
+__global__ void __launch_bounds__(128) curve_kernel(model m, const float *lags, const int *entry, float *curve)
+{
+    const size_t nlag = m.set.nlag, lag = (size_t)blockIdx.x * 128 + threadIdx.x, star = blockIdx.z;
+    const arm &a = m.arms[blockIdx.y];
+    if (lag >= nlag)
+        return;
+    const float *coef = m.ccf_coef + (size_t)entry[star] * m.nccf + a.ccf0;
+    const float *p = lags + (star * m.nccf + a.ccf0) * nlag + lag;
+    float sum = 0;
+    for (int k = 0; k < a.nccf; k++)
+        sum = fmaf(-coef[k], p[(size_t)k * nlag], sum);
+    curve[(star * m.narm + blockIdx.y) * nlag + lag] = sum;
+}
+
 /* Block: starts of a star; best, entry [star][nlag] and least, lag [star][entries] as spx_rv_surface has them. */
 __global__ void __launch_bounds__(128) candidates_kernel(model m, const float *chi, float *best, int *entry,
                                                          float *least, int *lag, spx_rv_candidates *candidates)

@@ -106,30 +106,37 @@ void engine::coarsen(size_t n, spx_rv_spectra *const *w)
     wait(); /* for the lists, which are sent from here */
 }
 
-void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates)
+const float *engine::lags(size_t n, const int2 *ranges)
 {
     const size_t nlag = full_.m.set.nlag, size = full_.m.nfreq * 4, narm = c_->narm;
-    int *first = host_int_.need(n * (narm + 1));
-    for (size_t k = 0; k < n; k++)
-        for (size_t i = 0; i <= narm; i++)
-            first[k * (narm + 1) + i] = (int)(full_.slot[w[k]->slot].piece + w[k]->first[i]);
-    const int *begin = send(at_, first, n * (narm + 1));
-    float *in = spectrum_.need(n * size), *lags = lags_.need(n * (size_t)full_.m.nccf * nlag);
-    float *chi = chi_.need(n * full_.m.set.ntemp * nlag), *best = best_.need(n * (nlag + full_.m.set.ntemp));
-    int *entry = entry_.need(n * (nlag + full_.m.set.ntemp));
-    spx_rv_candidates *starts = candidates_.need(n);
+    float *in = spectrum_.need(n * size), *out = lags_.need(n * (size_t)full_.m.nccf * nlag);
     const size_t buffer = full_.m.most_ccf * sizeof(float2);
     spectrum_kernel<<<dim3((unsigned)n, (unsigned)narm), SPECTRUM_THREADS, buffer <= SPECTRUM_SHARED ? buffer : 0,
                       stream_>>>(
-        full_.m, begin, full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(), model_.get(),
-        buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * full_.m.most_ccf), in);
+        full_.m, send(ranges_, ranges, n * narm), full_.pieces.get(), full_.flux.get(), full_.ie.get(), good_.get(),
+        model_.get(), buffer <= SPECTRUM_SHARED ? nullptr : transform_.need(n * narm * full_.m.most_ccf), in);
     float *samples = sample_.need(n * full_.m.ccf_samples);
     sample_kernel<<<dim3(blocks(widest_, SAMPLES), blocks(n * c_->ccf.ncomp, FEW_ROWS), (unsigned)narm), 256, 0,
                     stream_>>>(full_.m, (int)n, in, samples);
     lag_kernel<<<dim3(blocks(nlag, 128), (unsigned)full_.m.nccf, (unsigned)n), 128, 0, stream_>>>(full_.m, samples,
-                                                                                                  lags);
+                                                                                                  out);
+    spx::check(cudaGetLastError(), "launch");
+    return out;
+}
+
+void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates)
+{
+    const size_t nlag = full_.m.set.nlag;
+    std::vector<int2> ranges;
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = 0; i < c_->narm; i++)
+            ranges.push_back(piece_range(w[k], w[k]->first[i], w[k]->first[i + 1]));
+    const float *from = lags(n, ranges.data());
+    float *chi = chi_.need(n * full_.m.set.ntemp * nlag), *best = best_.need(n * (nlag + full_.m.set.ntemp));
+    int *entry = entry_.need(n * (nlag + full_.m.set.ntemp));
+    spx_rv_candidates *starts = candidates_.need(n);
     entry_kernel<<<dim3(blocks(nlag, LAGS), blocks(full_.m.set.ntemp, ROWS), (unsigned)n), 256, 0, stream_>>>(
-        full_.m, lags, chi);
+        full_.m, from, chi);
     clear(starts, n); /* arrays are longer than the starts that are found */
     candidates_kernel<<<(unsigned)n, 128, 0, stream_>>>(full_.m, chi, best, entry, best + n * nlag, entry + n * nlag,
                                                         starts);
@@ -138,6 +145,41 @@ void engine::correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *ca
     to_host(found, starts, n);
     wait();
     std::copy_n(found, n, candidates);
+}
+
+void engine::curves(size_t n, spx_rv_spectra *const *w, spx_rvfit *out)
+{
+    const size_t nlag = full_.m.set.nlag, narm = c_->narm;
+    std::vector<int2> ranges; /* of each exposure of each star, a piece of each arm or none, */
+    std::vector<float *> to;  /* whose curve goes there */
+    std::vector<int> entries;
+    for (size_t k = 0; k < n; k++) {
+        const size_t begin = ranges.size() / narm;
+        for (size_t i = 0; i < narm; i++)
+            for (size_t j = w[k]->first[i]; j < w[k]->first[i + 1]; j++) {
+                const size_t at = (begin + j - w[k]->first[i]) * narm + i;
+                if (at >= to.size()) {
+                    ranges.resize((at / narm + 1) * narm);
+                    to.resize(ranges.size());
+                }
+                ranges[at] = piece_range(w[k], j, j + 1);
+                to[at] = out->arm[c_->arm[i].index].ccf + w[k]->piece[j].exposure * nlag;
+            }
+        entries.resize(ranges.size() / narm, w[k]->ccf_entry);
+    }
+    for (size_t first = 0; first < entries.size(); first += n) { /* there is memory for n stars */
+        const size_t some = std::min(n, entries.size() - first);
+        const float *from = lags(some, &ranges[first * narm]);
+        float *curve = chi_.need(some * narm * nlag), *result = host_float_.need(some * narm * nlag);
+        curve_kernel<<<dim3(blocks(nlag, 128), (unsigned)narm, (unsigned)some), 128, 0, stream_>>>(
+            full_.m, from, send(entry_, &entries[first], some), curve);
+        spx::check(cudaGetLastError(), "launch");
+        to_host(result, curve, some * narm * nlag);
+        wait();
+        for (size_t k = 0; k < some * narm; k++)
+            if (to[first * narm + k] != nullptr)
+                std::copy_n(result + k * nlag, nlag, to[first * narm + k]);
+    }
 }
 
 void engine::eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
@@ -1064,6 +1106,11 @@ spx_status engine_correlate(void *state, size_t n, spx_rv_spectra *const *w, spx
     return step(e, [&] { engine_of(state)->correlate(n, w, candidates); });
 }
 
+spx_status engine_curves(void *state, size_t n, spx_rv_spectra *const *w, spx_rvfit *out, spx_err *e)
+{
+    return step(e, [&] { engine_of(state)->curves(n, w, out); });
+}
+
 spx_status engine_eval(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
                        const size_t *const *cell, spx_rv_value *out, spx_err *e)
 {
@@ -1131,6 +1178,7 @@ spx_rv_engine engine_table(engine *e, int threads, size_t together)
             1,
             engine_load,
             engine_correlate,
+            engine_curves,
             engine_eval,
             engine_values,
             engine_scan,

@@ -37,6 +37,8 @@ class engine
 
     void correlate(size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates);
 
+    void curves(size_t n, spx_rv_spectra *const *w, spx_rvfit *out);
+
     void eval(size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT], const size_t *const *cell,
               spx_rv_value *out);
 
@@ -116,6 +118,13 @@ class engine
         return (int)(full_.slot[w->slot].piece + (w->part != nullptr ? w->part[j] : j));
     }
 
+    /* Pieces j ... end - 1 of a star among all pieces. */
+    int2 piece_range(const spx_rv_spectra *w, size_t j, size_t end) const
+    {
+        const size_t first = full_.slot[w->slot].piece;
+        return make_int2((int)(first + j), (int)(first + end));
+    }
+
     bool loaded(const spx_rv_spectra *w) const
     {
         return w->slot < full_.slot.size() && full_.slot[w->slot].loaded;
@@ -139,6 +148,10 @@ class engine
 
     /* Reads the pixels of those that are unread. */
     void read(size_t n, spx_rv_spectra *const *w);
+
+    /* chi^2 of the components at all lags, [n][components of all arms][lags], until the next call: of pieces
+     * ranges[n][narm] of each arm together. */
+    const float *lags(size_t n, const int2 *ranges);
 
     /* Models of n stars to the host, in double precision, or those of unread stars as they are kept. */
     void models_to_host(size_t n, spx_rv_spectra *const *w);
@@ -216,6 +229,7 @@ class engine
     spx::device_buffer<double> wavelength_[SPX_MAX_ARM];
     spx::device_buffer<item> item_;
     spx::device_buffer<int> entry_, at_;
+    spx::device_buffer<int2> ranges_;
     spx::pinned_buffer<double> host_double_, host_velocity_, host_result_, host_objective_;
     spx::pinned_buffer<float> host_float_;
     spx::pinned_buffer<uint8_t> host_byte_;

@@ -270,10 +270,10 @@ __device__ inline void transform(float2 *z, int n, int bits)
 }
 
 /* Block (star, arm): real and imaginary parts of both transforms, data[star][nfreq of all arms][4]; pieces
- * first[star][arm] ... first[star][arm + 1] - 1. `cont` holds a number a pixel, at the pieces' places; `buffer`:
+ * ranges[star][arm], [begin, end). `cont` holds a number a pixel, at the pieces' places; `buffer`:
  * long[star][arm][nwave] where transforms are too long for shared memory. */
 __global__ void __launch_bounds__(SPECTRUM_THREADS)
-    spectrum_kernel(model m, const int *first, const piece *pieces, const double *flux, const double *ie,
+    spectrum_kernel(model m, const int2 *ranges, const piece *pieces, const double *flux, const double *ie,
                     const uint8_t *good, double *cont, float2 *buffer, float *data)
 {
     extern __shared__ __align__(16) double memory[];
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(SPECTRUM_THREADS)
     const arm &a = m.arms[blockIdx.y];
     const size_t star = blockIdx.x;
     const int nc = a.nwave_ccf, bits = 31 - __clz(nc), tid = (int)threadIdx.x, step = (int)blockDim.x;
-    const int begin = first[star * (m.narm + 1) + blockIdx.y], end = first[star * (m.narm + 1) + blockIdx.y + 1];
+    const int begin = ranges[star * m.narm + blockIdx.y].x, end = ranges[star * m.narm + blockIdx.y].y;
     float2 *z =
         buffer == nullptr ? reinterpret_cast<float2 *>(memory) : buffer + (star * m.narm + blockIdx.y) * m.most_ccf;
     float4 *out = reinterpret_cast<float4 *>(data) + star * m.nfreq + a.freq0;

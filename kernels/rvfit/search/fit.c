@@ -146,10 +146,22 @@ static spx_status look_elsewhere(spx_rv_group *g, size_t n, spx_rv_star *const *
     return SPX_OK;
 }
 
-/* Is there anything that looks at the pixels of stars, or at their models, but the engine? */
-static int looks_at_pixels(const spx_rvfit_options *o)
+/* Cross-correlation of n stars with starts, as it is kept. */
+static spx_status keep_curves(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_rvfit *out, spx_err *e)
 {
-    return o->components > 1 || o->keep_ccf;
+    spx_rv_request *r = &g->ask;
+    EACH_STAR(k, n, 1)
+    {
+        spx_rv_spectra *w = &star[k]->spectra;
+        w->workspace = &g->workspace[omp_get_thread_num()];
+        if (!w->unread && w->ccf_entry >= 0)
+            spx_rv_keep_ccf(w, out);
+    }
+    r->n = 0;
+    for (size_t k = 0; k < n; k++)
+        if (star[k]->spectra.unread && star[k]->spectra.ccf_entry >= 0)
+            spx_rv_ask(r, star[k], star[k]->point); /* curves are of no point */
+    return r->n > 0 ? g->engine->curves(g->engine->state, r->n, r->spectra, out, e) : SPX_OK;
 }
 
 /* Where the models of a star go that is unread. */
@@ -215,8 +227,9 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
         s->index = first + k;
         s->given = c->in->start ? c->in->start + s->index * c->nq : NULL;
         s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-        s->again = g->engine->reads && !looks_at_pixels(c->opt) ? spx_rv_list(&s->spectra, s->index)
-                                                                : spx_rv_load(&s->spectra, s->index);
+        s->again = g->engine->reads && c->opt->components < 2 /* pairs are sought in pixels of the host */
+                       ? spx_rv_list(&s->spectra, s->index)
+                       : spx_rv_load(&s->spectra, s->index);
     }
     for (size_t k = 0; k < n; k++)
         if (g->star[k].again)
@@ -236,17 +249,13 @@ spx_status spx_rv_group_fit(spx_rv_group *g, size_t first, size_t n, spx_rvfit *
     }
     if (m == 0 || (st = spx_rv_group_starts(g, m, g->fitted, e)) != SPX_OK)
         return st;
-    EACH_STAR(k, m, 1)
-    {
-        spx_rv_star *s = g->fitted[k];
-        spx_rvfit_star *row = &out->star[s->index];
-        row->vrad_ccf = s->v_ccf;
-        row->ccf_entry = s->spectra.ccf_entry;
-        s->spectra.workspace = &g->workspace[omp_get_thread_num()];
-        if (c->opt->keep_ccf && row->ccf_entry >= 0)
-            spx_rv_keep_ccf(&s->spectra, out);
+    for (size_t k = 0; k < m; k++) {
+        const spx_rv_star *s = g->fitted[k];
+        out->star[s->index].vrad_ccf = s->v_ccf;
+        out->star[s->index].ccf_entry = s->spectra.ccf_entry;
     }
-    if ((st = any_error(g, n, e)) != SPX_OK || (st = spx_rv_group_minimise(g, m, g->fitted, e)) != SPX_OK)
+    if ((c->opt->keep_ccf && (st = keep_curves(g, m, g->fitted, out, e)) != SPX_OK) ||
+        (st = any_error(g, n, e)) != SPX_OK || (st = spx_rv_group_minimise(g, m, g->fitted, e)) != SPX_OK)
         return st;
     for (size_t k = 0; k < m; k++)
         g->fitted[k]->min = g->fitted[k]->found;

@@ -104,6 +104,8 @@ typedef struct {
     spx_status (*load)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
     /* Cross-correlation: starts into candidates[n]. */
     spx_status (*correlate)(void *state, size_t n, spx_rv_spectra *const *w, spx_rv_candidates *candidates, spx_err *e);
+    /* Curves of the cross-correlation (spx_rv_keep_ccf()) of stars w[n] that are unread. */
+    spx_status (*curves)(void *state, size_t n, spx_rv_spectra *const *w, spx_rvfit *out, spx_err *e);
     /* Objective with derivatives of star k at x[k], seen from cell[k] of the grid (NULL: the one that it is in; all
      * of them NULL: so are all). */
     spx_status (*eval)(void *state, size_t n, spx_rv_spectra *const *w, const double (*x)[SPX_MAX_FIT],
