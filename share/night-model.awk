@@ -50,7 +50,7 @@ function max(a, b) { return a > b ? a : b }
     put[wave] += units($3) * $8
 }
 function units(one) {
-    return one == "camera" ? cameras : one == "frame" ? exposures * cameras : one == "petal" ? exposures * petals : exposures * stars
+    return one == "gpu" ? nodes * gpus : one == "camera" ? cameras : one == "frame" ? exposures * cameras : one == "petal" ? exposures * petals : exposures * stars
 }
 function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, seconds, bytes, name, through, chain) {
     of_part = min(cores, max(3, min(12, int(nodes * cores / parts))))
