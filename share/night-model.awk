@@ -22,6 +22,7 @@
 # Petals beside a GPU do not wait for each other: each goes on to its next stage while others are in theirs. Their wave lasts as
 # long as the processor seconds, of processors that are busy, or those of the device, of all stages together, and the latencies
 # of the first and the last stage, when nothing else is there to do; at least as long as one petal takes through all stages.
+# A stage whose times are of a "gpu" is there once for each: the processes of its job begin.
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
 BEGIN {
