@@ -71,7 +71,7 @@ fit() {
 @test "templates whose wavelengths are not those of their attributes" {
     local d=$BATS_FILE_TMPDIR/data
     cp "$d/templates.h5" t.h5
-    h5edit t.h5 fill /templates/r/wavelength 6500
-    fails_with 3 "*t.h5:/templates/r/wavelength: element 0 is 6500.0000 Angstrom, the attributes*" \
+    h5edit t.h5 move /templates/r/wavelength 0.01 # half a km/s
+    fails_with 3 "*t.h5:/templates/r/wavelength: element 0 is * Angstrom, the attributes*" \
         rvs-fit -q --templates t.h5 "$d/frame-r0.h5" -o x.h5
 }
