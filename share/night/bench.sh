@@ -34,7 +34,7 @@ folder=$PWD
 tell() { printf '%s: bench.sh: %s\n' "$(date +%T)" "$*" >&2; }
 size="$NIGHT $PETALS $FIBRES $EXPOSURES $WIDTH $SEED"
 if [ "$(cat night/size 2>/dev/null)" != "$size" ]; then
-    tell "simulates $((3 * PETALS * (EXPOSURES + 2))) images of $FIBRES fibres: 10 s of a processor each with 500 whole ones"
+    tell "simulates $((3 * PETALS * (EXPOSURES + 2))) images of $FIBRES fibres: 10 to 20 s of a processor each with 500 whole ones"
     rm -rf night
     FAULTS='' "$here/simulate.sh" night
     echo "$size" >night/size
@@ -186,7 +186,7 @@ for device in "${devices[@]}"; do
     export TIMES=$folder/times-$device
     rm -rf night/redux "$TIMES"
     : >"$TIMES"
-    tell "reduces on $device, one job at a time: 180 s of a processor a petal with 500 whole fibres"
+    tell "reduces on $device, one job at a time: 2 to 3 minutes of a processor a petal with 500 whole fibres and one exposure"
     # with the times in the provenance; on the GPU a process a frame, so that each product has its own
     PATH=$folder/bin:$PATH reduce "$device" 1 SHELL="$folder/bin/job" COMMON= BATCH=1 >log 2>&1 &
     running=$!
