@@ -241,6 +241,10 @@ END
     frame_truth f.h5 x-truth.h5 >pulls
     cat pulls
     awk '$1 == "clean" { exit !($2 > 500 && $10 < 1.1 && $NF < 5) }' pulls
+    # wells hold the same charge where the level wanders from row to row
+    raw w amps=2,wander=3 --readnoise 1.2 --no-sky --snr 100:200 --fullwell 3000
+    run --separate-stderr specx-preproc -o w.h5 <(fits2h5 -q w.fits)
+    [ "$(grep -c 'pixels pile up from 34[0-9]. ADU on' <<<"$stderr")" -eq 2 ]
     # light that is not full: stars, lamps, the sky, a uniform field, all of them with hits and defect columns
     for kind in '--snr 30:200' '--snr 5:300 --bad-columns 3 --cosmics 100' '--flat --bad-columns 1 --seed 7' \
         '--arc all --lamp-level 3e4 --bad-columns 1 --seed 2' '--bad-columns 1 --seed 8'; do

@@ -21,34 +21,38 @@ typedef struct {
     size_t n, *count;
 } histogram;
 
-static double value(const spx_raw *raw, const spx_amplifier *a, long x, long y)
+/* Values of an amplifier: as they were read, or, with `over`, with the mean level for that of their row or column. */
+typedef struct {
+    const spx_raw_image *im;
+    const spx_amplifier *a;
+    const spx_overscan *over;
+} pixels;
+
+/* NAN where a value is not finite, or saturated as it was read. */
+static double value(const pixels *p, long x, long y)
 {
-    const spx_raw_image *im = &raw->image[a->image];
-    return im->data[(size_t)y * im->nx + (size_t)x];
+    const double v = p->im->data[(size_t)y * p->im->nx + (size_t)x];
+    if (!isfinite(v) || (p->a->saturation > 0 && v >= p->a->saturation))
+        return NAN;
+    return p->over != NULL ? spx_overscan_above(p->over, v, x - p->a->data.x0, y - p->a->data.y0) + p->over->mean : v;
 }
 
-static int counts(const spx_amplifier *a, double v)
+static spx_status fill(const pixels *p, histogram *h, spx_err *e)
 {
-    return isfinite(v) && !(a->saturation > 0 && v >= a->saturation);
-}
-
-static spx_status fill(const spx_raw *raw, const spx_amplifier *a, histogram *h, spx_err *e)
-{
+    const spx_section *d = &p->a->data;
     double top = h->from;
-    for (long y = a->data.y0; y < a->data.y1; y++)
-        for (long x = a->data.x0; x < a->data.x1; x++) {
-            const double v = value(raw, a, x, y);
-            top = counts(a, v) && v > top ? v : top;
-        }
+    for (long y = d->y0; y < d->y1; y++)
+        for (long x = d->x0; x < d->x1; x++)
+            top = fmax(top, value(p, x, y));
     if (!((top - h->from) / h->part < MOST_PARTS))
         return SPX_OK;
     h->n = (size_t)((top - h->from) / h->part) + 1;
     if ((h->count = spx_alloc(h->n, sizeof *h->count, e)) == NULL)
         return SPX_EIO;
-    for (long y = a->data.y0; y < a->data.y1; y++)
-        for (long x = a->data.x0; x < a->data.x1; x++) {
-            const double v = value(raw, a, x, y);
-            if (counts(a, v) && v >= h->from)
+    for (long y = d->y0; y < d->y1; y++)
+        for (long x = d->x0; x < d->x1; x++) {
+            const double v = value(p, x, y);
+            if (v >= h->from)
                 h->count[(size_t)((v - h->from) / h->part)]++;
         }
     return SPX_OK;
@@ -64,19 +68,19 @@ static size_t sum(const histogram *h, size_t first)
 
 /* Do most pixels from `level` on have a bright one beside them, as spots do, in more than one column and several rows?
  * Those of a defect column and of a hit do not. */
-static int have_light_beside(const spx_raw *raw, const spx_amplifier *a, double zero, double level)
+static int have_light_beside(const pixels *p, double zero, double level)
 {
+    const spx_section *d = &p->a->data;
     const double bright = zero + BESIDE * (level - zero);
     size_t n = 0, lit = 0, rows = 0;
-    long left = a->data.x1, right = a->data.x0;
-    for (long y = a->data.y0; y < a->data.y1; y++) {
+    long left = d->x1, right = d->x0;
+    for (long y = d->y0; y < d->y1; y++) {
         const size_t before = lit;
-        for (long x = a->data.x0; x < a->data.x1; x++) {
-            if (!counts(a, value(raw, a, x, y)) || value(raw, a, x, y) < level)
+        for (long x = d->x0; x < d->x1; x++) {
+            if (!(value(p, x, y) >= level))
                 continue;
             n++;
-            if ((x > a->data.x0 && value(raw, a, x - 1, y) > bright) ||
-                (x + 1 < a->data.x1 && value(raw, a, x + 1, y) > bright)) {
+            if ((x > d->x0 && value(p, x - 1, y) > bright) || (x + 1 < d->x1 && value(p, x + 1, y) > bright)) {
                 left = x < left ? x : left;
                 right = x > right ? x : right;
                 lit++;
@@ -87,13 +91,14 @@ static int have_light_beside(const spx_raw *raw, const spx_amplifier *a, double 
     return 2 * lit > n && right > left && rows >= ROWS;
 }
 
-spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, const spx_overscan *s, double *level,
-                               spx_err *e)
+/* The level that values pile up at, 0: none; how many more than in the window below. */
+static spx_status find(const pixels *p, const spx_overscan *s, double *level, size_t *most, spx_err *e)
 {
+    const spx_amplifier *a = p->a;
     const double width = fmax(WIDTH * (s->readnoise > 0 ? s->readnoise : a->readnoise / a->gain), NARROWEST);
     /* photons scatter by more than the window from here on: light has no such edge */
     histogram h = {.from = s->mean + width * width * a->gain, .part = width / PARTS};
-    spx_status st = fill(raw, a, &h, e);
+    spx_status st = fill(p, &h, e);
     const double all = (double)(a->data.x1 - a->data.x0) * (double)(a->data.y1 - a->data.y0);
     size_t above = 0, best = 0;
     *level = 0;
@@ -109,7 +114,25 @@ spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, const
         above += h.count[k - 1];
     }
     spx_free(h.count);
-    if (st == SPX_OK && *level > 0 && !have_light_beside(raw, a, s->mean, *level))
+    if (st == SPX_OK && *level > 0 && !have_light_beside(p, s->mean, *level))
         *level = 0;
+    *most = best;
+    return st;
+}
+
+spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_overscan *s, spx_err *e)
+{
+    pixels p = {.im = &raw->image[a->image], .a = a};
+    double charge = 0;
+    size_t n = 0, ncharge = 0;
+    spx_status st = find(&p, s, &s->piled, &n, e);
+    if (st == SPX_OK && s->model != SPX_OVERSCAN_CONSTANT && s->model != SPX_OVERSCAN_NONE) {
+        p.over = s;
+        st = find(&p, s, &charge, &ncharge, e);
+    }
+    if (charge > 0 && (s->piled == 0 || ncharge > n)) {
+        s->piled = charge;
+        s->piled_charge = 1;
+    }
     return st;
 }

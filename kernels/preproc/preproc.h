@@ -65,6 +65,7 @@ typedef struct {
     double trail;      /* part of the nearest pixel's signal that the first of them has */
     double saturation; /* ADU from which on a pixel is saturated: the amplifier's, or `piled`; 0: none is */
     double piled;      /* level below the amplifier's that pixels pile up at; 0: there is none */
+    int piled_charge;  /* 1: they do above the level of their row or column, which the mean stands for in `piled` */
     size_t nsaturated; /* pixels */
 } spx_overscan;
 
@@ -79,13 +80,19 @@ spx_status spx_overscan_fit(const spx_raw *raw, const spx_amplifier *a, const sp
                             spx_err *e);
 void spx_overscan_free(spx_overscan *s);
 
-/* Lowest of the values, ADU, that pixels of an amplifier pile up at, because no pixel holds more charge or no digits
- * are left; 0: there is none. Photons make the levels of bright pixels scatter by more than the read noise r: where 20
- * or more, and fewer than half of all, lie within 6 r, five times as many as within 6 r below, at most 2 % as many
- * above, and most of them, in more than one column and eight rows, beside a bright one, they are full. A level that
- * scatters from pixel to pixel by more is not found. */
-spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, const spx_overscan *s, double *level,
-                               spx_err *e);
+/* Value v of pixel (x,y) of the data section above its level, ADU. */
+static inline double spx_overscan_above(const spx_overscan *s, double v, long x, long y)
+{
+    return v - s->level[s->columns ? x : y];
+}
+
+/* Fills `piled`: the lowest of the values, ADU, that pixels of an amplifier pile up at, because no pixel holds more
+ * charge or no digits are left; 0: there is none. Photons make the levels of bright pixels scatter by more than the
+ * read noise r: where 20 or more, and fewer than half of all, lie within 6 r, five times as many as within 6 r below,
+ * at most 2 % as many above, and most of them, in more than one column and eight rows, beside a bright one, they are
+ * full. Full digits are the same in all rows, full wells hold the same charge above a level that may vary: both are
+ * looked for. A level that scatters from pixel to pixel by more is not found. */
+spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_overscan *s, spx_err *e);
 
 /* Calibrations to apply; each may be NULL. All have the size of the layout. `bad`: bits that are flagged, [ny][nx]. */
 typedef struct {

@@ -19,9 +19,8 @@ static double above_level(const work *w, size_t amp, long x, long y)
 {
     const spx_amplifier *a = &w->l->amp[amp];
     const spx_raw_image *im = &w->raw->image[a->image];
-    const spx_overscan *s = &w->over[amp];
-    return (double)im->data[(size_t)(a->data.y0 + y) * im->nx + (size_t)(a->data.x0 + x)] -
-           s->level[s->columns ? x : y];
+    return spx_overscan_above(&w->over[amp], im->data[(size_t)(a->data.y0 + y) * im->nx + (size_t)(a->data.x0 + x)], x,
+                              y);
 }
 
 /* Cross-talk into pixel (x,y) of an amplifier's data section: counted from the corners that are read first, amplifiers
@@ -63,7 +62,7 @@ static void one_pixel(const work *w, size_t amp, long x, long y, size_t i)
         w->out->mask[i] = mask | SPX_CCD_BAD;
         return;
     }
-    if (s->saturation > 0 && v >= s->saturation)
+    if ((a->saturation > 0 && v >= a->saturation) || (s->piled > 0 && (s->piled_charge ? u + s->mean : v) >= s->piled))
         mask |= SPX_CCD_SATURATED;
     if (w->l->crosstalk != NULL)
         u -= crosstalk(w, amp, x, y);
@@ -219,7 +218,7 @@ spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_pr
                                  "amplifier %s: no overscan shows its read noise, and the header has no RDNOISE",
                                  l->amp[k].name);
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++) {
-        st = spx_preproc_ceiling(raw, &l->amp[k], &over[k], &over[k].piled, e);
+        st = spx_preproc_ceiling(raw, &l->amp[k], &over[k], e);
         over[k].saturation = over[k].piled > 0 ? over[k].piled : l->amp[k].saturation;
     }
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++)
