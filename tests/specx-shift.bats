@@ -52,6 +52,23 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     awk '{ s += (($1 - 0.01) / $2)^2 } END { r = sqrt(s / NR); print r; exit !(NR == 2700 && r > 0.45 && r < 1.4) }' six.txt
 }
 
+# Rows of each fibre by 0.05 pixel, without noise: what targets and sky fibres differ by in the mean is the grid's. In bins of
+# 0.8 Angstrom the [O I] line at 6302, beside a star, is 0.004 Angstrom elsewhere, and the mean -0.0078 pixel.
+@test "the brightest line of r is where it is beside a star, too" {
+    local seed
+    echo 'y fiber 0.05' >rows.txt
+    for seed in 1 2 3; do
+        specx-sim -q -f --arm r --fibers 50 --sky-fibers 15 --snr 40:60 --seed $seed --cosmics 0 --bad-columns 0 --no-noise \
+            --wavelength 6240,6420 --shift rows.txt --truth t.h5 -o image.h5
+        specx-shift -q -f -j 2 --psf-only -o out.h5 image.h5
+        paste -d' ' <(h5table --csv -t /truth/table -c OBJTYPE t.h5 | tail -n +2 | awk '{ for (k = 0; k < 9; k++) print }') \
+            <(values out.h5 /shift/dy) <(values t.h5 /truth/shift/y | awk 'NR % 65 == 33 { for (k = 0; k < 9; k++) print }')
+    done >beside.txt
+    # the same at all wavelengths: the truth in the middle
+    awk '{ n[$1]++; s[$1] += $2 - $3; r += ($2 - $3)^2 } END { d = s["TGT"] / n["TGT"] - s["SKY"] / n["SKY"]
+        print d, sqrt(r / NR); exit !(NR == 1350 && d * d < 0.005^2) }' beside.txt
+}
+
 @test "a second time there is nothing left to move" {
     local f=$BATS_FILE_TMPDIR/shifted.h5
     specx-shift -q -o again.h5 "$f"
