@@ -112,8 +112,8 @@ spx_status spx_trace_regularise(const spx_trace_plan *p, spx_trace_bundle *b, sp
         return SPX_EIO;
     }
     for (size_t k = 0; k < n; k++) {
-        for (size_t f = 0; f < b->nf; f++)
-            largest[k] = fmax(largest[k], b->w[k * nl + f]);
+        for (size_t f = 0; f < b->nf; f++) /* fmax() would be a call for each */
+            largest[k] = b->w[k * nl + f] > largest[k] ? b->w[k * nl + f] : largest[k];
         everywhere = fmax(everywhere, largest[k]);
     }
     for (size_t k = 0, top = 0, end = 0, next = 0; k < n; k++) {

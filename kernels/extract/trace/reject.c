@@ -28,7 +28,7 @@ typedef struct {
     spx_trace_workspace *r;
     double *first, *whole;  /* [nbin][nl] diagonal, and seen, with nothing rejected */
     double *in_model;       /* [nbin][nl] flux that the model has */
-    double *step;           /* [nbin][nl] scratch */
+    double *step;           /* [nbin][nl] what the model is to get: zeros but within change() */
     double *untied;         /* [nbin][nl] elements of M with the next bin, where bins are tied: without that */
     double *model;          /* the window's */
     float *ivar;            /* the window's weights with nothing rejected */
@@ -67,7 +67,8 @@ static void flag_spots(search *s, size_t from, size_t to, int flag)
 static void mark_seen(search *s)
 {
     const size_t n = s->p->nbin, pad = s->p->pad;
-    flag_spots(s, pad / 4, n - pad / 4, SPX_REJECT_SEEN);
+    flag_spots(s, pad / 4, pad / 2, SPX_REJECT_SEEN);
+    flag_spots(s, n - pad / 2, n - pad / 4, SPX_REJECT_SEEN);
     flag_spots(s, pad / 2, n - pad / 2, SPX_REJECT_SEEN | SPX_REJECT_INNER);
     for (size_t i = 0; i < s->b->wny * s->b->wnx; i++)
         if (!(s->ivar[i] > 0.0f))
@@ -100,11 +101,13 @@ static int is_flagged(const search *s, size_t i, int flag)
     if (i <= row)
         return 1;
     const unsigned char *const at[] = {s->flag + i - row - 1, s->flag + i - 1, s->flag + i + row - 1};
-    int any = 0;
+    uint64_t any = 0, eight; /* flags at a time */
     for (size_t j = 0; j < 3; j++)
-        for (size_t x = 0; x < RUN + 2; x++)
-            any |= at[j][x];
-    return (any & flag) != 0;
+        for (size_t x = 0; x < RUN + 2; x += sizeof eight) {
+            memcpy(&eight, at[j] + (x < RUN ? x : RUN + 2 - sizeof eight), sizeof eight);
+            any |= eight;
+        }
+    return (any & 0x0101010101010101 * (uint64_t)flag) != 0;
 }
 
 /* Makes the list of pixels of which wanted() is true, in the order of the window: they have the flag, or are beside one
@@ -155,34 +158,54 @@ static spx_status find_new(search *s, spx_err *e)
     return st;
 }
 
-/* Bins whose spots cover a pixel of the list. */
-static void touch(search *s)
+/* Cells of a row of them; behind these one that says whether any of them holds a changed pixel. */
+static size_t cells_across(const spx_trace_bundle *b)
+{
+    return b->wnx / CELL + 1;
+}
+
+/* Flags a pixel that has changed, and its cells. */
+static void set_changed(search *s, size_t i, int changed)
+{
+    const size_t row = s->b->wnx, across = cells_across(s->b);
+    unsigned char *cells = s->cell + i / row / CELL * (across + 1);
+    s->flag[i] = (unsigned char)((s->flag[i] & ~SPX_REJECT_CHANGED) | (changed ? SPX_REJECT_CHANGED : 0));
+    cells[i % row / CELL] = cells[across] = (unsigned char)changed;
+}
+
+/* Whether the spot of a bin covers a pixel that has changed. */
+static int covers_changed(const search *s, const spx_bin_geometry *at)
 {
     const spx_trace_plan *p = s->p;
     const spx_trace_bundle *b = s->b;
-    const size_t across = b->wnx / CELL + 1;
-    memset(s->touched, 0, p->nbin * b->nf);
-    for (size_t j = 0; j < s->nlist; j++) {
-        s->flag[s->list[j]] |= SPX_REJECT_CHANGED;
-        s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 1;
+    const size_t across = cells_across(b);
+    const size_t y0 = (size_t)(at->yc - b->wy0), y1 = y0 + (size_t)p->ny;
+    const size_t x0 = (size_t)(at->xc - b->wx0), x1 = x0 + (size_t)p->nx;
+    int near = 0;
+    for (size_t y = y0 / CELL; y <= (y1 - 1) / CELL; y++) {
+        const unsigned char *cells = s->cell + y * (across + 1);
+        for (size_t x = x0 / CELL; cells[across] && x <= (x1 - 1) / CELL; x++)
+            near |= cells[x];
     }
-    for (size_t i = 0; i < p->nbin * b->nf && s->nlist > 0; i++) {
-        if (b->state[i] != SPX_TRACE_SPOT)
-            continue;
-        const size_t y0 = (size_t)(b->at[i].yc - b->wy0), y1 = y0 + (size_t)p->ny;
-        const size_t x0 = (size_t)(b->at[i].xc - b->wx0), x1 = x0 + (size_t)p->nx;
-        int near = 0;
-        for (size_t y = y0 / CELL; y <= (y1 - 1) / CELL; y++)
-            for (size_t x = x0 / CELL; x <= (x1 - 1) / CELL; x++)
-                near |= s->cell[y * across + x];
-        for (size_t y = y0; near && y < y1 && !s->touched[i]; y++)
-            for (size_t x = x0; x < x1; x++)
-                s->touched[i] |= (s->flag[y * b->wnx + x] & SPX_REJECT_CHANGED) != 0;
-    }
-    for (size_t j = 0; j < s->nlist; j++) {
-        s->flag[s->list[j]] &= (unsigned char)~SPX_REJECT_CHANGED;
-        s->cell[s->list[j] / b->wnx / CELL * across + s->list[j] % b->wnx / CELL] = 0;
-    }
+    for (size_t y = y0; near && y < y1; y++)
+        for (size_t x = x0; x < x1; x++)
+            if (s->flag[y * b->wnx + x] & SPX_REJECT_CHANGED)
+                return 1;
+    return 0;
+}
+
+/* Bins whose spots cover a pixel of the list. */
+static void touch(search *s)
+{
+    const spx_trace_bundle *b = s->b;
+    const size_t bins = s->p->nbin * b->nf;
+    memset(s->touched, 0, bins);
+    for (size_t j = 0; j < s->nlist; j++)
+        set_changed(s, s->list[j], 1);
+    for (size_t i = 0; i < bins && s->nlist > 0; i++)
+        s->touched[i] = b->state[i] == SPX_TRACE_SPOT && covers_changed(s, &b->at[i]);
+    for (size_t j = 0; j < s->nlist; j++)
+        set_changed(s, s->list[j], 0);
 }
 
 /* Equations of the bins on the pixels of the list, which have other weights now; nothing is tied any more. */
@@ -254,12 +277,13 @@ static void find_runs(search *s)
                 memset(s->run + end, 1, k - end);
             end = k + 1;
         }
-    for (size_t i = 0; i < n * nf; i++)
-        if (s->run[i / nf] && b->state[i] == SPX_TRACE_SPOT) {
-            const long y = (long)b->at[i].yc - b->wy0, end = (long)b->wny;
-            const long from = y > 2 ? y - 2 : 0, to = y + s->p->ny + 2 < end ? y + s->p->ny + 2 : end;
-            memset(s->dirty + from, 1, (size_t)(to - from));
-        }
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = k * nf; s->run[k] && i < (k + 1) * nf; i++)
+            if (b->state[i] == SPX_TRACE_SPOT) {
+                const long y = (long)b->at[i].yc - b->wy0, end = (long)b->wny;
+                const long from = y > 2 ? y - 2 : 0, to = y + s->p->ny + 2 < end ? y + s->p->ny + 2 : end;
+                memset(s->dirty + from, 1, (size_t)(to - from));
+            }
 }
 
 /* Rejects the pixels of the list, or takes them back, with new equations. */
@@ -292,12 +316,18 @@ static spx_status change(search *s, int back, int *solved, spx_err *e)
         st = s->kernels->improve(s->p, b, s->r, s->run, SPX_REJECT_TOLERANCE, solved, e);
     if (st != SPX_OK || !*solved)
         return st;
-    for (size_t i = 0; i < s->p->nbin * b->nl; i++) {
-        const double step = b->x[i] - s->in_model[i];
-        s->step[i] = step * step * s->first[i] > SPX_REJECT_SAME * SPX_REJECT_SAME ? step : 0.0;
-        s->in_model[i] += s->step[i];
-    }
-    return s->kernels->render(s->p, b, s->r, s->step, s->model, e);
+    const size_t n = s->p->nbin, nl = b->nl;
+    for (size_t k = 0; k < n; k++) /* where nothing was solved again flux is as it was */
+        for (size_t i = k * nl; s->run[k] && i < (k + 1) * nl; i++) {
+            const double step = b->x[i] - s->in_model[i];
+            s->step[i] = step * step * s->first[i] > SPX_REJECT_SAME * SPX_REJECT_SAME ? step : 0.0;
+            s->in_model[i] += s->step[i];
+        }
+    st = s->kernels->render(s->p, b, s->r, s->step, s->model, e);
+    for (size_t k = 0; k < n; k++)
+        if (s->run[k])
+            memset(s->step + k * nl, 0, nl * sizeof *s->step);
+    return st;
 }
 
 /* Steps 1 and 2. */
@@ -317,13 +347,21 @@ static spx_status converge(search *s, int *changed, int *solved, spx_err *e)
     return st;
 }
 
+/* 1 - leverage of pixels. */
+SPX_CLONES
+static void free_of(size_t npix, const double *leverage, float *to)
+{
+    for (size_t i = 0; i < npix; i++)
+        to[i] = spx_reject_free(leverage[i]);
+}
+
 /* Memory, and where the search begins. */
 static spx_status begin(search *s, spx_err *e)
 {
     const spx_trace_plan *p = s->p;
     const spx_trace_bundle *b = s->b;
     const size_t row = p->nbin * b->nl, npix = b->wny * b->wnx, bins = p->nbin * b->nf;
-    const size_t cells = (b->wny / CELL + 1) * (b->wnx / CELL + 1);
+    const size_t cells = (b->wny / CELL + 1) * (cells_across(b) + 1);
     double *vectors = spx_trace_workspace_get(s->r, SPX_BUFFER_REJECT, 5, row, e);
     /* weights in single precision, then bytes */
     double *window = spx_trace_workspace_get(
@@ -346,6 +384,7 @@ static spx_status begin(search *s, spx_err *e)
     s->cell = s->tied + bins;
     s->run = s->cell + cells;
     s->dirty = s->run + p->nbin;
+    memset(s->step, 0, row * sizeof *s->step);
     memset(s->flag, 0, npix + 2 * bins + cells);
     memset(s->dirty, 1, b->wny);
     memcpy(s->ivar, b->weight, npix * sizeof *s->ivar);
@@ -358,8 +397,7 @@ static spx_status begin(search *s, spx_err *e)
         return SPX_EIO;
     memset(s->model, 0, npix * sizeof *s->model);
     spx_status st = s->kernels->leverage(p, b, s->r, leverage, s->readnoise ? NULL : s->model, e);
-    for (size_t i = 0; i < npix; i++)
-        s->free[i] = spx_reject_free(leverage[i]);
+    free_of(npix, leverage, s->free);
     if (st == SPX_OK && s->readnoise) { /* noise of the model must not make the variance small */
         st = spx_trace_smooth_light(p, s->kernels, b, s->r, 0, &s->model, e);
         for (size_t i = 0; i < npix && st == SPX_OK; i++)

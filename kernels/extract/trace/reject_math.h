@@ -204,7 +204,8 @@ SPX_HD int spx_reject_is_outside(const spx_reject_window *w, size_t i)
 /* 1 - leverage, within what is allowed. */
 SPX_HD float spx_reject_free(double leverage)
 {
-    return (float)fmin(fmax(1.0 - leverage, SPX_REJECT_LEAST_FREE), 1.0);
+    const double left = 1.0 - leverage; /* no fmin(), fmax(): compilers know no vectors of them */
+    return (float)(left > SPX_REJECT_LEAST_FREE ? left < 1.0 ? left : 1.0 : SPX_REJECT_LEAST_FREE);
 }
 
 #endif
