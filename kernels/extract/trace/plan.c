@@ -28,6 +28,7 @@ void spx_trace_plan_free(spx_trace_plan *p)
     spx_free(p->by);
     spx_free(p->bp);
     spx_free(p->column_mask);
+    spx_free(p->row_mask);
 }
 
 spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan *like, spx_trace_plan *p, spx_err *e)
@@ -76,10 +77,13 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan 
     if (!p->coeff || !(p->bx = spx_alloc2(nrow, psf->x.ncoef, sizeof(double), e)) ||
         !(p->by = spx_alloc2(nrow, psf->y.ncoef, sizeof(double), e)) ||
         !(p->bp = spx_alloc2(nrow, psf->ndeg, sizeof(double), e)) ||
-        !(p->column_mask = spx_alloc(p->nxp, sizeof(double), e)))
+        !(p->column_mask = spx_alloc(p->nxp, sizeof(double), e)) ||
+        !(p->row_mask = spx_alloc(p->nyp, sizeof(double), e)))
         return SPX_EIO;
     for (int x = 0; x < p->nx; x++)
         p->column_mask[x] = 1.0;
+    for (int y = 0; y < p->ny; y++)
+        p->row_mask[y] = 1.0;
     for (size_t row = 0; row < nrow; row++) {
         const size_t f = row / p->nbin, k = row % p->nbin;
         double lambda = spx_extract_lambda(o, (long)k - (long)p->pad);

@@ -31,14 +31,17 @@ enum { SPX_SPOT_ORDERS = 8 };
 
 /* The spot of bin k of a fibre into spot[ny][nxp], 0 beyond its nx columns; the same arithmetic as spx_psf_spot() up
  * to rounding; its derivatives into *motion_of unless that is NULL. Returns 0, and a spot of zeros, where the PSF has
- * none. nxv vectors hold the columns of a row, which is p->nxp = `row` long. work: p->spot_work doubles, and
+ * none. nxv vectors hold the columns of a row, which is p->nxp = `row` long; apart: the last one holds a single column,
+ * which is made as a whole, without derivatives. work: p->spot_work doubles, and
  * p->motion_work more where those are wanted. */
 ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at,
-                               double *work, double *spot, const spot_motion *motion_of, int nxv, size_t row, int degx,
-                               int degy)
+                               double *work, double *spot, const spot_motion *motion_of, int nxv, int apart, size_t row,
+                               int degx, int degy)
 {
     const size_t ndeg = p->job->psf->ndeg, ne = edge_row(p), nxp = (size_t)nxv * SPX_VL, nyp = p->nyp;
     const int nx = p->nx, ny = p->ny, deg = (degx > degy ? degx : degy) + (motion_of ? 1 : 0);
+    const int by_rows = nxv - apart; /* vectors that are made row by row */
+    const size_t rest = (size_t)by_rows * SPX_VL;
     double *c = work, *e = c + p->npar, *h = e + ne, *gx = h + (size_t)(deg + 1) * ne,
            *across = gx + (size_t)(degx + 1) * nxp, *gx_moved = across + (size_t)(degx + 1) * nyp,
            *gx_wider = gx_moved + (size_t)(degx + 1) * nxp;
@@ -112,7 +115,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
                 store(across + (size_t)(i0 + i) * nyp + y, to[i]);
         }
     vec sum = every(0.0), raw = every(0.0), moved = every(0.0), wider = every(0.0);
-    for (int v = 0; v < nxv; v++) {
+    for (int v = 0; v < by_rows; v++) {
         const size_t from = (size_t)v * SPX_VL;
         vec g[SPX_SPOT_ORDERS];
         for (int i = 0; i <= degx && i < SPX_SPOT_ORDERS; i++)
@@ -143,6 +146,16 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
             }
         }
     }
+    for (size_t y = 0; apart && y < (size_t)ny; y += SPX_VL) { /* the column takes the place of across[0] */
+        vec s = every(0.0);
+        for (int i = 0; i <= degx; i++)
+            s += load(across + (size_t)i * nyp + y) * every(gx[(size_t)i * nxp + rest]);
+        s *= load(p->row_mask + y);
+        raw += s;
+        s = positive_or_0(s);
+        sum += s;
+        store(across + y, s);
+    }
     const double total = sum_lanes(sum), check = sum_lanes(raw);
     const double scale = isfinite(check) && total > 0.0 && isfinite(total) ? 1.0 / total : 0.0;
     if (!(scale > 0.0 && isfinite(scale)))
@@ -151,7 +164,9 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
                  more_wide = motion_of ? sum_lanes(wider) * scale : 0.0;
     for (int y = 0; y < ny; y++) {
         size_t i = (size_t)y * row;
-        for (const size_t end = i + nxp; i < end; i += SPX_VL) {
+        if (apart)
+            store(spot + i + rest, (vec){across[y] * scale});
+        for (const size_t end = i + rest; i < end; i += SPX_VL) {
             const vec s = load(spot + i) * every(scale);
             store(spot + i, s);
             if (motion_of) { /* of the spot over its sum */
@@ -159,6 +174,7 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
                 store(motion_of->dwidth + i, load(motion_of->dwidth + i) * every(scale) - s * every(more_wide));
             }
         }
+        i += (size_t)apart * SPX_VL;
         for (const size_t end = (size_t)(y + 1) * row; i < end; i += SPX_VL)
             store(spot + i, every(0.0));
     }
@@ -233,16 +249,18 @@ ALWAYS_INLINE int make_usual_spot(const spx_trace_plan *p, size_t fibre, size_t 
     const int degree = p->degx == p->degy ? p->degx : 0, usual = p->nxp == ROW && spot_vectors(p) == VECTORS,
               narrow = p->nxp == SHORT && spot_vectors(p) == FEW;
     if (usual && degree == 6)
-        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 6, 6);
+        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, 0, ROW, 6, 6);
     if (usual && degree == 4)
-        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, ROW, 4, 4);
+        return make_spot_of(p, fibre, k, at, work, spot, d, VECTORS, 0, ROW, 4, 4);
+    if (degree == 6 && p->nxp == ROW && p->nx == 17 && d == NULL)
+        return make_spot_of(p, fibre, k, at, work, spot, d, MORE, 1, ROW, 6, 6);
     if (degree == 6 && p->nxp == ROW && spot_vectors(p) == MORE)
-        return make_spot_of(p, fibre, k, at, work, spot, d, MORE, ROW, 6, 6);
+        return make_spot_of(p, fibre, k, at, work, spot, d, MORE, 0, ROW, 6, 6);
     if (narrow && degree == 6)
-        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, SHORT, 6, 6);
+        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, 0, SHORT, 6, 6);
     if (narrow && degree == 4)
-        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, SHORT, 4, 4);
-    return make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), p->nxp, p->degx, p->degy);
+        return make_spot_of(p, fibre, k, at, work, spot, d, FEW, 0, SHORT, 4, 4);
+    return make_spot_of(p, fibre, k, at, work, spot, d, spot_vectors(p), 0, p->nxp, p->degx, p->degy);
 }
 
 static int make_spot(const spx_trace_plan *p, size_t fibre, size_t k, const spx_bin_geometry *at, double *work,

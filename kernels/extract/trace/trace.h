@@ -171,6 +171,7 @@ typedef struct {
     double *bx, *by, *bp;
     int own_basis;
     double *column_mask; /* [nxp] 1 for the nx columns of a spot, 0 beyond */
+    double *row_mask;    /* [nyp] the same for its rows */
     size_t spot_work;    /* doubles of scratch that a spot needs */
     size_t motion_work;  /* and how many more with its derivatives */
     double tolerance, drop_tolerance;
