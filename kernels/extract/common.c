@@ -194,8 +194,8 @@ spx_status spx_extract_check_traces(const spx_extract_job *job, spx_err *e)
         spx_legendre_basis(ny, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), basis + k * (nx + ny) + nx);
     }
 #pragma omp parallel for num_threads(spx_extract_threads(job->o)) reduction(+ : seen, masked)
-    for (size_t f = f0; f < f1; f++)
-        for (size_t k = 0; k < job->nwave; k++) {
+    for (size_t k = 0; k < job->nwave; k++) /* pixels of neighbours lie side by side */
+        for (size_t f = f0; f < f1; f++) {
             double cx, cy, lo, hi;
             const double lambda = spx_extract_lambda(job->o, (long)k);
             spx_psf_usable(psf, f, &lo, &hi);
