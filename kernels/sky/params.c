@@ -33,6 +33,8 @@ static const double FIRST_ODDS = 0.1, SLOPE_ODDS = 1, HIGHER_ODDS = 20, CURVE_OD
 enum { LANES = 8, FOUR = 4, AROUND = 25, ROUNDS = 12, SWEEPS = 3 };
 /* Fibres whose sums are added up by one thread: the order does not depend on the number of threads. */
 enum { TOGETHER = 32 };
+/* Quantities of specx-shift: loops of weigh() over so many are unrolled, as vectors in arrays would lie in memory. */
+enum { USUAL = 6 };
 
 /* Bins in the order of the spline's intervals, `slots` for each; a fit without spline has one interval. */
 typedef struct {
@@ -712,46 +714,63 @@ static size_t count_products(size_t nq, const size_t *term)
 }
 
 /* W = (V + diag(tau^2))^-1 of all fibres, by V = L D L^T; 0 where that is none. */
-SPX_CLONES
-static void weigh(const sample *s)
+static inline __attribute__((always_inline)) void weigh_of(const sample *s, const size_t nq)
 {
-    const size_t nq = s->nq;
     for (size_t i = 0; i < s->size; i += FOUR) {
         four l[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], k[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], d[SPX_SKY_MOST];
         const four nothing = {0};
         four in = AT(s->in, 0);
+#pragma GCC unroll 8
         for (size_t j = 0; j < nq; j++) {
             const four own = AT(s->variance, at_pair(j, j)) + s->tau2[j] + AT(s->out, j);
             four pivot = own;
+#pragma GCC unroll 8
             for (size_t t = 0; t < j; t++)
                 pivot -= l[at_pair(j, t)] * l[at_pair(j, t)] * d[t];
             in = SPX_CHOOSE(pivot > 1e-13 * own, in, nothing);
             d[j] = SPX_CHOOSE(pivot > 1e-13 * own, pivot, nothing + 1);
             const four inverse = 1 / d[j];
+#pragma GCC unroll 8
             for (size_t r = j + 1; r < nq; r++) {
                 four sum = AT(s->variance, at_pair(r, j));
+#pragma GCC unroll 8
                 for (size_t t = 0; t < j; t++)
                     sum -= l[at_pair(r, t)] * l[at_pair(j, t)] * d[t];
                 l[at_pair(r, j)] = sum * inverse;
             }
+#pragma GCC unroll 8
             for (size_t c = 0; c < j; c++) { /* L^-1 */
                 four sum = -l[at_pair(j, c)];
+#pragma GCC unroll 8
                 for (size_t t = c + 1; t < j; t++)
                     sum -= l[at_pair(j, t)] * k[at_pair(t, c)];
                 k[at_pair(j, c)] = sum;
             }
             k[at_pair(j, j)] = nothing + 1;
         }
+#pragma GCC unroll 8
         for (size_t j = 0; j < nq; j++)
             d[j] = in / d[j];
+#pragma GCC unroll 8
         for (size_t q = 0; q < nq; q++)
+#pragma GCC unroll 8
             for (size_t r = 0; r <= q; r++) {
                 four sum = {0};
+#pragma GCC unroll 8
                 for (size_t t = q; t < nq; t++)
                     sum += k[at_pair(t, q)] * k[at_pair(t, r)] * d[t];
                 AT(s->weight, at_pair(q, r)) = sum;
             }
     }
+}
+
+SPX_CLONES
+static void weigh(const sample *s)
+{
+    if (s->nq == USUAL)
+        weigh_of(s, USUAL);
+    else
+        weigh_of(s, s->nq);
 }
 
 /* W p of quantity q of all fibres, into s->weighted. */
@@ -885,18 +904,16 @@ typedef struct {
     double weight[SPX_SKY_MOST], fitted[SPX_SKY_MOST];
 } slopes;
 
-/* With the weights of the last fit. */
-SPX_CLONES
-static void likelihood(const sample *s, slopes *out)
+static inline __attribute__((always_inline)) void likelihood_of(const sample *s, const size_t nq, slopes *out)
 {
-    const size_t nq = s->nq, pairs = npair(nq);
+    const size_t pairs = npair(nq);
     four sum[SPX_SKY_MOST] = {0}, weight[SPX_SKY_MOST] = {0}, taken[SPX_SKY_MOST] = {0},
          square[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2] = {0};
-    fold_covariance(nq, s->term, s->covariance, s->nproduct, s->sum);
     for (size_t i = 0; i < s->size; i += FOUR) {
         four of[SPX_SKY_MOST], w[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2], cov[SPX_SKY_MOST * (SPX_SKY_MOST + 1) / 2];
         for (size_t q = 0; q < nq; q++)
             residual(s, i, q, &of[q]);
+#pragma GCC unroll 32
         for (size_t pair = 0; pair < pairs; pair++) {
             w[pair] = AT(s->weight, pair);
             cov[pair] = AT(s->product, 0) * s->sum[pair];
@@ -904,11 +921,14 @@ static void likelihood(const sample *s, slopes *out)
                 cov[pair] += AT(s->product, k) * s->sum[k * pairs + pair];
             square[pair] += w[pair] * w[pair];
         }
+#pragma GCC unroll 8
         for (size_t q = 0; q < nq; q++) {
             four wr = {0}, fitted = {0}; /* W r; W B cov B^T W */
+#pragma GCC unroll 8
             for (size_t r = 0; r < nq; r++) {
                 four with = {0};
                 wr += w[at_pair(q, r)] * of[r];
+#pragma GCC unroll 8
                 for (size_t t = 0; t < nq; t++)
                     with += cov[at_pair(r, t)] * w[at_pair(q, t)];
                 fitted += w[at_pair(q, r)] * with;
@@ -925,6 +945,17 @@ static void likelihood(const sample *s, slopes *out)
         for (size_t r = 0; r < nq; r++)
             out->curvature[q * nq + r] = sum_of(&square[at_pair(q, r)]);
     }
+}
+
+/* With the weights of the last fit. */
+SPX_CLONES
+static void likelihood(const sample *s, slopes *out)
+{
+    fold_covariance(s->nq, s->term, s->covariance, s->nproduct, s->sum);
+    if (s->nq == USUAL)
+        likelihood_of(s, USUAL, out);
+    else
+        likelihood_of(s, s->nq, out);
 }
 
 /* tau^2 by restricted maximum likelihood, one step of Fisher's scoring. Those at 0 that would be negative stay.
