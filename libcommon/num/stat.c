@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/clones.h"
+
 /* Hoare's selection: afterwards v[k] is the value of rank k, nothing before it is larger, nothing after it smaller. */
 static double select_rank(double *v, size_t n, size_t k)
 {
@@ -162,14 +164,30 @@ static double sum_of_weights(size_t n, const double *variance, double t)
     return sum;
 }
 
+/* What a value of variance[i] and its square add at intrinsic variances t[n]: to the sum of squares in units of their
+ * variances, to the product of these over v, and to the sum of weights. */
+SPX_CLONES
+static void add_likelihood(size_t n, double variance, double square, double v, const double *restrict t,
+                           double *restrict sum, double *restrict product, double *restrict weight)
+{
+#pragma omp simd
+    for (size_t k = 0; k < n; k++) {
+        const double total = variance + t[k];
+        sum[k] += square / total;
+        product[k] *= total / v;
+        weight[k] += 1 / total;
+    }
+}
+
 double spx_intrinsic_variance(size_t n, const double *square, const double *variance, double times,
                               const spx_scatter_prior *prior, double *unsure)
 {
     enum { PLACES = 64, HALVINGS = 50 };
     static const double RARE = 0.02, RANGE = 100; /* prior of what is not expected; largest over least that is */
     const double usual = prior->usual;
-    double logl[PLACES + 1], weight[PLACES + 1], chance[PLACES + 1], most = -INFINITY, all = 0, kept = 0, squares = 0,
-                                                                     largest = 1;
+    double place[PLACES + 1], logl[PLACES + 1] = {0}, chance[PLACES + 1];
+    double product[PLACES + 1], sum[PLACES + 1] = {0}, weight[PLACES + 1] = {0};
+    double most = -INFINITY, all = 0, kept = 0, squares = 0, largest = 1;
     if (unsure != NULL)
         *unsure = 0;
     if (n == 0)
@@ -179,20 +197,19 @@ double spx_intrinsic_variance(size_t n, const double *square, const double *vari
         largest = fmax(largest, square[i] / v);
     const double low = log(0.01 * sqrt(2 / ((double)n * times))), high = log(largest) + 5;
     for (int k = 0; k <= PLACES; k++) {
-        const double t = k < PLACES ? v * exp(low + (high - low) * k / (PLACES - 1)) : 0;
-        double product = 1, sum = 0; /* a logarithm for some of the factors v/(v_i + t) at a time */
-        logl[k] = 0;
-        for (size_t i = 0; i < n; i++) {
-            const double total = variance[i] + t;
-            sum += square[i] / total;
-            product *= total / v;
-            if (i % 8 == 7 || i + 1 == n) {
-                logl[k] -= 0.5 * times * log(product);
-                product = 1;
-            }
+        place[k] = k < PLACES ? v * exp(low + (high - low) * k / (PLACES - 1)) : 0;
+        product[k] = 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        add_likelihood(PLACES + 1, variance[i], square[i], v, place, sum, product, weight);
+        for (int k = 0; k <= PLACES && (i % 8 == 7 || i + 1 == n); k++) { /* a logarithm for some factors at a time */
+            logl[k] -= 0.5 * times * log(product[k]);
+            product[k] = 1;
         }
-        logl[k] -= 0.5 * times * sum;
-        weight[k] = k < PLACES ? sum_of_weights(n, variance, t) : none;
+    }
+    for (int k = 0; k <= PLACES; k++) {
+        const double t = place[k];
+        logl[k] -= 0.5 * times * sum[k];
         chance[k] = k == PLACES ? prior->odds : 1.0 / PLACES;
         if (usual > 0 && (t > usual ? !prior->larger : t * RANGE <= usual))
             chance[k] *= RARE;
