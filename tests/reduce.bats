@@ -246,6 +246,23 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(threads_of sframe)" = 16 ]
 }
 
+@test "threads of a job wait asleep, and ask a GPU for two queues, unless the environment says otherwise" {
+    fake_programs
+    empty_night b3
+    local p
+    for p in fake/*; do
+        mv "$p" "$p.real"
+        printf '#!/bin/bash\n[[ $* != *" -o "* ]] || echo "$OMP_WAIT_POLICY $CUDA_DEVICE_MAX_CONNECTIONS" >>environment\nexec "$0.real" "$@"\n' >"$p"
+        chmod +x "$p"
+    done
+    unset OMP_WAIT_POLICY CUDA_DEVICE_MAX_CONNECTIONS
+    quick -j4 BATCH=3 DEVICES='cuda:0 cuda:0 cuda:0' >log
+    [ "$(sort -u environment)" = 'passive 2' ]
+    rm -r out environment
+    OMP_WAIT_POLICY=active CUDA_DEVICE_MAX_CONNECTIONS=8 quick -j4 BATCH=3 DEVICES='cuda:0 cuda:0 cuda:0' >log
+    [ "$(sort -u environment)" = 'active 8' ]
+}
+
 @test "settings come from the command line and night.mk, not from the environment, as tcsh's GROUP" {
     fake_programs
     empty_night b3

@@ -22,7 +22,8 @@
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
 # among the jobs, AT_ONCE, how many of the kind there are, if that is less, and NTH, "K N", which of N the job is; HELD, how many
-# converted images a job holds; OMP_WAIT_POLICY, which is passive where it is not set; LEASE.
+# converted images a job holds; OMP_WAIT_POLICY, which is passive, and CUDA_DEVICE_MAX_CONNECTIONS, which is 2, where they are not set;
+# LEASE.
 set -fuo pipefail
 script=${*: -1}
 if [[ $script =~ ^[[:space:]]*list\ ([^[:space:]]+)[[:space:]]*$ ]]; then
@@ -193,6 +194,9 @@ make_one() {
 
 # Threads that wait leave the processor to other jobs: else libgomp's spin.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# Queues of a process to a GPU: CUDA's eight make up most of its context. The driver makes contexts one after another, also those of
+# several GPUs.
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-2}
 
 # Messages go to files of this process.
 { [ -d "$OUT/log" ] && [ -d "$OUT/lock" ]; } || mkdir -p "$OUT/log" "$OUT/lock" || exit
