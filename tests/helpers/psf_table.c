@@ -1,7 +1,8 @@
 /* psf_table FILE.h5 CASE SEED[:DRAW]...: fits simulated arcs of the first 25 fibres of a PSF, whose spots are those of
  * the file, and prints how wrong places and shape are, in pixels and in units of what the errors say: a line for each
- * seed and one of all of them. DRAWs are other noise of the same scene. 67 lines of Ne, Ar, Kr, Hg and Cd, 5720 to 7700
- * Angstrom, of 300 to 56 000 electrons, read noise 3, a continuum, a bad column, from a start 1.2 pixels off. Cases:
+ * seed and one of all of them. The last figure is what the covariance says of the shape's rms in the core. DRAWs are
+ * other noise of the same scene. 67 lines of Ne, Ar, Kr, Hg and Cd, 5720 to 7700 Angstrom, of 300 to 56 000 electrons,
+ * read noise 3, a continuum, a bad column, from a start 1.2 pixels off. Cases:
  *
  *     warm five hits masked dead lamp few list unlisted wrong cold
  *
@@ -167,6 +168,21 @@ static void cold_start(psffit_scene *s, spx_psf *start)
     spx_free(flat.image);
 }
 
+/* What the covariance says of the shape's error in the core, rms over the places that scene_score() takes. */
+static double core_limit(const psffit_scene *s, const spx_psf *psf, const spx_psffit *fit, unsigned skip,
+                         const spx_psffit_options *o)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (size_t k = 0; k < fit->nspec * fit->nplace; k++)
+        if (!(fit->fibre[k / fit->nplace].status & skip) && fit->x_error[k] > 0) {
+            sum += scene_core_variance(s, psf, fit, k / fit->nplace, fit->place[k % fit->nplace],
+                                       (size_t)o->shape_degree_fibre + 1, (size_t)o->shape_degree_wave + 1);
+            n++;
+        }
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
 static void run(const spx_psf *truth, const char *name, uint64_t seed, uint64_t draw, psffit_score *q)
 {
     const int few = is_case(name, "few") || is_case(name, "list");
@@ -234,6 +250,7 @@ static void run(const spx_psf *truth, const char *name, uint64_t seed, uint64_t 
     if (spx_psffit_make(&in, &o, &psf, &fit, &err) != SPX_OK)
         stop(name);
     *q = scene_score(&s, &psf, &fit, skip);
+    q->core_limit = core_limit(&s, &psf, &fit, skip, &o);
     char label[64];
     (void)snprintf(label, sizeof label, "%s:%llu:%llu", name, (unsigned long long)seed, (unsigned long long)draw);
     scene_print(label, q);
@@ -277,6 +294,7 @@ int main(int argc, char **argv)
         sum.kms_mean += q.kms_mean * q.kms_mean;
         sum.kms_rms += q.kms_rms * q.kms_rms;
         sum.core += q.core * q.core;
+        sum.core_limit += q.core_limit * q.core_limit;
         sum.worst_median += q.worst_median;
         sum.worst = fmax(sum.worst, q.worst);
         sum.chi2 += q.chi2;
@@ -291,6 +309,7 @@ int main(int argc, char **argv)
     sum.kms_mean = sqrt(sum.kms_mean / n);
     sum.kms_rms = sqrt(sum.kms_rms / n);
     sum.core = sqrt(sum.core / n);
+    sum.core_limit = sqrt(sum.core_limit / n);
     sum.worst_median /= n;
     sum.chi2 /= n;
     if (n > 1)

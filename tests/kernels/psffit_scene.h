@@ -373,8 +373,79 @@ typedef struct {
     double median[2], mad[2];         /* of (fit - truth) / error: median and 1.4826 MAD */
     double kms_mean, kms_rms;         /* of the wavelength */
     double core, worst_median, worst; /* of the shape, by the peak */
+    double core_limit;                /* rms of what the covariance says of core; 0: not asked for */
     double chi2;                      /* median of fibres */
 } psffit_score;
+
+/* Mean square that the covariance of the shape says of `core` (scene_compare()), by the peak, for a fit with na terms
+ * along fibres and nb along wavelengths: derivatives of the spot by each parameter, without what place and flux take of
+ * them. Of Gauss-Hermite series of at most degree 6. */
+static inline double scene_core_variance(const psffit_scene *s, const spx_psf *fit, const spx_psffit *f, size_t i,
+                                         double wave, size_t na, size_t nb)
+{
+    enum { MOST = 50 };
+    static const double h = 1e-4;
+    static double d[MOST + 3][CANVAS * CANVAS], c[MOST][MOST];
+    double t[CANVAS * CANVAS], up[CANVAS * CANVAS], term[16], along[16], peak = 0, sum = 0;
+    const size_t nq = f->nshape / (na * nb), in = i % s->r.bundle, bundle = i / s->r.bundle;
+    const long xc = (long)floor(spx_psf_series_value(&s->truth.x, i, wave) + 0.5);
+    const long yc = (long)floor(spx_psf_series_value(&s->truth.y, i, wave) + 0.5);
+    if (nq > MOST || nq != fit->npar - 1 || na > 16 || nb > 16 || !scene_canvas(fit, i, wave, 0, 0, xc, yc, t))
+        return 0;
+    spx_psf near = *fit;
+    for (size_t q = 0; q < nq + 2; q++) {
+        double *at = q < nq ? &near.coeff[((q < 2 ? q : q + 1) * fit->nspec + i) * fit->ndeg] : NULL;
+        for (int side = 0; side < 2; side++) {
+            const double by = side ? h : -h, was = at != NULL ? *at : 0;
+            if (at != NULL)
+                *at += by;
+            const int ok = scene_canvas(&near, i, wave, q == nq ? by : 0, q == nq + 1 ? by : 0, xc, yc,
+                                        side ? up : d[q < nq ? q + 3 : q - nq]);
+            if (at != NULL)
+                *at = was;
+            if (!ok)
+                return 0;
+        }
+        for (int p = 0; p < CANVAS * CANVAS; p++) {
+            double *to = &d[q < nq ? q + 3 : q - nq][p];
+            *to = (up[p] - *to) / (2 * h);
+        }
+    }
+    memcpy(d[2], t, sizeof t);
+    for (size_t k = 0; k < nq + 3; k++) /* Gram-Schmidt */
+        for (size_t l = 0; l < 3 && l < k; l++) {
+            double dot = 0, norm = 0;
+            for (int p = 0; p < CANVAS * CANVAS; p++) {
+                dot += d[k][p] * d[l][p];
+                norm += d[l][p] * d[l][p];
+            }
+            for (int p = 0; p < CANVAS * CANVAS; p++)
+                d[k][p] -= dot / norm * d[l][p];
+        }
+    spx_legendre_basis(nb, 2 * (wave - fit->x.wmin) / (fit->x.wmax - fit->x.wmin) - 1, term);
+    spx_legendre_basis(na, s->r.bundle > 1 ? 2.0 * (double)in / (double)(s->r.bundle - 1) - 1 : 0, along);
+    const float *cov = f->cov_shape + bundle * f->nshape * f->nshape;
+    for (size_t q = 0; q < nq; q++)
+        for (size_t r = 0; r < nq; r++) {
+            c[q][r] = 0;
+            for (size_t m = 0; m < na * nb; m++)
+                for (size_t n = 0; n < na * nb; n++)
+                    c[q][r] += term[m / na] * along[m % na] * term[n / na] * along[n % na] *
+                               (double)cov[(m * nq + q) * f->nshape + n * nq + r];
+        }
+    size_t n = 0;
+    for (int p = 0; p < CANVAS * CANVAS; p++)
+        peak = fmax(peak, t[p]);
+    for (int p = 0; p < CANVAS * CANVAS; p++) {
+        if (!(t[p] > 0.1 * peak))
+            continue;
+        n++;
+        for (size_t q = 0; q < nq; q++)
+            for (size_t r = 0; r < nq; r++)
+                sum += d[q + 3][p] * c[q][r] * d[r + 3][p];
+    }
+    return n > 0 ? sum / ((double)n * peak * peak) : 0;
+}
 
 /* All fibres without the flags of `skip`, at the places where errors are given. */
 static inline psffit_score scene_score(const psffit_scene *s, const spx_psf *fit, const spx_psffit *f, unsigned skip)
@@ -434,9 +505,9 @@ static inline void scene_print(const char *name, const psffit_score *o)
 {
     printf(
         "%-10s n %4zu  x rms %.5f limit %.5f pull %+.2f %.2f  y rms %.5f limit %.5f pull %+.2f %.2f  km/s %+.4f %.4f  "
-        "shape core %.5f pixel %.5f %.5f  chi2 %.4f\n",
+        "shape core %.5f pixel %.5f %.5f  chi2 %.4f  core limit %.5f\n",
         name, o->n, o->rms[0], o->limit[0], o->median[0], o->mad[0], o->rms[1], o->limit[1], o->median[1], o->mad[1],
-        o->kms_mean, o->kms_rms, o->core, o->worst_median, o->worst, o->chi2);
+        o->kms_mean, o->kms_rms, o->core, o->worst_median, o->worst, o->chi2, o->core_limit);
 }
 
 #endif

@@ -14,8 +14,8 @@ table() {
     # shellcheck disable=SC2086 # a list
     psf_table "$BATS_FILE_TMPDIR/psf.h5" "$1" ${PSF_SEEDS:-1 2 3} >each
     grep -v "flagged" each | tail -n 1 >table
-    awk '{ printf "%-9s x %.4f of %.4f, pull %.2f; y %.4f of %.4f, pull %.2f; km/s %.3f, mean %.3f; shape core %.2f %%, pixel %.2f %%, worst %.2f %%; chi2 %.3f\n",
-        $1, $6, $8, $11, $14, $16, $19, $22, $21, 100 * $25, 100 * $27, 100 * $28, $30 }' table >&3
+    awk '{ printf "%-9s x %.4f of %.4f, pull %.2f; y %.4f of %.4f, pull %.2f; km/s %.3f, mean %.3f; shape core %.2f %% of %.2f, pixel %.2f %%, worst %.2f %%; chi2 %.3f\n",
+        $1, $6, $8, $11, $14, $16, $19, $22, $21, 100 * $25, 100 * $33, 100 * $27, 100 * $28, $30 }' table >&3
 }
 
 # holds RATIO CORE: rms of places at most RATIO times the errors, pulls, chi squared, core of the shape below CORE of the peak.
