@@ -1022,12 +1022,41 @@ static void large_frames(spx_extract_device *dev, int ndev)
         several(ndev);
 }
 
+/* For profilers: `time` or `equal`, then an arm, then what of: hits, variance (of the model, with hits), tails,
+ * background (with tails), and, timed, a number of calls at a time. */
+static void one_frame(spx_extract_device *dev, int nword, char **word)
+{
+    int what = MASKS, variance = 0, background = 0, ncall = 0;
+    const char *arm = nword > 1 ? strchr(arms, word[1][0]) : arms;
+    const int i = arm ? (int)(arm - arms) : 0;
+    char name[] = "500 fibres, x";
+    name[12] = arms[i];
+    for (int k = 2; k < nword; k++) {
+        const int own = strcmp(word[k], "variance") == 0, all = strcmp(word[k], "background") == 0;
+        variance |= own;
+        background |= all;
+        ncall = atoi(word[k]) > 0 ? atoi(word[k]) : ncall;
+        what = own || strcmp(word[k], "hits") == 0 ? (what & ~MASKS) | HITS : what;
+        what |= all || strcmp(word[k], "tails") == 0 ? BEYOND : 0;
+    }
+    scene s = make_frame(arms[i], 500, from[i], to[i], what);
+    s.o.variance = variance ? SPX_VARIANCE_MODEL : SPX_VARIANCE_DATA;
+    s.o.background = background ? 512.0 : 0.0;
+    s.o.want_model = 0;
+    if (strcmp(word[0], "equal") == 0)
+        compare(&s, dev, name);
+    else if (ncall > 0)
+        time_queue(&s, dev, 1, ncall, name);
+    else
+        time_it(&s, dev, name);
+    free_scene(&s);
+}
+
 int main(int argc, char **argv)
 {
     const int small = argc > 1 && strcmp(argv[1], "small") == 0;
     spx_extract_device dev;
     spx_err error = {0};
-    scene s;
     hoarder h;
     setvbuf(stdout, NULL, _IOLBF, 0);
     const int beside = argc > 1 && strcmp(argv[1], "beside") == 0;
@@ -1041,20 +1070,8 @@ int main(int argc, char **argv)
         return failures != 0;
     }
     const uint64_t fresh = (uint64_t)time(NULL) * 1000; /* scenes that nobody has seen */
-    const int timed = argc > 1 && strcmp(argv[1], "time") == 0, equal = argc > 1 && strcmp(argv[1], "equal") == 0;
-    if (timed || equal) { /* for profilers */
-        const char *arm = argc > 2 ? strchr(arms, argv[2][0]) : arms;
-        const int i = arm ? (int)(arm - arms) : 0;
-        char name[] = "500 fibres, x";
-        name[12] = arms[i];
-        s = make_frame(arms[i], 500, from[i], to[i], argc > 3 ? HITS : MASKS);
-        if (argc > 4)
-            s.o.variance = SPX_VARIANCE_MODEL;
-        if (timed)
-            time_it(&s, &dev, name);
-        else
-            compare(&s, &dev, name);
-        free_scene(&s);
+    if (argc > 1 && (strcmp(argv[1], "time") == 0 || strcmp(argv[1], "equal") == 0)) {
+        one_frame(&dev, argc - 1, argv + 1);
         spx_extract_cuda_free(&dev);
         return failures != 0;
     }
