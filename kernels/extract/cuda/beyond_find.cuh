@@ -431,7 +431,9 @@ class light_finder
         return s->guard(e, [&]() {
             const row_tables &t = s->rows_;
             const row_background g = s->send_ground(bg, 0);
-            ground_add_kernel<<<dim3(spx::blocks((size_t)t.nx, 128), (unsigned)t.ny), 128, 0, s->stream_>>>(t, g);
+            const size_t shared = g.across.n * sizeof *g.c;
+            spx::check(spx::allow_shared(ground_add_kernel, shared), "kernel");
+            ground_add_kernel<<<(unsigned)t.ny, ROW_THREADS, shared, s->stream_>>>(t, g);
             spx::check(cudaGetLastError(), "launch");
             return SPX_OK;
         });

@@ -90,10 +90,12 @@ struct row_work {
     int *knot;                           /* [n] */
     float *data, *weight;                /* [columns] */
     unsigned char *seen, *reach;         /* [n] */
+    unsigned short *chain;               /* [n + 2] how many chains; the first fibre of each, and n */
     unsigned char *use;                  /* [columns]; in the place of v, which comes later */
+    unsigned char *hidden;               /* [n] pixels of the fibre are left out, for it is not seen */
 };
 
-/* Bytes of it, which it hands out if base is not NULL; ground: with the pixels and what a background needs. */
+/* Bytes of it, which it hands out if base is not NULL; ground: with what a background needs. */
 __host__ __device__ inline size_t row_room(const row_tables &t, int intervals, bool ground, char *base, row_work *w)
 {
     const size_t n = (size_t)t.nspec, columns = (size_t)t.nx + 2 * (size_t)t.pad;
@@ -109,22 +111,55 @@ __host__ __device__ inline size_t row_room(const row_tables &t, int intervals, b
     w->start = (int *)take(n * sizeof *w->start);
     w->seen = (unsigned char *)take(n);
     w->reach = (unsigned char *)take(n);
+    w->chain = (unsigned short *)take((n + 2) * sizeof *w->chain);
+    w->data = (float *)take(columns * sizeof *w->data);
+    w->weight = (float *)take(columns * sizeof *w->weight);
     if (ground) {
         w->v = (double(*)[ROW_NEAR])take(n * sizeof *w->v > columns ? n * sizeof *w->v : columns);
         w->use = (unsigned char *)w->v;
         w->pair = (double *)take((size_t)intervals * (ROW_PAIRS + ROW_NEAR) * sizeof *w->pair);
         w->knot = (int *)take(n * sizeof *w->knot);
-        w->data = (float *)take(columns * sizeof *w->data);
-        w->weight = (float *)take(columns * sizeof *w->weight);
+        w->hidden = (unsigned char *)take(n);
     }
     return at;
 }
 
-/* Profiles of a row: draw_profiles() of the host. */
+/* First fibres of the chains of a row, in their order. */
+__device__ inline void find_chains(const row_tables &t, const row_work &w)
+{
+    __shared__ int part[ROW_THREADS / spx::WARP];
+    const int warp = (int)threadIdx.x / spx::WARP, lane = (int)threadIdx.x % spx::WARP;
+    int count = 0;
+    for (int from = 0; from < w.n; from += ROW_THREADS) {
+        const int i = from + (int)threadIdx.x;
+        const bool first = i < w.n && (i == 0 || w.start[i] - w.start[i - 1] >= t.end - t.first);
+        const unsigned all = __ballot_sync(spx::FULL, first);
+        if (lane == 0)
+            part[warp] = __popc(all);
+        __syncthreads();
+        int rank = count + __popc(all & ((1u << lane) - 1));
+        for (int k = 0; k < ROW_THREADS / spx::WARP; k++) {
+            rank += k < warp ? part[k] : 0;
+            count += part[k];
+        }
+        if (first)
+            w.chain[1 + rank] = (unsigned short)i;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        w.chain[0] = (unsigned short)count;
+        w.chain[1 + count] = (unsigned short)w.n;
+    }
+    __syncthreads();
+}
+
+/* Profiles of a row: draw_profiles() of the host; and its chains. */
 __device__ inline void draw_profiles(const row_tables &t, int y, const row_work &w)
 {
-    for (int k = (int)threadIdx.x; k < w.n * t.width; k += ROW_THREADS) {
-        const int i = k / t.width, c = k % t.width, f = t.order[(size_t)y * t.nspec + i];
+    enum { EACH = 4 }; /* columns of a thread, of a multiple of it */
+    const int parts = t.width / EACH;
+    for (int k = (int)threadIdx.x; k < w.n * parts; k += ROW_THREADS) {
+        const int i = k / parts, c = k % parts * EACH, f = t.order[(size_t)y * t.nspec + i];
         const float2 at = t.place[(size_t)y * t.nspec + f];
         const float middle = floorf(at.x + 0.5f), phase = (at.x - middle + 0.5f) * SPX_ROW_PHASES;
         const int p = phase > 1.5f ? (int)fminf(phase + 0.5f, SPX_ROW_PHASES - 1) : 1,
@@ -133,61 +168,61 @@ __device__ inline void draw_profiles(const row_tables &t, int y, const row_work 
         const float wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
         const float *a = t.profile + (((size_t)f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width + c,
                     *b = a + (SPX_ROW_PHASES + 1) * t.width;
-        const float now = wa * a[0] + wb * a[t.width] + wc * a[2 * t.width],
-                    next = wa * b[0] + wb * b[t.width] + wc * b[2 * t.width];
-        w.profile[i * (t.width + 1) + c] = now + v * (next - now);
+        float *const to = w.profile + i * (t.width + 1) + c;
+        const auto line = [&](const float *from, float(&sum)[EACH]) {
+            const float4 v0 = *(const float4 *)from, v1 = *(const float4 *)(from + t.width),
+                         v2 = *(const float4 *)(from + 2 * t.width);
+            sum[0] = wa * v0.x + wb * v1.x + wc * v2.x;
+            sum[1] = wa * v0.y + wb * v1.y + wc * v2.y;
+            sum[2] = wa * v0.z + wb * v1.z + wc * v2.z;
+            sum[3] = wa * v0.w + wb * v1.w + wc * v2.w;
+        };
+        float now[EACH], next[EACH];
+        line(a, now);
+        line(b, next);
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            to[e] = now[e] + v * (next[e] - now[e]);
         if (c == 0)
             w.start[i] = (int)middle - t.hsizex + t.pad;
     }
+    __syncthreads();
+    find_chains(t, w);
 }
 
-/* Pixels of a row as they are on the device. */
-struct stored_pixels {
-    const row_tables &t;
-    size_t row;
-
-    __device__ float weight(int c) const
-    {
+/* Pixels of a row without far and, if there is one, the background ground(x); on(x): those that have a weight. */
+template <class ON, class GROUND>
+__device__ inline void load_row(const row_tables &t, int y, const row_work &w, const ON &on, const GROUND &ground)
+{
+    for (int c = (int)threadIdx.x; c < t.nx + 2 * t.pad; c += ROW_THREADS) {
         const int x = c - t.pad;
-        return x >= 0 && x < t.nx ? t.weight[row + x] : 0.0f;
+        const size_t at = (size_t)y * t.nx + x;
+        const float weight = x >= 0 && x < t.nx && on(at) ? t.weight[at] : 0.0f;
+        w.weight[c] = weight;
+        w.data[c] = weight > 0.0f ? t.data[at] - t.far[at] - ground(x) : 0.0f;
     }
-    __device__ float data(int c) const
-    {
-        const int x = c - t.pad;
-        return x >= 0 && x < t.nx && t.weight[row + x] > 0.0f ? t.data[row + x] - t.far[row + x] : 0.0f;
-    }
-};
-/* Those that a block has. */
-struct own_pixels {
-    const row_work &w;
-
-    __device__ float weight(int c) const
-    {
-        return w.weight[c];
-    }
-    __device__ float data(int c) const
-    {
-        return w.data[c];
-    }
-};
+    __syncthreads();
+}
 
 /* Products of profiles with themselves, the pixels, and those before that share columns with them; which are seen. Sums
- * have the order of the host's lanes, so that both see the same fibres. */
-template <class PIXELS> __device__ inline void find_products(const row_tables &t, const row_work &w, const PIXELS &p)
+ * have the order of the host's lanes, so that both see the same fibres. of(fibre): whether they are to be made. */
+template <class OF> __device__ inline void find_products(const row_tables &t, const row_work &w, const OF &of)
 {
     enum { LANES = SPX_ROW_LANES };
     const int begin = t.first / LANES * LANES;
     for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
-        const float *g = w.profile + i * (t.width + 1);
+        if (!of(i))
+            continue;
         const int start = w.start[i];
+        const float *g = w.profile + i * (t.width + 1), *weight = w.weight + start, *data = w.data + start;
         float own[LANES] = {}, pixels[LANES] = {}, seen[LANES] = {}, all[LANES] = {};
         for (int c = 0; c < t.width; c += LANES)
 #pragma unroll
             for (int l = 0; l < LANES; l++) {
-                const float v = g[c + l], weight = p.weight(start + c + l), u = v * weight;
+                const float v = g[c + l], u = v * weight[c + l];
                 own[l] += u * v;
-                pixels[l] += u * p.data(start + c + l);
-                seen[l] += weight > 0.0f ? v : 0.0f;
+                pixels[l] += u * data[c + l];
+                seen[l] += weight[c + l] > 0.0f ? v : 0.0f;
                 all[l] += v;
             }
         const float itself = spx_row_total(own);
@@ -200,8 +235,8 @@ template <class PIXELS> __device__ inline void find_products(const row_tables &t
             for (int c = begin; c + before < t.end; c += LANES)
 #pragma unroll
                 for (int l = 0; l < LANES; l++) {
-                    const float other = c + l < t.width && c + l + before < t.width ? q[c + l + before] : 0.0f;
-                    lane[l] += other != 0.0f ? g[c + l] * p.weight(start + c + l) * other : 0.0f;
+                    const float other = c + l + before < t.width ? q[c + l + before] : 0.0f;
+                    lane[l] += g[c + l] * weight[c + l] * other;
                 }
             w.factor[i][reach] = (double)spx_row_total(lane);
         }
@@ -213,17 +248,12 @@ template <class PIXELS> __device__ inline void find_products(const row_tables &t
     __syncthreads();
 }
 
-/* do_it(first fibre, one past the last) of each chain. */
+/* do_it(first fibre, one past the last) of each chain: threads of as few warps as there are, for the others to have the
+ * multiprocessor. */
 template <class DO> __device__ inline void for_chains(const row_work &w, const DO &do_it)
 {
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
-        int end = i + 1;
-        if (w.reach[i] != 0)
-            continue;
-        while (end < w.n && w.reach[end] != 0)
-            end++;
-        do_it(i, end);
-    }
+    for (int k = (int)threadIdx.x; k < w.chain[0]; k += ROW_THREADS)
+        do_it((int)w.chain[1 + k], (int)w.chain[2 + k]);
     __syncthreads();
 }
 
@@ -236,10 +266,14 @@ __device__ inline void factor_row(const row_work &w)
             const int reach = w.reach[i];
             const double own = w.factor[i][0];
             double u[SPX_ROW_REACH + 1], left = own;
-            for (int k = reach; k > 0; k--) {
+#pragma unroll
+            for (int k = SPX_ROW_REACH; k > 0; k--) {
+                if (k > reach)
+                    continue;
                 u[k] = w.seen[i] && w.seen[i - k] ? w.factor[i][k] : 0.0;
-                for (int m = k + 1; m <= reach; m++)
-                    u[k] -= u[m] * w.factor[i - k][m - k];
+#pragma unroll
+                for (int m = k + 1; m <= SPX_ROW_REACH; m++)
+                    u[k] -= m <= reach ? u[m] * w.factor[i - k][m - k] : 0.0;
                 w.factor[i][k] = u[k] * w.factor[i - k][0];
                 left -= u[k] * w.factor[i][k];
             }
@@ -292,8 +326,9 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
             continue;
         w.n = t.count[y];
         draw_profiles(t, y, w);
-        __syncthreads();
-        find_products(t, w, stored_pixels{t, (size_t)y * t.nx});
+        load_row(
+            t, y, w, [](size_t) { return true; }, [](int) { return 0.0f; });
+        find_products(t, w, [](int) { return true; });
         factor_row(w);
         solve_row(w);
         for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
@@ -397,27 +432,26 @@ __device__ inline int splines_at(const spx_bspline &s, double per, int x, double
     return i;
 }
 
-/* The background at a pixel of the CCD, from the splines along of its row. */
-struct ground_row {
-    const row_background &g;
-    double by[4], per;
-    const double *c;
+/* Coefficients of the splines across in row y, of a block. c: [across.n] */
+__device__ inline void combine_along(const row_background &g, int y, double *c)
+{
+    double by[4];
+    const double *const from = g.c + (size_t)splines_at(g.along, 1.0 / g.along.step, y, by) * g.across.n;
+    const int n = (int)g.across.n;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+        c[i] = by[0] * from[i] + by[1] * from[n + i] + by[2] * from[2 * n + i] + by[3] * from[3 * n + i];
+    __syncthreads();
+}
 
-    __device__ ground_row(const row_background &of, int y) : g(of)
-    {
-        c = g.c + (size_t)splines_at(g.along, 1.0 / g.along.step, y, by) * g.across.n;
-        per = 1.0 / g.across.step;
-    }
-    __device__ double at(int x) const
-    {
-        double bx[4], sum = 0.0;
-        const double *from = c + splines_at(g.across, per, x, bx);
-        for (int i = 0; i < 4; i++)
-            sum += bx[i] * (by[0] * from[i] + by[1] * from[g.across.n + i] + by[2] * from[2 * g.across.n + i] +
-                            by[3] * from[3 * g.across.n + i]);
-        return sum;
-    }
-};
+/* The background at a pixel of the CCD, from those. */
+__device__ inline double ground_at(const row_background &g, const double *c, int x)
+{
+    double bx[4], sum = 0.0;
+    const double *from = c + splines_at(g.across, 1.0 / g.across.step, x, bx);
+    for (int i = 0; i < 4; i++)
+        sum += bx[i] * from[i];
+    return sum;
+}
 
 /* Pixels of fibres of the PSF, and those beside, but for those of fibres whose trace has ended: choose_pixels(). */
 __device__ inline void choose_pixels(const row_tables &t, int y, const row_work &w)
@@ -445,61 +479,130 @@ __device__ inline void choose_pixels(const row_tables &t, int y, const row_work 
     __syncthreads();
 }
 
+/* Of fibres: pixels are to be left out, are left out. */
+enum { HIDE = 1, HIDDEN = 2 };
+
 /* Leaves out the pixels of fibres that are not seen. Returns whether there were any, to all threads. */
 __device__ inline bool hide_unseen(const row_tables &t, const row_work &w)
 {
-    int any = 0;
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
-        for (int c = w.start[i]; c < w.start[i] + t.width && !w.seen[i]; c++)
-            any |= w.weight[c] > 0.0f;
-    if (!__syncthreads_or(any))
+    bool all = false;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        if (w.seen[i] || w.hidden[i])
+            continue;
+        const float *const weight = w.weight + w.start[i];
+        bool any = false;
+#pragma unroll 8
+        for (int c = 0; c < t.width; c++)
+            any |= weight[c] > 0.0f;
+        w.hidden[i] = any ? HIDE : 0;
+        all |= any;
+    }
+    if (!__syncthreads_or(all))
         return false;
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
-        for (int c = w.start[i]; c < w.start[i] + t.width && !w.seen[i]; c++)
-            w.weight[c] = 0.0f;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        if (w.hidden[i] != HIDE)
+            continue;
+        float *const weight = w.weight + w.start[i];
+#pragma unroll 8
+        for (int c = 0; c < t.width; c++)
+            weight[c] = 0.0f;
+        w.hidden[i] = HIDDEN;
+    }
     __syncthreads();
     return true;
 }
 
-/* Equations of a row with its pixels as they are. */
-__device__ inline void factor_seen(const row_tables &t, const row_work &w)
+/* Whether a fibre that is seen shares columns with one whose pixels were left out. */
+__device__ inline bool beside_hidden(const row_tables &t, const row_work &w, int i)
 {
-    do {
-        do
-            find_products(t, w, own_pixels{w});
-        while (hide_unseen(t, w));
-        factor_row(w);
-    } while (hide_unseen(t, w));
+    const int start = w.start[i];
+    bool is = false;
+    if (!w.seen[i])
+        return false;
+    for (int k = i - 1; k >= 0 && start - w.start[k] < t.width; k--)
+        is |= w.hidden[k] != 0;
+    for (int k = i + 1; k < w.n && w.start[k] - start < t.width; k++)
+        is |= w.hidden[k] != 0;
+    return is;
 }
 
-/* Pixels of a row without far and the background as it is; used: NULL, or flags of those that have a weight. */
-__device__ inline void load_pixels(const row_tables &t, const row_background &g, int y, bool flagged, const row_work &w)
+/* Which of the fibres beside those are seen still, as find_products() has it. */
+__device__ inline void find_seen(const row_tables &t, const row_work &w)
 {
-    const ground_row ground(g, y);
-    for (int c = (int)threadIdx.x; c < t.nx + 2 * t.pad; c += ROW_THREADS) {
-        const int x = c - t.pad;
-        const size_t at = (size_t)y * t.nx + x;
-        const bool on = x >= 0 && x < t.nx && (!flagged || (t.flags[at] & PIXEL_USED));
-        const float weight = on ? t.weight[at] : 0.0f;
-        w.weight[c] = weight;
-        w.data[c] = weight > 0.0f ? t.data[at] - t.far[at] - (float)ground.at(x) : 0.0f;
+    enum { LANES = SPX_ROW_LANES };
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        if (!beside_hidden(t, w, i))
+            continue;
+        const float *g = w.profile + i * (t.width + 1), *weight = w.weight + w.start[i];
+        float own[LANES] = {}, seen[LANES] = {}, all[LANES] = {};
+        for (int c = 0; c < t.width; c += LANES)
+#pragma unroll
+            for (int l = 0; l < LANES; l++) {
+                const float v = g[c + l], u = v * weight[c + l];
+                own[l] += u * v;
+                seen[l] += weight[c + l] > 0.0f ? v : 0.0f;
+                all[l] += v;
+            }
+        w.seen[i] = spx_row_total(own) > 0.0f && spx_row_total(seen) > SPX_ROW_LEAST_SEEN * spx_row_total(all);
     }
     __syncthreads();
 }
 
-/* Light of the model in a column. */
-__device__ inline float model_of(const row_tables &t, const row_work &w, int c)
+/* Equations of a row with its pixels as they are. Where pixels are left out, fibres beside them may not be seen any
+ * more, one after the other up to the end of a bundle: products are made again when that has ended, and of fibres there
+ * alone. */
+__device__ inline void factor_seen(const row_tables &t, const row_work &w)
 {
-    int first = 0, end = w.n; /* the first profile that ends behind it */
-    while (first < end) {
-        const int middle = (first + end) / 2;
-        if (w.start[middle] + t.width > c)
-            end = middle;
-        else
-            first = middle + 1;
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
+        w.hidden[i] = 0;
+    do {
+        bool again = false;
+        find_products(t, w, [](int) { return true; });
+        while (hide_unseen(t, w)) {
+            find_seen(t, w);
+            again = true;
+        }
+        if (again)
+            find_products(t, w, [&](int i) { return beside_hidden(t, w, i); });
+        factor_row(w);
+    } while (hide_unseen(t, w));
+}
+
+/* Pixels of a row without far and the background as it is; flagged: of those alone that have a flag. */
+__device__ inline void load_pixels(const row_tables &t, const row_background &g, int y, bool flagged, const row_work &w)
+{
+    double *const c = w.pair; /* which come later, and are more */
+    combine_along(g, y, c);
+    load_row(
+        t, y, w, [&](size_t at) { return !flagged || (t.flags[at] & PIXEL_USED); },
+        [&](int x) { return (float)ground_at(g, c, x); });
+}
+
+enum { TABLE_COLUMNS = 32 };
+
+/* The first fibre whose profile ends behind each column of a multiple of these: in the place of `use`. */
+__device__ inline unsigned short *find_firsts(const row_tables &t, const row_work &w)
+{
+    unsigned short *const first = (unsigned short *)w.use;
+    const int n = (t.nx + 2 * t.pad + TABLE_COLUMNS - 1) / TABLE_COLUMNS;
+    for (int i = (int)threadIdx.x; i <= w.n; i += ROW_THREADS) {
+        const int from = i > 0 ? w.start[i - 1] + t.width : 0,
+                  end = i < w.n ? min(w.start[i] + t.width, n * TABLE_COLUMNS) : n * TABLE_COLUMNS;
+        for (int k = (from + TABLE_COLUMNS - 1) / TABLE_COLUMNS; k * TABLE_COLUMNS < end; k++)
+            first[k] = (unsigned short)i;
     }
+    __syncthreads();
+    return first;
+}
+
+/* Light of the model in a column; start: a fibre that is not behind the first whose profile ends behind it. */
+__device__ inline float model_of(const row_tables &t, const row_work &w, int start, int c)
+{
+    int i = start;
     float sum = 0.0f;
-    for (int i = first; i < w.n && w.start[i] <= c; i++)
+    while (i < w.n && w.start[i] + t.width <= c)
+        i++;
+    for (; i < w.n && w.start[i] <= c; i++)
         sum += (float)w.x[i] * w.profile[i * (t.width + 1) + c - w.start[i]];
     return sum;
 }
@@ -518,8 +621,10 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
         choose_pixels(t, y, w);
         factor_seen(t, w);
         solve_row(w);
+        const unsigned short *const first = find_firsts(t, w);
         for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS) {
-            const float weight = w.weight[x + t.pad], off = w.data[x + t.pad] - model_of(t, w, x + t.pad);
+            const int c = x + t.pad;
+            const float weight = w.weight[c], off = w.data[c] - model_of(t, w, first[c / TABLE_COLUMNS], c);
             const bool hit = off * off * weight > (float)(SPX_BACKGROUND_CLIP * SPX_BACKGROUND_CLIP);
             t.flags[(size_t)y * t.nx + x] = (unsigned char)((weight > 0.0f ? PIXEL_USED : 0) | (hit ? PIXEL_HIT : 0));
         }
@@ -689,12 +794,14 @@ __global__ void __launch_bounds__(ROW_THREADS) ground_sums_kernel(row_tables t, 
         sums[(size_t)(4 * spline) * each + e] = sum;
 }
 
-/* Adds the background to far. Thread (column), block (columns, row). */
-__global__ void ground_add_kernel(row_tables t, row_background g)
+/* Adds the background to far. Block (row). shared: [across.n] */
+__global__ void __launch_bounds__(ROW_THREADS) ground_add_kernel(row_tables t, row_background g)
 {
-    const int x = (int)(blockIdx.x * blockDim.x + threadIdx.x), y = (int)blockIdx.y;
-    if (x < t.nx)
-        t.far[(size_t)y * t.nx + x] += (float)ground_row(g, y).at(x);
+    extern __shared__ double room[];
+    const int y = (int)blockIdx.x;
+    combine_along(g, y, room);
+    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS)
+        t.far[(size_t)y * t.nx + x] += (float)ground_at(g, room, x);
 }
 
 } // namespace

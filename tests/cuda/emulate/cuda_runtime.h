@@ -217,6 +217,9 @@ struct int2 {
 struct alignas(16) double2 {
     double x, y;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
