@@ -5,6 +5,7 @@
  * score the same sum of the square root of S/N, which has its peak where the spots do, tells half pixels. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "num/stat.h"
@@ -21,7 +22,9 @@
  * has rather moved by less. */
 #define ALIKE 0.99
 
-enum { MOST_FIBRES = 120, MOST_LINES = 60, FEWEST = 5 };
+#define REACH_X 40.0 /* at most */
+
+enum { MOST_FIBRES = 120, MOST_LINES = 60, FEWEST = 5, MOST_STEPS = 2 * (int)(REACH_X / STEP) + 1 };
 
 typedef struct {
     size_t n;
@@ -31,9 +34,8 @@ typedef struct {
 } places;
 
 /* S/N of a pixel of all arcs together; 0 where it is not good, or off the CCD. */
-static double significance(const places *p, double x, double y)
+static double significance(const places *p, long c, long r)
 {
-    const long c = lround(x), r = lround(y);
     double sum = 0.0, variance = 0.0;
     if (c < 0 || r < 0 || c >= (long)p->arc->nx || r >= (long)p->arc->ny)
         return 0.0;
@@ -46,14 +48,33 @@ static double significance(const places *p, double x, double y)
     return sum > 0.0 && variance > 0.0 ? sum / sqrt(variance) : 0.0;
 }
 
-static double score(const places *p, double dx, double dy, int capped)
+/* Scores of shifts x + STEP i, y + STEP j with i of -nx to nx and j of -ny to ny, all[2 nx + 1][2 ny + 1]. Steps are
+ * shorter than pixels, and a pixel is looked at once for those that share it: in rows, since columns are few. */
+static void scores(const places *p, double x, double y, long nx, long ny, int capped, int nthreads, double *all)
 {
-    double sum = 0.0;
-    for (size_t k = 0; k < p->n; k++) {
-        const double s = significance(p, p->x[k] + dx, p->y[k] + dy);
-        sum += capped ? fmin(s, MOST_SN) : sqrt(s);
+    const long w = 2 * ny + 1, m = 2 * nx + 1;
+    memset(all, 0, (size_t)(m * w) * sizeof *all);
+#pragma omp parallel for schedule(static, 1) num_threads(nthreads)
+    for (int part = 0; part < nthreads; part++) {
+        const long first = w * part / nthreads, end = w * (part + 1) / nthreads;
+        double row[MOST_STEPS]; /* of the image */
+        long at[MOST_STEPS];    /* columns of the steps */
+        for (size_t k = 0; k < p->n && end > first; k++) {
+            long now = 0;
+            for (long i = 0; i < m; i++)
+                at[i] = lround(p->x[k] + (x + STEP * (double)(i - nx)));
+            for (long j = first; j < end; j++) {
+                const long r = lround(p->y[k] + (y + STEP * (double)(j - ny)));
+                for (long c = at[0]; c <= at[m - 1] && (j == first || r != now); c++) {
+                    const double s = significance(p, c, r);
+                    row[c - at[0]] = capped ? fmin(s, MOST_SN) : sqrt(s);
+                }
+                now = r;
+                for (long i = 0; i < m; i++)
+                    all[i * w + j] += row[at[i] - at[0]];
+            }
+        }
     }
-    return sum;
 }
 
 /* Fibres whose neighbour is far, at the ends of bundles, and some others: they tell a shift of a whole pitch. */
@@ -98,9 +119,7 @@ static int search(const places *p, double reach_x, int nthreads, double *all, do
 {
     const long nx = lround(reach_x / STEP), ny = lround(REACH_Y / STEP), w = 2 * ny + 1, n = (2 * nx + 1) * w;
     long best = nx * w + ny;
-#pragma omp parallel for schedule(static) num_threads(nthreads)
-    for (long k = 0; k < n; k++)
-        all[k] = score(p, STEP * (double)(k / w - nx), STEP * (double)(k % w - ny), 1);
+    scores(p, 0, 0, nx, ny, 1, nthreads, all);
     double highest = 0.0, rival = 0.0, least = INFINITY;
     for (long k = 0; k < n; k++)
         highest = fmax(highest, all[k]);
@@ -120,19 +139,16 @@ static int search(const places *p, double reach_x, int nthreads, double *all, do
 }
 
 /* Highest sum of square roots near a place, in half pixels. */
-static void refine(const places *p, double *dx, double *dy)
+static void refine(const places *p, int nthreads, double *dx, double *dy)
 {
-    const double x = *dx, y = *dy;
-    double best = -1.0;
-    for (int i = -6; i <= 6; i++)
-        for (int j = -6; j <= 6; j++) {
-            const double s = score(p, x + STEP * i, y + STEP * j, 0);
-            if (s > best) {
-                best = s;
-                *dx = x + STEP * i;
-                *dy = y + STEP * j;
-            }
-        }
+    enum { NEAR = 6, SIDE = 2 * NEAR + 1 };
+    double all[SIDE * SIDE];
+    int best = 0;
+    scores(p, *dx, *dy, NEAR, NEAR, 0, nthreads, all);
+    for (int k = 1; k < SIDE * SIDE; k++)
+        best = all[k] > all[best] ? k : best;
+    *dx += STEP * (best / SIDE - NEAR);
+    *dy += STEP * (best % SIDE - NEAR);
 }
 
 spx_status spx_cold_shift(const spx_psf *start, size_t narc, const spx_image *arc, size_t nline,
@@ -150,7 +166,7 @@ spx_status spx_cold_shift(const spx_psf *start, size_t narc, const spx_image *ar
         for (int quality = SPX_ARC_BRIGHT; quality <= SPX_ARC_VISIBLE && chosen < FEWEST; quality++)
             chosen = choose_lines(start, arc, nline, line, quality, number);
         nfibre = choose_fibres(start, 0.5 * (start->x.wmin + start->x.wmax), &pitch, fibre, scratch);
-        const double reach_x = fmin(1.1 * pitch, 40.0);
+        const double reach_x = fmin(1.1 * pitch, REACH_X);
         p.x = spx_alloc2(nfibre, chosen, sizeof *p.x, e);
         p.y = spx_alloc2(nfibre, chosen, sizeof *p.y, e);
         all = spx_alloc2((size_t)(2 * lround(reach_x / STEP) + 1), (size_t)(2 * lround(REACH_Y / STEP) + 1),
@@ -164,7 +180,7 @@ spx_status spx_cold_shift(const spx_psf *start, size_t narc, const spx_image *ar
                 p.y[p.n++] = spx_psf_series_value(&start->y, fibre[i], wave);
             }
         if (st == SPX_OK && chosen >= FEWEST && search(&p, reach_x, nthreads, all, dx, dy)) {
-            refine(&p, dx, dy);
+            refine(&p, nthreads, dx, dy);
             *found = 1;
         } else
             *dx = *dy = 0.0;
