@@ -81,7 +81,7 @@ static void set_degrees(size_t k, spx_psffit_options *o)
     o->shape_degree_wave = degrees[k].wave;
 }
 
-/* Fits one bundle with the options' degrees. *ok: 0 where it cannot be fitted. */
+/* Fits one bundle with the options' degrees, without errors. *ok: 0 where it cannot be fitted. */
 static spx_status fit_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
                              size_t bundle, spx_psf *psf, spx_psffit *fit, int *ok, spx_err *e)
 {
@@ -90,24 +90,32 @@ static spx_status fit_bundle(const spx_psffit_maker *by, const spx_psffit_input 
     one.bundle_first = bundle;
     one.bundle_last = bundle + 1;
     one.want_model = 0;
+    one.trial = 1;
     one.progress = NULL;
     const spx_status st = by->fit(by->with, in, &one, psf, fit, &why);
     *ok = st == SPX_OK && fit->bundle[bundle].fitted;
     return st == SPX_EIO ? spx_err_pass(e, &why) : SPX_OK;
 }
 
-/* *left and *error: what the options' degrees leave of the spots of a bundle, where it can be fitted. */
+/* What the options' degrees leave of the spots of a bundle, and the error of the PSF. */
+typedef struct {
+    double left, error;
+} outcome;
+
+/* Outcome of a trial with the options' degrees, which loses above `was`. */
 static spx_status try_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
-                             size_t bundle, double *left, double *error, spx_err *e)
+                             size_t bundle, double was, outcome *to, spx_err *e)
 {
     spx_psf psf = {0};
     spx_psffit fit = {0};
+    spx_psffit_options trial = *o;
     int ok;
-    const spx_status st = fit_bundle(by, in, o, bundle, &psf, &fit, &ok, e);
-    *left = INFINITY; /* a bundle that such degrees cannot fit tells nothing */
+    trial.hopeless = was;
+    const spx_status st = fit_bundle(by, in, &trial, bundle, &psf, &fit, &ok, e);
+    to->left = INFINITY; /* a bundle that such degrees cannot fit tells nothing */
     if (ok && fit.bundle[bundle].of[0] > 0) {
-        *left = misfit_of(&fit.bundle[bundle]);
-        *error = fit.bundle[bundle].psf_error;
+        to->left = misfit_of(&fit.bundle[bundle]);
+        to->error = fit.bundle[bundle].psf_error;
     }
     spx_psf_free(&psf);
     spx_psffit_free(&fit);
@@ -230,10 +238,56 @@ static spx_status choose_by_halves(const spx_psffit_maker *by, const spx_psffit_
     return st;
 }
 
+/* Trials of degrees for a bundle whose spots are off by `was`. */
+typedef struct {
+    const spx_psffit_maker *by;
+    const spx_psffit_input *in;
+    const spx_psffit_options *o;
+    size_t bundle, whole, saturated;
+    double was;
+    int made[TRIES];
+    outcome found[TRIES];
+} rivals;
+
+/* Whether degrees are worth a trial, where others leave `left` of what the spots are off by. */
+static int is_rival(const rivals *r, size_t k, double left)
+{
+    const double nearly = 0.9, alike = 0.05;
+    /* so little is left of spots that are alike in all fibres but have wings that no degrees follow, and terms along
+     * the fibres take these for a difference: a fibre at an end of its bundle, through a bad column, was 0.014 pixel
+     * off */
+    return lines_tell(k, r->whole, r->saturated) && !(k > FIRST_TRIES && left > nearly * r->was) &&
+           !(degrees[k].fibre > 1 && left < alike * r->was);
+}
+
+/* Outcome of degrees k. A trial is one bundle, and has one thread: where two can be made at the same time, the other
+ * one is that of the next degrees, if they may be asked for. */
+static spx_status try_from(rivals *r, size_t k, double left, spx_err *e)
+{
+    size_t which[2], n = 0;
+    spx_status st = SPX_OK;
+    for (size_t i = k; i < TRIES && i < k + 2 && !r->made[k] && (i == k || r->by->at_once > 1); i++)
+        if (is_rival(r, i, left) && !r->made[i])
+            which[n++] = i;
+#pragma omp parallel for schedule(static, 1) num_threads(n > 1 ? 2 : 1)
+    for (size_t i = 0; i < n; i++) {
+        spx_psffit_options o = *r->o;
+        spx_err mine = {0};
+        set_degrees(which[i], &o);
+        const spx_status found = try_bundle(r->by, r->in, &o, r->bundle, r->was, &r->found[which[i]], &mine);
+        r->made[which[i]] = 1;
+        if (found != SPX_OK) {
+#pragma omp critical(spx_psffit_again)
+            st = spx_err_pass(e, &mine);
+        }
+    }
+    return st;
+}
+
 spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffit_input *in, spx_psffit_options *o,
                                      spx_psf *psf, spx_psffit *fit, spx_psffit_choice *out, spx_err *e)
 {
-    const double unlike = 4, like = 2, half = 0.5, nearly = 0.9, alike = 0.05;
+    const double unlike = 4, like = 2, half = 0.5;
     *out = (spx_psffit_choice){.what = SPX_PSFFIT_USUAL, .best = *o};
     if (fit->nbundle == 0)
         return SPX_OK;
@@ -248,27 +302,19 @@ spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffi
     }
     if (!(was > unlike && unlike_of(&fit->bundle[out->bundle]) > unlike))
         return in->nexp > 1 ? choose_by_halves(by, in, o, whole, saturated, unlike, psf, fit, out, e) : SPX_OK;
-    spx_psffit_options more = *o;
+    rivals r = {.by = by, .in = in, .o = o, .bundle = out->bundle, .whole = whole, .saturated = saturated, .was = was};
     double left = was;
     spx_status st = SPX_OK;
     out->off = fit->bundle[out->bundle].psf_error;
     out->all_told = saturated == 0;
     for (size_t k = 0; k < TRIES && st == SPX_OK && left > like; k++) {
-        double now, of = 0;
-        const int tells = lines_tell(k, whole, saturated);
-        out->all_told &= tells;
-        if (!tells || (k > FIRST_TRIES && left > nearly * was))
+        out->all_told &= lines_tell(k, whole, saturated);
+        if (!is_rival(&r, k, left))
             continue;
-        /* so little is left of spots that are alike in all fibres but have wings that no degrees follow, and terms
-         * along the fibres take these for a difference: a fibre at an end of its bundle, through a bad column, was
-         * 0.014 pixel off */
-        if (degrees[k].fibre > 1 && left < alike * was)
-            continue;
-        set_degrees(k, &more);
-        st = try_bundle(by, in, &more, out->bundle, &now, &of, e);
-        if (st == SPX_OK && now < left) {
-            left = now;
-            out->left = of;
+        st = try_from(&r, k, left, e);
+        if (st == SPX_OK && r.found[k].left < left) {
+            left = r.found[k].left;
+            out->left = r.found[k].error;
             set_degrees(k, &out->best);
         }
     }
@@ -349,9 +395,23 @@ static spx_status doubt_bundles(const spx_psffit_maker *by, const spx_psffit_inp
     even.shape_degree_fibre = 0;
     *fibre = 0;
     *farthest = 0;
-    for (size_t k = 0; k < fit->nbundle && st == SPX_OK; k++)
-        if (fit->bundle[k].fitted && fit->bundle[k].nfibre > 1 && (!usual || misfit_of(&fit->bundle[k]) > unlike))
-            st = rival_bundle(by, in, &even, k, psf, fit, farthest, fibre, e);
+#pragma omp parallel for ordered schedule(dynamic, 1) num_threads(by->at_once > 0 ? by->at_once : 1)
+    for (size_t k = 0; k < fit->nbundle; k++) {
+        const spx_psffit_bundle *b = &fit->bundle[k];
+        spx_err mine = {0};
+        double far = 0;
+        size_t of = 0;
+        const spx_status found = b->fitted && b->nfibre > 1 && (!usual || misfit_of(b) > unlike)
+                                     ? rival_bundle(by, in, &even, k, psf, fit, &far, &of, &mine)
+                                     : SPX_OK;
+#pragma omp ordered
+        {
+            *fibre = far > *farthest ? of : *fibre;
+            *farthest = fmax(far, *farthest);
+            if (found != SPX_OK && st == SPX_OK)
+                st = spx_err_pass(e, &mine);
+        }
+    }
     return st;
 }
 

@@ -11,6 +11,7 @@ typedef struct {
     spx_status (*fit)(void *with, const spx_psffit_input *in, const spx_psffit_options *o, spx_psf *psf,
                       spx_psffit *fit, spx_err *e);
     void *with;
+    int at_once; /* fits of one bundle that it makes at the same time */
 } spx_psffit_maker;
 
 typedef enum {

@@ -684,23 +684,36 @@ static void put_psf_error(const spx_pf_bundle *b, const double *cells, spx_psffi
     to->psf_error = spx_pf_psf_error(to->misfit, to->of);
 }
 
-spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e)
+/* Sums of stacked residuals of b->now, whose fluxes are known. *ok 0: no solution. SPX_EIO: memory. */
+static spx_status stack(spx_pf_bundle *b, spx_psffit_bundle *of, int *ok, spx_err *e)
 {
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     spx_pf_look seen = {0};
-    spx_psffit_bundle of;
-    *off = 0;
     if (variance == NULL)
         return SPX_EIO;
     *ok = spx_pf_flux_variance(b, variance);
     const spx_status st = *ok ? look(b, variance, 0, &seen, ok, e) : SPX_OK;
-    if (st == SPX_OK && *ok) {
-        put_psf_error(b, seen.cell, &of);
-        const double n = of.of[0], shape = of.nunlike > 0 ? of.unlike / of.nunlike : 0;
-        *off = n > 0 ? fmax(0, of.misfit / n - shape - SURE * sqrt(2 / n)) : 0;
-    }
+    if (st == SPX_OK && *ok)
+        put_psf_error(b, seen.cell, of);
     spx_free(seen.cell);
     spx_free(variance);
+    return st;
+}
+
+spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e)
+{
+    spx_psffit_bundle of = {0};
+    const spx_status st = stack(b, &of, ok, e);
+    const double n = of.of[0], shape = of.nunlike > 0 ? of.unlike / of.nunlike : 0;
+    *off = n > 0 ? fmax(0, of.misfit / n - shape - SURE * sqrt(2 / n)) : 0;
+    return st;
+}
+
+spx_status spx_pf_misfit(spx_pf_bundle *b, double *misfit, int *ok, spx_err *e)
+{
+    spx_psffit_bundle of = {0};
+    const spx_status st = stack(b, &of, ok, e);
+    *misfit = of.of[0] > 0 ? of.misfit / sqrt(2 * of.of[0]) : 0;
     return st;
 }
 
@@ -726,13 +739,16 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         st = spx_pf_misplaced(b, seen.offset, fit->nplace, fit->place, misfit, most, e);
     if (st == SPX_OK && ok) {
         put_psf(b, b->now.theta, psf);
-        put_covariance(b, cov, number, fit);
+        if (cov != NULL)
+            put_covariance(b, cov, number, fit);
         for (size_t i = 0; i < b->nf; i++)
             put_fibre(b, i, variance, &seen, most[i], number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        put_errors(b, cov, misfit, lever, a, &of, psf, fit);
-        st = put_motion(b, psf, a, fit, e);
+        if (cov != NULL) {
+            put_errors(b, cov, misfit, lever, a, &of, psf, fit);
+            st = put_motion(b, psf, a, fit, e);
+        }
         if (st == SPX_OK && fit->model != NULL)
             st = put_model(b, fit, &ok, e);
         spx_psffit_bundle *to = &fit->bundle[number];
@@ -756,7 +772,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
         for (size_t i = 0; i < b->nf && to->psf_error > OTHER_SPOTS && to->misfit > SURE * sqrt(2 * to->of[0]); i++)
             fit->fibre[b->fibre0 + i].status |= SPX_PSF_BADFIT;
     }
-    for (size_t k = 0; k < p->nshift && ok && st == SPX_OK; k++) {
+    for (size_t k = 0; k < p->nshift && ok && cov != NULL && st == SPX_OK; k++) {
         shift[2 * k] = b->now.theta[b->shift0 + k];
         shift[2 * k + 1] = cov[(b->shift0 + k) * (b->ntheta + 1)];
     }

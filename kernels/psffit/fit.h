@@ -39,6 +39,7 @@ typedef struct {
     const spx_psf *start;
     double moved[2];    /* of the start, from the PSF that shifts are against */
     const double *dark; /* [nexp] variance without light, electron^2, where an image has no read noise */
+    int trial;          /* no errors are asked for (spx_psffit_options) */
     const struct spx_pf_device *device; /* NULL: the CPU */
 } spx_pf_plan;
 
@@ -139,7 +140,7 @@ typedef struct {
     spx_pf_state now, trial;
     double *slope;            /* [nl][nf][2] dX/dlambda, dY/dlambda of free lines */
     double *stamp;            /* [SPX_PF_STAMPS][nl*nf][ny*nx] of an exposure; with a fixed shape without widths */
-    double *covariance;       /* of the result, [ntheta][ntheta], upper triangle; NULL: none */
+    double *covariance;       /* of the result, [ntheta][ntheta], upper triangle; NULL: a trial has none */
     struct spx_pf_work *work; /* of normal.c */
     double *matrix;           /* one group's N_ff of the largest group, and its right-hand side */
     int reach;                /* fibres on either side whose spots overlap */
@@ -431,7 +432,7 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e);
 /* ---- passes.c ---- */
 
 /* Why a bundle is not fitted: too few of its fibres have light, or equations have no solution. */
-typedef enum { SPX_PF_GOES_ON, SPX_PF_DARK, SPX_PF_UNSOLVED } spx_pf_failure;
+typedef enum { SPX_PF_GOES_ON, SPX_PF_DARK, SPX_PF_UNSOLVED, SPX_PF_HOPELESS } spx_pf_failure;
 
 typedef struct {
     int niter, converged;
@@ -484,6 +485,8 @@ double spx_pf_psf_error(double misfit, const double of[2]);
 /* Chi squared by a stacked pixel of the residuals of bright spots of b->now, whose fluxes are known, that their places
  * make, beyond what noise makes at most. *ok 0: no solution. SPX_EIO: memory. */
 spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e);
+/* Their misfit in units of what noise makes of it. */
+spx_status spx_pf_misfit(spx_pf_bundle *b, double *misfit, int *ok, spx_err *e);
 /* A bundle that was not fitted: traces of the PSF that shifts are against, moved by dx, dy pixels, shape of the start.
  */
 spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,

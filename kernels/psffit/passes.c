@@ -408,8 +408,8 @@ static spx_status resume(spx_pf_bundle *b, const spx_pf_model *model, int change
     return st;
 }
 
-/* Covariance of all parameters, from the matrix of the last step, where it is still good. *ok 0: that is not positive
- * definite. */
+/* Weights of the result, and, where it is no trial, the covariance of all parameters, from the matrix of the last step,
+ * where it is still good. *ok 0: that is not positive definite. */
 static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
 {
     const lapack_int n = (lapack_int)b->ntheta;
@@ -423,6 +423,8 @@ static spx_status inform(spx_pf_bundle *b, system_of *s, int *ok, spx_err *e)
         spx_pf_weights(b, b->unsure, 1);
         *ok = spx_pf_fluxes(b, &b->now);
     }
+    if (b->p->trial)
+        return st;
     if (st == SPX_OK && *ok && (other || s->lately >= STILL)) {
         b->terms = b->p->ntr;
         b->active = b->p->nq;

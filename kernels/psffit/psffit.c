@@ -145,6 +145,7 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
                        .start = psf,
                        .moved = {in->moved[0], in->moved[1]},
                        .dark = dark,
+                       .trial = o->trial,
                        .device = o->device};
     if (p->nb > p->ntr)
         return spx_fail(e, SPX_EUSAGE, "the shape's degree along wavelengths, %d, is above that of traces, %d",
@@ -351,6 +352,17 @@ static spx_status ask_lines(spx_pf_bundle *b, size_t nline, kept *k, spx_err *e)
     return st;
 }
 
+/* *failed where the spots of stage 0 are so far from the light that stage 1 is not worth its time. */
+static spx_status look_ahead(spx_pf_bundle *b, double hopeless, spx_pf_failure *failed, spx_err *e)
+{
+    double misfit = 0;
+    int ok = 0;
+    const spx_status st = spx_pf_misfit(b, &misfit, &ok, e);
+    if (st == SPX_OK && ok && misfit > hopeless)
+        *failed = SPX_PF_HOPELESS;
+    return st;
+}
+
 static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
 {
     kept *k = &c->bundle[number];
@@ -365,7 +377,9 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
         st = spx_pf_passes(&b, stage > 0 ? &k->model : NULL, c->changed, c->o->max_iterations, &k->run, e);
     if (st == SPX_OK && !k->run.failed && stage == 0) {
         st = keep(&b, k, e);
-        if (st == SPX_OK)
+        if (st == SPX_OK && c->o->hopeless > 0)
+            st = look_ahead(&b, c->o->hopeless, &k->run.failed, e);
+        if (st == SPX_OK && !k->run.failed)
             st = spx_pf_unlisted(&b, &k->light, &k->nlight, e);
     }
     if (st == SPX_OK && !k->run.failed && (stage == 1 || has_one_stage(c)))

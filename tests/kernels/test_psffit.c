@@ -938,6 +938,48 @@ static void test_threads(void)
     scene_free(&s);
 }
 
+/* A fit that judges another one has the same spots without errors, and ends early where it is hopeless: Gaussians here
+ * for spots of degree 6. */
+static void test_trial(void)
+{
+    psffit_scene s;
+    CHECK(scene_make(&small, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+    spx_psffit_options o = small_options();
+    spx_psf psf[4] = {{0}};
+    spx_psffit fit[4] = {{0}};
+    o.hermite_degree = 0;
+    for (int k = 0; k < 3 && failures == 0; k++) {
+        const spx_psffit_bundle *b = fit[0].bundle;
+        o.trial = k > 0;
+        o.hopeless = k > 1 ? 2 * b->misfit / sqrt(2 * b->of[0]) : 0;
+        fit_scene(&s, &o, &psf[k], &fit[k]);
+    }
+    for (int k = 1; k < 3 && failures == 0; k++) {
+        const size_t n = psf[0].nspec * psf[0].x.ncoef;
+        CHECK(memcmp(psf[0].x.coef, psf[k].x.coef, n * sizeof(double)) == 0 &&
+                  memcmp(psf[0].y.coef, psf[k].y.coef, n * sizeof(double)) == 0 &&
+                  memcmp(psf[0].coeff, psf[k].coeff, psf[0].npar * psf[0].nspec * psf[0].ndeg * sizeof(double)) == 0 &&
+                  fit[0].bundle[0].misfit == fit[k].bundle[0].misfit &&
+                  fit[0].bundle[0].psf_error == fit[k].bundle[0].psf_error,
+              "trial %d has other spots", k);
+        for (size_t i = 0; i < fit[k].nspec * fit[k].nplace; i++)
+            CHECK(fit[k].x_error[i] == 0 && fit[k].y_error[i] == 0, "trial %d has errors", k);
+    }
+    if (failures == 0) {
+        const spx_psffit_input in = {
+            .nexp = 1, .image = s.image, .start = &s.start, .nline = s.r.nline, .line = s.line};
+        spx_err e = {0};
+        o.hopeless /= 4;
+        CHECK(o.hopeless > 1 && spx_psffit_make(&in, &o, &psf[3], &fit[3], &e) == SPX_ENO, "%g is not hopeless: %s",
+              o.hopeless, spx_err_text(&e));
+    }
+    for (int k = 0; k < 4; k++) {
+        spx_psf_free(&psf[k]);
+        spx_psffit_free(&fit[k]);
+    }
+    scene_free(&s);
+}
+
 /* Traces alone, with the right shape: shape untouched, places as wrong as their errors say. */
 static void test_fixed(void)
 {
@@ -1356,6 +1398,7 @@ int main(void)
     test_beyond();
     test_low_degrees();
     test_threads();
+    test_trial();
     test_fixed();
     test_learn();
     test_psf_error();

@@ -99,10 +99,16 @@ static spx_status fit_by_backend(void *with, const spx_psffit_input *in, const s
     return backend->psffit(backend, in, o, NULL, psf, fit, e);
 }
 
+/* A device has the threads already for what it computes, and its memory from fit to fit. */
+static int at_once(const spx_backend *backend, const spx_psffit_options *o)
+{
+    return backend->library == NULL ? o->nthreads : 1;
+}
+
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,
                                   spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
-    const spx_psffit_maker by = {fit_by_backend, backend};
+    const spx_psffit_maker by = {fit_by_backend, backend, at_once(backend, ko)};
     spx_psffit_choice found;
     char named[120];
     const spx_status st = spx_psffit_choose_degrees(&by, in, ko, psf, fit, &found, e);
@@ -143,7 +149,7 @@ spx_status spx_psf_doubt_places(spx_backend *backend, const spx_psffit_input *in
                                 const spx_psffit_tail *tail, spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
     const double told = 0.01;
-    const spx_psffit_maker by = {fit_by_backend, backend};
+    const spx_psffit_maker by = {fit_by_backend, backend, at_once(backend, ko)};
     double farthest;
     size_t fibre;
     const spx_status st = spx_psffit_doubt_places(&by, in, ko, tail, psf, fit, &farthest, &fibre, e);
