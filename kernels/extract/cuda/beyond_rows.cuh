@@ -83,7 +83,7 @@ struct row_work {
     int n;
     double (*factor)[SPX_ROW_REACH + 1]; /* [n] A's diagonal and columns before; then 1/D, and L */
     double *x;                           /* [n] right side; then the solution */
-    double (*v)[ROW_NEAR];               /* [n] */
+    double *v;                           /* [NEAR][n] */
     double *pair;                        /* [intervals][ROW_PAIRS + NEAR] */
     float *profile;                      /* [n][width + 1] */
     int *start;                          /* [n] */
@@ -115,7 +115,7 @@ __host__ __device__ inline size_t row_room(const row_tables &t, int intervals, b
     w->data = (float *)take(columns * sizeof *w->data);
     w->weight = (float *)take(columns * sizeof *w->weight);
     if (ground) {
-        w->v = (double(*)[ROW_NEAR])take(n * sizeof *w->v > columns ? n * sizeof *w->v : columns);
+        w->v = (double *)take(ROW_NEAR * n * sizeof *w->v > columns ? ROW_NEAR * n * sizeof *w->v : columns);
         w->use = (unsigned char *)w->v;
         w->pair = (double *)take((size_t)intervals * (ROW_PAIRS + ROW_NEAR) * sizeof *w->pair);
         w->knot = (int *)take(n * sizeof *w->knot);
@@ -153,38 +153,46 @@ __device__ inline void find_chains(const row_tables &t, const row_work &w)
     __syncthreads();
 }
 
+/* Where the profile of a fibre is found: in the place of its factors, which come later. */
+struct profile_place {
+    int from; /* in the table */
+    float u, v;
+};
+
 /* Profiles of a row: draw_profiles() of the host; and its chains. */
 __device__ inline void draw_profiles(const row_tables &t, int y, const row_work &w)
 {
     enum { EACH = 4 }; /* columns of a thread, of a multiple of it */
     const int parts = t.width / EACH;
-    for (int k = (int)threadIdx.x; k < w.n * parts; k += ROW_THREADS) {
-        const int i = k / parts, c = k % parts * EACH, f = t.order[(size_t)y * t.nspec + i];
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+        const int f = t.order[(size_t)y * t.nspec + i];
         const float2 at = t.place[(size_t)y * t.nspec + f];
         const float middle = floorf(at.x + 0.5f), phase = (at.x - middle + 0.5f) * SPX_ROW_PHASES;
         const int p = phase > 1.5f ? (int)fminf(phase + 0.5f, SPX_ROW_PHASES - 1) : 1,
                   knot = (int)fminf(at.y, SPX_ROW_KNOTS - 2);
-        const float u = phase - (float)p, v = at.y - (float)knot;
-        const float wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
-        const float *a = t.profile + (((size_t)f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width + c,
-                    *b = a + (SPX_ROW_PHASES + 1) * t.width;
-        float *const to = w.profile + i * (t.width + 1) + c;
-        const auto line = [&](const float *from, float(&sum)[EACH]) {
-            const float4 v0 = *(const float4 *)from, v1 = *(const float4 *)(from + t.width),
-                         v2 = *(const float4 *)(from + 2 * t.width);
-            sum[0] = wa * v0.x + wb * v1.x + wc * v2.x;
-            sum[1] = wa * v0.y + wb * v1.y + wc * v2.y;
-            sum[2] = wa * v0.z + wb * v1.z + wc * v2.z;
-            sum[3] = wa * v0.w + wb * v1.w + wc * v2.w;
-        };
-        float now[EACH], next[EACH];
-        line(a, now);
-        line(b, next);
+        *(profile_place *)w.factor[i] = {((f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width,
+                                         phase - (float)p, at.y - (float)knot};
+        w.start[i] = (int)middle - t.hsizex + t.pad;
+    }
+    __syncthreads();
+    for (int k = (int)threadIdx.x; k < w.n * parts; k += ROW_THREADS) {
+        const int i = k / parts, c = k % parts * EACH;
+        const profile_place at = *(const profile_place *)w.factor[i];
+        const float u = at.u, wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
+        const float *a = t.profile + at.from + c, *b = a + (SPX_ROW_PHASES + 1) * t.width;
+        float4 v[6];
 #pragma unroll
-        for (int e = 0; e < EACH; e++)
-            to[e] = now[e] + v * (next[e] - now[e]);
-        if (c == 0)
-            w.start[i] = (int)middle - t.hsizex + t.pad;
+        for (int e = 0; e < 6; e++)
+            v[e] = *(const float4 *)((e < 3 ? a : b) + e % 3 * t.width);
+        float *const to = w.profile + i * (t.width + 1) + c;
+        const auto between = [&](float a0, float a1, float a2, float b0, float b1, float b2) {
+            const float now = wa * a0 + wb * a1 + wc * a2, next = wa * b0 + wb * b1 + wc * b2;
+            return now + at.v * (next - now);
+        };
+        to[0] = between(v[0].x, v[1].x, v[2].x, v[3].x, v[4].x, v[5].x);
+        to[1] = between(v[0].y, v[1].y, v[2].y, v[3].y, v[4].y, v[5].y);
+        to[2] = between(v[0].z, v[1].z, v[2].z, v[3].z, v[4].z, v[5].z);
+        to[3] = between(v[0].w, v[1].w, v[2].w, v[3].w, v[4].w, v[5].w);
     }
     __syncthreads();
     find_chains(t, w);
@@ -194,12 +202,27 @@ __device__ inline void draw_profiles(const row_tables &t, int y, const row_work 
 template <class ON, class GROUND>
 __device__ inline void load_row(const row_tables &t, int y, const row_work &w, const ON &on, const GROUND &ground)
 {
-    for (int c = (int)threadIdx.x; c < t.nx + 2 * t.pad; c += ROW_THREADS) {
-        const int x = c - t.pad;
-        const size_t at = (size_t)y * t.nx + x;
-        const float weight = x >= 0 && x < t.nx && on(at) ? t.weight[at] : 0.0f;
-        w.weight[c] = weight;
-        w.data[c] = weight > 0.0f ? t.data[at] - t.far[at] - ground(x) : 0.0f;
+    enum { ASKED = 4 }; /* on their way before one is used */
+    const int columns = t.nx + 2 * t.pad;
+    for (int from = (int)threadIdx.x; from < columns; from += ASKED * ROW_THREADS) {
+        float weight[ASKED], data[ASKED];
+#pragma unroll
+        for (int k = 0; k < ASKED; k++) {
+            const int c = from + k * ROW_THREADS, x = min(max(c - t.pad, 0), t.nx - 1);
+            const size_t at = (size_t)y * t.nx + x;
+            const bool used = on(at) && x == c - t.pad;
+            const float has = t.weight[at];
+            data[k] = t.data[at] - t.far[at];
+            weight[k] = used ? has : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < ASKED; k++) {
+            const int c = from + k * ROW_THREADS;
+            if (c < columns) {
+                w.weight[c] = weight[k];
+                w.data[c] = weight[k] > 0.0f ? data[k] - ground(c - t.pad) : 0.0f;
+            }
+        }
     }
     __syncthreads();
 }
@@ -258,52 +281,121 @@ template <class DO> __device__ inline void for_chains(const row_work &w, const D
 }
 
 /* A = L D L^T of the fibres that are seen; those that others leave nothing of are not, from then on. x: A's right side.
- */
+ * What a fibre needs of those before stays in registers: each waits for the one before. */
 __device__ inline void factor_row(const row_work &w)
 {
+    enum { REACH = SPX_ROW_REACH };
     for_chains(w, [&](int first, int end) {
+        double inverse[REACH + 1] = {}, l[REACH + 1][REACH] = {}; /* of the fibres that are so many before */
+        bool there[REACH + 1] = {};
         for (int i = first; i < end; i++) {
             const int reach = w.reach[i];
             const double own = w.factor[i][0];
-            double u[SPX_ROW_REACH + 1], left = own;
+            bool seen = w.seen[i] != 0;
+            double u[REACH + 1], to[REACH + 1], left = own;
 #pragma unroll
-            for (int k = SPX_ROW_REACH; k > 0; k--) {
-                if (k > reach)
-                    continue;
-                u[k] = w.seen[i] && w.seen[i - k] ? w.factor[i][k] : 0.0;
+            for (int k = REACH; k > 0; k--)
+                u[k] = k <= reach && seen && there[k] ? w.factor[i][k] : 0.0;
 #pragma unroll
-                for (int m = k + 1; m <= SPX_ROW_REACH; m++)
-                    u[k] -= m <= reach ? u[m] * w.factor[i - k][m - k] : 0.0;
-                w.factor[i][k] = u[k] * w.factor[i - k][0];
-                left -= u[k] * w.factor[i][k];
+            for (int k = REACH; k > 0; k--) {
+#pragma unroll
+                for (int m = k + 1; m <= REACH; m++)
+                    u[k] -= u[m] * l[k][m - k];
+                to[k] = u[k] * inverse[k];
+                left -= u[k] * to[k];
             }
-            if (w.seen[i] && !(left > SPX_ROW_LEAST_LEFT * own)) {
+            if (seen && !(left > SPX_ROW_LEAST_LEFT * own)) {
+                seen = false;
                 w.seen[i] = 0;
-                for (int k = 1; k <= reach; k++)
-                    w.factor[i][k] = 0.0;
+#pragma unroll
+                for (int k = 1; k <= REACH; k++)
+                    to[k] = 0.0;
             }
-            w.factor[i][0] = w.seen[i] ? 1.0 / left : 1.0;
-            w.x[i] = w.seen[i] ? w.x[i] : 0.0;
+            to[0] = seen ? 1.0 / left : 1.0;
+#pragma unroll
+            for (int k = 0; k <= REACH; k++)
+                if (k <= reach)
+                    w.factor[i][k] = to[k];
+            if (!seen)
+                w.x[i] = 0.0;
+#pragma unroll
+            for (int k = REACH; k > 1; k--) {
+                inverse[k] = inverse[k - 1];
+                there[k] = there[k - 1];
+#pragma unroll
+                for (int m = 1; m < REACH; m++)
+                    l[k][m] = l[k - 1][m];
+            }
+            inverse[1] = to[0];
+            there[1] = seen;
+#pragma unroll
+            for (int m = 1; m < REACH; m++)
+                l[1][m] = to[m];
         }
     });
 }
 
+/* L^-1 x; L of a fibre is asked for before the one before is done. */
 __device__ inline void forward(const row_work &w, int first, int end)
 {
-    for (int i = first; i < end; i++)
-        for (int k = 1; k <= w.reach[i]; k++)
-            w.x[i] -= w.factor[i][k] * w.x[i - k];
+    enum { REACH = SPX_ROW_REACH };
+    double before[REACH + 1] = {}, l[REACH + 1], x;
+    const auto ask = [&](int i) {
+#pragma unroll
+        for (int k = 1; k <= REACH; k++)
+            l[k] = k <= w.reach[i] ? w.factor[i][k] : 0.0;
+        x = w.x[i];
+    };
+    ask(first);
+    for (int i = first; i < end; i++) {
+        double now = x;
+#pragma unroll
+        for (int k = 1; k <= REACH; k++)
+            now -= l[k] * before[k];
+        if (i + 1 < end)
+            ask(i + 1);
+        w.x[i] = now;
+#pragma unroll
+        for (int k = REACH; k > 1; k--)
+            before[k] = before[k - 1];
+        before[1] = now;
+    }
 }
 
 __device__ inline void solve_row(const row_work &w)
 {
+    enum { REACH = SPX_ROW_REACH };
     for_chains(w, [&](int first, int end) {
         forward(w, first, end);
-        for (int i = first; i < end; i++)
-            w.x[i] *= w.factor[i][0];
-        for (int i = end; i-- > first;)
-            for (int k = 1; k <= w.reach[i]; k++)
-                w.x[i - k] -= w.factor[i][k] * w.x[i];
+        double l[REACH + 1], x;
+        const auto ask = [&](int i) {
+#pragma unroll
+            for (int k = 1; k <= REACH; k++)
+                l[k] = k <= w.reach[i] ? w.factor[i][k] : 0.0;
+            x = w.x[i] * w.factor[i][0];
+        };
+        double behind[REACH + 1] = {}, of[REACH + 1][REACH + 1] = {}; /* solutions so many behind, and their L */
+        ask(end - 1);
+        for (int i = end; i-- > first;) {
+            double now = x;
+#pragma unroll
+            for (int k = REACH; k > 0; k--)
+                now -= of[k][k] * behind[k];
+#pragma unroll
+            for (int k = REACH; k > 1; k--) {
+                behind[k] = behind[k - 1];
+#pragma unroll
+                for (int m = k; m <= REACH; m++)
+                    of[k][m] = of[k - 1][m];
+            }
+            behind[1] = now;
+#pragma unroll
+            for (int m = 1; m <= REACH; m++)
+                of[1][m] = l[m];
+            if (i > first)
+                ask(i - 1);
+            w.x[i] = now;
+        }
     });
 }
 
@@ -636,15 +728,16 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
 __device__ inline void leave_out_hits(const row_tables &t, const row_background &g, int y, const row_work &w)
 {
     unsigned count = 0;
-    const auto hit = [&](int row, int x) {
-        return row >= 0 && row < t.ny && x >= 0 && x < t.nx && (t.flags[(size_t)row * t.nx + x] & PIXEL_HIT) != 0;
-    };
-    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS)
-        if (w.weight[x + t.pad] > 0.0f &&
-            (hit(y, x - 1) || hit(y, x) || hit(y, x + 1) || hit(y - 1, x) || hit(y + 1, x))) {
+    const unsigned char *here = t.flags + (size_t)y * t.nx, *before = here - (y > 0 ? t.nx : 0),
+                        *behind = here + (y + 1 < t.ny ? t.nx : 0);
+    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS) {
+        const int hit =
+            (here[max(x - 1, 0)] | here[x] | here[min(x + 1, t.nx - 1)] | before[x] | behind[x]) & PIXEL_HIT;
+        if (hit != 0 && w.weight[x + t.pad] > 0.0f) {
             w.weight[x + t.pad] = 0.0f;
             count++;
         }
+    }
     if (count > 0)
         atomicAdd(g.left_out, (unsigned long long)count);
     __syncthreads();
@@ -700,21 +793,33 @@ __device__ inline void find_overlaps(const row_tables &t, const row_background &
             moment[3] += v * u * u * u;
         }
         for (int a = 0; a < ROW_NEAR; a++)
-            w.v[i][a] = (double)moment[0] * d[0][a] + (double)moment[1] * d[1][a] + (double)moment[2] * d[2][a] +
-                        (double)moment[3] * d[3][a];
+            w.v[a * t.nspec + i] = (double)moment[0] * d[0][a] + (double)moment[1] * d[1][a] +
+                                   (double)moment[2] * d[2][a] + (double)moment[3] * d[3][a];
     }
     __syncthreads();
     for_chains(w, [&](int first, int end) {
         forward(w, first, end);
-        for (int i = first; i < end; i++)
-            for (int k = 1; k <= w.reach[i]; k++)
-                for (int a = 0, shift = w.knot[i] - w.knot[i - k]; a + shift < ROW_NEAR; a++)
-                    w.v[i][a] -= w.factor[i][k] * w.v[i - k][a + shift];
+        for (int i = first; i < end; i++) {
+            double v[ROW_NEAR];
+#pragma unroll
+            for (int a = 0; a < ROW_NEAR; a++)
+                v[a] = w.v[a * t.nspec + i];
+            for (int k = 1; k <= w.reach[i]; k++) {
+                const int shift = w.knot[i] - w.knot[i - k];
+                const double factor = w.factor[i][k];
+#pragma unroll
+                for (int a = 0; a < ROW_NEAR; a++)
+                    v[a] -= a + shift < ROW_NEAR ? factor * w.v[(a + shift) * t.nspec + i - k] : 0.0;
+            }
+#pragma unroll
+            for (int a = 0; a < ROW_NEAR; a++)
+                w.v[a * t.nspec + i] = v[a];
+        }
     });
 }
 
 /* S and the right side of a row: a warp an element. */
-__device__ inline void write_row(const row_background &g, const row_work &w, double *to)
+__device__ inline void write_row(const row_tables &t, const row_background &g, const row_work &w, double *to)
 {
     const int n = (int)g.across.n, intervals = n - 3, lane = (int)threadIdx.x % spx::WARP;
     for (int e = (int)threadIdx.x / spx::WARP; e < n * (ROW_NEAR + 1); e += ROW_THREADS / spx::WARP) {
@@ -738,7 +843,7 @@ __device__ inline void write_row(const row_background &g, const row_work &w, dou
         for (int f = first + lane; f < w.n && w.knot[f] <= i; f += spx::WARP) {
             const int a = i - w.knot[f];
             if (w.seen[f] && (k == ROW_NEAR || a + k < ROW_NEAR))
-                fibres += w.v[f][a] * w.factor[f][0] * (k == ROW_NEAR ? w.x[f] : w.v[f][a + k]);
+                fibres += w.v[a * t.nspec + f] * w.factor[f][0] * (k == ROW_NEAR ? w.x[f] : w.v[(a + k) * t.nspec + f]);
         }
         fibres = spx::warp_sum(fibres);
         if (lane == 0)
@@ -765,7 +870,7 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
         factor_seen(t, w);
         add_pixels(t, g, w);
         find_overlaps(t, g, w);
-        write_row(g, w, g.rows + (size_t)k * g.across.n * (ROW_NEAR + 1));
+        write_row(t, g, w, g.rows + (size_t)k * g.across.n * (ROW_NEAR + 1));
         __syncthreads();
     }
 }

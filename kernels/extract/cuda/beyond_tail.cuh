@@ -27,7 +27,7 @@ enum {
     TILE_LINES = 8, /* lines of a block of transforms of tiles, and of the far grid's, which are long */
     FIELD_LINES = 2,
     STRIP_WARPS = 32, /* of a block, each with STRIP_ROWS rows of a strip of the image */
-    STRIP_ROWS = 8
+    STRIP_ROWS = 16
 };
 
 /* Convolution of light on a grid, in tiles of [ny][nx] cells of which those beyond `reach` from the edges are right. */
@@ -381,8 +381,9 @@ __device__ __host__ inline int tail_table_size(const tail_tables &t)
 }
 
 /* Adds the near part of the sources of some rows, first to end - 1, whose first light is in row y, to column x of rows
- * y0 .. y0 + STRIP_ROWS - 1. Rows of a table are read once for all lights of a source. */
-template <int N, int STEP>
+ * y0 .. y0 + STRIP_ROWS - 1. Rows of a table are read once for all lights of a source. INSIDE: all these rows are in
+ * the table. */
+template <int N, int STEP, bool INSIDE>
 __device__ inline void add_near(const tail_tables &t, const float *table, const tail_source *s, int first, int end,
                                 int y, int x, int y0, float (&sum)[STRIP_ROWS])
 {
@@ -397,7 +398,7 @@ __device__ inline void add_near(const tail_tables &t, const float *table, const 
         const int behind = side * t.row; /* table of the next place */
 #pragma unroll
         for (int i = -SPAN; i < STRIP_ROWS; i++) {
-            if (top + i < 0 || top + i >= side)
+            if (!INSIDE && (unsigned)(top + i) >= (unsigned)side)
                 continue;
             const float v = from[i * t.row], w = from[i * t.row + behind];
 #pragma unroll
@@ -429,20 +430,26 @@ __global__ void __launch_bounds__(spx::WARP *STRIP_WARPS)
         const int y0 = (of / t.strips * STRIP_WARPS + (int)threadIdx.x / spx::WARP) * STRIP_ROWS;
         double all = 0.0;
         if (y0 < t.ny) {
-            float line[STRIP_ROWS] = {}, cell[CELLS], w[4];
+            float line[STRIP_ROWS] = {};
+            const int first = max(0, (y0 - t.near) / o.rows - 1),
+                      last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
+            for (int i = first; i <= last; i++) {
+                const int2 range = o.strips[(size_t)i * t.strips + strip];
+                const int y = i * o.rows + spx_beyond_row(ROUGH, 0), top = y0 - y + t.near;
+                const float *const table = SHARED ? near : t.table;
+                const tail_source *const of_rows = t.source + (size_t)i * t.nspec;
+                if (top >= (N - 1) * STEP && top + STRIP_ROWS <= 2 * t.near + 1)
+                    add_near<N, STEP, true>(t, table, of_rows, range.x, range.y, y, x, y0, line);
+                else
+                    add_near<N, STEP, false>(t, table, of_rows, range.x, range.y, y, x, y0, line);
+            }
+            float cell[CELLS], w[4];
             const int n = t.fine.grid_nx, left = cells_around<SPX_TAIL_FINE>(min(x, t.nx - 1) + t.edge, 0.0f, w),
                       top = (y0 + t.edge) / SPX_TAIL_FINE + RIM - 1;
 #pragma unroll
             for (int j = 0; j < CELLS; j++) {
                 const float *from = t.smooth + (size_t)min(top + j, t.fine.grid_ny - 1) * n + left;
                 cell[j] = w[0] * from[0] + w[1] * from[1] + w[2] * from[2] + w[3] * from[3];
-            }
-            const int first = max(0, (y0 - t.near) / o.rows - 1),
-                      last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
-            for (int i = first; i <= last; i++) {
-                const int2 range = o.strips[(size_t)i * t.strips + strip];
-                add_near<N, STEP>(t, SHARED ? near : t.table, t.source + (size_t)i * t.nspec, range.x, range.y,
-                                  i * o.rows + spx_beyond_row(ROUGH, 0), x, y0, line);
             }
 #pragma unroll
             for (int r = 0; r < STRIP_ROWS; r++) {
