@@ -47,6 +47,32 @@ values() {
     fails_with 3 '*wrong.h5:/frame/wavelength: is empty*' h5merge --coadd simple --allow-topocentric wrong.h5 -o x.h5
 }
 
+@test "cameras of other instruments: each name has its arm, and names that begin alike are not mixed" {
+    local a names="blue1 red1 rnir1"
+    for a in b r z; do
+        from image-$a
+        h5edit image-$a.h5 attr /image camera "${names%% *}"
+        h5edit image-$a.h5 attr /psf camera "${names%% *}"
+        names=${names#* }
+        specx-extract -q image-$a.h5 -o $a.h5
+    done
+    h5merge b.h5 r.h5 z.h5 -o x.h5
+    h5check x.h5
+    [ "$(h5ls x.h5/spectra | awk '$1 != "header" { printf "%s ", $1 }')" = 'blue red rnir ' ]
+    h5diff x.h5 r.h5 /spectra/red/flux /frame/flux
+    h5diff x.h5 z.h5 /spectra/rnir/flux /frame/flux
+    [ "$(h5table -c MEDIAN_RAW_SNR_RED,MEDIAN_RAW_SNR_RNIR -t /scores --csv x.h5 | wc -l)" -eq 9 ]
+    # the simulator takes that of its camera
+    h5edit image-r.h5 attr /psf camera r1
+    fails_with 3 '*has no arm r' specx-sim --psf image-r.h5 x.h5 -o y.h5
+    # spectrographs before the arm
+    h5edit b.h5 attr /frame camera sp1-b
+    h5edit r.h5 attr /frame camera sp1-r
+    h5merge b.h5 r.h5 -f -o x.h5
+    h5diff x.h5 r.h5 /spectra/r/flux /frame/flux
+    h5diff x.h5 b.h5 /spectra/b/flux /frame/flux
+}
+
 @test "subsets of fibres give the frame of the whole camera" {
     from r r-low r-high
     h5merge r-high.h5 r-low.h5 -o joined.h5

@@ -115,7 +115,7 @@ typedef struct {
     spx_frame_quality quality;
     double *scores, seconds;
     spx_hook_results insitu;
-    char band;
+    char arm[SPX_ARM_NAME];
 } job;
 
 /* What computes. */
@@ -234,7 +234,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     if (st == SPX_OK) {
         const size_t n = j->frame.nspec;
         st = spx_extract_scores(&j->frame, j->o.nthreads, j->scores, j->scores + n, j->scores + 2 * n, &range, e);
-        j->band = range.band;
+        memcpy(j->arm, range.arm, sizeof j->arm);
     }
     if (st == SPX_OK)
         st = spx_extract_quality(&j->frame, j->o.psf_error < 0 ? j->psf->psferr : j->o.psf_error, j->o.nthreads,
@@ -253,7 +253,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     spx_run_insitu(w->s, &j->insitu);
     spx_status st = j->factor != NULL ? spx_frame_set_barycentric(&j->frame, j->factor, e) : SPX_OK;
     if (st == SPX_OK)
-        st = spx_frame_set_scores(&j->frame, j->band, j->scores, j->scores + n, j->scores + 2 * n, e);
+        st = spx_frame_set_scores(&j->frame, j->arm, j->scores, j->scores + n, j->scores + 2 * n, e);
     if (st == SPX_OK)
         st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
     if (st == SPX_OK)

@@ -261,7 +261,7 @@ spx_status spx_extract_alloc(const spx_extract_job *job, int unset, spx_frame *o
         out->fiber[f] = (int32_t)(o->first + f);
     const char *camera = job->image->camera[0] ? job->image->camera : job->psf->camera;
     memcpy(out->camera, camera, sizeof out->camera);
-    arm->name[0] = spx_extract_band(camera, 0.5 * (arm->wavelength[0] + arm->wavelength[nw - 1]));
+    spx_extract_arm(camera, 0.5 * (arm->wavelength[0] + arm->wavelength[nw - 1]), arm->name);
     strcpy(arm->unit, "electron/Angstrom");
     return SPX_OK;
 }
@@ -469,11 +469,12 @@ spx_status spx_extract_end(const spx_extract_job *job, spx_frame *out, spx_extra
     return st;
 }
 
-char spx_extract_band(const char *camera, double mean_wavelength)
+void spx_extract_arm(const char *camera, double mean_wavelength, char arm[SPX_ARM_NAME])
 {
-    if (camera[0] != '\0' && strchr("brz", camera[0]))
-        return camera[0];
-    return mean_wavelength <= 5800.0 ? 'b' : mean_wavelength >= 7600.0 ? 'z' : 'r';
+    if (camera[0] != '\0')
+        spx_arm_of_camera(camera, arm);
+    else
+        strcpy(arm, mean_wavelength <= 5800.0 ? "b" : mean_wavelength >= 7600.0 ? "z" : "r");
 }
 
 size_t spx_extract_beyond(const spx_frame *frame, const spx_psf *psf, double *lo, double *hi)
@@ -494,9 +495,12 @@ spx_status spx_extract_scores(const spx_frame *frame, int nthreads, double *sum_
 {
     const spx_arm *a = &frame->arm;
     const size_t nw = a->nwave;
-    range->band = spx_extract_band(frame->camera, 0.5 * (a->wavelength[0] + a->wavelength[nw - 1]));
-    range->wlo = range->band == 'b' ? 4000.0 : range->band == 'r' ? 5800.0 : 7600.0;
-    range->whi = range->band == 'b' ? 5800.0 : range->band == 'r' ? 7600.0 : 9800.0;
+    static const spx_score_range fixed[] = {{"b", 4000, 5800}, {"r", 5800, 7600}, {"z", 7600, 9800}};
+    spx_extract_arm(frame->camera, 0.5 * (a->wavelength[0] + a->wavelength[nw - 1]), range->arm);
+    range->wlo = range->whi = 0;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (strcmp(range->arm, fixed[i].arm) == 0)
+            *range = fixed[i];
     size_t k0 = 0, k1 = nw;
     while (k0 < nw && a->wavelength[k0] < range->wlo)
         k0++;

@@ -207,22 +207,23 @@ spx_status spx_extract_hook(spx_hook *hook, const spx_frame *frame, spx_hook_spa
  * ivar is negative. */
 spx_status spx_extract_hook_check(const spx_hook *hook, const spx_frame *out, spx_err *e);
 
-/* b, r or z: first letter of the camera's name if it is one of them, else by mean wavelength. */
-char spx_extract_band(const char *camera, double mean_wavelength);
+/* Name of the camera's arm, or where the camera has no name b, r or z by mean wavelength. */
+void spx_extract_arm(const char *camera, double mean_wavelength, char arm[SPX_ARM_NAME]);
 
 /* Number of bins with information at wavelengths that the PSF was not made for, which are *lo to *hi, Angstrom: what
  * its series give there nobody has looked at. */
 size_t spx_extract_beyond(const spx_frame *frame, const spx_psf *psf, double *lo, double *hi);
 
-/* Wavelength range that the scores of a band are taken over. */
+/* Wavelength range that the scores of an arm are taken over. */
 typedef struct {
-    char band;       /* 'b', 'r', 'z' */
+    char arm[SPX_ARM_NAME];
     double wlo, whi; /* wlo <= wavelength < whi, Angstrom */
 } spx_score_range;
 
-/* Scores as in DESI frames, over the band's fixed range (b 4000-5800, r 5800-7600, z 7600-9800 Angstrom), or over the
- * whole grid when it has no bin there: sum of the electrons (sum of flux times bin width), median electrons per
- * Angstrom, and median signal-to-noise ratio per sqrt(Angstrom); [nspec] each. The number of threads changes nothing.
+/* Scores as in DESI frames, over the fixed range of the arms b, r and z (4000-5800, 5800-7600, 7600-9800 Angstrom), or
+ * over the whole grid of other arms and where it has no bin there: sum of the electrons (sum of flux times bin width),
+ * median electrons per Angstrom, and median signal-to-noise ratio per sqrt(Angstrom); [nspec] each. The number of
+ * threads changes nothing.
  */
 spx_status spx_extract_scores(const spx_frame *frame, int nthreads, double *sum_count, double *median_count,
                               double *median_snr, spx_score_range *range, spx_err *e) SPX_NODISCARD;

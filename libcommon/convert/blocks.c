@@ -494,7 +494,7 @@ static spx_status frame_block(spx_fits *f, hid_t file, spx_note_list *notes, spx
     spx_fits_camera(primary, fr.camera);
     if (!fr.camera[0])
         spx_fits_camera(&f->hdu[flux].header, fr.camera);
-    snprintf(fr.arm.name, sizeof fr.arm.name, "%.1s", fr.camera);
+    spx_arm_of_camera(fr.camera, fr.arm.name);
     /* DESI extracts on barycentric wavelengths, and marks that by this keyword */
     fr.arm.barycentric =
         (spx_cards_double(primary, "HELIOCOR", &helio) || spx_cards_double(&f->hdu[flux].header, "HELIOCOR", &helio)) &&

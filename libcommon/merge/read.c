@@ -118,11 +118,7 @@ spx_status spx_merge_read_input(spx_merge_input *p, spx_err *e)
             (st = spx_h5_attr_str(p->file, "/frame", "camera", p->camera, sizeof p->camera, e)) != SPX_OK)
             return st;
         p->narm = 1;
-        /* name of the arm: the camera's letter, r0 -> r */
-        if (isalpha((unsigned char)p->camera[0]))
-            p->arms[0].name[0] = (char)tolower((unsigned char)p->camera[0]);
-        else
-            (void)snprintf(p->arms[0].name, sizeof p->arms[0].name, "frame");
+        spx_arm_of_camera(p->camera, p->arms[0].name);
         (void)snprintf(p->arms[0].path, sizeof p->arms[0].path, "/frame");
         if ((st = rows_of(p, "/frame/flux", e)) != SPX_OK)
             return st;

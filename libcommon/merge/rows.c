@@ -232,7 +232,7 @@ spx_status spx_merge_plan_cameras(spx_merge *m, spx_err *e)
                     return spx_fail_at(e, SPX_EINPUT, p->name, p->arms[a].path, NULL,
                                        "arm %s is in %s already: --by fibers joins parts of one camera",
                                        p->arms[a].name, q->name);
-            if (p->has[FRAME] && q->has[FRAME] && strcmp(p->camera + 1, q->camera + 1) != 0)
+            if (p->has[FRAME] && q->has[FRAME] && !spx_same_spectrograph(p->camera, q->camera))
                 return spx_fail_at(e, SPX_EINPUT, p->name, "/frame", NULL,
                                    "camera %s belongs to another spectrograph than %s of %s", p->camera, q->camera,
                                    q->name);

@@ -388,7 +388,7 @@ static spx_table *stacked_rows(const spx_merge *m, const char *path, spx_err *e)
     return t;
 }
 
-/* Adds the arm's letter to columns of one camera's scores that lack it, as in DESI's files. */
+/* Adds the arm's name to columns of one camera's scores that lack it, as in DESI's files. */
 static spx_table *scores_of_arm(spx_table *t, const char *name, spx_err *e)
 {
     spx_table *s = spx_table_new(t->nrow, e);
@@ -424,9 +424,10 @@ static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *
     for (size_t i = 0; have_b != NULL && e->code == SPX_OK && i < m->npart; i++) {
         const spx_merge_input *p = &m->part[i];
         spx_table *t = NULL, *taken = NULL;
-        char suffix[SPX_MAX_ARM + 2] = "_";
-        for (size_t a = 0; a < p->narm; a++)
-            suffix[a + 1] = (char)toupper((unsigned char)p->arms[a].name[0]);
+        char suffix[SPX_MAX_ARM * SPX_ARM_NAME + 2] = "_";
+        for (size_t a = 0, n = 1; a < p->narm; a++)
+            for (const char *c = p->arms[a].name; *c != '\0'; c++)
+                suffix[n++] = (char)toupper((unsigned char)*c);
         if (spx_merge_read_table(p, path, &t, e) == SPX_OK && t != NULL && scores && p->has[FRAME]) {
             spx_table *named = scores_of_arm(t, p->arms[0].name, e);
             spx_table_free(t);

@@ -73,8 +73,8 @@ spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *p
     return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im, psf->nspec, first, nspec, e) : st;
 }
 
-spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
-                                spx_err *e)
+spx_status spx_frame_set_scores(spx_frame *f, const char *arm, const double *sum, const double *median,
+                                const double *snr, spx_err *e)
 {
     const struct {
         const char *what, *unit;
@@ -94,8 +94,10 @@ spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, cons
         spx_free(target);
     }
     for (size_t k = 0; k < 3 && st == SPX_OK; k++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "%s_%c", column[k].what, toupper((unsigned char)band));
+        char name[40];
+        size_t n = (size_t)snprintf(name, sizeof name, "%s_%.15s", column[k].what, arm);
+        for (size_t i = 0; i < n; i++)
+            name[i] = (char)toupper((unsigned char)name[i]);
         st = spx_table_add(f->scores, name, H5T_NATIVE_DOUBLE, column[k].unit, column[k].data, e);
     }
     return st;

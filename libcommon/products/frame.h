@@ -19,8 +19,8 @@ spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *p
                              spx_err *e);
 
 /* Adds the table of scores: TARGETID (where the fibermap has it), SUM_RAW_COUNT_X (electron), MEDIAN_RAW_COUNT_X
- * (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the band in upper case; [nspec] values each. */
-spx_status spx_frame_set_scores(spx_frame *f, char band, const double *sum, const double *median, const double *snr,
-                                spx_err *e);
+ * (electron/Angstrom), MEDIAN_RAW_SNR_X, where X is the arm in upper case; [nspec] values each. */
+spx_status spx_frame_set_scores(spx_frame *f, const char *arm, const double *sum, const double *median,
+                                const double *snr, spx_err *e);
 
 #endif

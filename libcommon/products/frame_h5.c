@@ -22,10 +22,7 @@ spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm 
     spx_status st = SPX_OK;
     if (spx_h5_has_attr(file, "/frame", "camera"))
         st = spx_h5_attr_str(file, "/frame", "camera", camera, size, e);
-    if (isalpha((unsigned char)camera[0]))
-        (void)snprintf(a->name, sizeof a->name, "%c", tolower((unsigned char)camera[0]));
-    else
-        (void)snprintf(a->name, sizeof a->name, "frame");
+    spx_arm_of_camera(camera, a->name);
     return st;
 }
 

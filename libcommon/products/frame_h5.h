@@ -12,7 +12,7 @@
  * then stay as they are until it is flushed. */
 spx_status spx_frame_read(hid_t file, spx_frame *f, spx_err *e);
 spx_status spx_frame_write(hid_t file, const spx_frame *f, int precision, spx_h5_writes *writes, spx_err *e);
-/* Camera of a frame, `size` bytes, and the arm's name: the camera's letter, r0 -> r. */
+/* Camera of a frame, `size` bytes, and the arm's name, spx_arm_of_camera(). */
 spx_status spx_frame_read_camera(hid_t file, size_t size, char *camera, spx_arm *a, spx_err *e);
 
 #endif

@@ -1,7 +1,9 @@
 /* Provides blocks `spectra` (any number of arms) and `frame` (one camera, as extracted) (products/spectra.h). */
 #include "products/spectra.h"
 
+#include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,6 +13,34 @@
 
 /* Most that the barycentre moves against an observer, and a limit for values of it, km/s. */
 static const double GROUND_KMS = 30, MOST_KMS = 100;
+
+/* Where the letters of the arm begin in a camera's name; *n of them, 0: none. */
+static const char *arm_in(const char *camera, size_t *n)
+{
+    const char *dash = strrchr(camera, '-');
+    const char *from = dash != NULL && isalpha((unsigned char)dash[1]) ? dash + 1 : camera;
+    for (*n = 0; isalpha((unsigned char)from[*n]) || (*n > 0 && from[*n] == '_'); ++*n)
+        ;
+    while (*n > 0 && from[*n - 1] == '_')
+        --*n;
+    return from;
+}
+
+void spx_arm_of_camera(const char *camera, char arm[SPX_ARM_NAME])
+{
+    size_t n;
+    const char *from = arm_in(camera, &n);
+    (void)snprintf(arm, SPX_ARM_NAME, "%.*s", n > 0 ? (int)n : SPX_ARM_NAME, n > 0 ? from : "frame");
+    for (char *c = arm; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+}
+
+int spx_same_spectrograph(const char *a, const char *b)
+{
+    size_t na, nb;
+    const char *arm_a = arm_in(a, &na), *arm_b = arm_in(b, &nb);
+    return arm_a - a == arm_b - b && memcmp(a, b, (size_t)(arm_a - a)) == 0 && strcmp(arm_a + na, arm_b + nb) == 0;
+}
 
 spx_status spx_arm_copy_bins(const spx_arm *a, spx_arm *out, spx_err *e)
 {

@@ -12,11 +12,13 @@ struct spx_table;
 
 enum { SPX_MAX_ARM = 64 };
 
+enum { SPX_ARM_NAME = 16 };
+
 typedef enum { SPX_VACUUM = 0, SPX_AIR = 1 } spx_medium;
 
 /* Arm: every spectrum is on the same wavelength grid, or has one of its own. */
 typedef struct {
-    char name[16]; /* b, r, z, sdss, ... */
+    char name[SPX_ARM_NAME]; /* b, r, z, sdss, ... */
     size_t nwave;
     double *wavelength; /* [nwave], Angstrom, strictly increasing; with a grid for each row, that of the first */
     int per_row; /* 1: each spectrum has a grid of its own. Where it ends before nwave bins, wavelengths go on, with
@@ -34,6 +36,13 @@ typedef struct {
     double *resolution;
     char unit[64]; /* of flux, e.g. "electron/Angstrom" */
 } spx_arm;
+
+/* Name of a camera's arm: the letters before the first digit, in lower case (r0 -> r, sm1 -> sm, vis_r2 -> vis_r), of
+ * the part behind a '-' where that begins with a letter (sp1-b -> b). "frame" where the name is empty or begins
+ * otherwise. */
+void spx_arm_of_camera(const char *camera, char arm[SPX_ARM_NAME]);
+/* 1: the names of two cameras differ in their arms at most. */
+int spx_same_spectrograph(const char *a, const char *b);
 
 typedef struct {
     size_t nspec, narm;

@@ -6,7 +6,7 @@
 
 #include "products/spectra.h"
 
-/* Reads /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, named by its camera's letter.
+/* Reads /spectra, /fibermap, /scores, /exp_fibermap; or a /frame as spectra of one arm, named by its camera.
  * with_resolution 0: resolution matrices are not read. */
 spx_status spx_spectra_read(hid_t file, int with_resolution, spx_spectra *s, spx_err *e);
 /* The same; arms may have a grid for each spectrum (per_row), which spx_spectra_read() refuses. */

@@ -12,7 +12,7 @@ import h5py
 from . import blocks as kinds
 from . import stream
 from .errors import InputError, MachineError, MissingBlock
-from .spectra import Arm, Spectra
+from .spectra import Arm, Spectra, arm_of_camera
 from .tables import Table
 from .values import strings, text
 
@@ -132,7 +132,7 @@ class Product:
         def make() -> Arm:
             group = self._need("frame")
             camera = text(group.attrs.get("camera", ""))
-            return Arm(group, self, camera[:1] or "frame")
+            return Arm(group, self, arm_of_camera(camera))
 
         arm: Arm = self._once("frame", make)
         return arm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
@@ -119,6 +120,13 @@ class Spectrum:
     def plot(self, ax: Any = None, model: Optional[npt.ArrayLike] = None, **style: Any) -> Any:
         """Draw the spectrum with matplotlib, with gaps at bins that are not to be used; returns the axes."""
         return bridges.plot_spectrum(self, ax, model, style)
+
+
+def arm_of_camera(camera: str) -> str:
+    """Name of a camera's arm: the letters before the first digit (r0: r), behind a "-" that letters follow (sp1-b: b)."""
+    last = camera.rsplit("-", 1)[-1]
+    found = re.match("[A-Za-z][A-Za-z_]*", last) or re.match("[A-Za-z][A-Za-z_]*", camera)
+    return found.group().rstrip("_").lower()[:15] if found else "frame"
 
 
 class Arm(Block):

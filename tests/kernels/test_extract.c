@@ -655,7 +655,7 @@ static void check_scores(void)
     double sum[4] = {0, 0, SENTINEL, SENTINEL}, median[4] = {0, 0, SENTINEL, SENTINEL},
            snr[4] = {0, 0, SENTINEL, SENTINEL};
     spx_score_range range;
-    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'r' &&
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && strcmp(range.arm, "r") == 0 &&
               range.wlo == 5800.0,
           "range");
     CHECK(sum[0] == 32.0 && median[0] == 3.5 && fabs(snr[0] - 7.0 / sqrt(2.0)) < 1e-15, "fibre 0: %g %g %g", sum[0],
@@ -663,12 +663,22 @@ static void check_scores(void)
     CHECK(sum[1] == 0.0 && median[1] == -1.0 && snr[1] == 0.0, "fibre 1: %g %g %g", sum[1], median[1], snr[1]);
     CHECK(sum[2] == SENTINEL && median[2] == SENTINEL && snr[2] == SENTINEL, "wrote beyond its memory");
     strcpy(f.camera, "z1"); /* no bin in the range of z: all bins */
-    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && range.band == 'z' &&
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && strcmp(range.arm, "z") == 0 &&
               range.wlo == 5798.0 && sum[0] > 1e9,
           "whole grid");
-    CHECK(spx_extract_band("", 4000.0) == 'b' && spx_extract_band("x2", 7000.0) == 'r' &&
-              spx_extract_band("", 9000.0) == 'z' && spx_extract_band("b9", 9000.0) == 'b',
-          "band");
+    strcpy(f.camera, "red1"); /* no range of its own, and not that of r */
+    CHECK(spx_extract_scores(&f, 2, sum, median, snr, &range, NULL) == SPX_OK && strcmp(range.arm, "red") == 0 &&
+              range.wlo == 5798.0,
+          "%s from %g", range.arm, range.wlo);
+    static const struct {
+        const char *camera, *arm;
+        double wavelength;
+    } arms[] = {{"", "b", 4000}, {"", "z", 9000}, {"x2", "x", 7000}, {"b9", "b", 9000}, {"rnir", "rnir", 7000}};
+    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++) {
+        char arm[SPX_ARM_NAME];
+        spx_extract_arm(arms[i].camera, arms[i].wavelength, arm);
+        CHECK(strcmp(arm, arms[i].arm) == 0, "camera '%s': arm %s", arms[i].camera, arm);
+    }
 }
 
 int main(void)

@@ -82,11 +82,27 @@ int main(void)
     spx_frame f = {.nspec = 2};
     const double sum[2] = {1, 2}, median[2] = {3, 4}, snr[2] = {5, 6};
     double got[2];
-    CHECK(spx_frame_set_scores(&f, 'z', sum, median, snr, &e) == SPX_OK);
-    CHECK(spx_frame_set_scores(&f, 'r', sum, median, snr, &e) == SPX_OK); /* replaces them */
+    CHECK(spx_frame_set_scores(&f, "z", sum, median, snr, &e) == SPX_OK);
+    CHECK(spx_frame_set_scores(&f, "red", sum, median, snr, &e) == SPX_OK); /* replaces them */
     CHECK(f.scores->nrow == 2 && spx_table_ncol(f.scores) == 3);
-    CHECK(spx_table_get_f64(f.scores, "MEDIAN_RAW_SNR_R", got, &e) == SPX_OK && got[1] == 6);
+    CHECK(spx_table_get_f64(f.scores, "MEDIAN_RAW_SNR_RED", got, &e) == SPX_OK && got[1] == 6);
     spx_frame_free(&f);
+
+    static const char *const arms[][2] = {
+        {"r0", "r"},       {"B9", "b"},
+        {"blue1", "blue"}, {"red", "red"},
+        {"rnir", "rnir"},  {"sm1", "sm"},
+        {"sp1-b", "b"},    {"SP16-R", "r"},
+        {"red-1", "red"},  {"vis_r2", "vis_r"},
+        {"ccd_1", "ccd"},  {"", "frame"},
+        {"4", "frame"},    {"abcdefghijklmnopqr", "abcdefghijklmno"},
+        {"-b", "b"},       {"_x", "frame"},
+    };
+    for (size_t i = 0; i < sizeof arms / sizeof *arms; i++) {
+        char arm[SPX_ARM_NAME];
+        spx_arm_of_camera(arms[i][0], arm);
+        CHECK(strcmp(arm, arms[i][1]) == 0);
+    }
 
     /* 6000 Angstrom on the ground are 6000.500 at +25 km/s; 30 km/s are 0.6004 Angstrom there, 0.6014 at 6010 */
     const double velocity = 25, nothing = NAN, mad = 3e5;

@@ -176,13 +176,20 @@ static spx_status scale_by_magnitudes(const spx_star_templates *t, const spx_fra
     return st;
 }
 
-/* Factor by the brightness in one arm for all: r where it was fitted, else the first that was. */
+/* Factor by the brightness in one arm for all: the one nearest to this wavelength, Angstrom, which is r. */
+#define BRIGHTNESS_AT 6200.0
+
+static double from_brightness_at(const spx_template_arm *a)
+{
+    return fmax(fmax(a->wavelength[0] - BRIGHTNESS_AT, BRIGHTNESS_AT - a->wavelength[a->nbin - 1]), 0);
+}
+
 static void scale_by_brightness(const spx_star_templates *t, const size_t *match, const spx_flux_standards *s,
                                 double *factor)
 {
     const spx_template_arm *a = &t->arm[0];
     for (size_t k = 0; k < t->narm; k++)
-        if (t->arm[k].name[0] == 'r')
+        if (from_brightness_at(&t->arm[k]) < from_brightness_at(a))
             a = &t->arm[k];
     for (size_t i = 0; i < s->in.nstar; i++)
         factor[i] = a->brightness[match[s->row[i]]];

@@ -278,6 +278,7 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
     spx_input *file;
     spx_err no_hdf5 = {0};
     const char name[] = {(char)o->arm, '\0'};
+    char wanted[SPX_ARM_NAME];
     size_t arm = 0;
     spx_status st;
     if (s->ninput > 1)
@@ -290,10 +291,12 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
         st = spx_textspec_read(s->input[0], name, &in, e);
     if (st == SPX_OK)
         st = make_camera(o, s, in.nspec, c, e);
-    while (st == SPX_OK && arm < in.narm && in.arm[arm].name[0] != c->arm)
+    if (st == SPX_OK)
+        spx_arm_of_camera(c->psf.camera[0] != '\0' ? c->psf.camera : name, wanted);
+    while (st == SPX_OK && arm < in.narm && strcmp(in.arm[arm].name, wanted) != 0)
         arm++;
     if (st == SPX_OK && arm == in.narm && in.narm > 1)
-        st = spx_fail(e, SPX_EINPUT, "%s: has no arm %c", s->input[0], c->arm);
+        st = spx_fail(e, SPX_EINPUT, "%s: has no arm %s", s->input[0], wanted);
     const spx_sim_ranges plain = {.seed = (uint64_t)o->seed, .teff = {5000, 5000}};
     if (st == SPX_OK)
         st = spx_sim_draw(&plain, c->nspec, c->target, e);
