@@ -106,7 +106,7 @@ static spx_status try_psf(const spx_queue_item *x, spx_table *fibermap, spx_err 
     spx_status st = spx_h5_exists(x->in->file, "/psf") ? spx_psf_read(x->in->file, &psf, e) : SPX_OK;
     if (st == SPX_OK && fibermap != NULL && psf.nspec > 0) {
         row = spx_alloc(psf.nspec, sizeof *row, e);
-        st = row != NULL ? spx_frame_fibre_rows(&image, psf.nspec, row, e) : SPX_EIO;
+        st = row != NULL ? spx_frame_fibre_rows(&image, &psf, row, e) : SPX_EIO;
         for (size_t i = 0; i < psf.nspec && st == SPX_OK; i++)
             without += row[i] == SPX_NO_ROW;
     }

@@ -7,9 +7,47 @@
 #include "base/mem.h"
 #include "h5/table.h"
 
-spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row, spx_err *e)
+/* Matches rows to the fibres whose numbers the PSF gives, where these are all different, and all rows or all fibres
+ * then have their counterpart; 0: they do not tell. */
+static int match_numbers(const spx_psf *psf, size_t nrow, const int64_t *fiber, size_t *row, spx_err *e)
+{
+    size_t numbered = 0, matched = 0;
+    for (size_t k = 0; k < psf->nspec; k++) {
+        for (size_t i = 0; i < k; i++)
+            if (psf->fibre[i] == psf->fibre[k])
+                return 0;
+        row[k] = SPX_NO_ROW;
+    }
+    for (size_t r = 0; r < nrow; r++)
+        for (size_t k = 0; k < psf->nspec; k++)
+            if (fiber[r] == (int64_t)psf->fibre[k]) {
+                if (row[k] != SPX_NO_ROW)
+                    (void)spx_fail(e, SPX_EINPUT, "fibermap: rows %zu and %zu both have FIBER %lld", row[k], r,
+                                   (long long)fiber[r]);
+                row[k] = r;
+                matched++;
+            }
+    for (size_t r = 0; r < nrow; r++)
+        numbered += fiber[r] >= 0;
+    return matched > 0 && (matched == numbered || matched >= psf->nspec);
+}
+
+spx_status spx_frame_fibre_rows(const spx_image *im, const spx_psf *psf, size_t *row, spx_err *e)
 {
     const spx_table *map = im->fibermap;
+    const size_t nfibre = psf->nspec;
+    if (psf->fibre != NULL && spx_table_find(map, "FIBER") >= 0) {
+        int64_t *fiber = spx_alloc(map->nrow, sizeof *fiber, e);
+        spx_err twice = {0};
+        spx_status st = fiber == NULL ? SPX_EIO : spx_table_get_i64(map, "FIBER", fiber, e);
+        const int found = st == SPX_OK && match_numbers(psf, map->nrow, fiber, row, &twice);
+        spx_free(fiber);
+        if (st == SPX_OK && found && twice.code != SPX_OK)
+            return spx_err_pass(e, &twice);
+        spx_err_clear(&twice);
+        if (st != SPX_OK || found)
+            return st;
+    }
     for (size_t k = 0; k < nfibre; k++)
         row[k] = SPX_NO_ROW;
     const int numbered = spx_table_find(map, "FIBER") >= 0;
@@ -50,11 +88,11 @@ spx_status spx_frame_fibre_rows(const spx_image *im, size_t nfibre, size_t *row,
     return st;
 }
 
-static spx_status inherit_fibermap(spx_frame *f, const spx_image *im, size_t nfibre, size_t first, size_t nspec,
+static spx_status inherit_fibermap(spx_frame *f, const spx_image *im, const spx_psf *psf, size_t first, size_t nspec,
                                    spx_err *e)
 {
-    size_t *row = spx_alloc(nfibre, sizeof *row, e);
-    spx_status st = row != NULL ? spx_frame_fibre_rows(im, nfibre, row, e) : SPX_EIO;
+    size_t *row = spx_alloc(psf->nspec, sizeof *row, e);
+    spx_status st = row != NULL ? spx_frame_fibre_rows(im, psf, row, e) : SPX_EIO;
     for (size_t k = first; k < first + nspec && st == SPX_OK; k++)
         if (row[k] == SPX_NO_ROW)
             st = spx_fail(e, SPX_EINPUT,
@@ -70,7 +108,7 @@ spx_status spx_frame_inherit(spx_frame *f, const spx_image *im, const spx_psf *p
                              spx_err *e)
 {
     spx_status st = spx_cards_copy(&f->header, &im->header, e);
-    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im, psf->nspec, first, nspec, e) : st;
+    return st == SPX_OK && im->fibermap != NULL ? inherit_fibermap(f, im, psf, first, nspec, e) : st;
 }
 
 spx_status spx_frame_set_scores(spx_frame *f, const char *arm, const double *sum, const double *median,

@@ -38,7 +38,7 @@ spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const 
     if (st == SPX_OK)
         st = spx_table_get_f64(im->fibermap, "TARGET_DEC", table + nrow, e);
     if (st == SPX_OK)
-        st = spx_frame_fibre_rows(im, n, row, e);
+        st = spx_frame_fibre_rows(im, psf, row, e);
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
         ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
         dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];

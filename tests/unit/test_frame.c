@@ -24,10 +24,9 @@ static spx_table *fibermap(const char *name, size_t n, const int32_t *fiber)
 }
 
 /* Rows that fibres first .. first+n-1 of a PSF of `nfibre` get, as TARGETIDs, or the message of the refusal. */
-static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, const int64_t *want, const char *refusal)
+static void check_rows_of(spx_psf psf, spx_table *map, size_t first, size_t n, const int64_t *want, const char *refusal)
 {
     spx_image im = {.fibermap = map};
-    spx_psf psf = {.nspec = nfibre};
     spx_frame f = {.nspec = n};
     spx_status st;
     CHECK(spx_cards_append(&im.header, "EXPID   =                   12", &e) == SPX_OK);
@@ -44,6 +43,11 @@ static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, co
     }
     spx_frame_free(&f);
     spx_image_free(&im);
+}
+
+static void check_rows(size_t nfibre, spx_table *map, size_t first, size_t n, const int64_t *want, const char *refusal)
+{
+    check_rows_of((spx_psf){.nspec = nfibre}, map, first, n, want, refusal);
 }
 
 /* First and last bin that the band 6000-6010 Angstrom on the ground leaves out of bins of 0.1 from 5990 on. */
@@ -78,6 +82,22 @@ int main(void)
     check_rows(10, fibermap("ROW", 3, few), 1, 2, (const int64_t[]){1001, 1002}, NULL);
     check_rows(10, fibermap("ROW", 3, few), 2, 2, NULL, "no row for fibre 3");
     check_rows(2, fibermap("ROW", 3, few), 0, 2, NULL, "3 rows for 2 fibres of the PSF, and no column FIBER");
+
+    /* the PSF names its fibres: rows in another order, of more fibres, of fewer, twice; numbers of other fibres tell
+     * nothing */
+    uint32_t number[] = {12, 14, 17}, same[] = {3, 3, 4};
+    const spx_psf named = {.nspec = 3, .fibre = number}, unnamed = {.nspec = 3, .fibre = same};
+    check_rows_of(named, fibermap("FIBER", 3, (const int32_t[]){17, 12, 14}), 0, 3, (const int64_t[]){1001, 1002, 1000},
+                  NULL);
+    check_rows_of(named, fibermap("FIBER", 5, (const int32_t[]){17, 99, 12, 13, 14}), 0, 3,
+                  (const int64_t[]){1002, 1004, 1000}, NULL);
+    check_rows_of(named, fibermap("FIBER", 2, (const int32_t[]){17, 12}), 2, 1, (const int64_t[]){1000}, NULL);
+    check_rows_of(named, fibermap("FIBER", 2, (const int32_t[]){17, 12}), 0, 3, NULL, "no row for fibre 1");
+    check_rows_of(named, fibermap("FIBER", 3, (const int32_t[]){17, 12, 17}), 0, 3, NULL, "rows 0 and 2");
+    check_rows_of(named, fibermap("FIBER", 3, (const int32_t[]){0, 1, 2}), 0, 3, (const int64_t[]){1000, 1001, 1002},
+                  NULL);
+    check_rows_of(unnamed, fibermap("FIBER", 3, (const int32_t[]){4, 3, 5}), 0, 3, (const int64_t[]){1000, 1001, 1002},
+                  NULL);
 
     spx_frame f = {.nspec = 2};
     const double sum[2] = {1, 2}, median[2] = {3, 4}, snr[2] = {5, 6};

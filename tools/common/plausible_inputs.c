@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "h5/attr.h"
 #include "h5/table.h"
+#include "products/frame.h"
 #include "psf/psf.h"
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
@@ -29,22 +30,28 @@ static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, 
     return spx_fail_at(e, SPX_EINPUT, NULL, NULL, remedy, "%s", text);
 }
 
-/* Rows of a fibermap are the fibres in their order, where there are as many: numbers that fall may mean another. */
+/* Rows of a fibermap are the fibres in their order, where there are as many and the PSF does not number its fibres:
+ * numbers that fall may mean another. */
 static spx_status look_at_order(const spx_image *image, const spx_psf *psf, const char *label, spx_err *e)
 {
     const spx_table *map = image->fibermap;
     if (map == NULL || map->nrow != psf->nspec || spx_table_find(map, "FIBER") < 0)
         return SPX_OK;
     int64_t *fiber = spx_alloc(map->nrow, sizeof *fiber, e);
-    spx_status st = fiber != NULL ? spx_table_get_i64(map, "FIBER", fiber, e) : SPX_EIO;
-    size_t k = 1;
+    size_t *row = fiber == NULL ? NULL : spx_alloc(psf->nspec, sizeof *row, e), k = 1, same = 0;
+    spx_status st = row != NULL ? spx_table_get_i64(map, "FIBER", fiber, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_frame_fibre_rows(image, psf, row, e);
+    while (st == SPX_OK && same < psf->nspec && row[same] == same)
+        same++;
     while (st == SPX_OK && k < map->nrow && fiber[k] >= fiber[k - 1])
         k++;
-    if (st == SPX_OK && k < map->nrow)
+    if (st == SPX_OK && k < map->nrow && same == psf->nspec)
         spx_warn(
             "%sFIBER of the fibermap falls from %lld to %lld: its rows are taken for the traces of the PSF in their "
             "order, not by their numbers",
             label, (long long)fiber[k - 1], (long long)fiber[k]);
+    spx_free(row);
     spx_free(fiber);
     return st;
 }
