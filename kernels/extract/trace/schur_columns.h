@@ -4,7 +4,6 @@
 #define SPX_EXTRACT_TRACE_SCHUR_COLUMNS_H
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 #include "extract/trace/band.h"
@@ -156,10 +155,6 @@ ALWAYS_INLINE void leave(const spx_trace_plan *p, const spx_trace_bundle *b, con
     }
 }
 
-/* T as a fraction of M that a column may meet, to begin with, as a multiple of the tolerance; at most SPX_TRACE_OTHER.
- * Where a later column turns out to have more, this one is followed further. */
-#define SPX_TRACE_MET 100.0
-
 /* Columns of V that are made side by side where there are several neighbours: bin by bin, for what the second cache
  * holds of L then serves all of them. */
 enum { SPX_TRACE_SIDE_BY_SIDE = 4 };
@@ -215,7 +210,6 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     const size_t nl = b->nl, column = (size_t)most * SPX_VL, slots = (size_t)(band + ahead);
     const double far = SPX_TRACE_FAR * p->drop_tolerance, little = SPX_TRACE_LITTLE * p->tolerance;
     const double nothing = SPX_TRACE_NOTHING * p->tolerance;
-    const double met = fmin(SPX_TRACE_MET * p->tolerance, SPX_TRACE_OTHER);
     /* of the last columns: T_jj as a fraction of M_jj */
     double *all_scaled = columns + slots * column, *share = all_scaled + (size_t)ahead * column;
     reached *ring = (reached *)(share + slots * SPX_VL);
@@ -234,7 +228,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
         vec largest = every(0.0);
         for (size_t i = 0; i < slots; i++)
             largest = vmax(load(share + i * SPX_VL), largest);
-        const vec other = vmax(every(met), largest) * diagonal;
+        const vec other = vmax(every(SPX_TRACE_OTHER), largest) * diagonal;
         const size_t turn = (j - begin) % (size_t)ahead;
         double *scaled = all_scaled + turn * column;
         for (size_t i = j; turn == 0 && i < j + (size_t)ahead && i < j1; i++) {

@@ -136,8 +136,7 @@ SPX_HD double spx_trace_amplified(double z, double m, double x)
 #define SPX_TRACE_STALL   0.5
 #define SPX_TRACE_ROUNDED 1e-3
 
-/* T as a fraction of M that a column may meet: what is cut off is its product with the other column. The CPU begins
- * with less: SPX_TRACE_MET. */
+/* T as a fraction of M that a column may meet, to begin with: what is cut off is its product with the other column. */
 #define SPX_TRACE_OTHER 1e-2
 
 /* Regularisation that is tried where equations have no solution. */
