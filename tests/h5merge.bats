@@ -65,6 +65,12 @@ values() {
     # the simulator takes that of its camera
     h5edit image-r.h5 attr /psf camera r1
     fails_with 3 '*has no arm r' specx-sim --psf image-r.h5 x.h5 -o y.h5
+    # of an arm with a number, too
+    cp x.h5 numbered.h5
+    h5copy -i x.h5 -o numbered.h5 -s /spectra/red -d /spectra/red2
+    h5edit numbered.h5 delete /spectra/red
+    h5edit image-r.h5 attr /psf camera red1
+    specx-sim -q --psf image-r.h5 --format hdf5 numbered.h5 -o y.h5
     # spectrographs before the arm
     h5edit b.h5 attr /frame camera sp1-b
     h5edit r.h5 attr /frame camera sp1-r

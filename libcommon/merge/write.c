@@ -1,5 +1,4 @@
 /* Writes the product of h5merge: datasets in chunks of rows, headers, tables. */
-#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -392,9 +391,8 @@ static spx_table *stacked_rows(const spx_merge *m, const char *path, spx_err *e)
 static spx_table *scores_of_arm(spx_table *t, const char *name, spx_err *e)
 {
     spx_table *s = spx_table_new(t->nrow, e);
-    char suffix[20] = "_";
-    for (size_t i = 0; i < 16 && name[i] != '\0'; i++)
-        suffix[i + 1] = (char)toupper((unsigned char)name[i]);
+    char suffix[SPX_ARM_NAME + 1] = "_";
+    spx_arm_upper(name, suffix + 1);
     for (size_t i = 0; s != NULL && e->code == SPX_OK && i < spx_table_ncol(t); i++) {
         char *col = spx_table_name(t, (int)i, e);
         size_t n = col == NULL ? 0 : strlen(col), k = strlen(suffix);
@@ -425,9 +423,8 @@ static spx_table *joined_columns(const spx_merge *m, const char *path, spx_err *
         const spx_merge_input *p = &m->part[i];
         spx_table *t = NULL, *taken = NULL;
         char suffix[SPX_MAX_ARM * SPX_ARM_NAME + 2] = "_";
-        for (size_t a = 0, n = 1; a < p->narm; a++)
-            for (const char *c = p->arms[a].name; *c != '\0'; c++)
-                suffix[n++] = (char)toupper((unsigned char)*c);
+        for (size_t a = 0; a < p->narm; a++)
+            spx_arm_upper(p->arms[a].name, suffix + strlen(suffix));
         if (spx_merge_read_table(p, path, &t, e) == SPX_OK && t != NULL && scores && p->has[FRAME]) {
             spx_table *named = scores_of_arm(t, p->arms[0].name, e);
             spx_table_free(t);

@@ -1,7 +1,6 @@
 /* Provides the parts of a frame that come from its image (header, fibermap rows), and its scores (products/frame.h). */
 #include "products/frame.h"
 
-#include <ctype.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -132,10 +131,9 @@ spx_status spx_frame_set_scores(spx_frame *f, const char *arm, const double *sum
         spx_free(target);
     }
     for (size_t k = 0; k < 3 && st == SPX_OK; k++) {
-        char name[40];
-        size_t n = (size_t)snprintf(name, sizeof name, "%s_%.15s", column[k].what, arm);
-        for (size_t i = 0; i < n; i++)
-            name[i] = (char)toupper((unsigned char)name[i]);
+        char upper[SPX_ARM_NAME], name[40];
+        spx_arm_upper(arm, upper);
+        (void)snprintf(name, sizeof name, "%s_%s", column[k].what, upper);
         st = spx_table_add(f->scores, name, H5T_NATIVE_DOUBLE, column[k].unit, column[k].data, e);
     }
     return st;

@@ -35,6 +35,14 @@ void spx_arm_of_camera(const char *camera, char arm[SPX_ARM_NAME])
         *c = (char)tolower((unsigned char)*c);
 }
 
+void spx_arm_upper(const char *arm, char upper[SPX_ARM_NAME])
+{
+    size_t n = 0;
+    for (; n + 1 < SPX_ARM_NAME && arm[n] != '\0'; n++)
+        upper[n] = (char)toupper((unsigned char)arm[n]);
+    upper[n] = '\0';
+}
+
 int spx_same_spectrograph(const char *a, const char *b)
 {
     size_t na, nb;

@@ -41,6 +41,8 @@ typedef struct {
  * the part behind a '-' where that begins with a letter (sp1-b -> b). "frame" where the name is empty or begins
  * otherwise. */
 void spx_arm_of_camera(const char *camera, char arm[SPX_ARM_NAME]);
+/* Name of an arm as columns of scores end with, in upper case: MEDIAN_RAW_SNR_RED. */
+void spx_arm_upper(const char *arm, char upper[SPX_ARM_NAME]);
 /* 1: the names of two cameras differ in their arms at most. */
 int spx_same_spectrograph(const char *a, const char *b);
 

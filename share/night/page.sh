@@ -156,7 +156,7 @@ exposures() {
     awk -F '\t' "$functions"'
         NR == 1 { for (i = 1; i <= NF; i++) col[$i] = i; next }
         {
-            e = $col["exposure"]; c = $col["camera"]; a = c; sub(/[0-9].*/, "", a)
+            e = $col["exposure"]; c = $col["camera"]; a = c; if (match(a, /-[A-Za-z][^-]*$/)) a = substr(a, RSTART + 1); sub(/[0-9].*/, "", a)
             if (!(e in seen)) { seen[e] = ++n; exposure[n] = e; tile[n] = $col["tile"]; mjd[n] = $col["mjd"]; time[n] = $col["exptime"] }
             if (!(a in arms)) { arms[a] = ++m; arm[m] = a }
             s = $col["snr"]

@@ -1,5 +1,4 @@
 /* Numbers and pictures of a night: frames of all exposures and cameras, stars seen several times (common/picture.h). */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,11 +156,10 @@ static spx_status look(void *ctx, spx_input *in, spx_err *e)
         for (size_t i = 0; st == SPX_OK && i < fibermap->nrow; i++)
             target[i] = strcmp(type + i * WIDTH, "TGT") == 0;
     }
-    char arm[SPX_ARM_NAME];
+    char arm[SPX_ARM_NAME], upper[SPX_ARM_NAME];
     spx_arm_of_camera(s->camera, arm);
-    const size_t length = (size_t)snprintf(column, sizeof column, "MEDIAN_RAW_SNR_%s", arm);
-    for (size_t i = 0; i < length; i++)
-        column[i] = (char)toupper((unsigned char)column[i]);
+    spx_arm_upper(arm, upper);
+    (void)snprintf(column, sizeof column, "MEDIAN_RAW_SNR_%s", upper);
     if (st == SPX_OK)
         st = median_column(scores, column, target, &s->v[SNR], e);
     if (st == SPX_OK)

@@ -293,8 +293,11 @@ spx_status spx_sim_scene_read(const spx_sim_args *o, spx_run *s, spx_sim_scene *
         st = make_camera(o, s, in.nspec, c, e);
     if (st == SPX_OK)
         spx_arm_of_camera(c->psf.camera[0] != '\0' ? c->psf.camera : name, wanted);
-    while (st == SPX_OK && arm < in.narm && strcmp(in.arm[arm].name, wanted) != 0)
-        arm++;
+    for (char its[SPX_ARM_NAME]; st == SPX_OK && arm < in.narm; arm++) { /* arms may have numbers: b2 is b, too */
+        spx_arm_of_camera(in.arm[arm].name, its);
+        if (strcmp(its, wanted) == 0)
+            break;
+    }
     if (st == SPX_OK && arm == in.narm && in.narm > 1)
         st = spx_fail(e, SPX_EINPUT, "%s: has no arm %s", s->input[0], wanted);
     const spx_sim_ranges plain = {.seed = (uint64_t)o->seed, .teff = {5000, 5000}};
