@@ -1,6 +1,7 @@
 /* Cases of the operation `psffit`. Sizes: fibres, fibres of a bundle, exposures, lines, and the sum of 1 traces alone,
- * 2 a continuum that ends in the middle, 4 hits that nobody flagged, 8 a dead fibre, 16 a tail. There is no plain
- * reference: test_psffit.c has dense normal equations, and the truth of scenes.
+ * 2 a continuum that ends in the middle, 4 hits that nobody flagged, 8 a dead fibre, 16 a tail, 32 calls by several
+ * threads at the same time, of which each has the bits of the others. There is no plain reference: test_psffit.c has
+ * dense normal equations, and the truth of scenes.
  *
  * Tolerance: a fit ends where a step changes chi^2 by less than 1e-5 of itself. Backends whose steps differ by
  * rounding, 1e-13 of a pixel after a dozen of them, part only where a pixel lies at a limit of the rejection: places
@@ -10,7 +11,7 @@
 #include "op.h"
 #include "psffit_scene.h"
 
-enum { ALONE = 1, EDGE = 2, HITS = 4, DEAD = 8, TAIL = 16, WAVES = 5 };
+enum { ALONE = 1, EDGE = 2, HITS = 4, DEAD = 8, TAIL = 16, TOGETHER = 32, CALLS = 4, WAVES = 5 };
 #define NEAR 1e-6
 
 static const op_case cases[] = {
@@ -20,12 +21,13 @@ static const op_case cases[] = {
     {"continuum with an edge, hits", {6, 6, 1, 14, EDGE | HITS}},
     {"a dead fibre, a bundle of fewer fibres", {8, 6, 1, 14, DEAD}},
     {"a tail", {5, 5, 1, 12, TAIL}},
+    {"calls side by side", {10, 5, 1, 12, TOGETHER}},
 };
 
 typedef struct {
     psffit_scene s;
     spx_psffit_options o;
-    int tail;
+    int tail, together;
 } scene;
 
 static void *draw(const size_t *size, uint64_t seed)
@@ -63,6 +65,7 @@ static void *draw(const size_t *size, uint64_t seed)
     c->o.bundle_size = size[1];
     c->o.fix_shape = (size[4] & ALONE) != 0;
     c->tail = (size[4] & TAIL) != 0;
+    c->together = (size[4] & TOGETHER) != 0;
     for (size_t x = 0; x < r.nexp; x++)
         op_const("image", c->s.image[x].data, c->s.image[x].ny * c->s.image[x].nx, sizeof *c->s.image[x].data);
     return c;
@@ -89,6 +92,32 @@ static void put_spots(const spx_psf *p, op_answer *a)
             spot[k * npix + m] /= most;
     }
     spx_free(work);
+}
+
+static int same(const double *a, const double *b, size_t n)
+{
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+/* Calls beside each other; how many have other bits than *psf and *fit. */
+static size_t call_together(spx_backend *b, const spx_psffit_input *in, const spx_psffit_options *o, const spx_psf *psf,
+                            const spx_psffit *fit)
+{
+    size_t differ = 0;
+#pragma omp parallel for num_threads(CALLS) schedule(static, 1) reduction(+ : differ)
+    for (int k = 0; k < CALLS; k++) {
+        spx_psf mine = {0};
+        spx_psffit found = {0};
+        spx_err e = {0};
+        differ += b->psffit(b, in, o, NULL, &mine, &found, &e) != SPX_OK ||
+                  !same(mine.x.coef, psf->x.coef, psf->nspec * psf->x.ncoef) ||
+                  !same(mine.y.coef, psf->y.coef, psf->nspec * psf->y.ncoef) ||
+                  !same(mine.coeff, psf->coeff, psf->npar * psf->nspec * psf->ndeg) ||
+                  !same(found.flux, fit->flux, fit->nexp * fit->nspec * fit->nline);
+        spx_psf_free(&mine);
+        spx_psffit_free(&found);
+    }
+    return differ;
 }
 
 static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
@@ -122,6 +151,8 @@ static void run(spx_backend *b, void *scene_, int threads, op_answer *a)
         }
         op_put(a, "psferr", 1, &psf.psferr, NEAR);
         op_put(a, "tail", 2, tail.amplitude, NEAR);
+        const double differ = c->together ? (double)call_together(b, &in, &o, &psf, &fit) : 0;
+        op_put(a, "calls that differ", 1, &differ, 0);
     }
     spx_psf_free(&psf);
     spx_psffit_free(&fit);

@@ -99,10 +99,11 @@ static spx_status fit_by_backend(void *with, const spx_psffit_input *in, const s
     return backend->psffit(backend, in, o, NULL, psf, fit, e);
 }
 
-/* A device has the threads already for what it computes, and its memory from fit to fit. */
+/* Fits of a bundle that are made at one time: one a thread; with a device, for which a thread waits most of the time,
+ * two. */
 static int at_once(const spx_backend *backend, const spx_psffit_options *o)
 {
-    return backend->library == NULL ? o->nthreads : 1;
+    return backend->library == NULL ? o->nthreads : 2 * o->nthreads;
 }
 
 spx_status spx_psf_choose_degrees(spx_backend *backend, const spx_psffit_input *in, spx_psffit_options *ko,

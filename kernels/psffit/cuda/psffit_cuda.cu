@@ -97,6 +97,40 @@ struct fit {
     size_t made = 0;
 };
 
+/* Contexts that no fit has, until a backend is closed: those that begin, several at a time, take them from here, as
+ * their memory takes long to get. */
+struct store {
+    std::mutex lock;
+    std::vector<std::unique_ptr<context>> idle;
+};
+store &kept = *new store; /* which outlives the driver */
+
+/* NULL: there is none of these devices. */
+std::unique_ptr<context> take_kept(const std::vector<int> &device)
+{
+    std::lock_guard<std::mutex> hold(kept.lock);
+    for (auto at = kept.idle.end(); at != kept.idle.begin();)
+        if (std::find(device.begin(), device.end(), (*--at)->device) != device.end()) {
+            std::unique_ptr<context> c = std::move(*at);
+            kept.idle.erase(at);
+            return c;
+        }
+    return nullptr;
+}
+
+/* Those of a fit that has ended. */
+void keep(fit *f)
+{
+    std::lock_guard<std::mutex> hold(kept.lock);
+    for (auto *list : {&f->idle, &f->promised}) {
+        for (auto &c : *list) {
+            c->fibre0 = SIZE_MAX;
+            kept.idle.push_back(std::move(c));
+        }
+        list->clear();
+    }
+}
+
 #define LAUNCH(kernel, grid, threads, bytes, ...)                                                                      \
     do {                                                                                                               \
         flush(c);                                                                                                      \
@@ -465,10 +499,13 @@ std::unique_ptr<context> acquire(fit *f, size_t fibre0)
         check(cudaSetDevice(c->device), "device");
         return c;
     }
-    const int device = f->device[f->made++ % f->device.size()];
+    std::unique_ptr<context> c = take_kept(f->device);
+    const int device = c != nullptr ? c->device : f->device[f->made++ % f->device.size()];
     check(cudaSetDevice(device), "device");
+    if (c != nullptr)
+        return c;
     allow();
-    std::unique_ptr<context> c(new context(device));
+    c.reset(new context(device));
     c->together = (unsigned)std::min(TOGETHER, attribute(device, cudaDevAttrMultiProcessorCount));
     return c;
 }
@@ -1502,10 +1539,6 @@ void set_steps(fit *f, spx_pf_device *out)
     out->take_arrays = take_arrays;
 }
 
-/* A fit that no call has, until a backend is closed: the next one of these devices has its contexts, whose memory takes
- * long to get. */
-std::atomic<fit *> kept{nullptr};
-
 std::unique_ptr<fit> new_fit(int ndevice, const int *device)
 {
     std::unique_ptr<fit> f(new fit{});
@@ -1532,7 +1565,8 @@ extern "C" void spx_psffit_cuda_close(spx_pf_device *d)
 
 extern "C" void spx_psffit_close_cuda(void)
 {
-    delete kept.exchange(nullptr);
+    std::lock_guard<std::mutex> hold(kept.lock);
+    kept.idle.clear();
 }
 
 extern "C" spx_status spx_psffit_cuda(spx_backend *backend, const spx_psffit_input *in, const spx_psffit_options *o,
@@ -1542,15 +1576,14 @@ extern "C" spx_status spx_psffit_cuda(spx_backend *backend, const spx_psffit_inp
     spx_pf_device device = {};
     spx_psffit_options options = *o;
     spx_status st = spx::guarded("psffit", e, [&] {
-        std::unique_ptr<fit> f = new_fit(s->ndevice, s->device), last(kept.exchange(nullptr));
-        set_steps(last != nullptr && last->device == f->device ? last.release() : f.release(), &device);
+        set_steps(new_fit(s->ndevice, s->device).release(), &device);
         return SPX_OK;
     });
     options.device = &device;
     if (st == SPX_OK)
         st = spx_psffit_cpu(in, &options, tail, psf, out, e);
-    if (st != SPX_EDEVICE)
-        device.state = kept.exchange(static_cast<fit *>(device.state));
+    if (st != SPX_EDEVICE && device.state != nullptr)
+        keep(static_cast<fit *>(device.state));
     spx_psffit_cuda_close(&device);
     return st;
 }
