@@ -245,9 +245,11 @@ END
     raw w amps=2,wander=3 --readnoise 1.2 --no-sky --snr 100:200 --fullwell 3000
     run --separate-stderr specx-preproc -o w.h5 <(fits2h5 -q w.fits)
     [ "$(grep -c 'pixels pile up from 34[0-9]. ADU on' <<<"$stderr")" -eq 2 ]
-    # light that is not full: stars, lamps, the sky, a uniform field, all of them with hits and defect columns
+    # light that is not full: stars, lamps, the sky, a uniform field, all of them with hits and defect columns, the last
+    # kind with two columns side by side, far from light and beside it
     for kind in '--snr 30:200' '--snr 5:300 --bad-columns 3 --cosmics 100' '--flat --bad-columns 1 --seed 7' \
-        '--arc all --lamp-level 3e4 --bad-columns 1 --seed 2' '--bad-columns 1 --seed 8'; do
+        '--arc all --lamp-level 3e4 --bad-columns 1 --seed 2' '--bad-columns 1 --seed 8' \
+        '--snr 30:100 --bad-columns 2 --noise-seed 1685' '--snr 30:100 --bad-columns 2 --noise-seed 1168'; do
         # shellcheck disable=SC2086
         raw y amps=4,gain=0.5 $kind
         run --separate-stderr specx-preproc -f -o y.h5 <(fits2h5 -q y.fits)

@@ -66,8 +66,8 @@ static size_t sum(const histogram *h, size_t first)
     return n;
 }
 
-/* Do most pixels from `level` on have a bright one beside them, as spots do, in more than one column and several rows?
- * Those of a defect column and of a hit do not. */
+/* Do most pixels from `level` on stand in runs along x that end beside a bright pixel, as spots do, which fade, in more
+ * than one column and several rows? Those of hits and of defect columns, also of several side by side, do not. */
 static int have_light_beside(const pixels *p, double zero, double level)
 {
     const spx_section *d = &p->a->data;
@@ -76,14 +76,14 @@ static int have_light_beside(const pixels *p, double zero, double level)
     long left = d->x1, right = d->x0;
     for (long y = d->y0; y < d->y1; y++) {
         const size_t before = lit;
-        for (long x = d->x0; x < d->x1; x++) {
-            if (!(value(p, x, y) >= level))
-                continue;
-            n++;
-            if ((x > d->x0 && value(p, x - 1, y) > bright) || (x + 1 < d->x1 && value(p, x + 1, y) > bright)) {
+        for (long x = d->x0, end; x < d->x1; x = end + 1) {
+            for (end = x; end < d->x1 && value(p, end, y) >= level;)
+                end++;
+            n += (size_t)(end - x);
+            if (end > x && ((x > d->x0 && value(p, x - 1, y) > bright) || (end < d->x1 && value(p, end, y) > bright))) {
                 left = x < left ? x : left;
-                right = x > right ? x : right;
-                lit++;
+                right = end - 1 > right ? end - 1 : right;
+                lit += (size_t)(end - x);
             }
         }
         rows += lit > before;

@@ -89,9 +89,9 @@ static inline double spx_overscan_above(const spx_overscan *s, double v, long x,
 /* Fills `piled`: the lowest of the values, ADU, that pixels of an amplifier pile up at, because no pixel holds more
  * charge or no digits are left; 0: there is none. Photons make the levels of bright pixels scatter by more than the
  * read noise r: where 20 or more, and fewer than half of all, lie within 6 r, five times as many as within 6 r below,
- * at most 2 % as many above, and most of them, in more than one column and eight rows, beside a bright one, they are
- * full. Full digits are the same in all rows, full wells hold the same charge above a level that may vary: both are
- * looked for. A level that scatters from pixel to pixel by more is not found. */
+ * at most 2 % as many above, and most of them, in more than one column and eight rows, in runs along x that end beside
+ * a bright one, they are full. Full digits are the same in all rows, full wells hold the same charge above a level that
+ * may vary: both are looked for. A level that scatters from pixel to pixel by more is not found. */
 spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_overscan *s, spx_err *e);
 
 /* Calibrations to apply; each may be NULL. All have the size of the layout. `bad`: bits that are flagged, [ny][nx]. */
