@@ -245,6 +245,10 @@ END
     raw w amps=2,wander=3 --readnoise 1.2 --no-sky --snr 100:200 --fullwell 3000
     run --separate-stderr specx-preproc -o w.h5 <(fits2h5 -q w.fits)
     [ "$(grep -c 'pixels pile up from 34[0-9]. ADU on' <<<"$stderr")" -eq 2 ]
+    # most of the full pixels are of defect columns
+    raw c amps=2 --no-sky --snr 30:60 --fullwell 1500 --bad-columns 15
+    run --separate-stderr specx-preproc -o c.h5 <(fits2h5 -q c.fits)
+    [ "$(grep -c 'pixels pile up from 22[2-4]. ADU on' <<<"$stderr")" -eq 2 ]
     # light that is not full: stars, lamps, the sky, a uniform field, all of them with hits and defect columns, the last
     # kind with two columns side by side, far from light and beside it
     for kind in '--snr 30:200' '--snr 5:300 --bad-columns 3 --cosmics 100' '--flat --bad-columns 1 --seed 7' \

@@ -21,18 +21,25 @@ typedef struct {
     size_t n, *count;
 } histogram;
 
+/* A column of an amplifier: pixels from a level on, those of them in light, 1: it is a defect. */
+typedef struct {
+    size_t n, lit;
+    int defect;
+} column;
+
 /* Values of an amplifier: as they were read, or, with `over`, with the mean level for that of their row or column. */
 typedef struct {
     const spx_raw_image *im;
     const spx_amplifier *a;
     const spx_overscan *over;
+    column *column; /* from the amplifier's first */
 } pixels;
 
-/* NAN where a value is not finite, or saturated as it was read. */
+/* NAN where a value is not finite, of a defect column, or saturated as it was read. */
 static double value(const pixels *p, long x, long y)
 {
     const double v = p->im->data[(size_t)y * p->im->nx + (size_t)x];
-    if (!isfinite(v) || (p->a->saturation > 0 && v >= p->a->saturation))
+    if (!isfinite(v) || p->column[x - p->a->data.x0].defect || (p->a->saturation > 0 && v >= p->a->saturation))
         return NAN;
     return p->over != NULL ? spx_overscan_above(p->over, v, x - p->a->data.x0, y - p->a->data.y0) + p->over->mean : v;
 }
@@ -72,27 +79,43 @@ static int have_light_beside(const pixels *p, double zero, double level)
 {
     const spx_section *d = &p->a->data;
     const double bright = zero + BESIDE * (level - zero);
-    size_t n = 0, lit = 0, rows = 0;
-    long left = d->x1, right = d->x0;
+    size_t n = 0, lit = 0, rows = 0, columns = 0;
+    for (long x = d->x0; x < d->x1; x++)
+        p->column[x - d->x0].n = p->column[x - d->x0].lit = 0;
     for (long y = d->y0; y < d->y1; y++) {
         const size_t before = lit;
         for (long x = d->x0, end; x < d->x1; x = end + 1) {
             for (end = x; end < d->x1 && value(p, end, y) >= level;)
                 end++;
-            n += (size_t)(end - x);
-            if (end > x && ((x > d->x0 && value(p, x - 1, y) > bright) || (end < d->x1 && value(p, end, y) > bright))) {
-                left = x < left ? x : left;
-                right = end - 1 > right ? end - 1 : right;
-                lit += (size_t)(end - x);
+            const int light = (x > d->x0 && value(p, x - 1, y) > bright) || (end < d->x1 && value(p, end, y) > bright);
+            for (long k = x; k < end; k++) {
+                p->column[k - d->x0].n++;
+                p->column[k - d->x0].lit += (size_t)light;
             }
+            n += (size_t)(end - x);
+            lit += light ? (size_t)(end - x) : 0;
         }
         rows += lit > before;
     }
-    return 2 * lit > n && right > left && rows >= ROWS;
+    for (long x = d->x0; x < d->x1; x++)
+        columns += p->column[x - d->x0].lit > 0;
+    return 2 * lit > n && columns > 1 && rows >= ROWS;
 }
 
-/* The level that values pile up at, 0: none; how many more than in the window below. */
-static spx_status find(const pixels *p, const spx_overscan *s, double *level, size_t *most, spx_err *e)
+/* Leaves columns out most of whose pixels from the level on are in no light; 0: there are none. */
+static int leave_out_defects(const pixels *p)
+{
+    int any = 0;
+    for (long k = 0; k < p->a->data.x1 - p->a->data.x0; k++) {
+        column *c = p->column + k;
+        c->defect = c->defect || (c->n >= ROWS && 2 * c->lit < c->n);
+        any |= c->n > 0 && c->defect;
+    }
+    return any;
+}
+
+/* The level that values pile up at, 0: none, and how many more than in the window below. */
+static spx_status find_pile(const pixels *p, const spx_overscan *s, double *level, size_t *most, spx_err *e)
 {
     const spx_amplifier *a = p->a;
     const double width = fmax(WIDTH * (s->readnoise > 0 ? s->readnoise : a->readnoise / a->gain), NARROWEST);
@@ -114,9 +137,25 @@ static spx_status find(const pixels *p, const spx_overscan *s, double *level, si
         above += h.count[k - 1];
     }
     spx_free(h.count);
-    if (st == SPX_OK && *level > 0 && !have_light_beside(p, s->mean, *level))
-        *level = 0;
     *most = best;
+    return st;
+}
+
+/* The same where light is beside; without defect columns, where these pile up. */
+static spx_status find(const pixels *p, const spx_overscan *s, double *level, size_t *most, spx_err *e)
+{
+    spx_status st;
+    int again;
+    for (long k = 0; k < p->a->data.x1 - p->a->data.x0; k++)
+        p->column[k].defect = 0;
+    do {
+        st = find_pile(p, s, level, most, e);
+        again = 0;
+        if (st == SPX_OK && *level > 0 && !have_light_beside(p, s->mean, *level)) {
+            *level = 0;
+            again = leave_out_defects(p);
+        }
+    } while (again);
     return st;
 }
 
@@ -125,7 +164,8 @@ spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_o
     pixels p = {.im = &raw->image[a->image], .a = a};
     double charge = 0;
     size_t n = 0, ncharge = 0;
-    spx_status st = find(&p, s, &s->piled, &n, e);
+    p.column = spx_alloc((size_t)(a->data.x1 - a->data.x0), sizeof *p.column, e);
+    spx_status st = p.column != NULL ? find(&p, s, &s->piled, &n, e) : SPX_EIO;
     if (st == SPX_OK && s->model != SPX_OVERSCAN_CONSTANT && s->model != SPX_OVERSCAN_NONE) {
         p.over = s;
         st = find(&p, s, &charge, &ncharge, e);
@@ -134,5 +174,6 @@ spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_o
         s->piled = charge;
         s->piled_charge = 1;
     }
+    spx_free(p.column);
     return st;
 }
