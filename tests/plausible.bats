@@ -145,6 +145,26 @@ passes() {
     grep -q 'the median of chi2pix is .*bins are wider than spots' err
 }
 
+@test "bundles that share light" {
+    local pitch
+    need_program h5dump
+    # fibres of one block, 0.019 and 0.0023 of whose light lies in the next one's
+    for pitch in 4 5; do
+        specx-sim -q --arm r --fibers 12 --bundles 12x1 --camera pitch=$pitch --wavelength 6500,6560 --snr 5:100 \
+            --psf-output block.fits -f -o x.fits
+        fits2h5 -q x.fits block.fits -f -o block.h5
+        passes block.h5 --bundle-size 12
+        specx-extract -w $grid --bundle-size 6 -f -o frame.h5 block.h5 2>err
+        grep -q 'fibres 5 and 6 of different bundles share .*--bundle-size, or right ones in /psf/bundle' err
+        h5dump -a /frame/implausible frame.h5 | grep -F '"bundles' # and chi2, of the nearer ones
+        h5check frame.h5
+    done
+    # nor of bundles that are apart, however near their fibres are
+    specx-sim -q --arm r --fibers 12 --bundles 6x2 --camera pitch=4,gap=8 --wavelength 6500,6560 --psf-output two.fits -f -o x.fits
+    fits2h5 -q x.fits two.fits -o two.h5
+    passes two.h5 --bundle-size 6
+}
+
 @test "light of the wrong sign" {
     edit 'd *= -1'
     warns sign
@@ -251,4 +271,14 @@ preproc_flags() {
     run --separate-stderr specx-extract -s 0:25 -w 6000,6100,0.8 -o frame.h5 real.h5
     [ "$status" -eq 0 ]
     [[ $stderr != *warning* ]]
+    # bundles of all 500 fibres are apart, DESI's and BOSS's
+    need_shared data/formats/psf-gausshermite2_boss_r2.fits
+    specx-sim -q --psf "$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits" -o boss.fits
+    fits2h5 -q boss.fits "$SPX_SHARED/data/formats/psf-gausshermite2_boss_r2.fits" -o boss.h5
+    for s in real.h5 "boss.h5 --bundle-size 20"; do
+        # words on purpose
+        # shellcheck disable=SC2086
+        run --separate-stderr specx-extract -w 6500,6510,0.8 -f -o frame.h5 $s
+        [[ $stderr != *bundles* ]]
+    done
 }

@@ -113,6 +113,7 @@ typedef struct {
     spx_extract_counts counts;
     spx_frame frame;
     spx_frame_quality quality;
+    spx_extract_border border;
     double *scores, seconds;
     spx_hook_results insitu;
     char arm[SPX_ARM_NAME];
@@ -174,6 +175,8 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.line_factor = j->factor;
     if (st == SPX_EUSAGE) /* of all frames */
         atomic_store(&w->stop, 1);
+    if (st == SPX_OK)
+        st = spx_extract_borders(j->psf, &j->o, &j->border, e);
     return st == SPX_OK ? spx_frame_inherit(&j->frame, &x->image, j->psf, j->o.first, j->o.nspec, e) : st;
 }
 
@@ -257,7 +260,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     if (st == SPX_OK)
         st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
     if (st == SPX_OK)
-        st = spx_plausible_frame(w->s, j->x.label, &j->frame, &j->quality, w->allowed, e);
+        st = spx_plausible_frame(w->s, j->x.label, &j->frame, &j->quality, &j->border, w->allowed, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
     if (st == SPX_OK)

@@ -1,11 +1,12 @@
-/* Judges an extracted frame as a whole: is the fit of the image as good as noise allows, is its light positive, and do
- * the ends of its wavelengths have any? The rules are in products/plausible.h. */
+/* Judges an extraction as a whole: are its bundles apart, is the fit of the image as good as noise allows, is its light
+ * positive, and do the ends of its wavelengths have any? The rules are in products/plausible.h. */
 #ifndef SPX_EXTRACT_QUALITY_H
 #define SPX_EXTRACT_QUALITY_H
 
 #include <stddef.h>
 
 #include "base/err.h"
+#include "extract/extract.h"
 #include "products/spectra.h"
 
 typedef struct {
@@ -35,6 +36,19 @@ typedef struct {
  * Spectra of which more than 5 % of the blocks of 16 bins are as dark inside, over a quarter of the bins, such as those
  * of arc lamps, have no unlit ends, nor have frames of fewer than 200 wavelengths. */
 spx_status spx_extract_quality(spx_frame *frame, double psf_error, int nthreads, spx_frame_quality *q,
+                               spx_err *e) SPX_NODISCARD;
+
+/* The two fibres of different bundles that share most light. */
+typedef struct {
+    double light; /* part of one's light that is taken for the other's; 0: no bundles, or far apart */
+    size_t fibre[2];
+    double wavelength; /* of the first, Angstrom */
+} spx_extract_border;
+
+/* Light that fibres share across the borders of the bundles that are extracted: of Gaussian cores at a distance d in a
+ * row, whose widths s1 and s2 are the sigma of cores, exp(-d^2 / 2 (s1^2 + s2^2)), at nine wavelengths of each pair of
+ * fibres that stand side by side on the CCD. SPX_EIO: memory. */
+spx_status spx_extract_borders(const spx_psf *psf, const spx_extract_options *o, spx_extract_border *worst,
                                spx_err *e) SPX_NODISCARD;
 
 #endif

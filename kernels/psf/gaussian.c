@@ -1,4 +1,4 @@
-/* Makes Gaussian spots of those of any kind (psf/psf.h). */
+/* Measures widths of spots of any kind, and makes Gaussian ones of them (psf/psf.h). */
 #include <math.h>
 #include <string.h>
 
@@ -39,6 +39,34 @@ static double variance_of(size_t n, const double *p, double middle)
     return s2 - 1.0 / 12.0;
 }
 
+/* Variance of a spot across the trace (way 0) or along it, pixel^2; 0: it has none. profile: scratch. */
+static double variance_of_spot(const spx_psf *psf, const double *spot, const spx_spot *at, int way, double *profile)
+{
+    const size_t nx = (size_t)spx_psf_nx(psf), ny = (size_t)spx_psf_ny(psf), n = way == 0 ? nx : ny;
+    memset(profile, 0, n * sizeof *profile);
+    for (size_t k = 0; k < nx * ny; k++)
+        profile[way == 0 ? k % nx : k / nx] += spot[k];
+    return way == 0 ? variance_of(n, profile, psf->hsizex + at->dx) : variance_of(n, profile, psf->hsizey + at->dy);
+}
+
+size_t spx_psf_width_work(const spx_psf *psf)
+{
+    const size_t nx = (size_t)spx_psf_nx(psf), ny = (size_t)spx_psf_ny(psf);
+    return spx_psf_spot_work(psf) + nx * ny + nx + ny;
+}
+
+double spx_psf_sigma_across(const spx_psf *psf, size_t fibre, double lambda, double *work)
+{
+    double *spot = work + spx_psf_spot_work(psf);
+    spx_spot at;
+    if (psf->type != SPX_PSF_SPOTGRID)
+        return spx_psf_ghsigx(psf, fibre, lambda);
+    if (spx_psf_spot(psf, fibre, lambda, work, spot, &at) != SPX_SPOT_OK)
+        return 0.0;
+    const double v = variance_of_spot(psf, spot, &at, 0, spot + (size_t)spx_psf_nx(psf) * (size_t)spx_psf_ny(psf));
+    return v > 0.0 ? sqrt(v) : 0.0;
+}
+
 /* Widths of the spots of a fibre as series over its range, c[2][TERMS]. work: as of spx_psf_spot(), spot[ny][nx], a
  * profile. 0: a spot is none. */
 static int widths_of(const spx_psf *psf, size_t fibre, const double *u, const double *weight, double *work,
@@ -54,12 +82,7 @@ static int widths_of(const spx_psf *psf, size_t fibre, const double *u, const do
         if (spx_psf_spot(psf, fibre, lambda, work, spot, &at) != SPX_SPOT_OK)
             return 0;
         for (int way = 0; way < 2; way++) {
-            const size_t n = way == 0 ? nx : ny;
-            memset(profile, 0, n * sizeof *profile);
-            for (size_t k = 0; k < nx * ny; k++)
-                profile[way == 0 ? k % nx : k / nx] += spot[k];
-            const double v =
-                way == 0 ? variance_of(n, profile, psf->hsizex + at.dx) : variance_of(n, profile, psf->hsizey + at.dy);
+            const double v = variance_of_spot(psf, spot, &at, way, profile);
             if (!(v > 0.0))
                 return 0;
             value[way][j] = sqrt(v);
@@ -104,14 +127,13 @@ static spx_status make_table(const spx_psf *from, const double (*c)[2][TERMS], s
 
 spx_status spx_psf_gaussians(const spx_psf *from, spx_psf *to, spx_err *e)
 {
-    const size_t n = from->nspec, side = (size_t)spx_psf_nx(from) + (size_t)spx_psf_ny(from),
-                 npix = (size_t)spx_psf_nx(from) * (size_t)spx_psf_ny(from);
+    const size_t n = from->nspec;
     spx_psf core = *from;
     double u[NODES], weight[NODES];
     spx_psf_drop_tail(&core);
     spx_gauss_legendre(NODES, u, weight);
     double(*c)[2][TERMS] = spx_alloc(n, sizeof *c, e);
-    double *work = spx_alloc(spx_psf_spot_work(from) + npix + side, sizeof *work, e);
+    double *work = spx_alloc(spx_psf_width_work(from), sizeof *work, e);
     spx_status st = c != NULL && work != NULL ? spx_psf_copy(from, to, e) : SPX_EIO;
     for (size_t f = 0; f < n && st == SPX_OK; f++)
         if (!widths_of(&core, f, u, weight, work, c[f]))

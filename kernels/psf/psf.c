@@ -46,11 +46,40 @@ double spx_psf_sigma_along(const spx_psf *psf, size_t fibre)
     return spx_legendre_sum(psf->ndeg, c, spx_psf_param_u(psf, fibre, middle)) / slope;
 }
 
+double spx_psf_ghsigx(const spx_psf *psf, size_t fibre, double lambda)
+{
+    if (psf->sigx < 0)
+        return 0;
+    return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)psf->sigx * psf->nspec + fibre) * psf->ndeg,
+                            spx_psf_param_u(psf, fibre, lambda));
+}
+
 void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi)
 {
     const double *range = psf->valid_range != NULL ? psf->valid_range : psf->wave_range;
     *lo = range != NULL ? range[2 * fibre] : -HUGE_VAL;
     *hi = range != NULL ? range[2 * fibre + 1] : HUGE_VAL;
+}
+
+double spx_psf_distance(const spx_psf *psf, size_t fibre, size_t other, double lambda, double *its)
+{
+    enum { STEPS = 4 };   /* Newton's, to the row */
+    const double h = 0.5; /* Angstrom */
+    double lo, hi;
+    if (other >= psf->nspec)
+        return SPX_SPOT_FAR;
+    spx_psf_usable(psf, other, &lo, &hi);
+    const double row = spx_psf_series_value(&psf->y, fibre, lambda);
+    double there = lambda >= lo && lambda <= hi ? lambda : 0.5 * (lo + hi);
+    for (int i = 0; i < STEPS; i++) {
+        const double slope =
+            spx_psf_series_value(&psf->y, other, there + h) - spx_psf_series_value(&psf->y, other, there - h);
+        there += slope != 0 ? (row - spx_psf_series_value(&psf->y, other, there)) / slope : 0;
+    }
+    const double d = fabs(spx_psf_series_value(&psf->x, fibre, lambda) - spx_psf_series_value(&psf->x, other, there));
+    if (its != NULL)
+        *its = there;
+    return isfinite(d) ? d : SPX_SPOT_FAR;
 }
 
 /* 1 when any trace may be used and lies on the CCD at this wavelength. */

@@ -30,6 +30,18 @@ double spx_psf_coinciding(const spx_psf *psf);
  * PSF has no such parameter, or the trace no slope. */
 double spx_psf_sigma_along(const spx_psf *psf, size_t fibre);
 
+/* GHSIGX, sigma of the first core across the trace, pixels. 0: the PSF has no such parameter. */
+double spx_psf_ghsigx(const spx_psf *psf, size_t fibre, double lambda);
+
+/* Sigma of the core of the spot of a fibre across the trace, pixels: GHSIGX; of grids of spots that of a Gaussian as
+ * wide as the pixels. 0: the spot has none. work[spx_psf_width_work()]. */
+double spx_psf_sigma_across(const spx_psf *psf, size_t fibre, double lambda, double *work);
+size_t spx_psf_width_work(const spx_psf *psf);
+
+/* Distance of another trace, columns, in the row where a trace is at a wavelength; *its: the wavelength of the other
+ * there, NULL: not wanted. SPX_SPOT_FAR (psf/psf_math.h): there is no other, or it has no such row. */
+double spx_psf_distance(const spx_psf *psf, size_t fibre, size_t other, double lambda, double *its);
+
 /* PSF as a function of barycentric wavelengths: for fibre k, *to at lambda equals `from` at lambda / factor[k], with
  * factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched and shifted argument is one
  * of the same degree; so every method and device extracts each fibre on a grid of its own. The ranges (wmin, wmax) stay

@@ -298,35 +298,6 @@ static void add_pixels(const strip *s, const spx_psf *p, const spx_spot *at, con
 
 /* ---- strips ---- */
 
-static double sigma_x(const spx_psf *psf, size_t f, double lambda)
-{
-    return spx_legendre_sum(psf->ndeg, psf->coeff + ((size_t)psf->sigx * psf->nspec + f) * psf->ndeg,
-                            spx_psf_param_u(psf, f, lambda));
-}
-
-/* Wavelength at which a trace crosses a row, by Newton's steps from one near by; *slope: dY/dlambda there. */
-static double crosses(const spx_psf *psf, size_t f, double row, double lambda, int steps, double *slope)
-{
-    for (int i = 0; i < steps; i++) {
-        *slope = spx_zero_slope(&psf->y, f, lambda);
-        lambda += *slope != 0 ? (row - spx_psf_series_value(&psf->y, f, lambda)) / *slope : 0;
-    }
-    return lambda;
-}
-
-/* Distance of a neighbour, columns, in the row of a wavelength; far off where there is none. */
-static double distance(const spx_psf *psf, size_t f, size_t other, double lambda)
-{
-    double lo, hi, slope;
-    if (other >= psf->nspec)
-        return SPX_SPOT_FAR;
-    spx_psf_usable(psf, other, &lo, &hi);
-    const double start = lambda >= lo && lambda <= hi ? lambda : 0.5 * (lo + hi);
-    const double its = crosses(psf, other, spx_psf_series_value(&psf->y, f, lambda), start, 4, &slope);
-    const double d = fabs(spx_psf_series_value(&psf->x, f, lambda) - spx_psf_series_value(&psf->x, other, its));
-    return isfinite(d) ? d : SPX_SPOT_FAR;
-}
-
 /* Takes the light of the fibre in a row of the frame, as it was extracted, off the strip of another. */
 static void take_off(const work *w, const strip *s, size_t other, double *memory)
 {
@@ -354,9 +325,10 @@ static void place_strip(const work *w, size_t i, strip *s)
     double usable[2];
     spx_psf_usable(psf, f, &usable[0], &usable[1]);
     const double lo = fmax(w->in->first, usable[0]), hi = fmin(w->in->last, usable[1]), middle = 0.5 * (lo + hi);
-    const double sigma = sigma_x(psf, f, middle);
+    const double sigma = spx_psf_ghsigx(psf, f, middle);
     const double a = spx_psf_series_value(&psf->y, f, lo), b = spx_psf_series_value(&psf->y, f, hi);
-    const double left = distance(psf, f, f - 1, middle), right = distance(psf, f, f + 1, middle);
+    const double left = spx_psf_distance(psf, f, f - 1, middle, NULL),
+                 right = spx_psf_distance(psf, f, f + 1, middle, NULL);
     *s = (strip){.fibre = f, .scale = w->in->scale[i], .low = lo, .high = hi};
     if (!(hi > lo && fabs(a) < SPX_SPOT_FAR && fabs(b) < SPX_SPOT_FAR && a != b && sigma > 0))
         return;

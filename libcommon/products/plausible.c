@@ -19,6 +19,13 @@ const spx_rule spx_rules[SPX_RULES] = {
                              "Part of the fibres whose trace lies within 0.5 pixel of the next, at both ends and "
                              "in the middle of its wavelengths",
                          .hi = 0.5},
+    [SPX_RULE_BUNDLES] = {.name = "bundles",
+                          .programs = "specx-extract",
+                          .measure =
+                              "Part of a fibre's light that lies in a fibre of another bundle, by their distance "
+                              "and the widths of their spots: bundles that are named or counted wrong",
+                          .hi = 1e-3,
+                          .flag = "attribute implausible"},
     [SPX_RULE_BLANK] = {.name = "blank",
                         .programs = "specx-extract",
                         .measure = "Part of the bins with information whose flux is exactly 0: an image without signal",

@@ -12,7 +12,9 @@
 #include "check.h"
 #include "extract/quality.h"
 #include "products/plausible.h"
+#include "products/psf_index.h"
 #include "random.h"
+#include "small_psf.h"
 
 enum { NSPEC = 20, NWAVE = 400 };
 
@@ -173,8 +175,71 @@ static void check_few(void)
     spx_frame_free(&f);
 }
 
+/* Light across borders of bundles, by the definition at one wavelength: the spots of small_psf() are widest at the end,
+ * and alike but for the fibre's part of 0.03 sigma. */
+static void check_borders(void)
+{
+    spx_err e = {0};
+    small_psf_shape shape = small_psf_default();
+    shape.pitch = 4.5;
+    spx_psf *p = must_have(small_psf(&shape));
+    spx_extract_options o = spx_extract_trace_defaults();
+    spx_extract_border w;
+    o.nspec = p->nspec;
+    o.wmin = shape.wmin;
+    o.wmax = shape.wmax;
+    o.dw = 1;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK(w.light == 0, "one bundle: %g", w.light);
+    o.bundle_size = 4;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    const double u = 2 * (w.wavelength - p->wmin) / (p->wmax - p->wmin) - 1;
+    const double one = shape.sigx * (1 + 0.03 * u / 5), two = shape.sigx * (1 + 0.03 * u / 6);
+    const double wanted = exp(-0.5 * 4.5 * 4.5 / (one * one + two * two));
+    /* traces are 0.4 / 74 columns a row, and rows of a wavelength 0.13 apart: 1e-3 of a column */
+    CHECK(fabs(w.light / wanted - 1) < 0.01 && w.fibre[0] == 3 && w.fibre[1] == 4 && w.wavelength == o.wmax,
+          "fibres %zu and %zu share %g at %g, %g was put in", w.fibre[0], w.fibre[1], w.light, w.wavelength, wanted);
+    CHECK(spx_rule_broken(SPX_RULE_BUNDLES, w.light), "%g breaks no rule", w.light);
+    const double light = w.light;
+    /* fibres of bundles that are not extracted do not count, those beside one that is do */
+    o.first = 5;
+    o.nspec = 2;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK(w.light == light, "part of a bundle: %g, all: %g", w.light, light);
+    o.first = 0;
+    o.nspec = 2;
+    o.bundle_size = 2;
+    p->x.coef[1 * p->x.ncoef] -= 2.0; /* fibre 1 is farther from 2, and 2 of the third bundle's 4 nearer */
+    p->x.coef[3 * p->x.ncoef] += 2.0;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK(w.fibre[1] == 2 && w.light < 0.02 * light, "fibres %zu and %zu share %g", w.fibre[0], w.fibre[1], w.light);
+    o.nspec = p->nspec;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK(w.fibre[0] == 3 && w.fibre[1] == 4 && w.light > light, "fibres %zu and %zu share %g", w.fibre[0], w.fibre[1],
+          w.light);
+    spx_psf_free(p);
+    spx_free(p);
+    /* the bundles that a PSF names, and fibres that are numbered in another order than they stand */
+    p = must_have(small_psf(&shape));
+    p->bundle = must_have(spx_alloc(p->nspec, sizeof *p->bundle, &e));
+    for (size_t f = 0; f < p->nspec; f++) {
+        p->bundle[f] = f < 3 ? 4 : 9;
+        p->x.coef[f * p->x.ncoef] = shape.x0 + shape.pitch * (double)(f * 3 % 7);
+    }
+    o.psf_bundles = 1;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK((w.fibre[0] < 3) != (w.fibre[1] < 3) && w.light > 1e-3, "fibres %zu and %zu share %g", w.fibre[0], w.fibre[1],
+          w.light);
+    p->bundle[0] = p->bundle[1] = p->bundle[2] = 9;
+    must(spx_extract_borders(p, &o, &w, &e) == SPX_OK, &e);
+    CHECK(w.light == 0, "one bundle that is named: %g", w.light);
+    spx_psf_free(p);
+    spx_free(p);
+}
+
 int main(void)
 {
+    check_borders();
     check_rules();
     check_unlit();
     check_few();

@@ -88,10 +88,16 @@ static void warn_of_unlit(const char *label, const spx_arm *a, const size_t unli
 }
 
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
-                               unsigned allowed, spx_err *e)
+                               const spx_extract_border *border, unsigned allowed, spx_err *e)
 {
     spx_status st = SPX_OK;
-    spx_rules_names(q->broken, frame->implausible, sizeof frame->implausible);
+    const unsigned apart = spx_rule_broken(SPX_RULE_BUNDLES, border->light) ? 1u << SPX_RULE_BUNDLES : 0;
+    const unsigned broken = q->broken | apart;
+    spx_rules_names(broken, frame->implausible, sizeof frame->implausible);
+    if (apart)
+        spx_warn("%sfibres %zu and %zu of different bundles share %.2g of their light at %.0f Angstrom: bundles that "
+                 "overlap have to be one: --bundle-size, or right ones in /psf/bundle",
+                 label, border->fibre[0], border->fibre[1], border->light, border->wavelength);
     if (q->broken & 1u << SPX_RULE_BLANK)
         st = refuse(SPX_RULE_BLANK, allowed, label, e, "the flux of %.0f %% of the bins is 0: the image has no signal",
                     100 * q->blank);
@@ -115,7 +121,7 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
                  label, 100 * q->hits);
     if (st == SPX_OK && q->broken & 1u << SPX_RULE_UNLIT)
         warn_of_unlit(label, &frame->arm, q->unlit);
-    return st == SPX_OK && q->broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
+    return st == SPX_OK && broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
 }
 
 spx_status spx_plausible_flag(spx_run *s, hid_t file, const char *block, unsigned broken, spx_err *e)

@@ -16,7 +16,7 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
 /* Says what is implausible of an extracted frame, in warnings, in the provenance, and in frame->implausible. SPX_EINPUT
  * where a rule that is not allowed refuses. */
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
-                               unsigned allowed, spx_err *e);
+                               const spx_extract_border *border, unsigned allowed, spx_err *e);
 
 /* Names the rules in `broken`, a sum of 1 << rule, as attribute `implausible` of a block of a product, and in the
  * provenance; none: nothing. */
