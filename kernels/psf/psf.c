@@ -46,6 +46,16 @@ double spx_psf_sigma_along(const spx_psf *psf, size_t fibre)
     return spx_legendre_sum(psf->ndeg, c, spx_psf_param_u(psf, fibre, middle)) / slope;
 }
 
+double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, double usual, double widest, double sigmas)
+{
+    const double sigma = spx_psf_sigma_along(psf, fibre);
+    double lo, hi;
+    spx_psf_range(psf, &lo, &hi);
+    if (!(widest > 0 && sigma > 0 && usual > widest * sigma && hi > lo && rows > 0))
+        return usual;
+    return fmin(usual, fmax(sigmas * sigma, (hi - lo) / (double)rows));
+}
+
 double spx_psf_ghsigx(const spx_psf *psf, size_t fibre, double lambda)
 {
     if (psf->sigx < 0)

@@ -42,6 +42,10 @@ size_t spx_psf_width_work(const spx_psf *psf);
  * there, NULL: not wanted. SPX_SPOT_FAR (psf/psf_math.h): there is no other, or it has no such row. */
 double spx_psf_distance(const spx_psf *psf, size_t fibre, size_t other, double lambda, double *its);
 
+/* Step of the bins of a fibre, Angstrom: `usual`, or, where that is more than `widest` of its sigma along the trace,
+ * `sigmas` of that, but no more bins than `rows` of a CCD, however narrow spots are said to be. widest 0: any. */
+double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, double usual, double widest, double sigmas);
+
 /* PSF as a function of barycentric wavelengths: for fibre k, *to at lambda equals `from` at lambda / factor[k], with
  * factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched and shifted argument is one
  * of the same degree; so every method and device extracts each fibre on a grid of its own. The ranges (wmin, wmax) stay

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../must.h"
 #include "check.h"
 #include "products/psf_index.h"
 #include "psf/psf.h"
@@ -315,8 +316,27 @@ static void check_ranges(void)
     spx_free(p);
 }
 
+/* Bins by the spots: a straight trace of 73.9 rows in 80 Angstrom, spots of 0.75 pixel. */
+static void check_step(void)
+{
+    small_psf_shape shape = small_psf_default();
+    shape.ncoef = 2;
+    shape.ndeg = 1;
+    spx_psf *p = must_have(small_psf(&shape));
+    const double sigma = 0.75 * 80 / 73.9;
+    CHECK(fabs(spx_psf_sigma_along(p, 3) / sigma - 1) < 1e-9, "sigma %g", spx_psf_sigma_along(p, 3));
+    CHECK(spx_psf_step(p, 3, 100, 0.9, 0, 1.1) == 0.9, "of any width");
+    CHECK(spx_psf_step(p, 3, 100, 0.9, 1.25, 1.1) == 0.9, "bins that are narrow enough");
+    CHECK(fabs(spx_psf_step(p, 3, 1000, 0.9, 1.05, 0.7) - 0.7 * sigma) < 1e-9, "bins of 0.7 sigma");
+    CHECK(spx_psf_step(p, 3, 1000, 0.9, 1.05, 2) == 0.9, "never wider than usual");
+    CHECK(fabs(spx_psf_step(p, 3, 100, 0.9, 1.05, 0.5) - 0.8) < 1e-9, "no more bins than rows");
+    spx_psf_free(p);
+    spx_free(p);
+}
+
 int main(void)
 {
+    check_step();
     check_legendre();
     check_stretch();
     check_ranges();

@@ -1,6 +1,5 @@
 #include "common/extract_options.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -87,18 +86,6 @@ static void tell_narrow(const spx_psf *psf, const spx_extract_options *eo)
         eo->dw, eo->dw / sigma, sigma, sigma);
 }
 
-/* Bins without --wavelength, of which there are no more than rows, however narrow spots are said to be. */
-static double default_step(const spx_extract_args *o, const spx_image *image, const spx_psf *psf,
-                           const spx_extract_options *eo)
-{
-    const double sigma = spx_psf_sigma_along(psf, eo->first + eo->nspec / 2);
-    double lo, hi;
-    spx_psf_range(psf, &lo, &hi);
-    if (!(o->widest > 0 && sigma > 0 && DEFAULT_STEP > o->widest * sigma && hi > lo && image->ny > 0))
-        return DEFAULT_STEP;
-    return fmin(DEFAULT_STEP, fmax(o->sigmas * sigma, (hi - lo) / (double)image->ny));
-}
-
 spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
                                     spx_extract_options *eo, spx_err *e)
 {
@@ -141,7 +128,7 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     if (st != SPX_OK)
         return st;
     if (o->wavelength == NULL) {
-        eo->dw = default_step(o, image, psf, eo);
+        eo->dw = spx_psf_step(psf, eo->first + eo->nspec / 2, image->ny, DEFAULT_STEP, o->widest, o->sigmas);
         return spx_psf_coverage(psf, image->nx, image->ny, eo->dw, &eo->wmin, &eo->wmax, e);
     }
     double w[3];
