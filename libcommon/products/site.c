@@ -83,11 +83,41 @@ spx_status spx_site_parse(const char *text, spx_site *site, spx_err *e)
     return SPX_OK;
 }
 
+/* Degrees by which a place in a header may differ from that of the observatory that the header names. */
+#define NEAR 0.5
+
+/* The site that a header names; key: its keyword. 0: none that is known. */
+static int site_named(const spx_cards *h, const char **key, char text[80], spx_site *site)
+{
+    static const char *const named[] = {"OBSERVAT", "OBSERVATORY", "SITE", "TELESCOP"};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        *key = named[i];
+        if (spx_cards_string(h, named[i], text, 80) && site_by_name(text, site))
+            return 1;
+    }
+    return 0;
+}
+
+/* Longitudes that are counted to the west, as in headers of IRAF, are 0.9 km/s off at most. */
+static spx_status check_named(const spx_cards *h, const char *const *place, const spx_site *site, spx_err *e)
+{
+    const char *key;
+    char text[80];
+    spx_site there;
+    if (!site_named(h, &key, text, &there) || (fabs(remainder(site->longitude - there.longitude, 360)) < NEAR &&
+                                               fabs(site->latitude - there.latitude) < NEAR))
+        return SPX_OK;
+    return spx_fail(
+        e, SPX_EINPUT,
+        "image: %s and %s of the header say %g, %g degrees, and %s '%s', which is at %g, %g: longitudes count "
+        "to the east: give --site",
+        place[0], place[1], site->longitude, site->latitude, key, text, there.longitude, there.latitude);
+}
+
 spx_status spx_site_from_header(const spx_cards *h, spx_site *site, spx_err *e)
 {
     static const char *const place[][3] = {{"OBS-LONG", "OBS-LAT", "OBS-ELEV"},
                                            {"ESO TEL GEOLON", "ESO TEL GEOLAT", "ESO TEL GEOELEV"}};
-    static const char *const named[] = {"OBSERVAT", "OBSERVATORY", "SITE", "TELESCOP"};
     for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
         int have = spx_cards_double(h, place[i][0], &site->longitude);
         have += spx_cards_double(h, place[i][1], &site->latitude);
@@ -96,12 +126,12 @@ spx_status spx_site_from_header(const spx_cards *h, spx_site *site, spx_err *e)
             return spx_fail(e, SPX_EINPUT, "image: header keywords %s, %s, %s are no place on Earth: give --site",
                             place[i][0], place[i][1], place[i][2]);
         if (have == 3)
-            return SPX_OK;
+            return check_named(h, place[i], site, e);
     }
+    const char *key;
     char text[80];
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
-        if (spx_cards_string(h, named[i], text, sizeof text) && site_by_name(text, site))
-            return SPX_OK;
+    if (site_named(h, &key, text, site))
+        return SPX_OK;
     return spx_fail(e, SPX_EINPUT,
                     "image: the header does not say where the observatory is (OBS-LONG, OBS-LAT, OBS-ELEV, OBSERVAT): "
                     "give --site");

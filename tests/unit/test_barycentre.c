@@ -62,8 +62,31 @@ static void sites(void)
     CHECK(spx_site_from_header(&h, &s, &e) == SPX_EINPUT); /* a part of a place is an error, not a fallback */
     add(&h, "OBS-LAT =               -29.5");
     add(&h, "OBS-ELEV=                2100");
+    /* another place than the observatory that is named: which of the two is wrong nobody knows */
+    spx_err_clear(&e);
+    CHECK(spx_site_from_header(&h, &s, &e) == SPX_EINPUT && strstr(spx_err_text(&e), "OBSERVAT 'KPNO'") != NULL);
+    spx_cards_free(&h);
+    add(&h, "OBS-LONG=              -70.25");
+    add(&h, "OBS-LAT =               -29.5");
+    add(&h, "OBS-ELEV=                2100");
     CHECK(spx_site_from_header(&h, &s, &e) == SPX_OK && s.longitude == -70.25 && s.height == 2100);
     spx_cards_free(&h);
+    /* longitudes to the east, in either range, and to the west */
+    static const struct {
+        const char *longitude;
+        spx_status st;
+    } kitt_peak[] = {{"OBS-LONG=            -111.5999", SPX_OK},
+                     {"OBS-LONG=             248.4001", SPX_OK},
+                     {"OBS-LONG=             111.5999", SPX_EINPUT}};
+    for (size_t i = 0; i < sizeof kitt_peak / sizeof *kitt_peak; i++) {
+        add(&h, "TELESCOP= 'Kitt Peak'");
+        add(&h, kitt_peak[i].longitude);
+        add(&h, "OBS-LAT =              31.9640");
+        add(&h, "OBS-ELEV=                2100");
+        spx_err_clear(&e);
+        CHECK(spx_site_from_header(&h, &s, &e) == kitt_peak[i].st);
+        spx_cards_free(&h);
+    }
 }
 
 static void times(void)
