@@ -178,8 +178,8 @@ count        = $(words $(filter $(OUT)/$1-%,$(wanted)))
 queues       = $(shell echo $$((($(call count,$1) + $2 - 1) / $2)))
 smaller      = $(shell echo $$(($1 < $2 ? $1 : $2)))
 $(foreach k,flat standards spectra coadd rv rvtab,$(eval $(OUT)/$k-%: export AT_ONCE := $(call count,$k)))
-$(foreach k,psf frame,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(BATCH))))
-$(foreach k,sframe cframe,$(eval $(OUT)/$k-%: export AT_ONCE := $(call queues,$k,$(call queue,$k))))
+$(foreach k,psf frame,$(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export AT_ONCE := $(call queues,$k,$(BATCH))))
+$(foreach k,sframe cframe,$(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export AT_ONCE := $(call queues,$k,$(call queue,$k))))
 $(foreach c,$(CAMERAS),$(eval $(OUT)/psf-$c.h5: export AT_ONCE := $(if $(PART),1,$(words $(CAMERAS)))))
 
 page        = $(if $(PAGE),$(OUT)/night.html)
@@ -292,10 +292,16 @@ letters      = $(filter-out --%,$(firstword -$(MAKEFLAGS)))
 this-make   := $(shell echo $$HOSTNAME.$$PPID)
 list         = $(OUT)/.list-$(this-make)-$(notdir $o)
 listed       = $(if $(findstring n,$(letters)),$1,$(if $(findstring s,$(letters)),,$(info $1))$(file >$(list),$1)@list $(list))
+# in-one PRODUCTS INPUTS [AFTER]: a target that never is there has the recipe, and the products wait for it: as targets of one grouped rule
+# each would have all the inputs, and all the others, which are millions for some hundred petals.
+define in-one
+$1: $(OUT)/.batch-$(notdir $(firstword $1)) ;
+$(OUT)/.batch-$(notdir $(firstword $1)): $(sort $(filter-out $1,$2)) $(if $3,| $3)
+endef
 # batch KINDS STEMS [AFTER]
 made-of      = $(foreach k,$1,$(2:%=$(OUT)/$k-%.h5))
 define batch
-$(foreach p,$(made-of),$p $p.failed) &: $(sort $(filter-out $(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from))))) $(if $3,| $3)
+$(call in-one,$(made-of),$(foreach k,$1,$(foreach stem,$2,$($k-from))),$3)
 	$$(call listed,$$(foreach k,$1,$$(foreach stem,$2,$$(foreach o,$(OUT)/$$k-$$(stem).h5,$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make)))))
 endef
 in-batches   = $(if $2,$(if $(word 2,$1)$(word 2,$2),$(eval $(call batch,$1,$(wordlist 1,$(BATCH),$2),$3)))$(call in-batches,$1,$(wordlist $(behind),$(words $2),$2),$3))
@@ -326,7 +332,7 @@ whole-kinds := psf frame sframe standards cframe spectra coadd rv rvtab
 product-of   = $(OUT)/$1-$2.$(if $(filter rvtab,$1),fits,h5)
 whole-made   = $(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$(call product-of,$k,$(stem))))
 define whole
-$(foreach p,$(whole-made),$p $p.failed) &: $(sort $(filter-out $(foreach p,$(whole-made),$p $p.failed),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))))) $(if $2,| $2)
+$(call in-one,$(whole-made),$(foreach k,$(whole-kinds),$(foreach stem,$(call members,$k,$1),$($k-from))),$2)
 	$$(call listed,$$(foreach k,$(whole-kinds),$$(foreach stem,$$(call members,$$k,$1),$$(foreach o,$$(call product-of,$$k,$$(stem)),$$(newline)# $$o: $$($$k-from)$$(newline)$$($$k-make)))))
 endef
 petals-whole = $(if $1,$(eval begun := $(lastword $(wordlist 1,$(together-whole),$1)) $(begun))$(eval $(call whole,$(wordlist 1,$(together-whole),$1),$(patsubst %,$(OUT)/spectra-%.h5,$(word $(shell echo $$(($(at-work) + 1))),$(begun)))))$(call petals-whole,$(wordlist $(shell echo $$(($(together-whole) + 1))),$(words $1),$1)))
@@ -335,7 +341,7 @@ begun       :=
 together-whole := $(shell echo $$((p = $(words $(PETALS)), w = $(at-work) - 1, n = ($(words $(units)) + w - 1) / w, n = p ? (n + p - 1) / p * p : n, n < $(BATCH) ? (n > 0 ? n : 1) : $(BATCH))))
 $(call petals-whole,$(units))
 in-whole    := $(foreach unit,$(units),$(foreach k,psf frame sframe cframe,$(cams:%=$(OUT)/$k-%.h5)))
-$(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
+$(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
 
 # By arm; the flat is a camera's, the standard stars are a petal's.
 of-arm       = $(filter $1%,$(CAMERAS))

@@ -477,6 +477,19 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ -z "$(find out -name '.list*')" ]
 }
 
+@test "hundreds of petals in one batch: make needs no more memory than for few" {
+    local c e
+    fake_programs
+    empty_night {b,r,z}{0..9}
+    for e in 12 13 14 15 16 17 18 19; do
+        for c in in/*_n1_0011.img; do ln "$c" "${c/0011/00$e}"; done
+    done
+    # 30 times this as rules with several targets each
+    (ulimit -v 100000 && quick GROUP=petal BATCH=200 DEVICES='cuda:0 cuda:0 cuda:0' -n >plan)
+    [ "$(grep -c '^# out/spectra-' plan)" -eq 120 ]
+    [ "$(grep -c 'h5merge .*--by cameras' plan)" -eq 120 ]
+}
+
 @test "a make that is killed before its job has read its list leaves none behind" {
     fake_programs
     empty_night b1 b2

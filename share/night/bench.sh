@@ -61,6 +61,8 @@ case \$first in
 esac
 script=\${*: -1}
 [[ \$script != list\ * ]] || script=\$(<"\${script#list }")
+# of a batch: its target is none (reduce.mk)
+[[ ! \$script =~ ^[[:space:]]*#\ ([^ ]+):\  ]] || first=\${BASH_REMATCH[1]}
 export JOB=\$\$
 TIMEFORMAT="\$JOB \${first##*/} job %R %U %S"
 { time $here/job.sh "\$@" 2>&7; } 7>&2 2>>"\$TIMES" || exit
