@@ -490,6 +490,15 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     [ "$(grep -c 'h5merge .*--by cameras' plan)" -eq 120 ]
 }
 
+@test "a program makes more products than an argument may name" {
+    local path
+    fake_programs
+    empty_night b{0..9}
+    printf -v path '/%0200d' {1..18}
+    quick OUT="out$path" ON_DEVICE='psf frame' BATCH=40 DEVICES='cuda:0 cuda:0' -j4 "out$path/frame-b9-0011.h5" >log
+    [ "$(grep -c '^begin cuda:0 .*frame-b[0-9]-.* 40$' calls)" -eq 40 ]
+}
+
 @test "a make that is killed before its job has read its list leaves none behind" {
     fake_programs
     empty_night b1 b2

@@ -49,7 +49,7 @@ timely() {
 
 # begin_queue K: starts its program; fails where none of the devices is free now
 begin_queue() {
-    local k=$1 program=${programs[$1]} i fd feed list fifo word targets=()
+    local k=$1 program=${programs[$1]} i fd feed list fifo outputs targets=()
     readers[k]=
     if [[ $program == *"$on_device"* ]]; then
         take_device now || return
@@ -78,7 +78,9 @@ begin_queue() {
         shut
         [ "${readers[k]}" ] || drop_images
         exec {feed}>&- {renewer}>&- <&"$list" {list}<&-
-        exec bash -euo pipefail -c "$program -f -o @<(printf '%s\n' ${targets[*]}) @-" 2>"${notes[k]}"
+        # not in the command: an argument has 128 kB at most
+        exec {outputs}< <(printf '%s\n' "${targets[@]}")
+        exec bash -euo pipefail -c "$program -f -o @/dev/fd/$outputs @-" 2>"${notes[k]}"
     ) &
     processes[k]=$!
     feeds[k]=$feed
