@@ -82,6 +82,23 @@ load fake-night
     [ -e out/rv-1-50.h5 ]
 }
 
+@test "a petal that fails keeps no other waiting, though what it lacks may be made yet" {
+    fake_programs
+    empty_night b{1,2,3,4,5,6}
+    rm in/*_n1_0008.img in/*_n1_0011.img
+    echo 'standards-1-0009.h5 3' >bad
+    echo cframe-b6-0010.h5 >hold
+    quick GROUP=petal BATCH=12 DEVICES="$(printf 'cuda:0 %.0s' {1..9})" -j4 >log 2>&1 &
+    wait_for $! eval '[ -d held-cframe-b6-0010.h5 ] && [ -e out/rv-5-50.h5 ]'
+    [ ! -e out/cframe-b6-0010.h5 ]
+    touch go
+    status=0
+    wait $! || status=$?
+    [ "$status" -eq 2 ]
+    [ "$(records out | grep -v -e b1-0009 -e 1-51 | xargs)" = standards-1-0009.h5 ]
+    [ "$(made_by | grep -c ^rv-)" -eq 12 ]
+}
+
 @test "a queue waits for what is made by commands of their own: skies of one petal, for its spectra" {
     fake_programs
     empty_night b1 r1

@@ -141,11 +141,23 @@ line_of() {
     line=${line:-none}
 }
 
+# overtaken K: whether others of the queue, which come one after another, are ready before its next product: something that this is
+# made of has failed, which is known when that queue ends. It is left to its own command (line), and keeps none waiting till then.
+overtaken() {
+    local i list
+    [ $((round % 16)) -eq 0 ] || return
+    read -ra list <<<"${items[$1]}"
+    for ((i = lines[$1] + 1; i <= lines[$1] + 4; i++)); do
+        [ $i -lt ${#list[@]} ] && line_of "${list[i]}" || return
+    done
+    line=none
+}
+
 # feed_queue K: writes the lines that can be, and ends the list behind the last
 feed_queue() {
     local k=$1 i line list fd=${feeds[$1]}
     read -ra list <<<"${items[k]}"
-    while [ "${feeds[k]:-}" ] && line_of "${list[lines[k]]}"; do
+    while [ "${feeds[k]:-}" ] && { line_of "${list[lines[k]]}" || overtaken "$k"; }; do
         printf '%s\n' "$line" >&"$fd"
         i=${list[lines[k]]}
         last[i]=${line##*$'\t'}
