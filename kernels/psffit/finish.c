@@ -101,7 +101,10 @@ spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0,
                              spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
     spx_pf_bundle b;
-    spx_status st = spx_pf_begin(p, fibre0, nf, 0, &b, e);
+    spx_pf_plan plan = *p;
+    if (p->trial) /* nobody asks for shapes of bundles that it does not fit, which take longest */
+        plan.nq = 0;
+    spx_status st = spx_pf_begin(&plan, fibre0, nf, 0, &b, e);
     for (size_t i = 0; i < nf && st == SPX_OK; i++) {
         b.theta0[i * 2 * (size_t)p->ntr] += dx - p->moved[0];
         b.theta0[(i * 2 + 1) * (size_t)p->ntr] += dy - p->moved[1];
