@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/parse.h"
 #include "common/arc_list.h"
 #include "common/cold_options.h"
@@ -289,6 +290,11 @@ static spx_status run(spx_run *s, spx_err *e)
         st = st == SPX_OK ? opened : st;
     }
     spx_run_step(s, "fit");
+    /* bundles use the memory of those before: the many threads that a device has wait for each other where the system
+     * clears new pages */
+    const int keeps = backend.library != NULL;
+    if (keeps)
+        spx_mem_cache(1);
     if (st == SPX_OK) {
         const spx_psffit_input in = {x.n, x.image, x.from.name, &start, {moved[0], moved[1]}, nline, line};
         nan = count_nans(&x);
@@ -305,6 +311,8 @@ static spx_status run(spx_run *s, spx_err *e)
             st = spx_run_record(s, "degrees", e, "%d; %d,%d; width %g", ko.hermite_degree, ko.shape_degree_fibre,
                                 ko.shape_degree_wave, ko.hermite_width);
     }
+    if (keeps)
+        spx_mem_cache(0);
     if (st == SPX_OK && o.cold.flat != NULL && o.bundle_range == NULL)
         st = spx_psf_check_fitted(&fit, o.cold.flat, s->input[0], e);
     if (st == SPX_OK && o.start != NULL && o.lines != NULL)
