@@ -160,6 +160,25 @@ coadd() {
     [ "$(h5table -t /fibermap -c TARGETID --csv c.h5 | wc -l)" -eq 5 ]
 }
 
+@test "targets whose exposures are of different places on the sky are named" {
+    from r1 r2
+    run --separate-stderr h5merge --allow-topocentric --coadd simple r1.h5 r2.h5 -o right.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr != *warning* ]]
+    need_program /usr/bin/python3
+    /usr/bin/python3 - <<'END' || skip "no Python with h5py"
+import h5py
+for name in ("r1.h5", "r2.h5"):
+    with h5py.File(name, "r+") as f:
+        t = f["fibermap"][...]
+        t["TARGETID"][:4] = 0 # as where nobody has filled it in
+        f["fibermap"][...] = t
+END
+    run --separate-stderr h5merge --allow-topocentric --coadd simple r1.h5 r2.h5 -o one.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *'warning: 1 of 5 targets have exposures more than an arcminute apart on the sky, such as TARGETID 0:'* ]]
+}
+
 @test "exposures of a bad status are left out, unless a target has no others" {
     from r1 r2 r3
     # 4 (broken fibre) and 256 in one exposure of target 0 and 1, in all of target 2; 8 (restricted reach) is harmless

@@ -66,3 +66,8 @@ size_t spx_fill_directions(size_t n, double *ra, double *dec)
         }
     return nowhere;
 }
+
+double spx_separation(double ra1, double dec1, double ra2, double dec2)
+{
+    return ERFA_DR2D * eraSeps(ra1 * ERFA_DD2R, dec1 * ERFA_DD2R, ra2 * ERFA_DD2R, dec2 * ERFA_DD2R);
+}

@@ -25,4 +25,7 @@ spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, c
  * n when all. */
 size_t spx_fill_directions(size_t n, double *ra, double *dec);
 
+/* Angle between two directions, degrees. */
+double spx_separation(double ra1, double dec1, double ra2, double dec2);
+
 #endif

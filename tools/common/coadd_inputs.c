@@ -10,6 +10,7 @@
 #include "common/each_input.h"
 #include "h5/object.h"
 #include "h5/write.h"
+#include "num/barycentre.h"
 #include "products/cards_h5.h"
 #include "run/select.h"
 
@@ -151,6 +152,36 @@ static spx_status check_twice(const spx_coadd_inputs *in, const size_t *part, co
     return st;
 }
 
+/* Degrees by which exposures of a target may point elsewhere: fields of integral-field units, and stars that move. */
+#define APART (1 / 60.)
+
+/* Warns of targets whose exposures are of different places on the sky. */
+static spx_status check_places(const spx_coadd_inputs *in, const int64_t *id, spx_err *e)
+{
+    const spx_table *map = in->spectra.all.fibermap;
+    if (map == NULL || spx_table_find(map, "TARGET_RA") < 0 || spx_table_find(map, "TARGET_DEC") < 0)
+        return SPX_OK;
+    double *ra = spx_alloc2(2, map->nrow, sizeof *ra, e), *dec = ra != NULL ? ra + map->nrow : NULL;
+    spx_status st = ra != NULL ? spx_table_get_f64(map, "TARGET_RA", ra, e) : SPX_EIO;
+    size_t n = 0, example = 0;
+    if (st == SPX_OK)
+        st = spx_table_get_f64(map, "TARGET_DEC", dec, e);
+    for (size_t t = 0; t < in->ntarget && st == SPX_OK; t++) {
+        const size_t a = in->row[in->first[t]];
+        int apart = 0;
+        for (size_t i = in->first[t] + 1; i < in->first[t + 1]; i++)
+            apart |= spx_separation(ra[a], dec[a], ra[in->row[i]], dec[in->row[i]]) > APART;
+        example = apart && n == 0 ? a : example;
+        n += (size_t)apart;
+    }
+    if (n > 0)
+        spx_warn("%zu of %zu targets have exposures more than an arcminute apart on the sky, such as TARGETID %lld: "
+                 "different stars are coadded; give each its TARGETID, or -1 to what is no target",
+                 n, in->ntarget, (long long)id[example]);
+    spx_free(ra);
+    return st;
+}
+
 static spx_status check_frames(const spx_coadd_inputs *in, spx_err *e)
 {
     int several = 0;
@@ -245,6 +276,8 @@ spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targ
         st = check_frames(in, e);
     if (st == SPX_OK)
         st = check_twice(in, part, arms, e);
+    if (st == SPX_OK)
+        st = check_places(in, id, e);
     if (st == SPX_OK)
         st = drop_bad(in, e);
     spx_free(id);
