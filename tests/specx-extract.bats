@@ -227,6 +227,19 @@ grid=6410,6470,0.8
     [[ $(h5dump -d /provenance/001 wide.h5) == *bins_empty=[1-9]* ]]
 }
 
+@test "bins without --wavelength suit the spots of any camera" {
+    local camera
+    # sigma 0.12 Angstrom, and 3.3: bins of 0.8 would be 7 sigma, which hold no spot, or 0.25, which take hundreds of times as long
+    for camera in 0.12:6450,6500:0.16 3.3:6000,7000:4; do
+        specx-sim -q -f --arm r --camera "dispersion=${camera%%:*}" --fibers 4 --sky-fibers 1 --step 0.05 \
+            -w "$(cut -d: -f2 <<<"$camera")" -o "camera.h5"
+        run -0 --separate-stderr specx-extract -f -o f.h5 camera.h5
+        [[ $stderr != *chi2pix* && $stderr != *narrow* ]]
+        h5dump -y -w 0 -d /frame/wavelength -c 2 f.h5 | awk -v step="${camera##*:}" '/^ +[0-9]+.*, / { n++; d = $2 - $1 - step; exit bad = d * d > 1e-18 }
+            END { exit bad || !n }'
+    done
+}
+
 @test "a PSF that is not usable for one fibre" {
     # GHSIGX of fibre 3: coefficients are [parameter][fibre][degree]
     local n

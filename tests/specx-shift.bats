@@ -69,6 +69,21 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
         print d, sqrt(r / NR); exit !(NR == 1350 && d * d < 0.005^2) }' beside.txt
 }
 
+@test "an arc of a camera whose spots are five times as wide, or a fifth as wide" {
+    local camera
+    # bins of 0.8 Angstrom, a quarter of the wide spots' sigma, took minutes and a gigabyte; windows of 60, which are 24 rows
+    # in the second camera, left x as it was
+    for camera in 3.2:5760,7620 2.5,pitch=9:5600,7200 0.12:6300,6500; do
+        specx-sim -q -f --arm r --camera "dispersion=${camera%:*}" -w "${camera#*:}" --fibers 20 --arc all --step 0.02 \
+            --shift 0.06,-0.05 -o arc.h5
+        specx-shift -q -f --lamp --psf-only -o out.h5 arc.h5
+        near out.h5 /shift/dy -0.05 0.008
+        near out.h5 /shift/dx 0.06 0.012
+        paste -d' ' <(values out.h5 /shift/dy) <(values out.h5 /shift/dy_error) |
+            awk '{ s += (($1 + 0.05) / $2)^2 } END { r = sqrt(s / NR); print r; exit !(NR == 180 && r < 1.6) }'
+    done
+}
+
 @test "a second time there is nothing left to move" {
     local f=$BATS_FILE_TMPDIR/shifted.h5
     specx-shift -q -o again.h5 "$f"

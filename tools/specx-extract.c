@@ -29,11 +29,16 @@ static spx_extract_args o = {.bytes = sizeof(float),
                              .bundle_size = 25,
                              .sub_bundles = 5,
                              .wave_step = 50,
+                             .widest = 1.6,
+                             .sigmas = 1.4,
+                             .round_step = 1,
                              .tolerance = 1e-8};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength, "Wavelengths to extract, Angstrom in vacuum",
-               .absent = "all that every trace has on the CCD, in steps of 0.8"),
+               .absent =
+                   "all that every trace has on the CCD, in steps of 0.8, or, where these are above 1.6 or below 0.8 "
+                   "sigma of the spots along the traces, of a round number from 1.1 to 1.4 sigma"),
     SPX_OPTION(STRING, "spectra", 's', "FIRST:LAST", o.spectra, "Fibres to extract, counted from 0, without LAST",
                .absent = "all"),
     SPX_OPTION(FLAG, "barycentric", 0, NULL, o.barycentric,

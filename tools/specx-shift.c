@@ -1,4 +1,5 @@
 /* specx-shift: measure how far the traces of an exposure have moved, and move its PSF. */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
+#include "psf/psf.h"
 
 static spx_shift_args o = {.windows = 6, .window = 60, .bundle_size = 25};
 
@@ -23,7 +25,7 @@ static const spx_opt options[] = {
     SPX_OPTION(STRING, "wavelength", 'w', "MIN,MAX,STEP", o.wavelength,
                "Wavelengths to measure, Angstrom in vacuum, in bins of STEP",
                .absent = "those of /frame; without it, all that every trace has on the CCD, in steps of 0.8, or, where "
-                         "these are above 1.25 sigma of the spots along the traces, of 1.1 sigma"),
+                         "these are above 1.25 or below 0.8 sigma of the spots along the traces, of 1.1 sigma"),
     SPX_OPTION(FLAG, "lamp", 0, NULL, o.lamp,
                "All fibres see the same lamp, not a sky: an arc, or any light with lines"),
     SPX_OPTION(
@@ -50,7 +52,8 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "windows", 0, "N", o.windows, "Windows of each fibre in which the image is looked at", .min = 1,
                .max = 64),
     SPX_OPTION(DOUBLE, "window-length", 0, "ANGSTROM", o.window, "Length of a window, at least: large spots need more",
-               .min = 5, .max = 10000),
+               .min = 5, .max = 10000, .given = &o.window_given,
+               .absent = "60, or 75 sigma of the spots along the traces, where 60 are below 30"),
     SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size,
                "Fibres in a bundle, where it is given or the PSF does not name its bundles. Bundles share no light",
                .min = 1, .max = 256, .given = &o.bundle_size_given),
@@ -60,13 +63,18 @@ static const spx_opt options[] = {
  * (bench_shift), but not where files must be read, nor in a night, of which other processes share the device. */
 enum { WORKERS = 2 };
 
-/* Bins of an extraction, in sigma of the spots along the traces, of 0.8 Angstrom that are wider than WIDEST. Wide ones
+/* Bins of an extraction, in sigma of the spots along the traces, where 0.8 Angstrom are wider than WIDEST. Wide ones
  * hold the place of a line worse than 80 stars tell it, and otherwise beside a star, whose pixels have other weights:
  * the brightest line of r, in bins of 1.37 sigma, is 0.004 Angstrom elsewhere, 5.5 errors of all stars, of 1.2
  * sigma 3.0, of 1.1 sigma 0.9. The lines of z, in bins of 1.21 sigma, gain nothing from narrower ones, which take 1.4
  * times as long. */
 #define WIDEST 1.25
 #define BIN    1.1
+
+/* Length of windows, in sigma of the spots along the traces, where those of --window-length are below SHORT: of an arc
+ * of a camera of 2.5 Angstrom a row 24 rows, 18 sigma, say nothing of x, 100 rows as much as all do. */
+#define SHORT  30.0
+#define WINDOW 75.0
 
 /* One exposure on its way through the program. */
 typedef struct {
@@ -220,6 +228,9 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.wmin = j->extract.wmin;
     j->o.wmax = j->extract.wmax;
     j->o.dw = j->extract.dw;
+    const double sigma = spx_psf_sigma_along(x->psf, x->psf->nspec / 2);
+    if (!o.window_given && o.window < SHORT * sigma)
+        j->o.window = WINDOW * sigma;
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
     if (st == SPX_OK && has_frame) {

@@ -9,6 +9,8 @@
 
 /* Limit of grid points, more than any spectrograph has pixels along a trace: beyond it, the step is wrong. */
 #define MAX_POINTS 1e6
+/* Bins of a range whose spots are said to be as wide as it. */
+#define FEWEST_BINS 50
 
 /* Traces have no ranges of their own: the polynomials at a wavelength are those of all. basis: scratch [ncoef of x] and
  * [ncoef of y]. */
@@ -46,14 +48,25 @@ double spx_psf_sigma_along(const spx_psf *psf, size_t fibre)
     return spx_legendre_sum(psf->ndeg, c, spx_psf_param_u(psf, fibre, middle)) / slope;
 }
 
-double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, double usual, double widest, double sigmas)
+static double round_step(double x)
+{
+    static const double mantissa[] = {1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8};
+    const double decade = pow(10, floor(log10(x)));
+    double step = decade;
+    for (size_t i = 0; i < sizeof mantissa / sizeof *mantissa && mantissa[i] * decade <= x; i++)
+        step = mantissa[i] * decade;
+    return step;
+}
+
+double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, const spx_psf_bins *b)
 {
     const double sigma = spx_psf_sigma_along(psf, fibre);
     double lo, hi;
     spx_psf_range(psf, &lo, &hi);
-    if (!(widest > 0 && sigma > 0 && usual > widest * sigma && hi > lo && rows > 0))
-        return usual;
-    return fmin(usual, fmax(sigmas * sigma, (hi - lo) / (double)rows));
+    if (!(sigma > 0 && hi > lo && rows > 0) || (b->usual >= b->narrowest * sigma && b->usual <= b->widest * sigma))
+        return b->usual;
+    const double step = fmin(fmax(b->sigmas * sigma, (hi - lo) / (double)rows), (hi - lo) / FEWEST_BINS);
+    return b->round ? round_step(step) : step;
 }
 
 double spx_psf_ghsigx(const spx_psf *psf, size_t fibre, double lambda)

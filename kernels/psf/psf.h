@@ -42,9 +42,17 @@ size_t spx_psf_width_work(const spx_psf *psf);
  * there, NULL: not wanted. SPX_SPOT_FAR (psf/psf_math.h): there is no other, or it has no such row. */
 double spx_psf_distance(const spx_psf *psf, size_t fibre, size_t other, double lambda, double *its);
 
-/* Step of the bins of a fibre, Angstrom: `usual`, or, where that is more than `widest` of its sigma along the trace,
- * `sigmas` of that, but no more bins than `rows` of a CCD, however narrow spots are said to be. widest 0: any. */
-double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, double usual, double widest, double sigmas);
+/* Bins of a fibre: `usual` Angstrom where these are `narrowest` to `widest` of its sigma along the trace, else `sigmas`
+ * of that; round: of a round number, ten in a decade, at most as large, since the exposures of a camera differ a
+ * little. */
+typedef struct {
+    double usual, narrowest, widest, sigmas;
+    int round;
+} spx_psf_bins;
+
+/* Their step, Angstrom; no more bins than `rows` of a CCD, however narrow spots are said to be, and not fewer than 50
+ * in the PSF's range, however wide. */
+double spx_psf_step(const spx_psf *psf, size_t fibre, size_t rows, const spx_psf_bins *b);
 
 /* PSF as a function of barycentric wavelengths: for fibre k, *to at lambda equals `from` at lambda / factor[k], with
  * factor = barycentric over observed wavelength. Exact, as a Legendre series of a stretched and shifted argument is one

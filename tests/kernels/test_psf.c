@@ -325,11 +325,15 @@ static void check_step(void)
     spx_psf *p = must_have(small_psf(&shape));
     const double sigma = 0.75 * 80 / 73.9;
     CHECK(fabs(spx_psf_sigma_along(p, 3) / sigma - 1) < 1e-9, "sigma %g", spx_psf_sigma_along(p, 3));
-    CHECK(spx_psf_step(p, 3, 100, 0.9, 0, 1.1) == 0.9, "of any width");
-    CHECK(spx_psf_step(p, 3, 100, 0.9, 1.25, 1.1) == 0.9, "bins that are narrow enough");
-    CHECK(fabs(spx_psf_step(p, 3, 1000, 0.9, 1.05, 0.7) - 0.7 * sigma) < 1e-9, "bins of 0.7 sigma");
-    CHECK(spx_psf_step(p, 3, 1000, 0.9, 1.05, 2) == 0.9, "never wider than usual");
-    CHECK(fabs(spx_psf_step(p, 3, 100, 0.9, 1.05, 0.5) - 0.8) < 1e-9, "no more bins than rows");
+    /* the bins of 0.9 are 1.11 sigma */
+    const spx_psf_bins usual = {0.9, 0.8, 1.25, 1.1, 0}, narrow = {0.9, 0.8, 1.05, 0.7, 0}, wide = {0.9, 1.2, 9, 2, 0},
+                       fine = {0.9, 0.8, 1.05, 0.5, 0}, coarse = {0.9, 1.2, 9, 99, 0}, round = {0.9, 1.2, 9, 2.47, 1};
+    CHECK(spx_psf_step(p, 3, 100, &usual) == 0.9, "bins that suit");
+    CHECK(fabs(spx_psf_step(p, 3, 1000, &narrow) - 0.7 * sigma) < 1e-9, "bins of 0.7 sigma where 0.9 are too wide");
+    CHECK(fabs(spx_psf_step(p, 3, 1000, &wide) - 1.6) < 0.05, "bins of 2 sigma where 0.9 are too narrow, at most 50");
+    CHECK(fabs(spx_psf_step(p, 3, 100, &fine) - 0.8) < 1e-9, "no more bins than rows");
+    CHECK(spx_psf_step(p, 3, 100, &coarse) == 1.6, "not fewer than 50");
+    CHECK(spx_psf_step(p, 3, 100, &round) == 1.6, "1.6, as 1.62 and 1.9 would be");
     spx_psf_free(p);
     spx_free(p);
 }

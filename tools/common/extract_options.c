@@ -8,7 +8,7 @@
 #include "psf/psf.h"
 #include "spectral/lines.h"
 
-/* Step of the default wavelength grid, Angstrom: that of DESI's frames. */
+/* Step of the default wavelength grid, Angstrom, where it suits the spots: that of DESI's frames. */
 #define DEFAULT_STEP 0.8
 /* Strength of the oxygen lines that --sky-lines oi means, Rayleigh: 5579, 6302 and 6366 Angstrom. */
 #define BRIGHT 40
@@ -128,7 +128,8 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     if (st != SPX_OK)
         return st;
     if (o->wavelength == NULL) {
-        eo->dw = spx_psf_step(psf, eo->first + eo->nspec / 2, image->ny, DEFAULT_STEP, o->widest, o->sigmas);
+        const spx_psf_bins bins = {DEFAULT_STEP, NARROW, o->widest, o->sigmas, o->round_step};
+        eo->dw = spx_psf_step(psf, eo->first + eo->nspec / 2, image->ny, &bins);
         return spx_psf_coverage(psf, image->nx, image->ny, eo->dw, &eo->wmin, &eo->wmax, e);
     }
     double w[3];

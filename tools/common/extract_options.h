@@ -20,7 +20,10 @@ typedef struct {
     int bytes; /* of a number of the output */
     long bundle_size, sub_bundles, wave_step, wave_pad;
     double pix_pad_frac, regularize, tolerance, reject, background;
-    double widest, sigmas; /* sigma along the traces, 0: any; bins of 0.8 Angstrom that are wider become `sigmas` */
+    /* Default bins, in sigma of the spots along the traces: `sigmas`, where 0.8 Angstrom are wider than `widest`, or
+     * too narrow. round_step: of a round number, the same in all exposures of a camera. */
+    double widest, sigmas;
+    int round_step;
     size_t max_device_mem;
     spx_opt_list allow;
     int model, strict, barycentric, skip_existing;

@@ -11,7 +11,7 @@ typedef struct {
     const char *wavelength, *terms_x, *terms_y, *lines, *sky_fibers;
     long windows, bundle_size;
     double window;
-    int bundle_size_given, lamp, no_width, psf_only, skip_existing;
+    int bundle_size_given, window_given, lamp, no_width, psf_only, skip_existing;
     spx_opt_list allow;
 } spx_shift_args;
 
