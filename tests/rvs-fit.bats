@@ -201,6 +201,10 @@ column() {
     fails_with 3 '*--map*' rvs-fit -t two.h5 -o x.h5 frame-r0.h5
     rvs-fit -t two.h5 --map r=any -o mapped.h5 frame-r0.h5
     [ "$(column VRAD rv.h5)" = "$(column VRAD mapped.h5)" ]
+    # arms are in lower case, whatever cameras are called: R1 has the arm r
+    rvs-template -q -s R:6400:6600:0.5:FWHM=1.8 -s other:5000:5200:0.5:FWHM=1.8 -o upper.h5 library.h5
+    rvs-fit -t upper.h5 --arms R -w R:6000,7000 -o upper-rv.h5 frame-r0.h5
+    [ "$(column VRAD rv.h5)" = "$(column VRAD upper-rv.h5)" ]
 }
 
 @test "rvs-fit: chosen wavelengths, as if the files had no others" {

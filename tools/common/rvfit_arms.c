@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/parse.h"
@@ -10,12 +11,17 @@
 #include "h5/object.h"
 #include "products/templates_h5.h"
 
+/* Arms are in lower case; setups, and what is typed, may have the upper case of the cameras. */
 static const spx_setup *find_setup(const spx_templates *t, const char *name)
 {
-    for (size_t i = 0; i < t->nsetup; i++)
+    const spx_setup *alike = NULL;
+    for (size_t i = 0; i < t->nsetup; i++) {
         if (strcmp(t->setup[i].setup, name) == 0)
             return &t->setup[i];
-    return NULL;
+        if (alike == NULL && strcasecmp(t->setup[i].setup, name) == 0)
+            alike = &t->setup[i];
+    }
+    return alike;
 }
 
 /* Length of a name without a number at its end. */
@@ -46,9 +52,9 @@ static naming names(const char *text, size_t n, const arm_name *arm)
 {
     if (n == 0)
         return NOT_NAMED;
-    if (strncmp(text, arm->name, n) == 0 && (arm->name[n] == '\0' || n == stem(arm->name)))
+    if (strncasecmp(text, arm->name, n) == 0 && (arm->name[n] == '\0' || n == stem(arm->name)))
         return arm->name[n] == '\0' ? NAMED : NAMED_BY_STEM;
-    return strncmp(text, arm->own, n) == 0 && arm->own[n] == '\0' ? NAMED_ALONE : NOT_NAMED;
+    return strncasecmp(text, arm->own, n) == 0 && arm->own[n] == '\0' ? NAMED_ALONE : NOT_NAMED;
 }
 
 /* Is an arm named by one of the comma-separated words of `list`? */
