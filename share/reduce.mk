@@ -26,7 +26,7 @@ ifndef NIGHT
 $(error Which night? NIGHT=20201214)
 endif
 
-# Names of the files; NIGHT, EXPID and CAM (b0 ... z9) stand for themselves, * for anything.
+# Names of the files; NIGHT, EXPID and CAM (b0, red12: letters and a number) stand for themselves, * for anything.
 IMAGES     ?= preproc/NIGHT/EXPID/preproc-CAM-EXPID.fits*
 PSFS       ?= psf/NIGHT/psf-CAM.fits*
 OUT        ?= redux/$(NIGHT)
@@ -36,14 +36,17 @@ NSIDE      ?= 64
 # Templates: for velocities, and with their continuum for the standard stars (rvs-template --norm median).
 TEMPLATES  ?= templates.h5
 CONTINUUM  ?= continuum.h5
-# Arms: the first letters of the cameras' names. Bins, Angstrom; lines for the zero point of the wavelengths.
+# Arms: the letters of the cameras' names. Bins, Angstrom; lines for the zero point of the wavelengths. Other arms have settings of
+# their own, BINS_red and LINES_red (sky).
 ARMS       ?= b r z
+$(foreach a,$(ARMS),$(foreach v,BINS_$a LINES_$a,$(if $(filter environment,$(origin $v)),$(eval undefine $v))))
 BINS_b     ?= 3600,5800,0.8
 BINS_r     ?= 5760,7620,0.8
 BINS_z     ?= 7520,9824,0.8
 LINES_b    ?= none
 LINES_r    ?= sky
 LINES_z    ?= sky
+$(foreach a,$(ARMS),$(if $(filter undefined,$(origin LINES_$a)),$(eval LINES_$a := sky)))
 # Options of the programs. STANDARD: which stars give the response, and the parts of their spectra that are fitted.
 COMMON     ?= --reproducible
 EXTRACT    ?= --reject 5 --barycentric --tolerance 1e-5
@@ -101,6 +104,16 @@ $(error There is no plan of the night $(NIGHT): see above)
 endif
 endif
 include $(OUT)/plan.mk
+
+# Cameras are found by the beginning of their names, the arm. What is behind it is a number, the petal.
+letters-of  = $(if $1,$(call letters-of,$(wordlist 2,99,$1),$(subst $(firstword $1),,$2)),$2)
+unknown    := $(filter-out $(ARMS),$(call letters-of,0 1 2 3 4 5 6 7 8 9,$(CAMERAS)))
+$(foreach a,$(ARMS),$(if $(filter-out $a,$(filter $a%,$(ARMS))),\
+    $(error ARMS=$(ARMS): $a is the beginning of another arm: link to the files of its cameras by other names)))
+ifneq ($(unknown),)
+$(error The cameras $(CAMERAS) are not of the arms $(ARMS): set ARMS to the letters of their names, and BINS_ of each)
+endif
+$(foreach a,$(call letters-of,0 1 2 3 4 5 6 7 8 9,$(CAMERAS)),$(if $(BINS_$a),,$(error BINS_$a is not set: MIN,MAX,STEP of the spectra of arm $a)))
 
 PETALS     := $(sort $(foreach a,$(ARMS),$(patsubst $a%,%,$(filter $a%,$(CAMERAS)))))
 GROUPS-tile     := $(sort $(foreach e,$(SCIENCE),$(TILE-$e)))

@@ -29,6 +29,32 @@ load fake-night
     [ "$(made_by | grep -e ^sframe-b3 -e ^standards-4 -e ^coadd | xargs)" = 'coadd-50.h5 coadd-51.h5 sframe-b3-0012.h5 standards-4-0012.h5' ]
 }
 
+@test "cameras that are called otherwise than DESI's: arms of several letters, numbers of several digits" {
+    local arms=(ARMS='blue HR' 'BINS_blue=3700,5200,1' 'BINS_HR=6200,6400,0.1')
+    fake_programs
+    empty_night blue12 HR12 HR3
+    quick "${arms[@]}" -j4 >log
+    made_by >made
+    [ "$(grep ^spectra- made | xargs)" = "$(echo spectra-{12,3}-00{08,09,10,11}.h5)" ]
+    [ "$(grep -c '^psf-HR12' made)" -eq 5 ]
+    quick "${arms[@]}" OUT=new -n >plan
+    grep -q 'h5merge .* new/spectra-12-0008.h5 .*new/cframe-blue12-0008.h5 new/cframe-HR12-0008.h5' plan
+    grep -q 'specx-extract .* -w 6200,6400,0.1 .*new/frame-HR3-0009.h5' plan
+    grep -q 'specx-shift .* --lines sky .*new/psf-blue12-0009.h5' plan
+    # b is the beginning of blue
+    run quick ARMS='b r z'
+    [ "$status" -eq 2 ] && [[ $output == *'HR12 HR3 blue12 are not of the arms b r z: set ARMS'* ]]
+    run quick ARMS='blue HR'
+    [ "$status" -eq 2 ] && [[ $output == *'BINS_HR is not set'* ]]
+    run quick ARMS='blue HR b'
+    [ "$status" -eq 2 ] && [[ $output == *'b is the beginning of another arm'* ]]
+    # a camera without a number is none
+    rm -r out new in
+    empty_night blue
+    run quick "${arms[@]}"
+    [ "$status" -eq 2 ] && [[ $output == *'no images'*'letters and a number'* ]]
+}
+
 @test "groups by petal of a tile: one process for those of a batch, in whose job they are fitted; what is made when" {
     fake_programs
     empty_night b1 b2

@@ -13,17 +13,19 @@
 set -euo pipefail
 shopt -s nullglob
 
-# Files of a pattern: "CAM EXPID FILE" a line, the EXPID empty where the pattern has none.
+# Files of a pattern: "CAM EXPID FILE" a line, the EXPID empty where the pattern has none. A camera is letters, its arm, and a
+# number; of one digit, where that of the exposure follows.
 list() {
-    local pattern=${1//NIGHT/$night} glob regex word file i order=()
+    local pattern=${1//NIGHT/$night} glob regex word file i order=() cam='[A-Za-z]+[0-9]+'
+    [[ $pattern != *CAMEXPID* ]] || cam='[A-Za-z]+[0-9]'
     glob=${pattern//EXPID/[0-9]*}
-    glob=${glob//CAM/[a-z][0-9]}
+    glob=${glob//CAM/[A-Za-z]*[0-9]}
     regex=$(sed 's/[.+?(){}|^$]/\\&/g; s/\*/[^\/]*/g' <<<"$pattern")
     while [[ $regex =~ (EXPID|CAM) ]]; do
         word=${BASH_REMATCH[1]}
         order+=("$word")
         if [ "$word" = CAM ]; then
-            regex=${regex/CAM/([a-z][0-9])}
+            regex=${regex/CAM/($cam)}
         else
             regex=${regex/EXPID/([0-9]+)}
         fi
@@ -81,7 +83,7 @@ while read -r cam file; do
     : "${psf[$cam]:=$file}"
 done < <(list "$psfs" | sort)
 if [ ${#image[@]} -eq 0 ]; then
-    echo "plan.sh: no images $images of night $night: set IMAGES" >&2
+    echo "plan.sh: no images $images of night $night: set IMAGES (CAM is letters and a number, such as b0 or red12; link to files whose cameras are called otherwise)" >&2
     exit 1
 fi
 readarray -t cameras < <(printf '%s\n' "${!seen[@]}" | sort)
@@ -153,8 +155,9 @@ if [ -n "$nside" ]; then
     for exp in ${science:-}; do
         field=${tile[$exp]:-none-$exp}
         for cam in "${cameras[@]}"; do
-            fields[${cam:1}-$field]+=" ${cam:1}-$exp"
-            [ -z "${image[$cam-$exp]:-}" ] || files[${cam:1}-$field]+=" ${image[$cam-$exp]}"
+            petal=${cam##*[A-Za-z]}
+            fields[$petal-$field]+=" $petal-$exp"
+            [ -z "${image[$cam-$exp]:-}" ] || files[$petal-$field]+=" ${image[$cam-$exp]}"
         done
     done
     here=$(dirname "$0")
