@@ -23,6 +23,52 @@ load instrument
         }' measured
 }
 
+# Two cameras of one spectrograph, each with a name and spots unlike DESI's: HR1, sigma 0.12 Angstrom, and LB1, 3, mirrored, whose
+# wavelengths fall with the row; from images to velocities by reduce.mk.
+two_cameras() {
+    local c e
+    declare -A camera=([HR1]='--camera dispersion=0.12,pitch=6 -w 6300,6400 --readnoise 5 --step 0.02'
+        [LB1]='--camera dispersion=2.5,pitch=9,width=1.2,mirrored=1,falling=1 -w 5900,6900 --readnoise 2')
+    mkdir in
+    for c in HR1 LB1; do
+        for e in 1 2 3; do
+            # options are words
+            # shellcheck disable=SC2046,SC2086
+            specx-sim -q --arm r ${camera[$c]} --fibers 16 --throughput 0.1 --instrument-seed 3 --cosmics 1 --shift 0.05,-0.06 --seed 5 \
+                --noise-seed $e --mjd 59198.2 --expid $e $(case $e in
+                    1) echo --arc all --no-sky --psf-output in/psf_$c.fits ;;
+                    2) echo --flat --lamp-level 20000 ;;
+                    3) echo --sky-fibers 3 --standards 8 --tile 7 --fiber-scatter 0.02 --snr 60:120 --teff 5200:5800 --logg 3.7:4.3 \
+                        --feh=-0.8:-0.2 --alpha 0 --vsini 0:4 --truth truth.h5 -f ;;
+                esac) -o in/${c}_n1_000$e.fits
+        done
+        LC_ALL=C sed -i "s/CAMERA  = 'r0      '/CAMERA  = '$c     '/g" in/${c}_n1_*.fits in/psf_$c.fits
+    done
+    specx-sim -q --library lib -w 5750,7050 --step 0.02 --axis teff=5000,5500,6000 --axis logg=3.5,4,4.5 --axis feh=-1,-0.5,0 \
+        --axis alpha=0
+    fits2h5 -q lib -o lib.h5
+    rm -r lib
+    for c in templates:none continuum:median; do
+        rvs-template -q --norm ${c#*:} --setup HR:6260:6440:0.06:FWHM=0.16 --setup LB:5850:6950:1:FWHM=3 -o ${c%:*}.h5 lib.h5
+    done
+    rm lib.h5
+}
+
+@test "two cameras of names and spots of their own, from images to velocities" {
+    two_cameras
+    make -s -f "$SPX_ROOT/share/reduce.mk" NIGHT=n1 IMAGES='in/CAM_NIGHT_EXPID.fits' PSFS='in/psf_CAM.fits' OUT=out ARMS='HR LB' \
+        BINS_HR=6305,6395,0.16 BINS_LB=5920,6880,3 LINES_LB=none GROUP=exposure PAGE= -j2 >log 2>&1 || { cat log; false; }
+    cat out/log/*
+    h5check out/spectra-1-0003.h5 out/rv-0003.h5
+    h5table -q --csv -c FIBER,VRAD truth.h5 >truth.csv
+    h5table -q --csv -c FIBER,VRAD,VRAD_ERR out/rv-0003.h5 | awk -F, 'NR == FNR { v[$1] = $2; next }
+        FNR > 1 { d = ($2 - v[$1]) / $3; print d, $3; n++; s += d * d; e += $3 } END { print n, sqrt(s / n), e / n; exit !(n == 13 && s / n < 2.4 && e / n < 0.6) }' truth.csv -
+    h5ls out/coadd-0003.h5/spectra | grep -c 'hr \|lb '
+    specplot -q -k fit -s 0 -o fit.png out/rv-0003.h5 out/spectra-1-0003.h5
+    h52fits -q -o s.fits out/spectra-1-0003.h5
+    fits2h5 --list s.fits | grep HR_FLUX
+}
+
 @test "specx-sim: another camera" {
     fails_with 2 "*--camera: 'pitsch=4' should be KEY=VALUE,... with keys pitch gap *" specx-sim --camera pitsch=4 -o no.h5
     fails_with 2 "*--camera: 'pitch' should be KEY=VALUE,... with keys pitch gap *" specx-sim --camera pitch -o no.h5
