@@ -60,6 +60,15 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     for seed in 1 2 3; do
         specx-sim -q -f --arm r --fibers 50 --sky-fibers 15 --snr 40:60 --seed $seed --cosmics 0 --bad-columns 0 --no-noise \
             --wavelength 6240,6420 --shift rows.txt --truth t.h5 -o image.h5
+        # a frame in these bins is not used, also where it is given
+        [ $seed != 2 ] || {
+            specx-extract -q -w 6240,6420,0.8 -o frame.h5 image.h5
+            h5copy -i frame.h5 -o image.h5 -s /frame -d /frame
+            run -0 --separate-stderr specx-shift -f --psf-only -o out.h5 image.h5
+            [[ $stderr == *'bins of /frame are 1.3'*'bins of 0.6'* ]]
+            run -0 --separate-stderr specx-shift -f -w 6240,6420,0.8 --psf-only -o out.h5 image.h5
+            [[ $stderr == *'warning: bins of 0.8 Angstrom are 1.3'*'give 0.7'* ]]
+        }
         specx-shift -q -f -j 2 --psf-only -o out.h5 image.h5
         paste -d' ' <(h5table --csv -t /truth/table -c OBJTYPE t.h5 | tail -n +2 | awk '{ for (k = 0; k < 9; k++) print }') \
             <(values out.h5 /shift/dy) <(values t.h5 /truth/shift/y | awk 'NR % 65 == 33 { for (k = 0; k < 9; k++) print }')

@@ -202,6 +202,37 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
 
 /* ---- the steps of an exposure: see run/queue_run.h for the threads that they run in ---- */
 
+/* Wavelengths of the frame that is given; it is dropped where its bins are too wide, and the image extracted in others.
+ */
+static void take_frame(job *j)
+{
+    const spx_arm *a = &j->frame.arm;
+    const double step = (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave > 1 ? a->nwave - 1 : 1),
+                 sigma = spx_psf_sigma_along(&j->psf, j->psf.nspec / 2);
+    j->extract.wmin = j->o.wmin = a->wavelength[0];
+    j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
+    if (sigma > 0 && step > WIDEST * sigma) {
+        spx_note(
+            "%sbins of /frame are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere beside a "
+            "star: the image is extracted in bins of %.3g Angstrom",
+            j->x.label, step / sigma, j->extract.dw);
+        spx_frame_free(&j->frame);
+    } else {
+        j->extract.dw = j->o.dw = step;
+    }
+}
+
+/* The same bins, but asked for. */
+static void tell_wide(const job *j)
+{
+    const double sigma = spx_psf_sigma_along(&j->psf, j->psf.nspec / 2);
+    if (sigma > 0 && j->o.dw > WIDEST * sigma)
+        spx_warn(
+            "%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere "
+            "beside a star: give %.3g or less",
+            j->x.label, j->o.dw, j->o.dw / sigma, WIDEST * sigma);
+}
+
 static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
@@ -233,12 +264,10 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         j->o.window = WINDOW * sigma;
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
+    if (st == SPX_OK && o.wavelength != NULL)
+        tell_wide(j);
     if (st == SPX_OK && has_frame) {
         const spx_arm *a = &j->frame.arm;
-        j->extract.wmin = j->o.wmin = a->wavelength[0];
-        j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
-        j->o.dw = (j->o.wmax - j->o.wmin) / (double)(a->nwave > 1 ? a->nwave - 1 : 1);
-        j->extract.dw = j->o.dw;
         const char *const its = j->frame.camera, *const ours = j->psf.camera;
         if (a->barycentric)
             st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "extract it without --barycentric",
@@ -246,6 +275,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         else if (its[0] != '\0' && ours[0] != '\0' && strcmp(its, ours) != 0)
             st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "leave it out, or give that of this image",
                              "is of camera %s, the PSF of camera %s", its, ours);
+        if (st == SPX_OK)
+            take_frame(j);
     }
     return st;
 }
