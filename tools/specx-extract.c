@@ -285,19 +285,6 @@ static void clear(void *ctx, spx_queue_item *x)
     j->scores = j->factor = NULL;
 }
 
-/* Patches are solved on the CPU only. */
-static spx_status check_device(spx_run *s, spx_err *e)
-{
-    const char *device = s->common.device;
-    if (o.method != SPX_METHOD_PATCH)
-        return SPX_OK;
-    if (strncmp(device, "cuda", 4) == 0)
-        return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", device);
-    if (strcmp(device, "auto") == 0)
-        s->common.device = "cpu";
-    return SPX_OK;
-}
-
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
@@ -316,7 +303,7 @@ static spx_status run(spx_run *s, spx_err *e)
             spx_device_queues(1);
         /* a hook sees one frame after another */
         w.nworker = spx_extract_workers(s->common.device, w.total, s->common.hook != NULL, &w.devices.n);
-        st = check_device(s, e);
+        st = spx_extract_args_device(&o, &s->common.device, e);
     }
     if (st == SPX_OK && (w.devices.lost = spx_alloc(w.devices.n, sizeof *w.devices.lost, e)) == NULL)
         st = SPX_EIO;

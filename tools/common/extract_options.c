@@ -145,3 +145,14 @@ spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, con
     }
     return st;
 }
+
+spx_status spx_extract_args_device(const spx_extract_args *o, const char **device, spx_err *e)
+{
+    if (o->method != SPX_METHOD_PATCH)
+        return SPX_OK;
+    if (strncmp(*device, "cuda", 4) == 0)
+        return spx_fail(e, SPX_EDEVICE, "--device %s: patches are solved on the CPU only: use --method trace", *device);
+    if (strcmp(*device, "auto") == 0)
+        *device = "cpu";
+    return SPX_OK;
+}

@@ -41,4 +41,8 @@ spx_status spx_extract_args_complete(spx_extract_args *o, spx_err *e);
 spx_status spx_extract_args_options(const spx_extract_args *o, int nthreads, const spx_image *image, const spx_psf *psf,
                                     spx_extract_options *eo, spx_err *e);
 
+/* The device of --device: patches are solved on the CPU only, which is what `auto` becomes. SPX_EDEVICE: CUDA is asked
+ * for. */
+spx_status spx_extract_args_device(const spx_extract_args *o, const char **device, spx_err *e);
+
 #endif
