@@ -17,7 +17,6 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
-#include "psf/psf.h"
 
 static spx_shift_args o = {.windows = 6, .window = 60, .bundle_size = 25};
 
@@ -62,19 +61,6 @@ static const spx_opt options[] = {
 /* Exposures that are measured at a time on a device: much of one is found on the host. More are faster in memory
  * (bench_shift), but not where files must be read, nor in a night, of which other processes share the device. */
 enum { WORKERS = 2 };
-
-/* Bins of an extraction, in sigma of the spots along the traces, where 0.8 Angstrom are wider than WIDEST. Wide ones
- * hold the place of a line worse than 80 stars tell it, and otherwise beside a star, whose pixels have other weights:
- * the brightest line of r, in bins of 1.37 sigma, is 0.004 Angstrom elsewhere, 5.5 errors of all stars, of 1.2
- * sigma 3.0, of 1.1 sigma 0.9. The lines of z, in bins of 1.21 sigma, gain nothing from narrower ones, which take 1.4
- * times as long. */
-#define WIDEST 1.25
-#define BIN    1.1
-
-/* Length of windows, in sigma of the spots along the traces, where those of --window-length are below SHORT: of an arc
- * of a camera of 2.5 Angstrom a row 24 rows, 18 sigma, say nothing of x, 100 rows as much as all do. */
-#define SHORT  30.0
-#define WINDOW 75.0
 
 /* One exposure on its way through the program. */
 typedef struct {
@@ -208,29 +194,17 @@ static void take_frame(job *j)
 {
     const spx_arm *a = &j->frame.arm;
     const double step = (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave > 1 ? a->nwave - 1 : 1),
-                 sigma = spx_psf_sigma_along(&j->psf, j->psf.nspec / 2);
+                 wide = spx_shift_too_wide(&j->psf, step);
     j->extract.wmin = j->o.wmin = a->wavelength[0];
     j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
-    if (sigma > 0 && step > WIDEST * sigma) {
-        spx_note(
-            "%sbins of /frame are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere beside a "
-            "star: the image is extracted in bins of %.3g Angstrom",
-            j->x.label, step / sigma, j->extract.dw);
+    if (wide > 0) {
+        spx_note("%sbins of /frame are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere "
+                 "beside a star: the image is extracted in bins of %.3g Angstrom",
+                 j->x.label, wide, j->extract.dw);
         spx_frame_free(&j->frame);
     } else {
         j->extract.dw = j->o.dw = step;
     }
-}
-
-/* The same bins, but asked for. */
-static void tell_wide(const job *j)
-{
-    const double sigma = spx_psf_sigma_along(&j->psf, j->psf.nspec / 2);
-    if (sigma > 0 && j->o.dw > WIDEST * sigma)
-        spx_warn(
-            "%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere "
-            "beside a star: give %.3g or less",
-            j->x.label, j->o.dw, j->o.dw / sigma, WIDEST * sigma);
 }
 
 static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
@@ -244,8 +218,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .wave_step = 50,
                                    .wave_pad = 40,
                                    .pix_pad_frac = 0.9,
-                                   .widest = WIDEST,
-                                   .sigmas = BIN,
+                                   .widest = SPX_SHIFT_WIDEST,
+                                   .sigmas = SPX_SHIFT_BIN,
                                    .tolerance = 1e-3}; /* moves no shift by more than 1e-3 of its error */
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
     if (st == SPX_OK)
@@ -259,13 +233,14 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.wmin = j->extract.wmin;
     j->o.wmax = j->extract.wmax;
     j->o.dw = j->extract.dw;
-    const double sigma = spx_psf_sigma_along(x->psf, x->psf->nspec / 2);
-    if (!o.window_given && o.window < SHORT * sigma)
-        j->o.window = WINDOW * sigma;
+    j->o.window = spx_shift_args_window(&o, x->psf);
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
-    if (st == SPX_OK && o.wavelength != NULL)
-        tell_wide(j);
+    const double wide = o.wavelength != NULL ? spx_shift_too_wide(x->psf, j->o.dw) : 0;
+    if (st == SPX_OK && wide > 0)
+        spx_warn("%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines "
+                 "elsewhere beside a star: give %.3g or less",
+                 x->label, j->o.dw, wide, j->o.dw * SPX_SHIFT_WIDEST / wide);
     if (st == SPX_OK && has_frame) {
         const spx_arm *a = &j->frame.arm;
         const char *const its = j->frame.camera, *const ours = j->psf.camera;

@@ -7,6 +7,7 @@
 #include "base/lines.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "psf/psf.h"
 #include "spectral/lines.h"
 
 /* Two degrees, WAVELENGTH,FIBER, each at most `most`. */
@@ -41,6 +42,30 @@ spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shi
     *terms = (spx_sky_terms){1, (size_t)y[0] + 1, o->no_width ? 0 : 1};
     *degree = (size_t)y[1];
     return SPX_OK;
+}
+
+/* ---- by the spots ---- */
+
+static double sigma_of(const spx_psf *psf)
+{
+    return spx_psf_sigma_along(psf, psf->nspec / 2);
+}
+
+double spx_shift_too_wide(const spx_psf *psf, double step)
+{
+    const double sigma = sigma_of(psf);
+    return sigma > 0 && step > SPX_SHIFT_WIDEST * sigma ? step / sigma : 0;
+}
+
+/* Length of windows, in sigma of the spots along the traces, where those of --window-length are below SHORT: of an arc
+ * of a camera of 2.5 Angstrom a row 24 rows, 18 sigma, say nothing of x, 100 rows as much as all do. */
+#define SHORT  30.0
+#define WINDOW 75.0
+
+double spx_shift_args_window(const spx_shift_args *o, const spx_psf *psf)
+{
+    const double sigma = sigma_of(psf);
+    return !o->window_given && o->window < SHORT * sigma ? WINDOW * sigma : o->window;
 }
 
 /* ---- line lists ---- */
