@@ -6,12 +6,16 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "simd/simd.h"
 
 /* Largest half-bandwidth; and that up to which sums are made one by one: with loops of constant length, which have all
  * of a column in registers, more. */
 enum { SPX_LANES_MOST_BAND = 112, SPX_LANES_FEW = 16, SPX_LANES_FEW_CONSTANT = 20 };
+
+/* All of the loop as straight code, where its length is constant. */
+#define SPX_LANES_UNROLL _Pragma("GCC unroll 20")
 
 /* Whether the sums of a band are made by blocks. */
 #define SPX_LANES_BY_BLOCKS(m) ((m) > (__builtin_constant_p(m) ? SPX_LANES_FEW_CONSTANT : SPX_LANES_FEW))
@@ -130,50 +134,97 @@ ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t 
     return bad;
 }
 
-/* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
- * lelem as in factor(). Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j). Row r of
- * the ring of m + 1 holds Z(r, r+d), d = 0..m-1; that of row j + i is `slot` + i. */
-ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, double *ring, size_t slot, vec *z)
+/* Rows of the inverse Z that the one before follows from, Z(r, r+d), d = 0..m-1, in order: `memory` has
+ * SPX_INVERSE_ROWS(m) vectors, and is used from its end on; row `at` is the last that was made. */
+typedef struct {
+    double *memory, *at;
+} inverse_rows;
+
+enum { SPX_LANES_AHEAD = 24 }; /* rows until those m are moved back to the end: many rows are for the second cache */
+#define SPX_INVERSE_ROWS(m) (((size_t)(m) + SPX_LANES_AHEAD) * (size_t)(m))
+
+/* Behind the last row are zeros. */
+ALWAYS_INLINE inverse_rows inverse_begin(int m, double *memory)
 {
     const size_t zrow = (size_t)m * SPX_VL;
-    const double *row[SPX_LANES_MOST_BAND + 1];
-    for (int i = 1; i <= m; i++) {
-        row[i] = ring + (slot + (size_t)i > (size_t)m ? slot + (size_t)i - (size_t)m - 1 : slot + (size_t)i) * zrow;
-        z[i] = every(0.0);
-    }
+    memset(memory + SPX_LANES_AHEAD * zrow, 0, (size_t)m * zrow * sizeof *memory);
+    return (inverse_rows){memory, memory + SPX_LANES_AHEAD * zrow};
+}
+
+/* The first `done` elements of z, four at a time, where a row is wider than registers hold. */
+ALWAYS_INLINE int inverse_blocks(int m, const double *lj, size_t lelem, const double *to, vec *z)
+{
+    const size_t zrow = (size_t)m * SPX_VL;
     int done = 0;
-    for (; SPX_LANES_BY_BLOCKS(m) && done + 4 <= m; done += 4) {
+    for (; done + 4 <= m; done += 4) {
         const int i = done + 1;
         vec sum[4] = {every(0.0), every(0.0), every(0.0), every(0.0)};
         for (int t = 1; t <= i; t++) {
             const vec l = load(lj + (size_t)t * lelem);
             for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(row[t] + (i + s - t) * SPX_VL);
+                sum[s] -= l * load(to + (size_t)t * zrow + (i + s - t) * SPX_VL);
         }
         for (int t = i + 1; t < i + 4; t++) {
             const vec l = load(lj + (size_t)t * lelem);
             for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(i + s < t ? row[i + s] + (t - i - s) * SPX_VL : row[t] + (i + s - t) * SPX_VL);
+                sum[s] -= l * load(i + s < t ? to + (size_t)(i + s) * zrow + (t - i - s) * SPX_VL
+                                             : to + (size_t)t * zrow + (i + s - t) * SPX_VL);
         }
         for (int t = i + 4; t <= m; t++) {
             const vec l = load(lj + (size_t)t * lelem);
             for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(row[i + s] + (t - i - s) * SPX_VL);
+                sum[s] -= l * load(to + (size_t)(i + s) * zrow + (t - i - s) * SPX_VL);
         }
         for (int s = 0; s < 4; s++)
             z[i + s] = sum[s];
     }
-    for (int t = 1; t <= m; t++) {
-        vec l = load(lj + (size_t)t * lelem);
-        for (int i = done + 1; i <= m; i++)
-            z[i] -= l * load(i < t ? row[i] + (t - i) * SPX_VL : row[t] + (i - t) * SPX_VL);
+    return done;
+}
+
+/* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
+ * lelem as in factor(). Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j). Z is
+ * symmetric: an element that is read serves two sums. */
+ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, inverse_rows *rows, vec *z)
+{
+    const size_t zrow = (size_t)m * SPX_VL;
+    if (rows->at == rows->memory) {
+        rows->at += SPX_LANES_AHEAD * zrow;
+        memmove(rows->at, rows->memory, (size_t)m * zrow * sizeof *rows->at);
+    }
+    double *to = rows->at -= zrow;
+    if (SPX_LANES_BY_BLOCKS(m)) {
+        const int done = inverse_blocks(m, lj, lelem, to, z);
+        for (int i = done + 1; i <= m; i++) {
+            z[i] = every(0.0);
+            for (int t = 1; t <= m; t++)
+                z[i] -= load(lj + (size_t)t * lelem) * load(i < t ? to + (size_t)i * zrow + (t - i) * SPX_VL
+                                                                  : to + (size_t)t * zrow + (i - t) * SPX_VL);
+        }
+    } else {
+        SPX_LANES_UNROLL
+        for (int i = 1; i <= m; i++)
+            z[i] = every(0.0);
+        SPX_LANES_UNROLL
+        for (int r = 1; r <= m; r++) {
+            const double *row = to + (size_t)r * zrow;
+            const vec l = load(lj + (size_t)r * lelem);
+            vec sum = z[r] - load(row) * l;
+            SPX_LANES_UNROLL
+            for (int c = r + 1; c <= m; c++) {
+                const vec e = load(row + (c - r) * SPX_VL);
+                sum -= e * load(lj + (size_t)c * lelem);
+                z[c] -= e * l;
+            }
+            z[r] = sum;
+        }
     }
     vec sum = load(lj);
+    SPX_LANES_UNROLL
     for (int t = 1; t <= m; t++)
         sum -= load(lj + (size_t)t * lelem) * z[t];
-    store(ring + slot * zrow, sum);
-    for (int d = 1; d < m; d++)
-        store(ring + slot * zrow + (size_t)d * SPX_VL, z[d]);
+    SPX_LANES_UNROLL
+    for (int d = 0; d < m; d++)
+        store(to + (size_t)d * SPX_VL, d == 0 ? sum : z[d]);
     return sum;
 }
 

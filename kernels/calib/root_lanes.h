@@ -16,7 +16,7 @@ typedef struct {
     double *one, *flux;  /* [m + n + m] right-hand sides 1 and x, solved in place; zeros at both ends */
     double *sum1, *sumx; /* [n] sum over poles of weight (I - shift Z) times 1 and x */
     double *root;        /* [n][diagonals] sum over poles of -weight shift Z(k, k+d) */
-    double *inverse;     /* [m + 1][m] rows of Z: a ring */
+    double *inverse;     /* [SPX_INVERSE_ROWS(m)] */
     double *variance;    /* [n] diagonal of A^-1, but for the smallest shift; or NULL */
 } root_work;
 
@@ -112,9 +112,8 @@ ALWAYS_INLINE void pole_of(size_t n, int m, int h, matrix a, vec shift, vec weig
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
     }
-    memset(w->inverse, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *w->inverse);
+    inverse_rows rows = inverse_begin(m, w->inverse);
     const vec scale = weight * shift;
-    size_t slot = 0;
     for (size_t j = n; j-- > 0;) {
         const double *lj = w->l + j * lrow;
         vec one = load(w->one + j * SPX_VL) * load(lj), flux = load(w->flux + j * SPX_VL) * load(lj);
@@ -123,9 +122,8 @@ ALWAYS_INLINE void pole_of(size_t n, int m, int h, matrix a, vec shift, vec weig
             one -= l * load(w->one + (j + (size_t)t) * SPX_VL);
             flux -= l * load(w->flux + (j + (size_t)t) * SPX_VL);
         }
-        slot = slot == 0 ? (size_t)m : slot - 1;
         vec z[SPX_LANES_MOST_BAND + 1];
-        const vec sum = inverse_row(m, lj, SPX_VL, w->inverse, slot, z);
+        const vec sum = inverse_row(m, lj, SPX_VL, &rows, z);
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
         double *root = w->root + j * rrow;

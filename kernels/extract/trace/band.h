@@ -8,28 +8,27 @@
 #include "calib/band_lanes.h"
 #include "extract/trace/trace.h"
 
-/* Variance of each bin's flux from its fibre's own block, [nbin][nl]: diagonal of the inverse, from the factors. ring:
- * scratch of (m + 1)^2 vectors. */
-static void own_variance(const spx_trace_plan *p, const spx_trace_bundle *b, double *ring, double *variance)
+/* Variance of each bin's flux from its fibre's own block, [nbin][nl]: diagonal of the inverse, from the factors.
+ * memory: of inverse_rows. */
+static void own_variance(const spx_trace_plan *p, const spx_trace_bundle *b, double *memory, double *variance)
 {
     const int m = b->hi[0];
     const size_t lrow = (size_t)(m + 1) * b->nl;
     for (size_t v = 0; v < b->nl; v += SPX_VL) {
         vec z[SPX_TRACE_MOST_BAND + 1];
-        memset(ring, 0, (size_t)(m + 1) * (size_t)(m + 1) * SPX_VL * sizeof *ring);
+        inverse_rows rows = inverse_begin(m, memory);
         for (size_t k = p->nbin; k-- > 0;)
-            store(variance + k * b->nl + v, inverse_row(m, b->ldl + k * lrow + v, b->nl, ring, k % (size_t)(m + 1), z));
+            store(variance + k * b->nl + v, inverse_row(m, b->ldl + k * lrow + v, b->nl, &rows, z));
     }
 }
 
 static spx_status variances(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, double *z,
                             spx_err *e)
 {
-    const size_t m = (size_t)b->hi[0];
-    double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, (m + 1) * (m + 1), SPX_TRACE_LANES, e);
-    if (ring)
-        own_variance(p, b, ring, z);
-    return ring ? SPX_OK : SPX_EIO;
+    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_RING, SPX_INVERSE_ROWS(b->hi[0]) + 1, SPX_TRACE_LANES, e);
+    if (memory)
+        own_variance(p, b, memory, z);
+    return memory ? SPX_OK : SPX_EIO;
 }
 
 /* Rows k0 .. k1 - 1 of a vector's factors, from those of the rows before. Returns lanes without a factor. */

@@ -66,20 +66,18 @@ static void from_unmasked(size_t n, size_t nl, size_t lane, const double *unmask
     }
 }
 
-/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked, of, whole: scratch, [nbin][nl] each; ring:
- * scratch. */
+/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked, of, whole: scratch, [nbin][nl] each;
+ * memory: of inverse_rows. */
 static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, spx_trace_diagonals *a,
-                            double *unmasked, double *of, double *whole, double *ring)
+                            double *unmasked, double *of, double *whole, double *memory)
 {
     const int m = b->hi[0];
     const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
     const vec none = every(0.0), all = every(1.0);
     vec z[SPX_TRACE_MAX_BAND + 1], smallest = all;
-    memset(ring, 0, (size_t)(m + 1) * (size_t)m * SPX_VL * sizeof *ring);
-    size_t slot = 0;
+    inverse_rows rows = inverse_begin(m, memory);
     for (size_t k = n; k-- > 0;) {
-        slot = slot == 0 ? (size_t)m : slot - 1;
-        const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, ring, slot, z);
+        const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, &rows, z);
         const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
         const vec scale = choose(v < all, vmax(v, none), all);
         store(a->drop_scale + k * nl + lane, scale);

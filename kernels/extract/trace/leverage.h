@@ -103,17 +103,17 @@ static spx_status leverage(const spx_trace_plan *p, const spx_trace_bundle *b, s
 {
     const size_t n = p->nbin, nf = b->nf, nl = b->nl, m = (size_t)b->hi[0], slots = m + 1;
     const size_t npix = (size_t)p->ny * p->nxp, lrow = slots * nl;
-    double *inverse = spx_trace_workspace_get(r, SPX_BUFFER_A, n + 1, lrow, e); /* Z(k, k + d), then a ring */
+    double *inverse = spx_trace_workspace_get(r, SPX_BUFFER_A, n + 1, lrow, e); /* Z(k, k + d) */
     double *ring = spx_trace_workspace_get(r, SPX_BUFFER_RING, slots * nf * npix + 2 * SPX_TRACE_LANES, 1, e);
     double *work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work, 1, e);
-    double *rows = spx_trace_workspace_get(r, SPX_BUFFER_CG, slots * slots, SPX_TRACE_LANES, e);
-    if (!inverse || !ring || !work || !rows)
+    double *memory = spx_trace_workspace_get(r, SPX_BUFFER_CG, SPX_INVERSE_ROWS(m) + 1, SPX_TRACE_LANES, e);
+    if (!inverse || !ring || !work || !memory)
         return SPX_EIO;
     for (size_t v = 0; v < nl; v += SPX_VL) {
         vec z[SPX_TRACE_MOST_BAND + 1];
-        memset(rows, 0, slots * slots * SPX_VL * sizeof *rows);
+        inverse_rows rows = inverse_begin((int)m, memory);
         for (size_t k = n; k-- > 0;) {
-            store(inverse + k * lrow + v, inverse_row((int)m, b->ldl + k * lrow + v, nl, rows, k % slots, z));
+            store(inverse + k * lrow + v, inverse_row((int)m, b->ldl + k * lrow + v, nl, &rows, z));
             for (size_t d = 1; d <= m; d++)
                 store(inverse + k * lrow + d * nl + v, z[d]);
         }

@@ -128,7 +128,7 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
 {
     const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1, part = 2 * height * stride;
     const size_t vectors = 2 * around * p->nbin * b->nl + SPX_TRACE_LANES; /* a vector may reach beyond */
-    const size_t ring = (size_t)(b->hi[0] + 1) * (size_t)(b->hi[0] + 1) * SPX_TRACE_LANES;
+    const size_t rows = (SPX_INVERSE_ROWS(b->hi[0]) + 1) * SPX_TRACE_LANES; /* of own_variance() */
     m->lag = b->reach > 1 ? (size_t)b->reach : 1;
     m->nstrips = m->lag + 1;
     m->nspots = m->nstrips + (size_t)c->v;
@@ -136,7 +136,7 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
     m->spot_work = spx_trace_workspace_get(r, SPX_BUFFER_SPOT, p->spot_work + p->motion_work + 2 * npix, 1, e);
     /* the model, and a byte a pixel */
     m->model = spx_trace_workspace_get(r, SPX_BUFFER_MODEL, 2 * b->wny, b->wnx, e);
-    const size_t size = p->nbin * (b->nl + 1) + 4 * (p->nbin + 1) + ring + 2 * vectors + b->nl;
+    const size_t size = p->nbin * (b->nl + 1) + 4 * (p->nbin + 1) + rows + 2 * vectors + b->nl;
     m->variance = spx_trace_workspace_get(r, SPX_BUFFER_MOTION, size + (m->nstrips + 1) * part, 1, e);
     if (!m->spots || !m->spot_work || !m->model || !m->variance)
         return SPX_EIO;
@@ -145,7 +145,7 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
     m->touched = (unsigned char *)(m->model + b->wny * b->wnx);
     m->light = m->variance + p->nbin * b->nl;
     m->work = m->light + p->nbin;
-    m->v = m->work + 4 * (p->nbin + 1) + ring;
+    m->v = m->work + 4 * (p->nbin + 1) + rows;
     m->z = m->v + vectors;
     m->sums = m->z + vectors;
     m->strips = m->sums + b->nl;

@@ -114,7 +114,7 @@ static matrix lay_out(const spx_trace_plan *p, const spx_trace_bundle *b, const 
     w->sumx = w->sum1 + n * SPX_VL;
     w->root = w->sumx + n * SPX_VL;
     w->inverse = w->root + n * (h + 1) * SPX_VL;
-    w->variance = w->inverse + (m + 1) * m * SPX_VL;
+    w->variance = w->inverse + SPX_INVERSE_ROWS(m) * SPX_VL;
     double *compact = w->variance + n * SPX_VL, *x = compact + n * (m + 1) * SPX_VL;
     memset(memory, 0, m * (m + 1) * SPX_VL * sizeof *memory);
     memset(w->diag - m * SPX_VL, 0, m * SPX_VL * sizeof *memory);
@@ -177,12 +177,10 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     const matrix mat = lay_out(p, b, a, v, s, m, h, memory, &w);
     vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)], z[SPX_TRACE_MOST_BAND + 1];
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
-    memset(w.inverse, 0, lrow * m * sizeof *w.inverse);
-    size_t slot = 0;
+    inverse_rows rows = inverse_begin((int)m, w.inverse);
     const vec least_scale = every(spx_trace_least_scale(p->tolerance));
     for (size_t j = n; j-- > 0;) {
-        slot = slot == 0 ? m : slot - 1;
-        const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, w.inverse, slot, z);
+        const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, &rows, z);
         const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v),
                   scale_here = load(a->drop_scale + (s.r0 + j) * b->nl + v);
         const vec largest = every(SPX_TRACE_MAX_INVERSE) / choose(scale_here < least_scale, scale_here, least_scale);
@@ -350,7 +348,7 @@ static spx_status root_fibres(const spx_trace_plan *p, spx_trace_bundle *b, spx_
                               spx_frame *out, spx_trace_tally *t)
 {
     const size_t n = p->nbin, most = b->band, h = (size_t)p->job->psf->hsizey, rows = n + 2 * most;
-    const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + (most + 1) * most;
+    const size_t need = (rows + n) * (most + 1) + 3 * rows + 4 * n + n * (h + 1) + SPX_INVERSE_ROWS(most);
     const size_t g0 = v > f0 ? v : f0, g1 = v + SPX_VL < f1 ? v + SPX_VL : f1;
     double *memory =
         spx_trace_workspace_get(r, SPX_BUFFER_ROOT, need + 2 * n / SPX_VL / sizeof(double) + 1, SPX_VL, NULL);
