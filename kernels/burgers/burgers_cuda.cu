@@ -94,6 +94,7 @@ struct field {
     {
         burgers_step<<<blocks, threads, 0, st.s>>>(from, to, o->nx, s1, s2, o->lagged, before.get(), s, o->nstep,
                                                    o->every, snapshot.get());
+        spx::check(cudaGetLastError(), "step");
     }
 };
 
@@ -105,6 +106,7 @@ double steps(field &f)
     for (unsigned s = 0; s < STEPS; s++)
         f.step(s % 2 == 0 ? f.u : f.next, s % 2 == 0 ? f.next : f.u, s);
     burgers_count<<<1, 1, 0, f.st.s>>>(f.before.get());
+    spx::check(cudaGetLastError(), "step");
     spx::check(cudaStreamEndCapture(f.st.s, &gr.g), "graph");
     spx::check(cudaGraphInstantiate(&gr.exec, gr.g, 0), "graph");
     spx::stopwatch watch(f.st.s);
@@ -130,14 +132,15 @@ spx_status hooked_steps(field &f, int device, double *seconds, spx_err *e)
     spx::stopwatch watch(f.st.s);
     for (size_t k = 1; k <= f.o->nstep && st == SPX_OK; k++) {
         f.step(u, next, k - 1);
-        spx::check(cudaGetLastError(), "step");
         std::swap(u, next);
         st = spx_burgers_hook(f.o, k, u, {device, f.st.s, spx::order}, e);
         spx::check(cudaSetDevice(device), "device");
-        if (f.o->hook->writable)
+        if (f.o->hook->writable) {
             burgers_settle<<<f.blocks, f.threads, 0, f.st.s>>>(
                 u, f.o->nx, f.o->lagged,
                 k % f.o->every == 0 ? f.snapshot.get() + (k / f.o->every - 1) * f.o->nx : nullptr);
+            spx::check(cudaGetLastError(), "step");
+        }
     }
     *seconds = watch.stop();
     return st;
