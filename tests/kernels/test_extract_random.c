@@ -54,7 +54,7 @@ static const uint64_t worthless[] = {7200048, 7200204, 7200028};
 static void compare_tolerances(uint64_t number, double finest)
 {
     drawn d = draw_narrow(number);
-    for (double tolerance = 1e-4; d.s.image.data && tolerance > 0.1 * finest; tolerance *= 0.01) {
+    for (double tolerance = 1e-2; d.s.image.data && tolerance > 0.1 * finest; tolerance *= 0.01) {
         d.s.o.tolerance = tolerance;
         compare(&d.s, fmax(tolerance, 2e-8), d.what);
     }

@@ -14,8 +14,54 @@
 typedef struct {
     double *inverse;   /* 1 over the diagonal of M */
     double *direct[2]; /* bound of what fibres farther than the next take off, before and after the fibre */
-    double *own[2];    /* what the next takes off the diagonal, before and after the fibre */
+    double *own[2];    /* what the next takes off the diagonal, before and after the fibre, or a bound of it */
+    double *root;      /* sqrt(Z), Z the diagonal of the inverse of the fibre's own block */
 } scales;
+
+/* Square roots of bounds of what the next fibres take off, into own: T_jj <= (sum_i |M_ij| sqrt(Z_ii))^2, as |Z_ik| is
+ * at most sqrt(Z_ii Z_kk). All fibres of a bundle at once, so that elements of M are read once. */
+static void bound_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, scales s)
+{
+    const size_t n = p->nbin, nl = b->nl;
+    for (size_t i = 0; i < n * nl; i++) /* which was scratch */
+        s.own[0][i] = s.own[1][i] = 0.0;
+    for (size_t k = 0; k < n; k++)
+        for (long dk = b->lo[1]; dk <= b->hi[1]; dk++) {
+            const long to = (long)k + dk;
+            const double *m = b->m + (k * b->nelem + b->first[1] + (size_t)(dk - b->lo[1])) * nl;
+            if (to < 0 || to >= (long)n)
+                continue;
+            const double *mine = s.root + k * nl, *its = s.root + to * (long)nl + 1;
+            double *after = s.own[1] + k * nl, *before = s.own[0] + to * (long)nl + 1;
+            for (size_t i = 0; i < nl; i += SPX_VL) {
+                const vec v = vabs(load(m + i));
+                store(after + i, load(after + i) + v * load(its + i));
+                store(before + i, load(before + i) + v * load(mine + i));
+            }
+        }
+}
+
+/* Bounds of a vector on one side from their square roots, own[nbin][nl]. some[nbin] becomes 1 where a lane's matters,
+ * and where T has elements with such a bin; 0 elsewhere, where T is left out. Returns whether there are any. */
+static int find_coupled(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, const spx_trace_diagonals *a,
+                        double *own, unsigned char *some)
+{
+    const size_t n = p->nbin, nl = b->nl, m = (size_t)b->hi[0];
+    int any = 0;
+    memset(some, 0, n);
+    for (size_t k = 0; k < n; k++) {
+        const vec most = square(load(own + k * nl + lane));
+        const vec least = every(SPX_TRACE_LITTLE * p->tolerance) * load(a->drop_scale + k * nl + lane) *
+                          load(b->m + k * b->nelem * nl + lane);
+        store(own + k * nl + lane, most);
+        if (!any_lane(~(most <= least)))
+            continue;
+        any = 1;
+        for (size_t j = k > m ? k - m : 0; j <= k + m && j < n; j++)
+            some[j] = 1;
+    }
+    return any;
+}
 
 /* direct: squares of the elements, scaled to a unit diagonal, times their number. */
 static void find_scales(const spx_trace_plan *p, const spx_trace_bundle *b, scales s)

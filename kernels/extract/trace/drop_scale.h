@@ -2,6 +2,7 @@
 #ifndef SPX_EXTRACT_TRACE_DROP_SCALE_H
 #define SPX_EXTRACT_TRACE_DROP_SCALE_H
 
+#include <math.h>
 #include <string.h>
 
 #include "extract/trace/band.h"
@@ -66,10 +67,10 @@ static void from_unmasked(size_t n, size_t nl, size_t lane, const double *unmask
     }
 }
 
-/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; and a->z. unmasked, of, whole: scratch, [nbin][nl] each;
- * memory: of inverse_rows. */
+/* a->drop_scale of a vector: see SPX_TRACE_MAX_INVERSE; a->z, and root[nbin][nl], sqrt(Z). unmasked, of, whole:
+ * scratch, [nbin][nl] each; memory: of inverse_rows. */
 static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, spx_trace_diagonals *a,
-                            double *unmasked, double *of, double *whole, double *memory)
+                            double *unmasked, double *of, double *whole, double *root, double *memory)
 {
     const int m = b->hi[0];
     const size_t n = p->nbin, nl = b->nl, lrow = (size_t)(m + 1) * nl, mrow = b->nelem * nl;
@@ -82,6 +83,8 @@ static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, 
         const vec scale = choose(v < all, vmax(v, none), all);
         store(a->drop_scale + k * nl + lane, scale);
         store(whole + k * nl + lane, scale);
+        for (int i = 0; i < SPX_VL; i++)
+            root[k * nl + lane + (size_t)i] = sqrt(inverse[i]);
     }
     find_unmasked(p, b, lane, unmasked, of);
     from_unmasked(n, nl, lane, unmasked, whole, of);

@@ -9,21 +9,38 @@
 #include "extract/trace/coupling.h"
 #include "extract/trace/drop_scale.h"
 
-/* The next fibre on each side, one at a time, of those of a vector; *a: for this vector alone. */
-static spx_status next_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
-                                  size_t lane, spx_trace_diagonals *a)
+/* The scale of the drop tolerances of a vector; *a: for this vector alone. */
+static spx_status begin_vector(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
+                               size_t lane, spx_trace_diagonals *a)
 {
     const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL;
     double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, NULL);
-    double *rows = spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, p->nbin * (size_t)(b->hi[0] + 1), SPX_VL, NULL);
+    if (!columns)
+        return SPX_EIO;
+    find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, s.root, columns);
+    return SPX_OK;
+}
+
+/* The next fibre on each side, one at a time, of those of a vector. some[nbin]: scratch for the bins that matter; NULL:
+ * all do. */
+static spx_status next_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
+                                  size_t lane, unsigned char *some, spx_trace_diagonals *a)
+{
+    const size_t column = (size_t)(2 * b->depth + 1 + SPX_TRACE_LONG_TAIL) * SPX_VL, m = (size_t)b->hi[0];
+    double *columns = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, columns_size(p, b, column), 1, NULL);
+    double *rows = spx_trace_workspace_get(r, SPX_BUFFER_CHAIN, p->nbin * (m + 1), SPX_VL, NULL);
     if (!columns || !rows)
         return SPX_EIO;
-    find_drop_scale(p, b, lane, a, s.own[0], s.own[1], s.inverse, columns);
-    one_neighbour(p, b, lane, -1, FIRST, a, s.own[0], rows, columns);
-    for (size_t k = 0; k < p->nbin; k++) /* which was scratch */
-        store(s.own[1] + k * b->nl + lane, every(0.0));
-    if (lane + 1 < b->nf) /* the last fibre has none on this side */
-        one_neighbour(p, b, lane, 1, ADD, a, s.own[1], rows, columns);
+    for (size_t i = 0; i < p->nbin * (m + 1) && some; i++)
+        store(a->near + i * b->nl + lane, every(0.0));
+    for (int side = 0; side < 2; side++) {
+        const int last = side == 1 && lane + 1 >= b->nf;        /* which has none on this side */
+        for (size_t k = 0; k < p->nbin && (last || !some); k++) /* which was scratch */
+            store(s.own[side] + k * b->nl + lane, every(0.0));
+        if (!last && (!some || find_coupled(p, b, lane, a, s.own[side], some)))
+            one_neighbour(p, b, lane, 2 * side - 1, some, some || side == 1 ? ADD : FIRST, a, s.own[side], rows,
+                          columns);
+    }
     return SPX_OK;
 }
 
@@ -76,13 +93,27 @@ static spx_status schur_of(const spx_trace_plan *p, const spx_trace_bundle *b, s
                            unsigned char *strong, spx_trace_diagonals *a, spx_trace_diagonals *part)
 {
     const size_t n = p->nbin, nl = b->nl, row = (size_t)(b->hi[0] + 1) * nl;
+    const int bounded = p->tolerance >= SPX_TRACE_BOUNDED;
     int failed = 0;
     for (size_t v = 0; v < nl / SPX_VL; v++) {
         part[v] = *a;
 #pragma omp task shared(failed, s)
         {
             spx_trace_workspace *own = spx_trace_task_begin(r);
-            if (next_neighbours(p, b, own, s, v * SPX_VL, &part[v]) != SPX_OK)
+            if (begin_vector(p, b, own, s, v * SPX_VL, &part[v]) != SPX_OK ||
+                (!bounded && next_neighbours(p, b, own, s, v * SPX_VL, NULL, &part[v]) != SPX_OK))
+                __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+            spx_trace_task_end(r, own, SPX_EXTRACT_SCHUR);
+        }
+    }
+#pragma omp taskwait
+    if (bounded && !failed)
+        bound_neighbours(p, b, s);
+    for (size_t v = 0; v < nl / SPX_VL && bounded && !failed; v++) {
+#pragma omp task shared(failed, s)
+        {
+            spx_trace_workspace *own = spx_trace_task_begin(r);
+            if (next_neighbours(p, b, own, s, v * SPX_VL, strong + v * n, &part[v]) != SPX_OK)
                 __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
             spx_trace_task_end(r, own, SPX_EXTRACT_SCHUR);
         }
@@ -129,16 +160,16 @@ static spx_status schur(const spx_trace_plan *p, const spx_trace_bundle *b, spx_
         return SPX_OK;
     }
     const size_t around = (size_t)b->depth * nl + SPX_TRACE_LANES, scale = n * nl + 2 * around, nvec = nl / SPX_VL;
-    double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 5 * scale + nvec * (n / sizeof(double) + 1), 1, e);
+    double *sides = spx_trace_workspace_get(r, SPX_BUFFER_SIDES, 6 * scale + nvec * (n / sizeof(double) + 1), 1, e);
     spx_trace_diagonals *part = spx_alloc(nvec, sizeof *part, e);
     spx_status st = sides && part ? SPX_OK : SPX_EIO;
     if (st == SPX_OK) {
         double *const at = sides + around;
-        const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}};
-        memset(sides, 0, 5 * scale * sizeof *sides);
+        const scales s = {at, {at + scale, at + 2 * scale}, {at + 3 * scale, at + 4 * scale}, at + 5 * scale};
+        memset(sides, 0, 6 * scale * sizeof *sides);
         for (size_t k = n > row / nl ? n - row / nl : 0; k < n; k++) /* elements beyond the last bin */
             memset(a->near + k * row, 0, row * sizeof *a->near);
-        if ((st = schur_of(p, b, r, s, (unsigned char *)(sides + 5 * scale), a, part)) != SPX_OK)
+        if ((st = schur_of(p, b, r, s, (unsigned char *)(sides + 6 * scale), a, part)) != SPX_OK)
             st = spx_mem_fail(e);
     }
     spx_free(part);

@@ -215,10 +215,11 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     reached *ring = (reached *)(share + slots * SPX_VL);
     double *ends = (double *)(ring + slots);
     memset(share, 0, slots * SPX_VL * sizeof *share);
-    memset(ends, 0, p->nbin * SPX_VL * sizeof *ends);
     vec change = every(0.0), behind = every(0.0), end_of = every(0.0);
     int wide = 0; /* columns that still need all diagonals */
     const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
+    const size_t from = begin > (size_t)depth ? begin - (size_t)depth : 0, reach = j1 + (size_t)(depth + o->tail);
+    memset(ends + from * SPX_VL, 0, ((reach < p->nbin ? reach : p->nbin) - from) * SPX_VL * sizeof *ends);
     for (size_t j = begin; j < j1; j++) {
         if (q == 1)
             fetch_ahead(p, b, o, t, lane, j, wide);
@@ -329,31 +330,34 @@ ALWAYS_INLINE ivec lanes_there(const spx_trace_bundle *b, size_t lane, int off)
     return there;
 }
 
-/* Fibres with the next on one side alone; its factor is at hand, and copied to rows[nbin][m + 1][SPX_VL]: there it lies
- * between those of all fibres of the bundle, in lines that a cache has few places for. */
+/* Fibres with the next on one side alone, at bins with some[nbin], NULL: all; its factor is at hand, and copied to
+ * rows[nbin][m + 1][SPX_VL]: there it lies between those of all fibres of the bundle, in lines that a cache has few
+ * places for. */
 ALWAYS_INLINE void one_neighbour(const spx_trace_plan *p, const spx_trace_bundle *b, size_t lane, int side,
-                                 schur_mode mode, spx_trace_diagonals *t, double *own, double *rows, double *columns)
+                                 const unsigned char *some, schur_mode mode, spx_trace_diagonals *t, double *own,
+                                 double *rows, double *columns)
 {
     const int m = b->hi[0];
-    const size_t row = (size_t)(m + 1) * SPX_VL, from = (size_t)(m + 1) * b->nl;
+    const size_t n = p->nbin, row = (size_t)(m + 1) * SPX_VL, from = (size_t)(m + 1) * b->nl;
+    const size_t before = b->band + (size_t)b->depth, after = (size_t)b->depth + SPX_TRACE_LONG_TAIL + 1;
     const double *l = b->ldl + (long)lane + side;
-    for (size_t k = 0; k < p->nbin; k++, l += from) /* the rows before the first are zeros */
-        for (size_t s = 0; s <= (size_t)m; s++)
-            store(rows + k * row + s * SPX_VL, load(l - (long)(s * (from - b->nl))));
-    others o = {.q = 1,
-                .m = m,
-                .row = row,
-                .step = SPX_VL,
-                .l = rows,
-                .begin = 0,
-                .end = (long)p->nbin,
-                .tail = SPX_TRACE_LONG_TAIL};
+    others o = {
+        .q = 1, .m = m, .row = row, .step = SPX_VL, .l = rows, .begin = 0, .end = (long)n, .tail = SPX_TRACE_LONG_TAIL};
     o.off[0] = side;
     o.there[0] = lanes_there(b, lane, side);
-    if (m == 7)
-        schur_columns(p, b, &o, 7, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
-    else
-        schur_columns(p, b, &o, m, 1, lane, 0, 0, p->nbin, mode, t, own, columns);
+    for (size_t k0 = 0, k1 = n, made = 0; k0 < n; k0 = k1) {
+        for (k1 = some ? k0 : n; k1 < n && some[k1] == some[k0];)
+            k1++;
+        if (some && !some[k0])
+            continue;
+        for (size_t k = k0 > before + made ? k0 - before : made; k < k1 + after && k < n; made = ++k)
+            for (size_t s = 0; s <= (size_t)m; s++) /* the rows before the first are zeros */
+                store(rows + k * row + s * SPX_VL, load(l + k * from - (long)(s * (from - b->nl))));
+        if (m == 7)
+            schur_columns(p, b, &o, 7, 1, lane, k0, k0, k1, mode, t, own, columns);
+        else
+            schur_columns(p, b, &o, m, 1, lane, k0, k0, k1, mode, t, own, columns);
+    }
 }
 
 /* The same for columns k0 .. k1 - 1 with the `noff` fibres at the distances off[] at once, columns of V going on for

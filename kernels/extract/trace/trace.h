@@ -43,6 +43,11 @@ enum {
 #define SPX_TRACE_ENDS  1.0  /* of a bound of elements of T farther out: frames of usual cameras have none above it */
 #define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
+/* Tolerance from which on T is left out where a bound of it is below SPX_TRACE_LITTLE (coupling.h). In usual cameras T
+ * is some 1e-7 of the diagonal, 1e-4 beside masks, and the bound ten to a hundred times that: with finer tolerances it
+ * would leave out nothing. */
+#define SPX_TRACE_BOUNDED 1e-4
+
 /* Tolerance by which diagonals of T and A_s are left out (FAR, TRIM, EDGE; on a GPU also those in schur.cuh and
  * sqrt.cuh that say so). Element (i, j) changes the flux of bin i by A_ij sqrt(Z_ii) x_j of its error: A_ij sqrt(Z_ii
  * Z_jj) times the signal-to-noise ratio of bin j, to which a hundred is allowed. Coarse tolerances leave out elements
