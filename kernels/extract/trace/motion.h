@@ -127,7 +127,7 @@ static spx_status motion_alloc(const spx_trace_plan *p, const spx_trace_bundle *
                                const spx_motion_range *c, size_t stride, size_t height, motion_memory *m, spx_err *e)
 {
     const size_t npix = (size_t)p->ny * p->nxp, around = 2 * (size_t)c->z + 1, part = 2 * height * stride;
-    const size_t vectors = 2 * around * p->nbin * b->nl + SPX_TRACE_LANES; /* a vector may reach beyond */
+    const size_t vectors = 2 * around * p->nbin * b->nl + SPX_TRACE_LANES;  /* a vector may reach beyond */
     const size_t rows = (SPX_INVERSE_ROWS(b->hi[0]) + 1) * SPX_TRACE_LANES; /* of own_variance() */
     m->lag = b->reach > 1 ? (size_t)b->reach : 1;
     m->nstrips = m->lag + 1;
