@@ -229,7 +229,7 @@ grid=6410,6470,0.8
 
 @test "bins without --wavelength suit the spots of any camera" {
     local camera
-    # sigma 0.12 Angstrom, and 3.3: bins of 0.8 would be 7 sigma, which hold no spot, or 0.25, which take hundreds of times as long
+    # sigma 0.12 Angstrom, and 3.3: bins of 0.8 would be 7 sigma, wider than a spot, or 0.25, of which there are five times as many as tell anything
     for camera in 0.12:6450,6500:0.16 3.3:6000,7000:4; do
         specx-sim -q -f --arm r --camera "dispersion=${camera%%:*}" --fibers 4 --sky-fibers 1 --step 0.05 \
             -w "$(cut -d: -f2 <<<"$camera")" -o "camera.h5"

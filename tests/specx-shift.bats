@@ -80,7 +80,7 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
 
 @test "an arc of a camera whose spots are five times as wide, or a fifth as wide" {
     local camera
-    # bins of 0.8 Angstrom, a quarter of the wide spots' sigma, took minutes and a gigabyte; windows of 60, which are 24 rows
+    # bins of 0.8 Angstrom, a quarter of the wide spots' sigma, took more than a minute and 930 MB; windows of 60, which are 24 rows
     # in the second camera, left x as it was
     for camera in 3.2:5760,7620 2.5,pitch=9:5600,7200 0.12:6300,6500; do
         specx-sim -q -f --arm r --camera "dispersion=${camera%:*}" -w "${camera#*:}" --fibers 20 --arc all --step 0.02 \

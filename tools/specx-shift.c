@@ -1,5 +1,4 @@
 /* specx-shift: measure how far the traces of an exposure have moved, and move its PSF. */
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
