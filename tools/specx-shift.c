@@ -219,7 +219,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .pix_pad_frac = 0.9,
                                    .widest = SPX_SHIFT_WIDEST,
                                    .sigmas = SPX_SHIFT_BIN,
-                                   .tolerance = 1e-2}; /* moves no shift by more than 1e-3 of its error */
+                                   .tolerance = 1e-2}; /* shifts are within 3e-3 of their errors of those of 1e-6 */
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);
