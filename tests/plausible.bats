@@ -158,6 +158,14 @@ passes() {
         grep -q 'fibres 5 and 6 of different bundles share .*--bundle-size, or right ones in /psf/bundle' err
         h5dump -a /frame/implausible frame.h5 | grep -F '"bundles' # and chi2, of the nearer ones
         h5check frame.h5
+        specx-shift -w $grid --bundle-size 6 --psf-only -f -o shift.h5 block.h5 2>err
+        grep -q 'fibres 5 and 6 of different bundles share .*--bundle-size, or right ones in /psf/bundle' err
+        h5dump -a /shift/implausible shift.h5 | grep -F '"bundles"'
+        h5table --provenance shift.h5 | grep -w implausible=bundles
+        h5check shift.h5
+        specx-shift -w $grid --bundle-size 12 --psf-only -f -o shift.h5 block.h5 2>err
+        run ! grep bundles err
+        run ! h5dump -a /shift/implausible shift.h5
     done
     # nor of bundles that are apart, however near their fibres are
     specx-sim -q --arm r --fibers 12 --bundles 6x2 --camera pitch=4,gap=8 --wavelength 6500,6560 --psf-output two.fits -f -o x.fits

@@ -69,6 +69,7 @@ typedef struct {
     spx_shift_options o;
     spx_frame frame;
     spx_shift shift;
+    spx_extract_border border;
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
@@ -228,6 +229,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_frame_read(x->in->file, &j->frame, e);
     if (st == SPX_OK)
         st = spx_extract_args_options(&args, w->o.nthreads, &x->image, x->psf, &j->extract, e);
+    if (st == SPX_OK)
+        st = spx_extract_borders(x->psf, &j->extract, &j->border, e);
     j->o = w->o;
     j->o.wmin = j->extract.wmin;
     j->o.wmax = j->extract.wmax;
@@ -283,12 +286,15 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     spx_status st = spx_run_fallback(w->d.s, x->label, &j->left, e);
     if (st == SPX_OK)
         st = spx_shift_report(w->d.s, x->label, &j->shift, e);
+    const unsigned broken = st == SPX_OK ? spx_plausible_bundles(x->label, &j->border) : 0;
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);
     if (st == SPX_OK)
         st = spx_psf_write(file, &j->psf, e);
     if (st == SPX_OK)
         st = spx_shift_write(file, &j->shift, e);
+    if (st == SPX_OK)
+        st = spx_plausible_flag(w->d.s, file, "/shift", broken, e);
     if (st == SPX_OK && !o.psf_only)
         st = spx_exposure_hand_on(x->in->file, file, e);
     return st;

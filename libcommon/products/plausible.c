@@ -20,7 +20,7 @@ const spx_rule spx_rules[SPX_RULES] = {
                              "in the middle of its wavelengths",
                          .hi = 0.5},
     [SPX_RULE_BUNDLES] = {.name = "bundles",
-                          .programs = "specx-extract",
+                          .programs = "specx-shift specx-extract",
                           .measure =
                               "Part of a fibre's light that lies in a fibre of another bundle, by their distance "
                               "and the widths of their spots: bundles that are named or counted wrong",

@@ -87,17 +87,22 @@ static void warn_of_unlit(const char *label, const spx_arm *a, const size_t unli
              label, which, a->nwave, a->wavelength[unlit[0]], a->wavelength[a->nwave - 1 - unlit[1]], step);
 }
 
+unsigned spx_plausible_bundles(const char *label, const spx_extract_border *border)
+{
+    if (!spx_rule_broken(SPX_RULE_BUNDLES, border->light))
+        return 0;
+    spx_warn("%sfibres %zu and %zu of different bundles share %.2g of their light at %.0f Angstrom: bundles that "
+             "overlap have to be one: --bundle-size, or right ones in /psf/bundle",
+             label, border->fibre[0], border->fibre[1], border->light, border->wavelength);
+    return 1u << SPX_RULE_BUNDLES;
+}
+
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
                                const spx_extract_border *border, unsigned allowed, spx_err *e)
 {
     spx_status st = SPX_OK;
-    const unsigned apart = spx_rule_broken(SPX_RULE_BUNDLES, border->light) ? 1u << SPX_RULE_BUNDLES : 0;
-    const unsigned broken = q->broken | apart;
+    const unsigned broken = q->broken | spx_plausible_bundles(label, border);
     spx_rules_names(broken, frame->implausible, sizeof frame->implausible);
-    if (apart)
-        spx_warn("%sfibres %zu and %zu of different bundles share %.2g of their light at %.0f Angstrom: bundles that "
-                 "overlap have to be one: --bundle-size, or right ones in /psf/bundle",
-                 label, border->fibre[0], border->fibre[1], border->light, border->wavelength);
     if (q->broken & 1u << SPX_RULE_BLANK)
         st = refuse(SPX_RULE_BLANK, allowed, label, e, "the flux of %.0f %% of the bins is 0: the image has no signal",
                     100 * q->blank);

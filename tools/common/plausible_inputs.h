@@ -13,6 +13,9 @@
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
                               spx_err *e);
 
+/* Warns of bundles that share light. Returns the rule that is broken, 1 << rule, or 0. */
+unsigned spx_plausible_bundles(const char *label, const spx_extract_border *border);
+
 /* Says what is implausible of an extracted frame, in warnings, in the provenance, and in frame->implausible. SPX_EINPUT
  * where a rule that is not allowed refuses. */
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
