@@ -173,6 +173,29 @@ passes() {
     passes two.h5 --bundle-size 6
 }
 
+@test "bins too wide for the lines of the sky" {
+    local bin
+    need_program h5dump
+    # sigma of lines is 0.62 Angstrom: 0.8 are 1.3 of it, 1.0 are 1.6
+    specx-sim -q --arm r --fibers 12 --sky-fibers 6 --wavelength 6240,6400 -o wide.h5
+    for bin in 0.8 1.0; do
+        specx-extract -q -w 6240,6400,$bin -f -o frame.h5 wide.h5
+        specx-sky --keep-sky -f -o sky.h5 frame.h5 2>err
+        if [ $bin = 0.8 ]; then
+            run ! grep 'sigma of a line' err
+            run ! h5dump -a /frame/implausible sky.h5
+        else
+            grep -q 'bins are 1\.[56].* of the sigma of a line .*--wavelength' err
+            h5dump -a /frame/implausible sky.h5 | grep -F '"bins"'
+            h5table --provenance sky.h5 | grep -w implausible=bins
+            # once more: said once
+            specx-sky -q -f -o again.h5 sky.h5
+            h5dump -a /frame/implausible again.h5 | grep -F '"bins"'
+            h5check sky.h5 again.h5
+        fi
+    done
+}
+
 @test "light of the wrong sign" {
     edit 'd *= -1'
     warns sign

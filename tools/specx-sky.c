@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "common/device_queue.h"
 #include "common/kernel_options.h"
+#include "common/plausible_inputs.h"
 #include "common/sky_options.h"
 #include "common/sky_report.h"
 #include "h5/file.h"
@@ -128,6 +129,8 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     if (j->device_seconds > 0)
         spx_run_seconds(w->d.s, "sky.device", j->device_seconds);
     spx_status st = spx_sky_report(w->d.s, j->x.label, &j->sky, j->frame.flat_applied, e);
+    if (st == SPX_OK)
+        st = spx_plausible_bins(w->d.s, j->x.label, &j->frame, j->sky.role, e);
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)

@@ -168,6 +168,20 @@ void spx_resolution_widths(size_t n, size_t ndiag, const double *r, double *squa
         width[k] = spx_resolution_width(width[k], square[k]);
 }
 
+double spx_resolution_variance_of_row(size_t n, size_t ndiag, const double *r, size_t i)
+{
+    const size_t h = ndiag / 2;
+    double s[3] = {0};
+    for (size_t k = 0; k < ndiag; k++) {
+        /* column j = i - h + k is kept in the diagonal of offset k - h, at j */
+        const double x = (double)k - (double)h, element = r[(ndiag - 1 - k) * n + i + k - h];
+        s[0] += element;
+        s[1] += element * x;
+        s[2] += element * x * x;
+    }
+    return s[2] / s[0] - s[1] / s[0] * (s[1] / s[0]);
+}
+
 /* Rows first ... last-1. */
 static void variance_of_rows(size_t n, size_t ndiag, const double *r, const double *c, size_t first, size_t last,
                              double *v)

@@ -59,6 +59,12 @@ const spx_rule spx_rules[SPX_RULES] = {
                                   "spots of another shape",
                        .hi = 0.2,
                        .flag = "attribute implausible"},
+    [SPX_RULE_BINS] = {.name = "bins",
+                       .programs = "specx-sky",
+                       .measure = "Bins over sigma of a narrow line in them, by the resolution matrix, a median: how "
+                                  "shifts of lines vary along the arm has errors that are too small",
+                       .hi = 1.4,
+                       .flag = "attribute implausible"},
     [SPX_RULE_FINITE] = {.name = "finite",
                          .programs = "h5merge",
                          .measure = "Values of spectra",

@@ -22,6 +22,7 @@ typedef enum {
     SPX_RULE_SIGN,
     SPX_RULE_UNLIT,
     SPX_RULE_HITS,
+    SPX_RULE_BINS,
     SPX_RULE_FINITE,
     SPX_RULE_REPEATED,
     SPX_RULE_FIT,

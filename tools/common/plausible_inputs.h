@@ -7,6 +7,7 @@
 #include "products/image.h"
 #include "products/plausible.h"
 #include "products/psf.h"
+#include "products/spectra.h"
 
 /* Do image and PSF belong together, and has the PSF traces? SPX_EINPUT where they cannot; rules in `allowed`, a sum of
  * 1 << rule, only warn, with `label` before the text. */
@@ -20,6 +21,11 @@ unsigned spx_plausible_bundles(const char *label, const spx_extract_border *bord
  * where a rule that is not allowed refuses. */
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
                                const spx_extract_border *border, unsigned allowed, spx_err *e);
+
+/* Says whether the bins of a frame whose sky was subtracted are too wide for its lines, in a warning, in the
+ * provenance, and in frame->implausible. role: of sky/sky.h. */
+spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const uint8_t *role,
+                              spx_err *e) SPX_NODISCARD;
 
 /* Names the rules in `broken`, a sum of 1 << rule, as attribute `implausible` of a block of a product, and in the
  * provenance; none: nothing. */

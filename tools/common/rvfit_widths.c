@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/log.h"
+#include "calib/resolution.h"
 #include "num/stat.h"
 #include "num/wave.h"
 #include "spectral/lsf_width.h"
@@ -29,21 +30,6 @@ static double bin_of(const spx_arm *a, size_t i)
     return 0.5 * (a->wavelength[i + 1] - a->wavelength[i - 1]);
 }
 
-/* Variance of row i of a matrix about its mean, bins^2; NaN where it has no light. */
-static double row_variance(const spx_arm *a, const double *res, size_t i)
-{
-    const size_t n = a->nwave, nd = a->ndiag, h = nd / 2;
-    double s[3] = {0};
-    for (size_t k = 0; k < nd; k++) {
-        /* column j = i - h + k is kept in the diagonal of offset k - h, at j */
-        const double x = (double)k - (double)h, r = res[(nd - 1 - k) * n + i + k - h];
-        s[0] += r;
-        s[1] += r * x;
-        s[2] += r * x * x;
-    }
-    return s[2] / s[0] - s[1] / s[0] * (s[1] / s[0]);
-}
-
 /* Medians over some bins of some spectra: ratio of the templates' FWHM to that of the spectra, and FWHM of the latter,
  * Angstrom. Returns 0 where nothing is known. */
 static int compare(const spx_rvfit_args *o, const spx_arm *a, const spx_setup *setup, size_t nrow, double *ratio,
@@ -56,7 +42,8 @@ static int compare(const spx_rvfit_args *o, const spx_arm *a, const spx_setup *s
             const size_t i = (2 * k + 1) * a->nwave / (2 * BINS);
             if (i < a->ndiag || i + a->ndiag >= a->nwave || !(a->ivar[r * a->nwave + i] > 0))
                 continue;
-            const double v = row_variance(a, a->resolution + r * a->ndiag * a->nwave, i);
+            const double v =
+                spx_resolution_variance_of_row(a->nwave, a->ndiag, a->resolution + r * a->ndiag * a->nwave, i);
             const double of_templates = template_fwhm(o, setup, a->wavelength[i]);
             if (!(v > 0) || !isfinite(v) || !(of_templates > 0))
                 continue;
