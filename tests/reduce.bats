@@ -125,6 +125,20 @@ load fake-night
     [ "$(made_by | grep -c ^rv-)" -eq 12 ]
 }
 
+@test "a petal that comes late, but comes, is fitted with the others" {
+    fake_programs
+    empty_night b{1,2,3,4,5,6}
+    rm in/*_n1_0008.img in/*_n1_0011.img
+    echo spectra-1-0009.h5 >hold
+    quick GROUP=petal BATCH=12 DEVICES="$(printf 'cuda:0 %.0s' {1..9})" -j4 >log 2>&1 &
+    # all others are joined, and some rounds of the job have seen it
+    wait_for $! eval '[ -d held-spectra-1-0009.h5 ] && [ $(made_by | grep -c ^coadd) -eq 11 ]'
+    sleep 1
+    touch go
+    wait $!
+    [ "$(grep -c '^begin cuda:0 out/rv-.* 6$' calls)" -eq 12 ]
+}
+
 @test "a queue waits for what is made by commands of their own: skies of one petal, for its spectra" {
     fake_programs
     empty_night b1 r1

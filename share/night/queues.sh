@@ -141,23 +141,41 @@ line_of() {
     line=${line:-none}
 }
 
-# overtaken K: whether others of the queue, which come one after another, are ready before its next product: something that this is
-# made of has failed, which is known when that queue ends. It is left to its own command (line), and keeps none waiting till then.
-overtaken() {
-    local i list
-    [ $((round % 16)) -eq 0 ] || return
-    read -ra list <<<"${items[$1]}"
-    for ((i = lines[$1] + 1; i <= lines[$1] + 4; i++)); do
-        [ $i -lt ${#list[@]} ] && line_of "${list[i]}" || return
+# late I: whether the product is made when a queue has ended, not before: one has passed it, or something that it is made of.
+late() {
+    local f k
+    ! has_made "$1" && [ -z "${finished[$1]:-}" ] || return
+    if [ "${queued[$1]:-}" ]; then
+        ! has_ended "${maker[${products[$1]}]}" && ! comes "$1"
+        return
+    fi
+    for f in ${inputs[$1]}; do
+        k=${number[${f%.failed}]:-}
+        [ -z "$k" ] || ! late "$k" || return 0
     done
-    line=none
+    return 1
+}
+
+# left_out I: whether the queue goes on without its next product, since an input is late: its own command makes it (line). Those
+# behind it would wait till then.
+left_out() {
+    local f k
+    [ $((round % 16)) -eq 0 ] || return
+    for f in ${inputs[$1]}; do
+        k=${number[${f%.failed}]:-}
+        [ -z "$k" ] || ! late "$k" || {
+            line=none
+            return 0
+        }
+    done
+    return 1
 }
 
 # feed_queue K: writes the lines that can be, and ends the list behind the last
 feed_queue() {
     local k=$1 i line list fd=${feeds[$1]}
     read -ra list <<<"${items[k]}"
-    while [ "${feeds[k]:-}" ] && { line_of "${list[lines[k]]}" || overtaken "$k"; }; do
+    while [ "${feeds[k]:-}" ] && { line_of "${list[lines[k]]}" || left_out "${list[lines[k]]}"; }; do
         printf '%s\n' "$line" >&"$fd"
         i=${list[lines[k]]}
         last[i]=${line##*$'\t'}
