@@ -21,10 +21,10 @@ simulate() {
 
 grid=6500,6560,0.8
 
-# edit EXPRESSION: image.h5 with its data d, ivar v, and PSF traces x changed by Python.
+# edit EXPRESSION [FILE]: image.h5, or FILE, with its data d, ivar v, and PSF traces x changed by Python.
 edit() {
     need_program /usr/bin/python3
-    cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
+    cp "${2:-$BATS_FILE_TMPDIR/image.h5}" edited.h5
     /usr/bin/python3 - "$1" <<'END' || skip "no Python with h5py"
 import sys
 try:
@@ -199,6 +199,33 @@ passes() {
 @test "light of the wrong sign" {
     edit 'd *= -1'
     warns sign
+}
+
+@test "lines that lie elsewhere than the PSF has them" {
+    local how p
+    need_program h5dump
+    specx-sim -q --arm z --fibers 8 --sky-fibers 4 --wavelength 8250,8600 --shift 0.05,-0.3 --psf-output psf.fits -o right.fits
+    fits2h5 -q right.fits psf.fits -o right.h5
+    edit 'd, v = np.roll(d, 4, 0), np.roll(v, 4, 0)' right.h5
+    mv edited.h5 rolled.h5
+    edit 'd, v = d[::-1], v[::-1]' right.h5
+    mv edited.h5 flipped.h5
+    for how in right rolled flipped; do
+        specx-shift --psf-only -o $how-psf.h5 $how.h5 2>$how
+        specx-extract -q -w 8260,8590,0.8 -o $how-frame.h5 $how.h5
+        specx-sky -o $how-sky.h5 $how-frame.h5 2>>$how
+    done
+    cat rolled
+    run ! grep 'lines lie' right
+    grep -q 'specx-shift: warning: lines lie 4\.0 rows, 2\.[0-9]* Angstrom, from where' rolled
+    grep -q 'specx-sky: warning: lines lie [0-9.]* bins, 2\.[0-9]* Angstrom, from where' rolled
+    grep -q 'specx-shift: warning: lines lie in the order of an image that is upside down' flipped
+    for p in rolled-psf.h5:shift rolled-sky.h5:sky flipped-psf.h5:shift; do
+        h5dump -a "/${p#*:}/implausible" "${p%:*}" | grep -F '"lines"'
+        h5check "${p%:*}"
+    done
+    run ! h5dump -a /shift/implausible right-psf.h5
+    run ! h5dump -a /sky/implausible right-sky.h5
 }
 
 @test "ends that no light reaches are masked" {

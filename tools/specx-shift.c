@@ -70,6 +70,7 @@ typedef struct {
     spx_frame frame;
     spx_shift shift;
     spx_extract_border border;
+    spx_line_places places;         /* of lines in the sky, or lamp, that fibres share */
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
 } job;
@@ -182,6 +183,9 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
         *found = 0;
         spx_warn("%sthe sky of %zu fibres has not converged: no shifts along the traces", t->j->x.label, sky->nsky);
     }
+    if (st == SPX_OK && *found)
+        st = spx_find_line_places(&t->j->psf, frame->arm.nwave, frame->arm.wavelength, sky->s, sky->bad, &t->w->lines,
+                                  &t->j->places, e);
     spx_sky_scene_free(&scene);
     return st;
 }
@@ -286,7 +290,10 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     spx_status st = spx_run_fallback(w->d.s, x->label, &j->left, e);
     if (st == SPX_OK)
         st = spx_shift_report(w->d.s, x->label, &j->shift, e);
-    const unsigned broken = st == SPX_OK ? spx_plausible_bundles(x->label, &j->border) : 0;
+    unsigned broken = 0;
+    if (st == SPX_OK)
+        broken = spx_plausible_bundles(x->label, &j->border) |
+                 spx_plausible_lines(x->label, &j->places, "rows", 0.5 * (j->o.wmin + j->o.wmax));
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);
     if (st == SPX_OK)

@@ -5,6 +5,7 @@
 #include "common/device_queue.h"
 #include "common/kernel_options.h"
 #include "common/plausible_inputs.h"
+#include "common/shift_options.h"
 #include "common/sky_options.h"
 #include "common/sky_report.h"
 #include "h5/file.h"
@@ -52,6 +53,7 @@ typedef struct {
     spx_psf psf;
     spx_sky_scene scene;
     spx_sky sky;
+    spx_line_places places; /* of lines in the sky */
     size_t nlost;
     double seconds, device_seconds;
 } job;
@@ -59,7 +61,8 @@ typedef struct {
 typedef struct {
     spx_device_queue d; /* first */
     spx_sky_options options;
-    spx_input *flat_file; /* of --flat, and what it holds */
+    spx_shift_lines lines; /* of the night sky */
+    spx_input *flat_file;  /* of --flat, and what it holds */
     spx_flat flat;
 } work;
 
@@ -117,7 +120,10 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
         spx_sky_subtract(&j->sky, SPX_BADSKY, w->options.nthreads, j->frame.arm.flux, j->frame.arm.ivar,
                          j->frame.arm.mask);
     j->seconds = spx_seconds() - begin;
-    return st;
+    return st == SPX_OK && j->frame.arm.medium == SPX_VACUUM
+               ? spx_find_line_places(NULL, j->sky.nwave, j->sky.wavelength, j->sky.s, j->sky.bad, &w->lines,
+                                      &j->places, e)
+               : st;
 }
 
 static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
@@ -137,6 +143,10 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->d.s), e);
     if (st == SPX_OK)
         st = spx_sky_write(file, &j->sky, j->frame.arm.medium, o.bytes, spx_run_writes(w->d.s), e);
+    if (st == SPX_OK)
+        st = spx_plausible_flag(w->d.s, file, "/sky",
+                                spx_plausible_lines(x->label, &j->places, "bins", j->sky.wavelength[j->sky.nwave / 2]),
+                                e);
     return st == SPX_OK ? spx_blocks_hand_on(x->in->file, file, e) : st;
 }
 
@@ -165,6 +175,8 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_backend_restrict(s->common.device);
     spx_status st = spx_sky_args_options(&o, (int)s->common.threads, &w.options, e);
     if (st == SPX_OK)
+        st = spx_shift_args_lines(&(spx_shift_args){0}, &w.lines, e);
+    if (st == SPX_OK)
         st = spx_queue_open(s, SPX_QUEUE_FLAT_FRAMES, o.skip_existing, &queue, e);
     if (st == SPX_OK)
         st = read_flat(&w, e);
@@ -179,6 +191,7 @@ static spx_status run(spx_run *s, spx_err *e)
                                                     .clear = clear},
                                   e);
     spx_flat_free(&w.flat);
+    spx_free(w.lines.line);
     spx_queue_close(queue);
     return st;
 }

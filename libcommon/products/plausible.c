@@ -26,6 +26,13 @@ const spx_rule spx_rules[SPX_RULES] = {
                               "and the widths of their spots: bundles that are named or counted wrong",
                           .hi = 1e-3,
                           .flag = "attribute implausible"},
+    [SPX_RULE_LINES] = {.name = "lines",
+                        .programs = "specx-shift specx-sky",
+                        .measure = "Rows or bins by which all lines of the sky, or of a lamp, lie elsewhere than their "
+                                   "list says, where four or more agree and are not where it says: a PSF of another "
+                                   "night, an image that lost rows or was read out the other way, wavelengths in air",
+                        .hi = 1,
+                        .flag = "attribute implausible"},
     [SPX_RULE_BLANK] = {.name = "blank",
                         .programs = "specx-extract",
                         .measure = "Part of the bins with information whose flux is exactly 0: an image without signal",

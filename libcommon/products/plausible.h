@@ -17,6 +17,7 @@ typedef enum {
     SPX_RULE_CCD,
     SPX_RULE_TRACES,
     SPX_RULE_BUNDLES,
+    SPX_RULE_LINES,
     SPX_RULE_BLANK,
     SPX_RULE_CHI2,
     SPX_RULE_SIGN,

@@ -11,6 +11,7 @@
 #include "h5/attr.h"
 #include "h5/table.h"
 #include "num/stat.h"
+#include "num/wave.h"
 #include "products/frame.h"
 #include "products/sky.h"
 #include "psf/psf.h"
@@ -171,6 +172,23 @@ spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, c
     if (strstr(frame->implausible, name) == NULL)
         (void)snprintf(frame->implausible + used, sizeof frame->implausible - used, "%s%s", used > 0 ? " " : "", name);
     return spx_run_record(s, "implausible", e, "%s", name);
+}
+
+unsigned spx_plausible_lines(const char *label, const spx_line_places *places, const char *unit, double wavelength)
+{
+    const double air = wavelength - spx_air_to_vacuum(wavelength);
+    if (!places->mirrored && !spx_rule_broken(SPX_RULE_LINES, fabs(places->offset)))
+        return 0;
+    if (places->mirrored)
+        spx_warn("%slines lie in the order of an image that is upside down, as %zu of them tell: turn it, or take the "
+                 "PSF of images that were read out this way",
+                 label, places->nline);
+    else
+        spx_warn("%slines lie %.1f %s, %.2f Angstrom, from where their wavelengths should be, as %zu of them tell%s: "
+                 "take the PSF of this setup and night, and see that no rows of the image are lost",
+                 label, places->offset, unit, places->angstrom, places->nline,
+                 fabs(places->angstrom - air) < 0.2 * fabs(air) ? ", as wavelengths in air make it" : "");
+    return 1u << SPX_RULE_LINES;
 }
 
 spx_status spx_plausible_flag(spx_run *s, hid_t file, const char *block, unsigned broken, spx_err *e)

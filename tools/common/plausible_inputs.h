@@ -8,6 +8,7 @@
 #include "products/plausible.h"
 #include "products/psf.h"
 #include "products/spectra.h"
+#include "shift/line_places.h"
 
 /* Do image and PSF belong together, and has the PSF traces? SPX_EINPUT where they cannot; rules in `allowed`, a sum of
  * 1 << rule, only warn, with `label` before the text. */
@@ -26,6 +27,9 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
  * provenance, and in frame->implausible. role: of sky/sky.h. */
 spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const uint8_t *role,
                               spx_err *e) SPX_NODISCARD;
+/* Warns of lines that lie elsewhere than they should. unit: of the offset, "rows" or "bins"; wavelength: of the middle.
+ * Returns the rule that is broken, 1 << rule, or 0. */
+unsigned spx_plausible_lines(const char *label, const spx_line_places *places, const char *unit, double wavelength);
 
 /* Names the rules in `broken`, a sum of 1 << rule, as attribute `implausible` of a block of a product, and in the
  * provenance; none: nothing. */
