@@ -243,7 +243,7 @@ static double error_of(const spx_pf_bundle *b, const double *cov, const places *
     return b->swell[i] * sqrt(fmax(0, sum));
 }
 
-static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit)
+static spx_status put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit, spx_err *e)
 {
     const size_t nt = fit->ntrace, ns = fit->nshape, n = b->ntheta;
     for (size_t i = 0; i < b->nf; i++)
@@ -251,10 +251,17 @@ static void put_covariance(const spx_pf_bundle *b, const double *cov, size_t num
             for (size_t l = 0; l < nt; l++)
                 fit->cov_trace[((b->fibre0 + i) * nt + k) * nt + l] =
                     (float)(b->swell[i] * b->swell[i] * cov[(i * nt + (k < l ? k : l)) * n + i * nt + (k < l ? l : k)]);
+    double *shape = spx_alloc2(ns + 1, ns, sizeof *shape, e);
+    if (shape == NULL)
+        return SPX_EIO;
     for (size_t k = 0; k < ns; k++)
         for (size_t l = 0; l < ns; l++)
-            fit->cov_shape[(number * ns + k) * ns + l] =
-                (float)cov[(b->shape0 + (k < l ? k : l)) * n + b->shape0 + (k < l ? l : k)];
+            shape[k * ns + l] = cov[(b->shape0 + (k < l ? k : l)) * n + b->shape0 + (k < l ? l : k)];
+    const spx_status st = spx_pf_unknown_priors(b, shape, e);
+    for (size_t k = 0; k < ns * ns && st == SPX_OK; k++)
+        fit->cov_shape[number * ns * ns + k] = (float)shape[k];
+    spx_free(shape);
+    return st;
 }
 
 /* ---- fibres ---- */
@@ -743,7 +750,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     if (st == SPX_OK && ok) {
         put_psf(b, b->now.theta, psf);
         if (cov != NULL)
-            put_covariance(b, cov, number, fit);
+            st = put_covariance(b, cov, number, fit, e);
         for (size_t i = 0; i < b->nf; i++)
             put_fibre(b, i, variance, &seen, most[i], number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);

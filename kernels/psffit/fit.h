@@ -428,6 +428,11 @@ int spx_pf_flux_variance(spx_pf_bundle *b, double *out);
  * many. Of a pass in which all parameters are free, whose matrix and gradient are h and g; these change with the prior,
  * and b->now.prior. SPX_EIO: memory. */
 spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e);
+/* Adds to the covariance of the shape's parameters, c[ntheta - shape0] squared, that variances of learned priors are
+ * not known: mean and variance of a class have those of all sigma that the arc allows (the law of total covariance, of
+ * one class at a time), and other parameters follow as the covariance says. With priors taken for known, what is left
+ * of spots is 1.2 to 1.4 times what it says. SPX_EIO: memory. */
+spx_status spx_pf_unknown_priors(const spx_pf_bundle *b, double *c, spx_err *e);
 
 /* ---- passes.c ---- */
 

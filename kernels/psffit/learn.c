@@ -342,3 +342,138 @@ spx_status spx_pf_learn(spx_pf_bundle *b, double *h, double *g, spx_err *e)
     spx_free(w.class);
     return st;
 }
+
+/* ---- errors ---- */
+
+enum { MOST_OF_CLASS = 2 * (SPX_PF_MOST_HERMITE + 1) };
+
+/* A class of coefficients by itself, in the axes of what the arc says of it: information, right-hand side, and the
+ * estimate and its variance with the prior as it was learned. */
+typedef struct {
+    size_t n;
+    double info[MOST_OF_CLASS], rhs[MOST_OF_CLASS], z[MOST_OF_CLASS], variance[MOST_OF_CLASS];
+} told_class;
+
+/* What is added to the variance of each axis as the prior's sigma is not known, into more[]: it has all values up to
+ * `most`, as likely as they make what the arc says of the class, under the density of spx_pf_square_of_class(), flat in
+ * ln sigma; the estimate is that of one of them. */
+static void unknown_sigma(const told_class *c, double most, double *more)
+{
+    enum { STEPS = 48 };
+    double weight[STEPS], square[STEPS], best = -INFINITY, all = 0;
+    for (int s = 0; s < STEPS; s++) {
+        const double sigma = SPX_PF_LEAST_SIGMA * pow(most / SPX_PF_LEAST_SIGMA, (s + 0.5) / STEPS);
+        square[s] = sigma * sigma;
+        weight[s] = 0;
+        for (size_t k = 0; k < c->n; k++)
+            weight[s] += 0.5 * (c->rhs[k] * c->rhs[k] / (c->info[k] + 1 / square[s]) - log1p(square[s] * c->info[k]));
+        best = fmax(best, weight[s]);
+    }
+    for (int s = 0; s < STEPS; s++)
+        all += weight[s] = exp(weight[s] - best);
+    for (size_t k = 0; k < c->n; k++) {
+        double sum = 0;
+        for (int s = 0; s < STEPS; s++) {
+            const double v = 1 / (c->info[k] + 1 / square[s]), off = v * c->rhs[k] - c->z[k];
+            sum += weight[s] / all * (v + off * off);
+        }
+        more[k] = fmax(0, sum - c->variance[k]);
+    }
+}
+
+/* Precision of the learned prior of coefficient k, and sigma by the prior that is not learned. */
+static void priors_of(const spx_pf_bundle *b, const spx_pf_turned *t, size_t k, double *precision, double *sigma)
+{
+    const size_t first = k / t->nq * t->nq, row = k % t->nq * t->side;
+    double is = 0, was = 0, centre;
+    for (size_t i = 0; i < t->side; i++) {
+        const int mate = t->mate[row + i];
+        if (mate < 0)
+            continue;
+        was += t->back[row + i] * t->back[row + i] * spx_pf_shape_prior(b, first + (size_t)mate, &centre);
+        for (size_t j = 0; j < t->side; j++)
+            if (t->mate[row + j] >= 0)
+                is += t->back[row + i] * t->back[row + j] * b->precision[(first + (size_t)mate) * t->side + j];
+    }
+    *precision = is;
+    *sigma = 1 / sqrt(was);
+}
+
+/* What the class of[n] has of unknown sigma, and what follows of it for all parameters: factor[n][ns], the columns of
+ * C_zc V^-1 more^1/2 in the axes of the class. c: the covariance; z: coefficients. */
+static void add_class(const spx_pf_bundle *b, const spx_pf_turned *t, size_t ns, const double *c, const double *z,
+                      size_t n, const size_t *of, double *factor)
+{
+    double axis[MOST_OF_CLASS * MOST_OF_CLASS] = {0}, variance[MOST_OF_CLASS], more[MOST_OF_CLASS], precision, most = 0;
+    told_class all = {.n = n};
+    for (size_t k = 0; k < n; k++) {
+        double sigma;
+        priors_of(b, t, of[k], &precision, &sigma); /* one precision of all: axes of C are those of the information */
+        most = fmax(most, sigma);
+        for (size_t l = 0; l < n; l++)
+            for (size_t i = of[k] % t->nq * t->side, end = i + t->side; i < end; i++)
+                if (t->mate[i] >= 0)
+                    axis[k * n + l] += t->there[i] * row_of(t, t->there, of[l],
+                                                            c + (of[k] / t->nq * t->nq + (size_t)t->mate[i]) * ns, 1);
+    }
+    if (LAPACKE_dsyev(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, axis, (lapack_int)n, variance) != 0)
+        return;
+    for (size_t a = 0; a < n; a++) {
+        variance[a] = fmax(variance[a], SPX_PF_LEAST_SIGMA * SPX_PF_LEAST_SIGMA * 1e-6); /* rounding */
+        for (size_t k = 0; k < n; k++)
+            all.z[a] += axis[a * n + k] * z[of[k]];
+        all.variance[a] = variance[a];
+        all.info[a] = fmax(0, 1 / variance[a] - precision);
+        all.rhs[a] = all.z[a] / variance[a];
+    }
+    unknown_sigma(&all, most, more);
+    for (size_t p = 0; p < ns; p++) {
+        double with[MOST_OF_CLASS];
+        for (size_t k = 0; k < n; k++)
+            with[k] = row_of(t, t->there, of[k], c + p * ns, 1);
+        for (size_t a = 0; a < n; a++) {
+            double sum = 0;
+            for (size_t k = 0; k < n; k++)
+                sum += axis[a * n + k] * with[k];
+            factor[a * ns + p] = sqrt(more[a]) / variance[a] * sum;
+        }
+    }
+}
+
+spx_status spx_pf_unknown_priors(const spx_pf_bundle *b, double *c, spx_err *e)
+{
+    const size_t ns = b->ntheta - b->shape0, nq = (size_t)b->p->nq;
+    spx_pf_turned t = {0};
+    if (b->precision == NULL)
+        return SPX_OK;
+    double *z = spx_alloc(2 * ns + ns * ns, sizeof *z, e);
+    spx_status st = z != NULL ? turned_new(b, &t, e) : SPX_EIO;
+    double *off = z + ns, *factor = z + 2 * ns;
+    size_t nfactor = 0;
+    for (size_t k = 0; k < ns && st == SPX_OK; k++) {
+        double centre;
+        (void)spx_pf_shape_prior(b, k, &centre);
+        off[k] = b->now.theta[b->shape0 + k] - centre;
+    }
+    for (size_t k = 0; k < ns && st == SPX_OK; k++)
+        z[k] = row_of(&t, t.there, k, off, 1);
+    for (size_t term = 0; term < ns && st == SPX_OK; term += nq)
+        for (int kind = 0; kind < classes_of_term(b->p); kind++) {
+            size_t n = 0, of[MOST_OF_CLASS];
+            for (size_t q = 0; q < nq; q++)
+                if (t.classes[q] == kind)
+                    of[n++] = term + q;
+            if (n > 0)
+                add_class(b, &t, ns, c, z, n, of, factor + nfactor * ns);
+            nfactor += n;
+        }
+    if (st == SPX_OK)
+        cblas_dsyrk(CblasColMajor, CblasLower, CblasNoTrans, (blasint)ns, (blasint)nfactor, 1, factor, (blasint)ns, 1,
+                    c, (blasint)ns);
+    for (size_t k = 0; k < ns && st == SPX_OK; k++)
+        for (size_t l = 0; l < k; l++)
+            c[k * ns + l] = c[l * ns + k];
+    turned_free(&t);
+    spx_free(z);
+    return st;
+}

@@ -237,10 +237,11 @@ SPX_HD void spx_pf_add_to_cell(double f, const double by[2], double spot, double
  * sum (1 - variance / sigma^2). With a prior flat in sigma^2, without these two, half of the small classes that are 0
  * keep their noise; now one alone stays where it is above 3.1 errors. The least is that at which the matrix stays well
  * conditioned. */
+#define SPX_PF_LEAST_SIGMA 1e-5
 SPX_HD double spx_pf_square_of_class(size_t n, const int *of, int c, const double *z, const double *precision,
                                      const double *variance)
 {
-    const double least = 1e-5;
+    const double least = SPX_PF_LEAST_SIGMA;
     double sum = 0, told = 0;
     for (size_t k = 0; k < n; k++)
         if (of[k] == c) {

@@ -815,6 +815,39 @@ static void test_dead_errors(void)
               sqrt(sum[q] / n), n);
 }
 
+/* What is left of spots is what the covariance of the shape says, whose priors are learned: rms over the cores of all
+ * spots of SCENES scenes, which is known to a tenth. */
+static void test_shape_errors(void)
+{
+    enum { SCENES = 12 };
+    double left = 0, said = 0;
+    for (size_t k = 0; k < SCENES && failures == 0; k++) {
+        psffit_request r = small;
+        psffit_scene s;
+        spx_psf psf = {0};
+        spx_psffit fit = {0};
+        r.seed = 300 + k;
+        CHECK(scene_make(&r, 0, &s) && scene_expose(&s, 0, 0, 0, NULL), "no memory");
+        const spx_psffit_options o = small_options();
+        if (failures == 0 && fit_scene(&s, &o, &psf, &fit))
+            for (size_t i = 0; i < fit.nspec; i++)
+                for (size_t w = 0; w < fit.nplace; w++) {
+                    double off[2], core, worst;
+                    if (!(fit.x_error[i * fit.nplace + w] > 0) ||
+                        !scene_compare(&s, &psf, i, fit.place[w], &off[0], &off[1], &core, &worst))
+                        continue;
+                    left += core * core;
+                    said += scene_core_variance(&s, &psf, &fit, i, fit.place[w], (size_t)o.shape_degree_fibre + 1,
+                                                (size_t)o.shape_degree_wave + 1);
+                }
+        spx_psf_free(&psf);
+        spx_psffit_free(&fit);
+        scene_free(&s);
+    }
+    CHECK(left > 0 && sqrt(left / said) > 0.85 && sqrt(left / said) < 1.15, "shape: %g of what the covariance says",
+          sqrt(left / said));
+}
+
 /* A continuum that ends within the CCD, which no B-spline follows, moves spots near its end: the fibres say so. A light
  * one does not. */
 static void test_edge(void)
@@ -1394,6 +1427,7 @@ int main(void)
     test_normal();
     test_truth();
     test_dead_errors();
+    test_shape_errors();
     test_edge();
     test_beyond();
     test_low_degrees();
