@@ -391,27 +391,33 @@ static spx_status doubt_bundles(const spx_psffit_maker *by, const spx_psffit_inp
     const double unlike = 4;
     const int usual = o->hermite_degree <= 6 && o->hermite_width >= 1 && o->shape_degree_fibre <= 1;
     spx_psffit_options even = *o;
-    spx_status st = SPX_OK;
+    size_t *of = spx_alloc2(fit->nbundle + 1, 2, sizeof *of, e), *which = of + fit->nbundle, n = 0;
+    double *far = spx_alloc(fit->nbundle + 1, sizeof *far, e);
+    spx_status st = of != NULL && far != NULL ? SPX_OK : SPX_EIO;
     even.shape_degree_fibre = 0;
     *fibre = 0;
     *farthest = 0;
-#pragma omp parallel for ordered schedule(dynamic, 1) num_threads(by->at_once > 0 ? by->at_once : 1)
-    for (size_t k = 0; k < fit->nbundle; k++) {
+    /* threads share out those that are fitted, not all */
+    for (size_t k = 0; k < fit->nbundle && st == SPX_OK; k++) {
         const spx_psffit_bundle *b = &fit->bundle[k];
+        if (b->fitted && b->nfibre > 1 && (!usual || misfit_of(b) > unlike))
+            which[n++] = k;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(by->at_once > 0 ? by->at_once : 1)
+    for (size_t k = 0; k < n; k++) {
         spx_err mine = {0};
-        double far = 0;
-        size_t of = 0;
-        const spx_status found = b->fitted && b->nfibre > 1 && (!usual || misfit_of(b) > unlike)
-                                     ? rival_bundle(by, in, &even, k, psf, fit, &far, &of, &mine)
-                                     : SPX_OK;
-#pragma omp ordered
-        {
-            *fibre = far > *farthest ? of : *fibre;
-            *farthest = fmax(far, *farthest);
-            if (found != SPX_OK && st == SPX_OK)
-                st = spx_err_pass(e, &mine);
+        const spx_status found = rival_bundle(by, in, &even, which[k], psf, fit, &far[k], &of[k], &mine);
+        if (found != SPX_OK) {
+#pragma omp critical(spx_psffit_again)
+            st = st == SPX_OK ? spx_err_pass(e, &mine) : st;
         }
     }
+    for (size_t k = 0; k < n; k++) {
+        *fibre = far[k] > *farthest ? of[k] : *fibre;
+        *farthest = fmax(far[k], *farthest);
+    }
+    spx_free(of);
+    spx_free(far);
     return st;
 }
 
