@@ -53,21 +53,45 @@ struct copies {
     size_t words[MOST_COPIES];
 };
 
+/* Device memory that grows: at first a share of a block, so that the driver is asked once for all of them. */
+class share
+{
+  public:
+    void begin_with(char *at, size_t bytes)
+    {
+        at_ = at;
+        bytes_ = bytes;
+    }
+    char *need(size_t bytes)
+    {
+        if (bytes > bytes_) {
+            at_ = own_.need(bytes);
+            bytes_ = bytes;
+        }
+        return at_;
+    }
+
+  private:
+    spx::device_buffer<char> own_;
+    char *at_ = nullptr;
+    size_t bytes_ = 0;
+};
+
 /* A bundle on a device. Memory stays from bundle to bundle. */
 struct context {
     explicit context(int d) : device(d), fibre0(SIZE_MAX)
     {
     }
     const int device;
-    spx::stream stream{true};         /* chains of small kernels, and */
-    spx::stream slow{false};          /* large ones, behind which those of other bundles would wait */
-    size_t fibre0;                    /* of the bundle whose pixels are there, SIZE_MAX: of none */
-    spx::device_buffer<float> pixels; /* data, then noise */
-    spx::device_buffer<char> fixed, factors, tables, border, scratch;
-    spx::device_buffer<char> matrix, square; /* of the parameters; one that is factored */
-    spx::pinned_buffer<char> pages;          /* [STAGED] tables on their way, until wait() */
-    spx::pinned_buffer<unsigned> flag;
-    unsigned number = 0; /* of waits, which the device writes into the flag */
+    spx::stream stream{true}; /* chains of small kernels, and */
+    spx::stream slow{false};  /* large ones, behind which those of other bundles would wait */
+    size_t fibre0;            /* of the bundle whose pixels are there, SIZE_MAX: of none */
+    spx::array<char> block;   /* that the others begin with */
+    share pixels;             /* data, then noise */
+    share fixed, factors, tables, border, scratch;
+    share matrix, square;           /* of the parameters; one that is factored */
+    spx::pinned_buffer<char> pages; /* [STAGED] tables on their way, until wait(); then the flag */
+    unsigned number = 0;            /* of waits, which the device writes into the flag */
     copies puts = {}, gets = {};
     size_t staged = 0; /* bytes of it that are used */
     std::vector<table> waited_for;
@@ -167,6 +191,11 @@ __global__ void __launch_bounds__(THREADS)
         *flag = value;
 }
 
+char *pages_of(context &c)
+{
+    return c.pages.need(STAGED + sizeof(unsigned));
+}
+
 /* Page-locked memory for a table, until the next wait(); NULL: it goes by a copy. */
 char *stage(context &c, size_t bytes)
 {
@@ -174,7 +203,7 @@ char *stage(context &c, size_t bytes)
     if (bytes == 0 || bytes > SMALL || bytes % WORD != 0 || at + room > STAGED)
         return nullptr;
     c.staged += room;
-    return c.pages.need(STAGED) + at;
+    return pages_of(c) + at;
 }
 
 size_t words_of(const copies &t)
@@ -259,7 +288,7 @@ void nap()
 void wait(context &c)
 {
     constexpr double SHORT = 20e-6, LONG = 1e-3; /* seconds awake, and between questions to the driver */
-    volatile unsigned *flag = c.flag.need(1);
+    volatile unsigned *flag = reinterpret_cast<unsigned *>(pages_of(c) + STAGED);
     flush(c);
     if (words_of(c.gets) > ONE_BLOCK)
         make_copies(c, &c.gets);
@@ -306,6 +335,24 @@ void allow()
     const auto each = [](auto *...kernel) { (check(spx::allow_shared(kernel, 0), "kernel"), ...); };
     each(spots_kernel, nodes_kernel, spot_gradient_kernel, derive_kernel, spot_rows_kernel, image_kernel, factor_kernel,
          substitute_kernel, whole_kernel);
+}
+
+/* Loads the other kernels that most bundles need, which the driver does at a kernel's first launch, and waits then
+ * until all that runs on the device has ended. */
+void load()
+{
+    const auto each = [](auto *...kernel) {
+        cudaFuncAttributes has;
+        (check(cudaFuncGetAttributes(&has, reinterpret_cast<const void *>(kernel)), "kernel"), ...);
+    };
+    each(add_rows_kernel, before_bright_kernel, border_kernel, border_matrix_kernel, coefficients_kernel,
+         count_bright_kernel, count_rejected_kernel, damped_kernel, draw_kernel, drift_kernel, drift_sums_kernel,
+         eliminate_kernel, first_weights_kernel, gradient_kernel, gram_kernel, ground_kernel, intervals_kernel,
+         last_kernel, learn_kernel, line_gradient_kernel, misfit_kernel, moments_kernel, near_kernel, offsets_kernel,
+         pair_kernel, part_kernel, parts_kernel, peaks_kernel, power_kernel, prior_kernel, profiles_kernel,
+         reject_kernel, residuals_kernel, rest_kernel, rows_kernel, sample_bright_kernel, schur_kernel, shape_kernel,
+         stack_kernel, strip_kernel, tables_kernel, total_kernel, trace_rows_kernel, turn_columns_kernel,
+         turn_rows_kernel, variance_kernel, wavelength_kernel, wavelength_rows_kernel, weigh_kernel, weights_kernel);
 }
 
 context &of(spx_pf_bundle *b)
@@ -505,6 +552,7 @@ std::unique_ptr<context> acquire(fit *f, size_t fibre0)
     if (c != nullptr)
         return c;
     allow();
+    load();
     c.reset(new context(device));
     c->together = (unsigned)std::min(TOGETHER, attribute(device, cudaDevAttrMultiProcessorCount));
     return c;
@@ -535,7 +583,7 @@ void upload(context &c, const spx_pf_bundle *b)
 {
     const problem &p = c.p;
     const size_t npix = (size_t)(p.height * p.width), all = (size_t)p.nexp * npix;
-    float *data = c.pixels.need(2 * all);
+    float *data = reinterpret_cast<float *>(c.pixels.need(2 * all * sizeof(float)));
     c.p.data = data;
     c.p.noise = data + all;
     for (size_t x = 0; x < b->p->nexp && b->px[x].data != nullptr; x++) {
@@ -589,23 +637,43 @@ void hand_out(spx::arena &m, const context &c, size_t nspot, matrices *to)
     to->most = m.take<int>(1);
 }
 
-/* Memory of most bundles, so that none has to be freed while others work, which a device does not do before they end.
- */
-void reserve(context &c, const spx_pf_bundle *b)
+/* Memory of most bundles, so that none has to be freed while others work, which a device does not do before they end;
+ * fixed: bytes of the arrays that are there from the first pass to the last. */
+void reserve(context &c, const spx_pf_bundle *b, size_t fixed)
 {
+    constexpr size_t ALIGNED = 256;
     const size_t n = b->ntheta, per = b->nl * b->nf, lines = std::min((size_t)4, b->nl) * b->nf;
+    const size_t npix = b->p->nexp * (size_t)(c.p.height * c.p.width);
     matrices m = {};
     spx::arena count{};
     c.p.n = (int)n;
     c.p.ns = c.p.na * c.p.nq;
     c.deepest = 4;
     hand_out(count, c, b->nspot, &m);
-    c.tables.need(count.used);
-    c.matrix.need(n * n * sizeof(double));
-    c.square.need(2 * (n + PANEL) * n * sizeof(double));
-    c.factors.need((2 * b->p->nexp * per * lines + 1) * sizeof(double));
-    c.border.need(per * (8 * b->nf + 1) * sizeof(double));
-    c.scratch.need(MOST_IMAGES * 5 / 4);
+    const struct {
+        share *of;
+        size_t bytes;
+    } all[] = {{&c.pixels, 2 * npix * sizeof(float)},
+               {&c.fixed, fixed},
+               {&c.tables, count.used},
+               {&c.matrix, n * n * sizeof(double)},
+               {&c.square, 2 * (n + PANEL) * n * sizeof(double)},
+               {&c.factors, (2 * b->p->nexp * per * lines + 1) * sizeof(double)},
+               {&c.border, per * (8 * b->nf + 1) * sizeof(double)},
+               {&c.scratch, MOST_IMAGES * 5 / 4}};
+    if (c.block.get() == nullptr) {
+        size_t sum = 0;
+        for (const auto &a : all)
+            sum += (a.bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+        c.block = spx::array<char>(sum);
+        char *at = c.block.get();
+        for (const auto &a : all) {
+            a.of->begin_with(at, a.bytes);
+            at += (a.bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+        }
+    }
+    for (const auto &a : all)
+        (void)a.of->need(a.bytes);
     set_pass(c.p, b);
 }
 
@@ -626,6 +694,7 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
                                    "spots of %d x %d pixels are too large for a GPU", p.nx, p.ny);
         spx::arena count{};
         hand_out(count, &c);
+        reserve(c, b, count.used);
         spx::arena m{c.fixed.need(count.used), 0, count.used};
         hand_out(m, &c);
         c.p.lines = c.there;
@@ -644,7 +713,6 @@ spx_status begin(spx_pf_bundle *b, spx_err *e)
         c.e = spx_err{};
         c.puts.n = c.gets.n = 0; /* of a bundle that ended before they were asked for */
         c.waited_for.clear();
-        reserve(c, b);
         upload(c, b);
         b->now.there = &c.now;
         b->trial.there = &c.trial;
