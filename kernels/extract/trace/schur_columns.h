@@ -171,15 +171,19 @@ static size_t columns_size(const spx_trace_plan *p, const spx_trace_bundle *b, s
  * long to answer as one column, or two. */
 enum { SPX_TRACE_AHEAD = 4, SPX_TRACE_AHEAD_TO = 2 };
 
-/* Asks for elements of M that a column after j begins with, and for those of A_s that one adds to, beyond the diagonals
- * of M if `wide`: each is in a cache line of its own, far from the one before, or in two, as lanes are those of a
- * neighbour. */
+/* Asks for elements of M that a column after j begins with, for its diagonal and drop scale, and for those of A_s that
+ * one adds to, beyond the diagonals of M if `wide`: each is in a cache line of its own, far from the one before, or in
+ * two, as lanes are those of a neighbour. */
 ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *b, const others *o,
                                const spx_trace_diagonals *t, size_t lane, size_t j, int wide)
 {
     const size_t n = p->nbin, from = j + SPX_TRACE_AHEAD, to = j + SPX_TRACE_AHEAD_TO;
     for (int d = 0; to < n && d <= (wide ? (int)b->band : b->hi[0]) && (size_t)d <= to; d++)
         __builtin_prefetch(element(p, b, t, to - (size_t)d, d) + lane, 1);
+    if (from < n) {
+        __builtin_prefetch(b->m + from * b->nelem * b->nl + lane, 0);
+        __builtin_prefetch(t->drop_scale + from * b->nl + lane, 0);
+    }
     for (long bin = -(long)b->depth; from < n && bin <= b->depth; bin++) {
         const long k = (long)from + bin;
         const double *at = k >= 0 && k < (long)n ? coupling_at(b, lane, 0, o->off[0], (long)from, bin) : NULL;
