@@ -45,7 +45,11 @@ ALWAYS_INLINE void store_vecf(float *p, vecf v)
 /* SPX_VL floats, in double precision. */
 ALWAYS_INLINE vec load_float(const float *p)
 {
+#if SPX_VL == 8 && defined(__AVX512F__)
+    return (vec)_mm512_cvtps_pd(_mm256_loadu_ps(p)); /* which GCC makes of two halves */
+#else
     return __builtin_convertvector(*(const half_vecf_any *)p, vec);
+#endif
 }
 
 /* The same value in all lanes: x - 0 is x, -0 and NaN included. */
