@@ -5,26 +5,9 @@
 
 #include <math.h>
 
+#include "psf/edge_lanes.h"
 #include "shift/spots.h"
 #include "simd/simd.h"
-#include "simd/simd_math.h"
-
-static void edges(size_t n, int deg, const double *e, size_t stride, double *h)
-{
-    for (size_t k = 0; k < n; k += SPX_VL) {
-        const vec edge = load(e + k);
-        vec erf2, gauss, below = every(0.0);
-        half_erf(edge, &erf2, &gauss);
-        store(h + k, every(0.0) - erf2);
-        vec here = gauss * every(0.39894228040143267794);
-        for (int m = 1; m <= deg; m++) {
-            store(h + (size_t)m * stride + k, here);
-            const vec above = edge * here - every(m - 1) * below;
-            below = here;
-            here = above;
-        }
-    }
-}
 
 static int spot(const spx_shift_spot *s, double *work, double *pixels)
 {
@@ -38,7 +21,7 @@ static int spot(const spx_shift_spot *s, double *work, double *pixels)
         e[nx + 1 + i] = (i - ny / 2 - 0.5 - s->dy) / s->sigy;
     for (size_t i = (size_t)(nx + ny + 2); i < ne; i++)
         e[i] = 0;
-    edges((size_t)(nx + ny + 2), deg, e, ne, h);
+    edge_functions((size_t)(nx + ny + 2), deg, e, ne, h);
     for (int i = 0; i <= degx + 1; i++)
         for (size_t x = 0; x < (size_t)nx; x += SPX_VL)
             store(gx + (size_t)i * row + x, load(h + (size_t)i * ne + x) - load(h + (size_t)i * ne + x + 1));
@@ -84,6 +67,6 @@ static int spot(const spx_shift_spot *s, double *work, double *pixels)
     return 1;
 }
 
-static const spx_shift_spots SPX_SPOTS = {SPX_SPOTS_NAME, edges, spot};
+static const spx_shift_spots SPX_SPOTS = {SPX_SPOTS_NAME, edge_functions, spot};
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "extract/trace/trace.h"
+#include "psf/edge_lanes.h"
 #include "psf/spot_math.h"
 #include "simd/simd.h"
-#include "simd/simd_math.h"
 
 /* Doubles of a row of edges: those along x, then those along y, then room for vectors that reach beyond. */
 ALWAYS_INLINE size_t edge_row(const spx_trace_plan *p)
@@ -60,30 +60,17 @@ ALWAYS_INLINE int make_spot_of(const spx_trace_plan *p, size_t fibre, size_t k, 
     /* edges in units of sigma, and the functions whose differences are the pixel integrals */
     const double isx = 1.0 / sigx, isy = 1.0 / sigy;
     const double ex = -(nx / 2) - 0.5 - at->dx, ey = -(ny / 2) - 0.5 - at->dy;
-    size_t used = (size_t)(nx + ny + 2);
+    const size_t used = (size_t)(nx + ny + 2);
     for (int i = 0; i <= nx; i++)
         e[i] = (ex + i) * isx;
     for (int i = 0; i <= ny; i++)
         e[nx + 1 + i] = (ey + i) * isy;
     for (size_t i = used; i < ne; i++)
         e[i] = 0.0;
-    for (size_t i = 0; i < ne; i += SPX_VL) {
-        vec edge = load(e + i), erf2, gauss;
-        if (i >= used) {
-            for (int m = 0; m <= deg; m++)
-                store(h + (size_t)m * ne + i, every(0.0));
-            continue;
-        }
-        half_erf(edge, &erf2, &gauss);
-        store(h + i, every(0.0) - erf2);
-        vec below = every(0.0), here = gauss * every(0.39894228040143267794);
-        for (int m = 1; m <= deg; m++) {
-            store(h + (size_t)m * ne + i, here);
-            vec above = edge * here - every(m - 1) * below;
-            below = here;
-            here = above;
-        }
-    }
+    edge_functions(used, deg, e, ne, h);
+    for (size_t i = (used + SPX_VL - 1) / SPX_VL * SPX_VL; i < ne; i += SPX_VL)
+        for (int m = 0; m <= deg; m++)
+            store(h + (size_t)m * ne + i, every(0.0));
     for (int i = 0; i <= degx; i++)
         for (int v = 0; v < nxv; v++) {
             const double *hi = h + (size_t)i * ne + (size_t)v * SPX_VL;
