@@ -55,6 +55,10 @@ static const spx_opt options[] = {
     SPX_OPTION(INT, "bundle-size", 0, "N", o.bundle_size,
                "Fibres in a bundle, where it is given or the PSF does not name its bundles. Bundles share no light",
                .min = 1, .max = 256, .given = &o.bundle_size_given),
+    SPX_OPTION(BYTES, "max-device-mem", 0, "SIZE", o.max_device_mem,
+               "Memory of a GPU that the extraction of an exposure takes, such as 4G. One that needs more is worked on "
+               "in parts",
+               .min = 16 << 20, .absent = "what is free"),
     {0}};
 
 /* Exposures that are measured at a time on a device: much of one is found on the host. More are faster in memory
@@ -224,6 +228,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .pix_pad_frac = 0.9,
                                    .widest = SPX_SHIFT_WIDEST,
                                    .sigmas = SPX_SHIFT_BIN,
+                                   .max_device_mem = o.max_device_mem,
                                    .tolerance = 1e-2}; /* shifts are within 3e-3 of their errors of those of 1e-6 */
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
     if (st == SPX_OK)

@@ -11,6 +11,7 @@ typedef struct {
     const char *wavelength, *terms_x, *terms_y, *lines, *sky_fibers;
     long windows, bundle_size;
     double window;
+    size_t max_device_mem;
     int bundle_size_given, window_given, lamp, no_width, psf_only, skip_existing;
     spx_opt_list allow;
 } spx_shift_args;
