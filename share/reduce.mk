@@ -19,7 +19,7 @@ SHELL := bash
 
 # The environment has such names for other reasons (tcsh sets GROUP): it says NIGHT at most.
 SETTINGS   := IMAGES PSFS OUT GROUP NSIDE TEMPLATES CONTINUUM ARMS BINS_b BINS_r BINS_z LINES_b LINES_r LINES_z COMMON \
-              EXTRACT FLAT SKY FLUX STANDARD VELOCITY PAGE PICTURES DEVICES BATCH HOSTS PARALLEL SBATCH ARRAY SUBMIT PART
+              EXTRACT FLAT SKY FLUX STANDARD VELOCITY PAGE PICTURES DEVICES DEVICE_MEM BATCH HOSTS PARALLEL SBATCH ARRAY SUBMIT PART
 $(foreach v,$(SETTINGS),$(if $(filter environment,$(origin $v)),$(eval undefine $v)))
 -include night.mk
 ifndef NIGHT
@@ -61,6 +61,9 @@ PAGE       ?= $(SHARE)/page.sh $(OUT)
 PICTURES   ?= 16
 # Devices that jobs share: DEVICES="cuda:0 cuda:1". A job waits until one is free; a device that stands twice takes two jobs.
 DEVICES    ?=
+# Memory of a GPU that an image takes in traces and spectra, whose processes have two in work and keep it. With what is free each takes
+# 16 to 28 GB: the six of a night fill an H200, others wait for memory until one ends, and more of them wait for each other.
+DEVICE_MEM ?= 3G
 # Kinds of products that are made on devices. The others take less time on processors than the start of a process on a GPU. Fluxes
 # are among them where DEVICES names a GPU, since one process makes many. BATCH changes nothing here: else it would change the
 # commands that the products keep.
@@ -175,6 +178,8 @@ spectra     = $(patsubst %,$(OUT)/spectra-%.h5,$(call from-$(GROUP),$(stem)))
 targets     = $(if $(filter healpix,$(GROUP)),$(OUT)/inputs/$(stem))
 # device KIND
 device      = $(if $(filter $1,$(ON_DEVICE)),$(if $(DEVICES),--device $$DEVICE),--device cpu)
+# in-memory KIND: the same, for programs that would take all memory of a GPU
+in-memory   = $(device)$(if $(filter $1,$(ON_DEVICE)),$(if $(filter cuda%,$(DEVICES)),$(DEVICE_MEM:%= --max-device-mem %)))
 
 .ONESHELL:
 .SECONDEXPANSION:
@@ -231,8 +236,8 @@ parts:
 
 # The PSF of the night. Where there is an arc it follows its lines, twice: the first time finds most of it.
 $(foreach c,$(CAMERAS),$(OUT)/psf-$c.h5 $(OUT)/psf-$c.h5.failed): $(OUT)/psf-%: $(OUT)/inputs/$$(cam) $$(arcs)
-	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(call device,psf) --lamp |
-	    specx-shift $(COMMON) $(call device,psf) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
+	$(if $(ARCS),fits2h5 $(COMMON) $(arc) $(PSF-$(cam)) | specx-shift $(COMMON) $(call in-memory,psf) --lamp |
+	    specx-shift $(COMMON) $(call in-memory,psf) --lamp --psf-only -f -o $o,fits2h5 $(COMMON) -f -o $o $(PSF-$(cam)))
 
 # An image as HDF5, with its read noise only where that is used: a quarter of the bytes.
 as-hdf5     = fits2h5 $(COMMON) $(if $(findstring model,$(EXTRACT)),,--leave-out READNOISE )$(image) |
@@ -241,7 +246,7 @@ as-hdf5     = fits2h5 $(COMMON) $(if $(findstring model,$(EXTRACT)),,--leave-out
 psf-from    = $(OUT)/inputs/$(stem) $(call made,$(OUT)/psf-$(cam).h5)
 define psf-make
 $(as-hdf5)
-    specx-shift $(COMMON) $(call device,psf) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
+    specx-shift $(COMMON) $(call in-memory,psf) --lines $(LINES_$(arm)) --psf-only -f -o $o $(OUT)/psf-$(cam).h5 -
 endef
 $(OUT)/psf-%: $$(psf-from)
 	$(psf-make)
@@ -250,7 +255,7 @@ $(OUT)/psf-%: $$(psf-from)
 frame-from  = $(OUT)/inputs/$(stem) $(call made,$(trace))
 define frame-make
 $(as-hdf5)
-    specx-extract $(COMMON) $(call device,frame) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
+    specx-extract $(COMMON) $(call in-memory,frame) $(if $(filter $(FLATS),$(exp)),,$(EXTRACT)) -w $(BINS_$(arm)) -f -o $o $(trace) -
 endef
 $(OUT)/frame-%: $$(frame-from)
 	$(frame-make)

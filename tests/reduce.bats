@@ -139,6 +139,21 @@ load fake-night
     [ "$(grep -c '^begin cuda:0 out/rv-.* 6$' calls)" -eq 12 ]
 }
 
+@test "traces and spectra take a part of a GPU's memory" {
+    fake_programs
+    empty_night b1
+    quick -n DEVICES='cuda:0 cuda:0' >plan
+    [ "$(grep -e specx-shift -e specx-extract plan | grep -c -e '--device $DEVICE --max-device-mem 3G ')" -eq "$(grep -c -e specx-shift -e specx-extract plan)" ]
+    grep -q 'specx-shift' plan
+    [ "$(grep -c max-device-mem plan)" -eq "$(grep -c -e specx-shift -e specx-extract plan)" ]
+    run quick -n DEVICES='cuda:0 cuda:0' DEVICE_MEM=500M
+    [[ $output == *'max-device-mem 500M'* ]]
+    run quick -n DEVICES='cuda:0 cuda:0' DEVICE_MEM=
+    [[ $output != *max-device-mem* ]]
+    run quick -n DEVICES=cpu
+    [[ $output == *'--device $DEVICE'* && $output != *max-device-mem* ]]
+}
+
 @test "a queue waits for what is made by commands of their own: skies of one petal, for its spectra" {
     fake_programs
     empty_night b1 r1
