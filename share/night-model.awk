@@ -20,8 +20,10 @@
 #     disks        bytes / bytes a second
 #
 # Petals beside a GPU do not wait for each other: each goes on to its next stage while others are in theirs. Their wave lasts as
-# long as the processor seconds, of processors that are busy, or those of the device, of all stages together, and the latencies
-# of the first and the last stage, when nothing else is there to do; at least as long as one petal takes through all stages.
+# long as the processor seconds, of processors that are busy, or those of the device, of all stages together, or as the slowest
+# process, each of which takes one petal after another ("queues": its seconds of a petal x petals / GPUs, which have processes of their
+# own), and the latencies of the first and the last stage, when nothing else is there to do; at least as long as one petal takes
+# through all stages.
 # A stage whose times are of a "gpu" is there once for each: the processes of its job begin.
 #
 # Not in it: parts that are longer than others, and processors of a part that wait for each other. So it is a lower limit.
@@ -39,7 +41,7 @@ function max(a, b) { return a > b ? a : b }
 /^#/ || NF < 7 { next }
 {
     # stage, wave, what its times are of, processor seconds, those beside a GPU, seconds of the GPU, MB read, MB written,
-    # seconds of one product alone, beside a GPU
+    # seconds of one product alone, beside a GPU, and of a petal in the slowest process of the stage
     stage = $1 == "coadd" ? "rv" : $1
     wave = $2 == "group" && lone > 0 && gpus > 0 ? "petal" : $2
     if (!((wave, stage) in cpu))
@@ -47,6 +49,7 @@ function max(a, b) { return a > b ? a : b }
     cpu[wave, stage] += units($3) * (gpus > 0 ? $5 : $4)
     gpu[wave, stage] += gpus > 0 && $6 != "-" ? units($3) * $6 : 0
     alone[wave, stage] += gpus > 0 && $1 != "coadd" ? $9 : 0
+    each[wave, stage] = max(each[wave, stage], gpus > 0 ? $10 : 0)
     get[wave] += units($3) * $7
     put[wave] += units($3) * $8
 }
@@ -61,15 +64,21 @@ function run(wave, parts,    of_part, places, n, k, stage, t, limit, most, sum, 
     for (k = 1; k <= n && through; k++) {
         sum["processors"] += cpu[wave, stage[k]] / nodes / cores / busy
         sum["devices"] += gpu[wave, stage[k]] / min(nodes * gpus, parts)
+        sum["queues"] = max(sum["queues"], each[wave, stage[k]] * parts / min(nodes * gpus, parts))
         chain += alone[wave, stage[k]]
         if (k == 1 || k == n)
             sum["latency"] += alone[wave, stage[k]]
         work += cpu[wave, stage[k]]
     }
     if (through) {
-        delete sum[sum["processors"] > sum["devices"] ? "devices" : "processors"]
+        most = "processors"
         for (limit in sum)
-            seconds += sum[limit]
+            if (limit != "latency" && sum[limit] > sum[most])
+                most = limit
+        seconds = sum[most] + sum["latency"]
+        for (limit in sum)
+            if (limit != "latency" && limit != most)
+                delete sum[limit]
         if (chain > seconds)
             seconds = sum["latency"] = chain
     }

@@ -775,6 +775,10 @@ model() {
     printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t0\nb\tpetal\tframe\t8\t8\t-\t0\t0\t1\nc\tpetal\tframe\t0\t0\t-\t0\t0\t2\nd\tpetal\tframe\t0\t0\t-\t0\t0\t3\n' >table
     [ "$(by_hand -v cores=100 -v gpus=1 -v busy=1 -v exposures=1 -v cameras=1 -v petals=1 -v lone=1)" = '0.7 processors 6.0 latency' ]
     [ "$(by_hand -v cores=1 -v gpus=1 -v busy=1 -v exposures=2 -v cameras=1 -v petals=1 -v lone=1)" = '8.0 processors 20.0 processors' ]
+    # a process of each GPU has 400 petals, 3 s each
+    printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t0\nb\tpetal\tpetal\t1\t1\t-\t0\t0\t0\t2\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t0\t3\n' >table
+    [ "$(by_hand -v cores=100 -v gpus=1 -v lone=1)" = '2.7 processors 1200.0 queues' ]
+    [ "$(by_hand -v cores=100 -v gpus=4 -v lone=1)" = '2.7 processors 300.0 queues' ]
     # processes begin once on each GPU, 20 s on ten processors, and not without
     printf 'a\tcamera\tcamera\t8\t8\t-\t0\t0\t0\nb\tpetal\tgpu\t0\t20\t-\t0\t0\t0\nc\tpetal\tpetal\t1\t1\t-\t0\t0\t0\n' >table
     [ "$(by_hand -v cores=10 -v gpus=1 -v busy=1 -v lone=1)" = '26.7 processors 42.0 processors' ]
