@@ -26,6 +26,24 @@ damage() {
     cp "$BATS_FILE_TMPDIR/frame.h5" "$1" && h5edit "$@"
 }
 
+@test "a camera of wide lines: stars of many lines are not taken for a sky that is shifted" {
+    local knots
+    # sigma 3 Angstrom, without noise: the continuum of a star must not follow its lines
+    specx-sim -q --arm r --camera dispersion=2.5,width=1.2,pitch=9 --fibers 20 --sky-fibers 5 --wavelength 5740,7200 --no-noise \
+        --ivar model --cosmics 0 --bad-columns 0 --snr 60:120 --teff 5200:5800 --feh=-0.8:-0.2 --seed 5 -o coarse.h5
+    specx-extract -q -w 5750,7180,3 -o frame.h5 coarse.h5
+    for knots in "" "--knots 25"; do
+        # words on purpose
+        # shellcheck disable=SC2086
+        specx-sky -q $knots -f -o s.h5 frame.h5
+        h5table -q --csv -t /sky/table -c ROLE,DELTA,DELTA_ERR s.h5 |
+            awk -F, '$1 == "TARGET" { n++; s += ($2 / $3)^2 } END { print sqrt(s / n); exit !(n == 15) }' >"pull${knots:+25}"
+    done
+    cat pull pull25
+    between "$(cat pull)" 0 0.2
+    between "$(cat pull25)" 0.5 9
+}
+
 @test "what is left in held-out fibres is noise, with shifted traces and throughputs" {
     local f=$BATS_FILE_TMPDIR/frame.h5
     specx-sky -q --hold-out 4 -o s.h5 "$f"

@@ -16,7 +16,7 @@
 #include "products/psf_h5.h"
 #include "products/sky_h5.h"
 
-static spx_sky_args o = {.terms = "1,2,1", .bytes = sizeof(float), .reject = 4.5, .knots = 25};
+static spx_sky_args o = {.terms = "1,2,1", .bytes = sizeof(float), .reject = 4.5};
 
 static const spx_opt options[] = {
     SPX_OPTION(STRING, "flat", 0, "FILE", o.flat, "Divide by this flat field first",
@@ -38,7 +38,8 @@ static const spx_opt options[] = {
     SPX_OPTION(FLAG, "sectors", 0, NULL, o.sectors, "Subtract offsets of the CCD's amplifiers"),
     SPX_OPTION(DOUBLE, "reject", 0, "SIGMA", o.reject,
                "Leave out bins of sky fibres that are further off. 0: none, and no fibre", .min = 0, .max = 1e6),
-    SPX_OPTION(DOUBLE, "knots", 0, "ANGSTROM", o.knots, "Knots of the continuum of targets", .min = 2, .max = 1e4),
+    SPX_OPTION(DOUBLE, "knots", 0, "ANGSTROM", o.knots, "Knots of the continuum of targets", .min = 2, .max = 1e4,
+               .absent = "25, or 30 sigma of a line in the frame, where that is more"),
     SPX_OPTION(FLAG, "keep-sky", 0, NULL, o.keep_sky, "Leave the sky in the frame, and only add the block sky"),
     SPX_OPTION(CHOICE, "precision", 0, NULL, o.bytes, "Floating-point type of the output",
                .choices = SPX_CHOICES({"float", sizeof(float)}, {"double", sizeof(double)})),
@@ -136,7 +137,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
         spx_run_seconds(w->d.s, "sky.device", j->device_seconds);
     spx_status st = spx_sky_report(w->d.s, j->x.label, &j->sky, j->frame.flat_applied, e);
     if (st == SPX_OK)
-        st = spx_plausible_bins(w->d.s, j->x.label, &j->frame, j->sky.role, e);
+        st = spx_plausible_bins(w->d.s, j->x.label, &j->frame, &j->scene.in, e);
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "calib/band.h"
 #include "calib/bordered.h"
+#include "calib/resolution.h"
 #include "calib/series.h"
 #include "num/stat.h"
 #include "sky/engine.h"
@@ -25,7 +26,6 @@ static const double DARK = 1e-8, LEFT_OUT = 0.2, BESIDE = 0.4;
 spx_sky_options spx_sky_defaults(void)
 {
     return (spx_sky_options){.terms = {1, 2, 1},
-                             .knots = 25,
                              .gradient_knots = 60,
                              .degree = 4,
                              .reject = 4.5,
@@ -35,13 +35,43 @@ spx_sky_options spx_sky_defaults(void)
                              .nthreads = 1};
 }
 
+double spx_sky_bin_in_sigma(const spx_sky_input *in)
+{
+    enum { FIBRES = 5, BINS = 16 };
+    double ratio[FIBRES * BINS];
+    const size_t nw = in->nwave, nd = in->ndiag;
+    size_t n = 0, fibres = 0;
+    for (size_t i = 0; i < in->nspec && fibres < FIBRES; i++) {
+        if (in->role[i] != SPX_SKY_FIBRE)
+            continue;
+        fibres++;
+        for (size_t k = 0; k < BINS; k++) {
+            const size_t j = (2 * k + 1) * nw / (2 * BINS);
+            if (j < nd || j + nd >= nw || !(in->ivar[i * nw + j] > 0))
+                continue;
+            const double v = spx_resolution_variance_of_row(nw, nd, in->resolution + i * nd * nw, j);
+            if (isfinite(v)) /* of bins much wider than a line it may be negative */
+                ratio[n++] = v > 0 ? 1 / sqrt(v) : HUGE_VAL;
+        }
+    }
+    return n > 0 ? spx_median(ratio, n) : 0;
+}
+
+double spx_sky_knots(const spx_sky_input *in)
+{
+    const double KNOTS = 25, SIGMAS = 30;
+    const double step = (in->wavelength[in->nwave - 1] - in->wavelength[0]) / (double)(in->nwave - 1),
+                 wide = spx_sky_bin_in_sigma(in);
+    return wide > 0 ? fmax(KNOTS, SIGMAS * step / wide) : KNOTS;
+}
+
 spx_sky_fit spx_sky_fit_of(const spx_sky_input *in, const spx_sky_options *o)
 {
     return (spx_sky_fit){.nwave = in->nwave,
                          .first = in->wavelength[0],
                          .step = (in->wavelength[in->nwave - 1] - in->wavelength[0]) / (double)(in->nwave - 1),
                          .terms = o->terms,
-                         .knots = o->knots,
+                         .knots = o->knots > 0 ? o->knots : spx_sky_knots(in),
                          .rounds = 3,
                          .nthreads = o->nthreads};
 }

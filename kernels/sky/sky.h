@@ -24,7 +24,7 @@ typedef enum { SPX_SKY_SCALE_ALL, SPX_SKY_SCALE_LINES, SPX_SKY_SCALE_NONE } spx_
 typedef struct {
     spx_sky_terms terms;
     spx_sky_scale scale;
-    double knots;           /* of a star's continuum, Angstrom */
+    double knots;           /* of a star's continuum, Angstrom; 0: of spx_sky_knots() */
     double gradient_knots;  /* of spectra of a gradient, Angstrom */
     size_t degree;          /* of the prior of shift and width over the fibres */
     const double *together; /* [K] fibres have moved as one: little scatter is expected (sky/params.h); NULL: they have
@@ -61,6 +61,15 @@ typedef struct {
  * no usable sky fibre; SPX_EUSAGE: options that make no sense; SPX_EIO: memory. Free *out with spx_sky_free(), also
  * after an error. */
 spx_status spx_sky_cpu(const spx_sky_input *in, const spx_sky_options *o, spx_sky *out, spx_err *e);
+
+/* Bins over sigma of the rows of the resolution matrix: a median over some bins of some sky fibres; infinite: bins are
+ * much wider than lines; 0: not known. */
+double spx_sky_bin_in_sigma(const spx_sky_input *in);
+
+/* Distance of the knots of a star's continuum, Angstrom: 25, or 30 sigma of a line where that is more. A continuum that
+ * is not much smoother than lines follows those of the star in part, and the rest is taken for shifts and widths of
+ * the sky: of a camera of 3 Angstrom sigma, knots of 8 sigma left temperatures wrong by 0.2 of their errors. */
+double spx_sky_knots(const spx_sky_input *in);
 
 /* Subtracts it: flux - model, ivar = 1/(1/ivar + variance), mask |= bad_bit in bins without sky and in sky fibres that
  * were rejected; flux, ivar, mask [nspec][nwave]. Without sky flux and ivar become 0. */

@@ -7,13 +7,10 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "calib/resolution.h"
 #include "h5/attr.h"
 #include "h5/table.h"
-#include "num/stat.h"
 #include "num/wave.h"
 #include "products/frame.h"
-#include "products/sky.h"
 #include "psf/psf.h"
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
@@ -134,34 +131,10 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
     return st == SPX_OK && broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
 }
 
-/* Bins over sigma of a row of the resolution matrix: a median over some bins of some sky fibres; 0: not known. */
-static double width_of_bins(const spx_frame *f, const uint8_t *role)
-{
-    enum { FIBRES = 5, BINS = 16 };
-    const spx_arm *a = &f->arm;
-    double ratio[FIBRES * BINS];
-    size_t n = 0, fibres = 0;
-    for (size_t i = 0; i < f->nspec && fibres < FIBRES; i++) {
-        if (role[i] != SPX_SKY_FIBRE)
-            continue;
-        fibres++;
-        for (size_t k = 0; k < BINS; k++) {
-            const size_t j = (2 * k + 1) * a->nwave / (2 * BINS);
-            if (j < a->ndiag || j + a->ndiag >= a->nwave || !(a->ivar[i * a->nwave + j] > 0))
-                continue;
-            const double v =
-                spx_resolution_variance_of_row(a->nwave, a->ndiag, a->resolution + i * a->ndiag * a->nwave, j);
-            if (isfinite(v)) /* of bins much wider than a line it may be negative */
-                ratio[n++] = v > 0 ? 1 / sqrt(v) : HUGE_VAL;
-        }
-    }
-    return n > 0 ? spx_median(ratio, n) : 0;
-}
-
-spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const uint8_t *role, spx_err *e)
+spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const spx_sky_input *in, spx_err *e)
 {
     const char *const name = spx_rules[SPX_RULE_BINS].name;
-    const double wide = width_of_bins(frame, role);
+    const double wide = spx_sky_bin_in_sigma(in);
     const size_t used = strlen(frame->implausible);
     if (!spx_rule_broken(SPX_RULE_BINS, wide))
         return SPX_OK;

@@ -9,6 +9,7 @@
 #include "products/psf.h"
 #include "products/spectra.h"
 #include "shift/line_places.h"
+#include "sky/sky.h"
 
 /* Do image and PSF belong together, and has the PSF traces? SPX_EINPUT where they cannot; rules in `allowed`, a sum of
  * 1 << rule, only warn, with `label` before the text. */
@@ -24,8 +25,8 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
                                const spx_extract_border *border, unsigned allowed, spx_err *e);
 
 /* Says whether the bins of a frame whose sky was subtracted are too wide for its lines, in a warning, in the
- * provenance, and in frame->implausible. role: of sky/sky.h. */
-spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const uint8_t *role,
+ * provenance, and in frame->implausible. in: of the frame. */
+spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const spx_sky_input *in,
                               spx_err *e) SPX_NODISCARD;
 /* Warns of lines that lie elsewhere than they should. unit: of the offset, "rows" or "bins"; wavelength: of the middle.
  * Returns the rule that is broken, 1 << rule, or 0. */
