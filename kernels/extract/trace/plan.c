@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "extract/trace/trace.h"
 #include "psf/spot_math.h"
@@ -116,34 +117,75 @@ void spx_trace_bundle_free(spx_trace_bundle *b)
     spx_free(b->first);
 }
 
+/* Coefficients of the fibres of a bundle side by side, to[ncoef][nf]. */
+static void transpose(const spx_psf_series *s, const spx_trace_bundle *b, double *to)
+{
+    for (size_t f = 0; f < b->nf; f++)
+        for (size_t i = 0; i < s->ncoef; i++)
+            to[i * b->nf + f] = s->coef[(b->fibre0 + f) * s->ncoef + i];
+}
+
+/* Series of all fibres of a bundle at one bin, with the bits of spx_basis_sum(), and the pixels that they are in:
+ * coef[ncoef][nf]. */
+SPX_CLONES
+static void find_centres(size_t ncoef, size_t nf, const double *restrict coef, const double *restrict basis,
+                         double *restrict at, double *restrict pixel)
+{
+    for (size_t f = 0; f < nf; f++)
+        at[f] = 0;
+    for (size_t i = 0; i < ncoef; i++)
+        for (size_t f = 0; f < nf; f++)
+            at[f] += coef[i * nf + f] * basis[i];
+    for (size_t f = 0; f < nf; f++)
+        pixel[f] = floor(at[f] + 0.5);
+}
+
+/* The same where each fibre has a basis of its own. */
+static void find_own_centres(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_psf_series *s,
+                             const double *basis, size_t k, double *at, double *pixel)
+{
+    for (size_t f = 0; f < b->nf; f++) {
+        at[f] = spx_basis_sum((int)s->ncoef, s->coef + (b->fibre0 + f) * s->ncoef,
+                              spx_trace_basis(p, basis, s->ncoef, b->fibre0 + f, k));
+        pixel[f] = floor(at[f] + 0.5);
+    }
+}
+
 /* Places of all spots, with the bits of spx_psf_spot_place(), and the rows that are used: those that the wanted
  * wavelengths touch, and the fraction pix_pad_frac of those beyond them that only the padding touches. */
-static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
+static spx_status bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b, spx_err *e)
 {
     const spx_psf *psf = p->job->psf;
     const spx_image *im = p->job->image;
-    const size_t nwave = p->job->nwave;
+    const size_t nwave = p->job->nwave, nf = b->nf, nx = psf->x.ncoef, ny = psf->y.ncoef;
     long inner0 = LONG_MAX, inner1 = LONG_MIN, outer0 = LONG_MAX, outer1 = LONG_MIN, left = LONG_MAX, right = LONG_MIN;
-    for (size_t k = 0; k < p->nbin; k++)
-        for (size_t f = 0; f < b->nf; f++) {
-            size_t i = k * b->nf + f;
-            const size_t fibre = b->fibre0 + f;
-            const double lambda = spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+    double *x = spx_alloc2(nx + ny + 4, nf, sizeof *x, e);
+    if (x == NULL)
+        return SPX_EIO;
+    double *mx = x + nf, *y = mx + nf, *my = y + nf, *cx = my + nf, *cy = cx + nx * nf;
+    transpose(&psf->x, b, cx);
+    transpose(&psf->y, b, cy);
+    for (size_t k = 0; k < p->nbin; k++) {
+        const double lambda = spx_extract_lambda(p->job->o, (long)k - (long)p->pad);
+        if (p->own_basis) {
+            find_own_centres(p, b, &psf->x, p->bx, k, x, mx);
+            find_own_centres(p, b, &psf->y, p->by, k, y, my);
+        } else {
+            find_centres(nx, nf, cx, p->bx + k * nx, x, mx);
+            find_centres(ny, nf, cy, p->by + k * ny, y, my);
+        }
+        for (size_t f = 0; f < nf; f++) {
+            const size_t i = k * nf + f, fibre = b->fibre0 + f;
             if (!spx_extract_has_spot(psf, p->job->o, fibre, lambda)) {
                 b->state[i] = SPX_TRACE_OFF;
                 continue;
             }
-            double x = spx_basis_sum((int)psf->x.ncoef, psf->x.coef + fibre * psf->x.ncoef,
-                                     spx_trace_basis(p, p->bx, psf->x.ncoef, fibre, k));
-            double y = spx_basis_sum((int)psf->y.ncoef, psf->y.coef + fibre * psf->y.ncoef,
-                                     spx_trace_basis(p, p->by, psf->y.ncoef, fibre, k));
-            if (!(fabs(x) < SPX_SPOT_FAR && fabs(y) < SPX_SPOT_FAR)) {
+            if (!(fabs(x[f]) < SPX_SPOT_FAR && fabs(y[f]) < SPX_SPOT_FAR)) {
                 b->state[i] = SPX_TRACE_NOSPOT;
                 continue;
             }
-            double mx = floor(x + 0.5), my = floor(y + 0.5);
-            int xc = (int)mx - psf->hsizex, yc = (int)my - psf->hsizey;
-            b->at[i] = (spx_bin_geometry){xc, yc, x - mx, y - my};
+            const int xc = (int)mx[f] - psf->hsizex, yc = (int)my[f] - psf->hsizey;
+            b->at[i] = (spx_bin_geometry){xc, yc, x[f] - mx[f], y[f] - my[f]};
             outer0 = yc < outer0 ? yc : outer0;
             outer1 = yc + p->ny > outer1 ? yc + p->ny : outer1;
             if (k >= p->pad && k < p->pad + nwave &&
@@ -153,6 +195,8 @@ static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
                 inner1 = yc + p->ny > inner1 ? yc + p->ny : inner1;
             }
         }
+    }
+    spx_free(x);
     const long ccd_nx = (long)im->nx, ccd_ny = (long)im->ny;
     double fraction = p->job->o->pix_pad_frac;
     long y0 = 0, y1 = 0;
@@ -177,6 +221,7 @@ static void bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b)
     b->wnx = left <= right ? (size_t)(right - left) + p->nxp : p->nxp;
     b->wy0 = b->y0 - p->ny;
     b->wny = (size_t)(b->y1 - b->y0) + 2 * (size_t)p->ny;
+    return SPX_OK;
 }
 
 /* Pixels that the spots of each trace touch, by blocks of bins: [nblock][nf], first and one past the last. */
@@ -216,30 +261,36 @@ static int share_pixels(const spx_trace_plan *p, size_t nf, const box *boxes, si
     return 0;
 }
 
-/* Range of dk for which bins (f, k) and (g, k + dk) share rows, widened into *lo, *hi. Rows of traces that run one way
- * are sorted: both ends of the range only move one way, too. */
-static void row_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, size_t g, const int *way, long *lo,
-                      long *hi)
+/* Row of a bin without a spot: before all others. */
+#define NO_ROW INT_MIN
+
+/* First rows of the spots of fibre f, row[nbin], as they rise; those of a trace that turns back as they are. */
+static void take_rows(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, int way, int *row)
 {
-    const size_t n = p->nbin, nf = b->nf;
-    const int sorted = way[f] != 0 && way[f] == way[g];
+    for (size_t k = 0; k < p->nbin; k++) {
+        const size_t i = k * b->nf + f;
+        row[k] = b->state[i] == SPX_TRACE_SPOT ? way < 0 ? -b->at[i].yc : b->at[i].yc : NO_ROW;
+    }
+}
+
+/* Range of dk for which bins k of a trace and k + dk of another share rows, widened into *lo, *hi; way, row: of both.
+ * Rows of traces that run one way are sorted: both ends of the range only move one way, too. */
+static void row_range(const spx_trace_plan *p, const int way[2], const int *const rows[2], long *lo, long *hi)
+{
+    const size_t n = p->nbin;
+    const int sorted = way[0] != 0 && way[0] == way[1], *mine = rows[0], *its = rows[1];
     /* sorted: rows of bins before `from` end before those of k, bins before `to` begin so; `end` is one past the last
      * of these with a spot (the bins of a trace that has left the CCD have none) */
     size_t from = 0, to = 0, end = 0;
     for (size_t k = 0; k < n; k++) {
-        if (b->state[k * nf + f] != SPX_TRACE_SPOT)
+        const int row = mine[k];
+        if (row == NO_ROW)
             continue;
-        const int yc = b->at[k * nf + f].yc;
         if (sorted) {
-            while (from < n &&
-                   (b->state[from * nf + g] != SPX_TRACE_SPOT ||
-                    (way[f] > 0 ? b->at[from * nf + g].yc <= yc - p->ny : b->at[from * nf + g].yc >= yc + p->ny)))
+            while (from < n && its[from] <= row - p->ny)
                 from++;
-            while (to < n && (b->state[to * nf + g] != SPX_TRACE_SPOT ||
-                              (way[f] > 0 ? b->at[to * nf + g].yc < yc + p->ny : b->at[to * nf + g].yc > yc - p->ny))) {
-                end = b->state[to * nf + g] == SPX_TRACE_SPOT ? to + 1 : end;
-                to++;
-            }
+            for (; to < n && its[to] < row + p->ny; to++)
+                end = its[to] != NO_ROW ? to + 1 : end;
             if (from < end) {
                 *lo = (long)from - (long)k < *lo ? (long)from - (long)k : *lo;
                 *hi = (long)end - 1 - (long)k > *hi ? (long)end - 1 - (long)k : *hi;
@@ -247,9 +298,9 @@ static void row_range(const spx_trace_plan *p, const spx_trace_bundle *b, size_t
             continue;
         }
         for (size_t j = 0; j < n; j++) {
-            const int dy = b->at[j * nf + g].yc - yc;
             const long dk = (long)j - (long)k;
-            if (b->state[j * nf + g] != SPX_TRACE_SPOT || dy <= -p->ny || dy >= p->ny)
+            const int dy = its[j] == NO_ROW ? p->ny : (way[1] < 0 ? -its[j] : its[j]) - (way[0] < 0 ? -row : row);
+            if (dy <= -p->ny || dy >= p->ny)
                 continue;
             *lo = dk < *lo ? dk : *lo;
             *hi = dk > *hi ? dk : *hi;
@@ -278,26 +329,30 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
 {
     const size_t nf = b->nf;
     long *lo = spx_alloc(nf, sizeof *lo, e), *hi = spx_alloc(nf, sizeof *hi, e);
-    int *way = spx_alloc(nf, sizeof *way, e);
+    int *way = spx_alloc(nf, sizeof *way, e), *row = spx_alloc_unset(nf, p->nbin, sizeof *row, e);
     box *boxes = spx_alloc2(p->nbin / BLOCK + 1, nf, sizeof *boxes, e);
-    if (!lo || !hi || !way || !boxes) {
+    if (!lo || !hi || !way || !row || !boxes) {
         spx_free(lo);
         spx_free(hi);
         spx_free(way);
+        spx_free(row);
         spx_free(boxes);
         return SPX_EIO;
     }
     for (size_t f = 0; f < nf; f++) {
         way[f] = direction(p, b, f);
+        take_rows(p, b, f, way[f], row + f * p->nbin);
         lo[f] = LONG_MAX;
         hi[f] = LONG_MIN;
     }
     for (size_t f = 0; f < nf; f++) {
         long from = 0, to = 0;
-        row_range(p, b, f, f, way, &from, &to);
+        const int *const own = row + f * p->nbin;
+        row_range(p, (const int[2]){way[f], way[f]}, (const int *const[2]){own, own}, &from, &to);
         if (to > SPX_TRACE_MAX_BAND) {
             for (size_t k = 0; k < p->nbin; k++)
                 b->state[k * nf + f] = SPX_TRACE_NOSPOT;
+            take_rows(p, b, f, way[f], row + f * p->nbin);
             (*left_out)++;
             continue;
         }
@@ -309,7 +364,8 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     for (size_t f = 0; f < nf; f++)
         for (size_t g = f + 1; g < nf; g++)
             if (share_pixels(p, nf, boxes, f, g))
-                row_range(p, b, f, g, way, &lo[g - f], &hi[g - f]);
+                row_range(p, (const int[2]){way[f], way[g]},
+                          (const int *const[2]){row + f * p->nbin, row + g * p->nbin}, &lo[g - f], &hi[g - f]);
     b->reach = 0;
     for (size_t df = 1; df < nf; df++)
         if (lo[df] <= hi[df])
@@ -361,6 +417,7 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     spx_free(lo);
     spx_free(hi);
     spx_free(way);
+    spx_free(row);
     spx_free(boxes);
     return st;
 }
@@ -369,8 +426,8 @@ spx_status spx_trace_bundle_make(const spx_trace_plan *p, spx_trace_bundle *b, s
 {
     if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
         return SPX_EIO;
-    bundle_geometry(p, b);
-    return pair_bundle(p, b, left_out, e);
+    const spx_status st = bundle_geometry(p, b, e);
+    return st != SPX_OK ? st : pair_bundle(p, b, left_out, e);
 }
 
 void spx_trace_bundles_place(const spx_trace_plan *p, size_t nbundle, spx_trace_bundle *list)
