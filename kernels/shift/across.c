@@ -145,34 +145,51 @@ static double sample_pixels(const spx_image *im, size_t at)
     return variance > 0 && signal > 0 ? signal * signal / variance : 0;
 }
 
-/* Information on a shift that the light of some fibres has at each bin, info[n]. Traces are straight between every
- * STRAIGHT bins. */
+/* Pixels around STRAIGHT bins of a trace, from bin `first` on, at[some]; SIZE_MAX: none. Traces are straight between.
+ * Pixels are rows apart, and come from memory while those of the fibre before are looked at. */
+static void ask_for_pixels(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t f, size_t first,
+                           size_t some, size_t *at)
+{
+    const double from = o->wmin + (double)first * o->dw, to = from + STRAIGHT * o->dw;
+    const double x = spx_psf_series_value(&psf->x, f, from), y = spx_psf_series_value(&psf->y, f, from);
+    const double dx = (spx_psf_series_value(&psf->x, f, to) - x) / STRAIGHT,
+                 dy = (spx_psf_series_value(&psf->y, f, to) - y) / STRAIGHT;
+    double lo, hi;
+    spx_psf_usable(psf, f, &lo, &hi);
+    for (size_t i = 0; i < some; i++) {
+        const double lambda = from + (double)i * o->dw;
+        at[i] = lambda >= lo && lambda <= hi ? pixels_around(im, x + (double)i * dx, y + (double)i * dy) : SIZE_MAX;
+        if (at[i] == SIZE_MAX)
+            continue;
+        __builtin_prefetch(im->ivar + at[i]);
+        __builtin_prefetch(im->data + at[i]);
+        if (im->mask != NULL)
+            __builtin_prefetch(im->mask + at[i]);
+    }
+}
+
+static void add_light(const spx_image *im, size_t some, const size_t *at, double *info)
+{
+    for (size_t i = 0; i < some; i++)
+        info[i] += at[i] != SIZE_MAX ? sample_pixels(im, at[i]) : 0;
+}
+
+/* Information on a shift that the light of some fibres has at each bin, info[n]. */
 static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t n, double *info)
 {
     const size_t every = psf->nspec / SAMPLES + 1;
 #pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
-    for (size_t first = 0; first < n; first += STRAIGHT)
-        for (size_t f = every / 2; f < psf->nspec; f += every) {
-            const double from = o->wmin + (double)first * o->dw, to = from + STRAIGHT * o->dw;
-            const double x = spx_psf_series_value(&psf->x, f, from), y = spx_psf_series_value(&psf->y, f, from);
-            const double dx = (spx_psf_series_value(&psf->x, f, to) - x) / STRAIGHT,
-                         dy = (spx_psf_series_value(&psf->y, f, to) - y) / STRAIGHT;
-            const size_t some = n - first < STRAIGHT ? n - first : STRAIGHT;
-            size_t at[STRAIGHT];
-            double lo, hi;
-            spx_psf_usable(psf, f, &lo, &hi);
-            for (size_t i = 0; i < some; i++) { /* pixels are rows apart: asked for together */
-                const double lambda = from + (double)i * o->dw;
-                at[i] =
-                    lambda >= lo && lambda <= hi ? pixels_around(im, x + (double)i * dx, y + (double)i * dy) : SIZE_MAX;
-                if (at[i] != SIZE_MAX) {
-                    __builtin_prefetch(im->ivar + at[i]);
-                    __builtin_prefetch(im->data + at[i]);
-                }
-            }
-            for (size_t i = 0; i < some; i++)
-                info[first + i] += at[i] != SIZE_MAX ? sample_pixels(im, at[i]) : 0;
+    for (size_t first = 0; first < n; first += STRAIGHT) {
+        const size_t some = n - first < STRAIGHT ? n - first : STRAIGHT;
+        size_t at[2][STRAIGHT], asked = 0;
+        for (size_t f = every / 2; f < psf->nspec; f += every, asked++) {
+            ask_for_pixels(im, psf, o, f, first, some, at[asked % 2]);
+            if (asked > 0)
+                add_light(im, some, at[(asked - 1) % 2], info + first);
         }
+        if (asked > 0)
+            add_light(im, some, at[(asked - 1) % 2], info + first);
+    }
 }
 
 static size_t nbins(const spx_shift_options *o)
