@@ -617,9 +617,12 @@ size_t spx_shift_projection(double wmin, double wmax, size_t use, size_t m, cons
 
 void spx_shift_project(size_t n, const double *projection, size_t m, const double *y, double *c)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        double sum = c[i];
         for (size_t k = 0; k < m; k++)
-            c[i] += projection[i * m + k] * y[k];
+            sum += projection[i * m + k] * y[k];
+        c[i] = sum;
+    }
 }
 
 void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t use, size_t m, const double *lambda,
@@ -633,7 +636,8 @@ void spx_shift_add_series(size_t n, double *c, double wmin, double wmax, size_t 
 typedef struct {
     double low, high, lambda[SPX_SHIFT_NODES], p[SPX_SHIFT_NODES * MOST_TERMS];
     double centre[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES],
-        width[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES]; /* projections on the trace, and its width */
+        width[SPX_SHIFT_MOST_USE * SPX_SHIFT_NODES];   /* projections on the trace, and its width */
+    double shape[SPX_SHIFT_NODES][SPX_SHIFT_MOST_USE]; /* polynomials of widths; not of longer series */
     size_t ncentre, nwidth;
 } nodes;
 
@@ -657,6 +661,15 @@ static void make_nodes(const work *w, const spx_psf *psf, size_t f, nodes *n)
                              w->nl < psf->x.ncoef ? w->nl : psf->x.ncoef, SPX_SHIFT_NODES, n->lambda, n->centre);
     n->nwidth = spx_shift_projection(own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, SPX_SHIFT_NODES,
                                      n->lambda, n->width);
+    for (size_t k = 0; k < SPX_SHIFT_NODES && psf->ndeg <= SPX_SHIFT_MOST_USE; k++)
+        spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, f, n->lambda[k]), n->shape[k]);
+}
+
+/* Value of a series of widths, c[ndeg], at node k. */
+static double width_at(const spx_psf *psf, const double *c, size_t f, const nodes *n, size_t k)
+{
+    return psf->ndeg > SPX_SHIFT_MOST_USE ? spx_legendre_sum(psf->ndeg, c, spx_psf_param_u(psf, f, n->lambda[k]))
+                                          : spx_basis_sum((int)psf->ndeg, c, n->shape[k]);
 }
 
 /* Fibre f of a PSF, whose trace is that of before; n: nodes of the fibre before, of this one then. */
@@ -678,7 +691,7 @@ static void move_fibre(const work *w, const spx_psf *from, const double *coef, s
         const size_t to = ((size_t)row[c] * from->nspec + f) * from->ndeg;
         memcpy(psf->coeff + to, from->coeff + to, from->ndeg * sizeof *psf->coeff);
         for (size_t k = 0; k < SPX_SHIFT_NODES; k++)
-            ds[k] = e[k] * spx_legendre_sum(from->ndeg, from->coeff + to, spx_psf_param_u(from, f, n->lambda[k]));
+            ds[k] = e[k] * width_at(from, from->coeff + to, f, n, k);
         if (moves && w->o->width && n->high > n->low)
             spx_shift_project(n->nwidth, n->width, SPX_SHIFT_NODES, ds, psf->coeff + to);
     }
@@ -1268,7 +1281,8 @@ spx_status spx_shift_across(spx_shift_measure *measure, void *ctx, const spx_ima
             }
         if (memchr(moves, 1, w.ns) == NULL)
             out->chi2_after = out->chi2_before;
-        move(&w, &before, w.total, moves, psf);
+        if (memchr(moves, 0, w.ns) != NULL) /* otherwise it is where the last step has moved it */
+            move(&w, &before, w.total, moves, psf);
         memcpy(out->coef, w.total, w.n * sizeof *out->coef);
         fill_places(&w, moves, out);
     }

@@ -45,11 +45,13 @@ static double series_at(size_t n, const double *c, const double *cov, size_t str
     return value;
 }
 
-/* dY/dlambda of a trace, pixels per Angstrom. */
+/* dY/dlambda of a trace, pixels per Angstrom: between half an Angstrom before and behind. */
+#define HALF 0.5
+
 static double dispersion(const spx_psf *psf, size_t f, double lambda)
 {
-    const double h = 0.5;
-    return (spx_psf_series_value(&psf->y, f, lambda + h) - spx_psf_series_value(&psf->y, f, lambda - h)) / (2 * h);
+    return (spx_psf_series_value(&psf->y, f, lambda + HALF) - spx_psf_series_value(&psf->y, f, lambda - HALF)) /
+           (2 * HALF);
 }
 
 /* Width of a core along the trace, by its row of the parameters. */
@@ -85,13 +87,13 @@ typedef struct {
     double delta, dy, dy_error, wider, width, width_error; /* wider: of the square of the width, pixels */
 } change;
 
-static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
-                        const spx_psf *psf, size_t f, double lambda)
+/* slope, sigma: of dispersion() and sigma_y(). */
+static change change_of(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i, double lambda,
+                        double slope, double sigma)
 {
     const size_t nt = sky->nt, nd = sky->nd, nk = sky->nk, nq = sky->nq;
     const double *p = sky->p + i * nq, *cov = sky->cov + i * nq * nq;
     const double u = spx_legendre_place(frame->arm.wavelength[0], frame->arm.wavelength[frame->arm.nwave - 1], lambda);
-    const double slope = dispersion(psf, f, lambda), sigma = sigma_y(psf, psf->sigy, f, lambda);
     const double factor = sigma > 0 ? 0.5 * slope * slope / (sigma * sigma) : 0;
     /* lines so bright that the frame's noise is not what limits them, such as those of arcs */
     const double more = sqrt(fmax(1, sky->chi2[i]));
@@ -111,11 +113,19 @@ static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_sh
     return c;
 }
 
-/* Places of a trace where its change is compared with polynomials, over the wavelengths low ... high, and projections
- * on its series and on those of its widths. */
+static change change_at(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
+                        const spx_psf *psf, size_t f, double lambda)
+{
+    return change_of(frame, sky, zero, i, lambda, dispersion(psf, f, lambda), sigma_y(psf, psf->sigy, f, lambda));
+}
+
+/* Places of a trace where its change is compared with polynomials, over the wavelengths low ... high, projections on
+ * its series and on those of its widths, and the polynomials that these are made of there: of the trace before and
+ * behind a place (HALF), of the widths; not of longer series than SPX_SHIFT_MOST_USE. */
 typedef struct {
     double low, high, lambda[NODES];
     double y[SPX_SHIFT_MOST_USE * NODES], width[SPX_SHIFT_MOST_USE * NODES];
+    double before[NODES][SPX_SHIFT_MOST_USE], behind[NODES][SPX_SHIFT_MOST_USE], shape[NODES][SPX_SHIFT_MOST_USE];
     size_t ny, nwidth;
 } places;
 
@@ -138,7 +148,38 @@ static int find_places(const spx_frame *frame, const spx_psf *psf, size_t f, pla
                                  p->y);
     p->nwidth =
         spx_shift_projection(own ? own[0] : psf->wmin, own ? own[1] : psf->wmax, psf->ndeg, NODES, p->lambda, p->width);
+    for (size_t k = 0; k < NODES && psf->y.ncoef <= SPX_SHIFT_MOST_USE; k++) {
+        spx_legendre_basis(psf->y.ncoef, spx_psf_series_u(&psf->y, f, p->lambda[k] - HALF), p->before[k]);
+        spx_legendre_basis(psf->y.ncoef, spx_psf_series_u(&psf->y, f, p->lambda[k] + HALF), p->behind[k]);
+    }
+    for (size_t k = 0; k < NODES && psf->ndeg <= SPX_SHIFT_MOST_USE; k++)
+        spx_legendre_basis(psf->ndeg, spx_psf_param_u(psf, f, p->lambda[k]), p->shape[k]);
     return 1;
+}
+
+/* dispersion() and sigma_y() at place k of find_places(), with their bits. */
+static double dispersion_at(const places *p, const spx_psf *psf, size_t f, size_t k)
+{
+    const size_t n = psf->y.ncoef;
+    const double *c = psf->y.coef + f * n;
+    if (n > SPX_SHIFT_MOST_USE)
+        return dispersion(psf, f, p->lambda[k]);
+    return (spx_basis_sum((int)n, c, p->behind[k]) - spx_basis_sum((int)n, c, p->before[k])) / (2 * HALF);
+}
+
+static double sigma_y_at(const places *p, const spx_psf *psf, int row, size_t f, size_t k)
+{
+    const double *c = psf->coeff + ((size_t)row * psf->nspec + f) * psf->ndeg;
+    if (psf->ndeg > SPX_SHIFT_MOST_USE)
+        return sigma_y(psf, row, f, p->lambda[k]);
+    return spx_basis_sum((int)psf->ndeg, c, p->shape[k]);
+}
+
+static change change_at_place(const spx_frame *frame, const spx_sky *sky, const spx_shift_zero *zero, size_t i,
+                              const spx_psf *psf, size_t f, const places *p, size_t k)
+{
+    return change_of(frame, sky, zero, i, p->lambda[k], dispersion_at(p, psf, f, k),
+                     sigma_y_at(p, psf, psf->sigy, f, k));
 }
 
 /* Moves one trace, row i of the frame, fibre f of the PSF. Returns the largest shift, pixels; 0 and the old trace where
@@ -151,10 +192,10 @@ static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_s
     if (!find_places(frame, psf, f, p))
         return 0;
     for (size_t k = 0; k < NODES; k++) {
-        const change c = change_at(frame, sky, zero, i, psf, f, p->lambda[k]);
+        const change c = change_at_place(frame, sky, zero, i, psf, f, p, k);
         dy[k] = c.dy;
         for (int core = 0; core < 2 && row[core] >= 0; core++)
-            ds[core][k] = 0.5 * c.wider / sigma_y(psf, row[core], f, p->lambda[k]);
+            ds[core][k] = 0.5 * c.wider / sigma_y_at(p, psf, row[core], f, k);
         most = fmax(most, fabs(dy[k]));
     }
     spx_shift_project(p->ny, p->y, NODES, dy, psf->y.coef + f * psf->y.ncoef);
@@ -164,15 +205,13 @@ static double move_fibre(const spx_frame *frame, const spx_sky *sky, const spx_s
     return most;
 }
 
-/* Whether the shift of a fibre is known well enough, zero point apart. */
-static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx_psf *psf, size_t f)
+/* Whether the shift of a fibre is known well enough, zero point apart. p: of find_places(). */
+static int known(const spx_frame *frame, const spx_sky *sky, size_t i, const spx_psf *psf, size_t f, places *p)
 {
     const spx_shift_zero none = {0};
-    double lo, hi;
-    range_of(frame, psf, f, &lo, &hi);
-    int good = sky->nd > 0 && hi > lo;
+    int good = sky->nd > 0 && find_places(frame, psf, f, p);
     for (size_t k = 0; k < NODES && good; k++)
-        good = change_at(frame, sky, &none, i, psf, f, lo + (hi - lo) * (double)k / (NODES - 1)).dy_error <= KNOWN;
+        good = change_at_place(frame, sky, &none, i, psf, f, p, k).dy_error <= KNOWN;
     return good;
 }
 
@@ -338,7 +377,7 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
         for (size_t k = 0; k < m; k++) {
             const size_t i = row[k], f = (size_t)frame->fiber[i];
             scale[k] = sky->nt > 0 ? sky->p[i * sky->nq] : 1;
-            if (known(frame, sky, i, psf, f) && scale[k] > 0)
+            if (known(frame, sky, i, psf, f, &p) && scale[k] > 0)
                 (void)move_fibre(frame, sky, &(spx_shift_zero){0}, i, f, &p, &own);
             else
                 scale[k] = 0;
@@ -427,7 +466,7 @@ static void move_and_record(const spx_frame *frame, const spx_sky *sky, const sp
     const double zero_error = sqrt(fmax(0, zero->cov[0])), middle = 0.5 * (lo + hi);
     *largest = 0;
     *errors2 = -1;
-    if (!known(frame, sky, i, psf, f) || zero_error * fabs(dispersion(psf, f, middle)) > KNOWN) {
+    if (!known(frame, sky, i, psf, f, p) || zero_error * fabs(dispersion(psf, f, middle)) > KNOWN) {
         out->flags[f] |= SPX_SHIFT_NOLINES;
         return;
     }
