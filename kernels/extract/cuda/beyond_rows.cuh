@@ -6,6 +6,7 @@
 
 #include <climits>
 
+#include "calib/window.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/stream.cuh"
 
@@ -300,9 +301,9 @@ __device__ inline void factor_row(const row_work &w)
             for (int k = REACH; k > 0; k--) {
 #pragma unroll
                 for (int m = k + 1; m <= REACH; m++)
-                    u[k] -= u[m] * l[k][m - k];
+                    u[k] = fma(-u[m], l[k][m - k], u[k]);
                 to[k] = u[k] * inverse[k];
-                left -= u[k] * to[k];
+                left = fma(-u[k], to[k], left);
             }
             if (seen && !(left > SPX_ROW_LEAST_LEFT * own)) {
                 seen = false;
@@ -311,7 +312,7 @@ __device__ inline void factor_row(const row_work &w)
                 for (int k = 1; k <= REACH; k++)
                     to[k] = 0.0;
             }
-            to[0] = seen ? 1.0 / left : 1.0;
+            to[0] = seen ? reciprocal(left) : 1.0;
 #pragma unroll
             for (int k = 0; k <= REACH; k++)
                 if (k <= reach)
@@ -350,8 +351,8 @@ __device__ inline void forward(const row_work &w, int first, int end)
     for (int i = first; i < end; i++) {
         double now = x;
 #pragma unroll
-        for (int k = 1; k <= REACH; k++)
-            now -= l[k] * before[k];
+        for (int k = REACH; k > 0; k--) /* the last one's comes last */
+            now = fma(-l[k], before[k], now);
         if (i + 1 < end)
             ask(i + 1);
         w.x[i] = now;
@@ -380,7 +381,7 @@ __device__ inline void solve_row(const row_work &w)
             double now = x;
 #pragma unroll
             for (int k = REACH; k > 0; k--)
-                now -= of[k][k] * behind[k];
+                now = fma(-of[k][k], behind[k], now);
 #pragma unroll
             for (int k = REACH; k > 1; k--) {
                 behind[k] = behind[k - 1];
@@ -804,12 +805,12 @@ __device__ inline void find_overlaps(const row_tables &t, const row_background &
 #pragma unroll
             for (int a = 0; a < ROW_NEAR; a++)
                 v[a] = w.v[a * t.nspec + i];
-            for (int k = 1; k <= w.reach[i]; k++) {
+            for (int k = w.reach[i]; k > 0; k--) {
                 const int shift = w.knot[i] - w.knot[i - k];
                 const double factor = w.factor[i][k];
 #pragma unroll
                 for (int a = 0; a < ROW_NEAR; a++)
-                    v[a] -= a + shift < ROW_NEAR ? factor * w.v[(a + shift) * t.nspec + i - k] : 0.0;
+                    v[a] = fma(-factor, a + shift < ROW_NEAR ? w.v[(a + shift) * t.nspec + i - k] : 0.0, v[a]);
             }
 #pragma unroll
             for (int a = 0; a < ROW_NEAR; a++)
