@@ -131,6 +131,10 @@ class light_finder
         t.spread = m.take<float>(r.nspec * (SPX_ROW_SIDE + 1));
         t.order = m.take<unsigned short>(n);
         t.count = m.take<int>(r.ny);
+        t.drawn = m.take<float>(r.ny * drawn_row(t));
+        t.start = m.take<int>(n);
+        t.chain = m.take<unsigned short>(r.ny * (r.nspec + 2));
+        t.use = m.take<unsigned char>(npix);
         t.far = m.take<float>(npix);
         t.flags = m.take<unsigned char>(npix);
         for (float **p : {&t.light, &t.rest, &t.first_light, &t.sharp})
@@ -221,6 +225,12 @@ class light_finder
         put(t.spread, &r.spread[0][0], r.nspec * (SPX_ROW_SIDE + 1));
         spx::check(spx::allow_shared(row_order_kernel, r.nspec * sizeof(float)), "kernel");
         row_order_kernel<<<(unsigned)r.ny, ROW_THREADS, r.nspec * sizeof(float), stream_>>>(t);
+        const size_t places = r.nspec * (sizeof(profile_place) + sizeof(int));
+        spx::check(spx::allow_shared(row_profiles_kernel, places), "kernel");
+        row_profiles_kernel<<<(unsigned)r.ny, ROW_THREADS, places, stream_>>>(t);
+        const size_t columns = r.nx + 2 * r.pad;
+        spx::check(spx::allow_shared(row_use_kernel, columns), "kernel");
+        row_use_kernel<<<(unsigned)r.ny, ROW_THREADS, columns, stream_>>>(t);
         spx::check(cudaGetLastError(), "launch");
         if (has_tail_)
             send_tail(r, v);

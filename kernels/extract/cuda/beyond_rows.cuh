@@ -36,6 +36,10 @@ struct row_tables {
     const float *spread;                       /* [nspec][SIDE + 1] */
     unsigned short *order;                     /* [ny][nspec] fibres that cross a row, by their columns */
     int *count;                                /* [ny] how many */
+    float *drawn;                              /* [ny][drawn_row()] their profiles, with a gap behind each */
+    int *start;                                /* [ny][nspec] their first columns, those beside the CCD included */
+    unsigned short *chain;                     /* [ny][nspec + 2] see row_work */
+    unsigned char *use;                        /* [ny][nx] whether a background is fitted to a pixel */
     const float *data, *weight;                /* [ny][nx] */
     float *far;                                /* [ny][nx] */
     unsigned char *flags;                      /* [ny][nx] */
@@ -43,6 +47,12 @@ struct row_tables {
     unsigned char *seen;                       /* [ny][nspec] 1: by its row, 2: to be filled in, 0: no trace */
     int mirrored;
 };
+
+/* Elements of a row of `drawn`, a multiple of 16 bytes. */
+__host__ __device__ inline size_t drawn_row(const row_tables &t)
+{
+    return ((size_t)t.nspec * (size_t)(t.width + 1) + 3) / 4 * 4;
+}
 
 /* A background: splines, and their coefficients on the device. */
 struct row_background {
@@ -108,7 +118,7 @@ __host__ __device__ inline size_t row_room(const row_tables &t, int intervals, b
     };
     w->factor = (double(*)[SPX_ROW_REACH + 1]) take(n * sizeof *w->factor);
     w->x = (double *)take(n * sizeof *w->x);
-    w->profile = (float *)take(n * (size_t)(t.width + 1) * sizeof *w->profile);
+    w->profile = (float *)take(drawn_row(t) * sizeof *w->profile);
     w->start = (int *)take(n * sizeof *w->start);
     w->seen = (unsigned char *)take(n);
     w->reach = (unsigned char *)take(n);
@@ -125,78 +135,79 @@ __host__ __device__ inline size_t row_room(const row_tables &t, int intervals, b
     return at;
 }
 
-/* First fibres of the chains of a row, in their order. */
-__device__ inline void find_chains(const row_tables &t, const row_work &w)
-{
-    __shared__ int part[ROW_THREADS / spx::WARP];
-    const int warp = (int)threadIdx.x / spx::WARP, lane = (int)threadIdx.x % spx::WARP;
-    int count = 0;
-    for (int from = 0; from < w.n; from += ROW_THREADS) {
-        const int i = from + (int)threadIdx.x;
-        const bool first = i < w.n && (i == 0 || w.start[i] - w.start[i - 1] >= t.end - t.first);
-        const unsigned all = __ballot_sync(spx::FULL, first);
-        if (lane == 0)
-            part[warp] = __popc(all);
-        __syncthreads();
-        int rank = count + __popc(all & ((1u << lane) - 1));
-        for (int k = 0; k < ROW_THREADS / spx::WARP; k++) {
-            rank += k < warp ? part[k] : 0;
-            count += part[k];
-        }
-        if (first)
-            w.chain[1 + rank] = (unsigned short)i;
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) {
-        w.chain[0] = (unsigned short)count;
-        w.chain[1 + count] = (unsigned short)w.n;
-    }
-    __syncthreads();
-}
-
-/* Where the profile of a fibre is found: in the place of its factors, which come later. */
+/* Where the profile of a fibre is found. */
 struct profile_place {
     int from; /* in the table */
     float u, v;
 };
 
-/* Profiles of a row: draw_profiles() of the host; and its chains. */
-__device__ inline void draw_profiles(const row_tables &t, int y, const row_work &w)
+/* Profiles of a row, which the frames of a layout share: draw_profiles() of the host; and first fibres of its chains.
+ * Block (row). shared: [nspec] places, first columns. */
+__global__ void __launch_bounds__(ROW_THREADS) row_profiles_kernel(row_tables t)
 {
-    enum { EACH = 4 }; /* columns of a thread, of a multiple of it */
-    const int parts = t.width / EACH;
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+    extern __shared__ double room[];
+    profile_place *const places = (profile_place *)room;
+    int *const start = (int *)(places + t.nspec);
+    const int y = (int)blockIdx.x, n = t.count[y], stride = t.width + 1;
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS) {
         const int f = t.order[(size_t)y * t.nspec + i];
         const float2 at = t.place[(size_t)y * t.nspec + f];
         const float middle = floorf(at.x + 0.5f), phase = (at.x - middle + 0.5f) * SPX_ROW_PHASES;
         const int p = phase > 1.5f ? (int)fminf(phase + 0.5f, SPX_ROW_PHASES - 1) : 1,
                   knot = (int)fminf(at.y, SPX_ROW_KNOTS - 2);
-        *(profile_place *)w.factor[i] = {((f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width,
-                                         phase - (float)p, at.y - (float)knot};
-        w.start[i] = (int)middle - t.hsizex + t.pad;
+        places[i] = {((f * SPX_ROW_KNOTS + knot) * (SPX_ROW_PHASES + 1) + p - 1) * t.width, phase - (float)p,
+                     at.y - (float)knot};
+        start[i] = (int)middle - t.hsizex + t.pad;
+        t.start[(size_t)y * t.nspec + i] = start[i];
     }
     __syncthreads();
-    for (int k = (int)threadIdx.x; k < w.n * parts; k += ROW_THREADS) {
-        const int i = k / parts, c = k % parts * EACH;
-        const profile_place at = *(const profile_place *)w.factor[i];
-        const float u = at.u, wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
-        const float *a = t.profile + at.from + c, *b = a + (SPX_ROW_PHASES + 1) * t.width;
-        float4 v[6];
-#pragma unroll
-        for (int e = 0; e < 6; e++)
-            v[e] = *(const float4 *)((e < 3 ? a : b) + e % 3 * t.width);
-        float *const to = w.profile + i * (t.width + 1) + c;
-        const auto between = [&](float a0, float a1, float a2, float b0, float b1, float b2) {
-            const float now = wa * a0 + wb * a1 + wc * a2, next = wa * b0 + wb * b1 + wc * b2;
-            return now + at.v * (next - now);
-        };
-        to[0] = between(v[0].x, v[1].x, v[2].x, v[3].x, v[4].x, v[5].x);
-        to[1] = between(v[0].y, v[1].y, v[2].y, v[3].y, v[4].y, v[5].y);
-        to[2] = between(v[0].z, v[1].z, v[2].z, v[3].z, v[4].z, v[5].z);
-        to[3] = between(v[0].w, v[1].w, v[2].w, v[3].w, v[4].w, v[5].w);
+    float *const to = t.drawn + (size_t)y * drawn_row(t);
+    for (int k = (int)threadIdx.x; k < (int)drawn_row(t); k += ROW_THREADS) {
+        const int i = k / stride, c = k % stride;
+        float drawn = 0.0f;
+        if (i < n && c < t.width) {
+            const profile_place at = places[i];
+            const float u = at.u, wa = 0.5f * u * (u - 1.0f), wb = 1.0f - u * u, wc = 0.5f * u * (u + 1.0f);
+            const float *a = t.profile + at.from + c, *b = a + (SPX_ROW_PHASES + 1) * t.width;
+            const float now = wa * a[0] + wb * a[t.width] + wc * a[2 * t.width],
+                        next = wa * b[0] + wb * b[t.width] + wc * b[2 * t.width];
+            drawn = now + at.v * (next - now);
+        }
+        to[k] = drawn;
     }
+    unsigned short *const chain = t.chain + (size_t)y * (t.nspec + 2);
+    if (threadIdx.x == 0) {
+        int count = 0;
+        for (int i = 0; i < n; i++)
+            if (i == 0 || start[i] - start[i - 1] >= t.end - t.first)
+                chain[++count] = (unsigned short)i;
+        chain[0] = (unsigned short)count;
+        chain[1 + count] = (unsigned short)n;
+    }
+}
+
+/* They arrive, while others load what they need, before wait_for_profiles(); shared: in shared memory. */
+__device__ inline void load_profiles(const row_tables &t, int y, bool shared, const row_work &w)
+{
+    const float *const from = t.drawn + (size_t)y * drawn_row(t);
+    const int each = 4, n = (w.n * (t.width + 1) + each - 1) / each;
+    for (int k = (int)threadIdx.x; k < n; k += ROW_THREADS)
+        if (shared)
+            __pipeline_memcpy_async(w.profile + each * k, from + each * k, each * sizeof *from);
+        else
+            *(float4 *)(w.profile + each * k) = *(const float4 *)(from + each * k);
+    __pipeline_commit();
+    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
+        w.start[i] = t.start[(size_t)y * t.nspec + i];
+    const unsigned short *const chain = t.chain + (size_t)y * (t.nspec + 2);
+    for (int k = (int)threadIdx.x; k < chain[0] + 2; k += ROW_THREADS)
+        w.chain[k] = chain[k];
+}
+
+__device__ inline void wait_for_profiles()
+{
+    __pipeline_wait_prior(0);
     __syncthreads();
-    find_chains(t, w);
 }
 
 /* Pixels of a row without far and, if there is one, the background ground(x); on(x): those that have a weight. */
@@ -418,9 +429,10 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
         if (!used)
             continue;
         w.n = t.count[y];
-        draw_profiles(t, y, w);
+        load_profiles(t, y, scratch == nullptr, w);
         load_row(
             t, y, w, [](size_t) { return true; }, [](int) { return 0.0f; });
+        wait_for_profiles();
         find_products(t, w, [](int) { return true; });
         factor_row(w);
         solve_row(w);
@@ -546,30 +558,32 @@ __device__ inline double ground_at(const row_background &g, const double *c, int
     return sum;
 }
 
-/* Pixels of fibres of the PSF, and those beside, but for those of fibres whose trace has ended: choose_pixels(). */
-__device__ inline void choose_pixels(const row_tables &t, int y, const row_work &w)
+/* Pixels of fibres of the PSF, and those beside, but for those of fibres whose trace has ended, which the frames of a
+ * layout share: choose_pixels(). Block (row). shared: [columns] */
+__global__ void __launch_bounds__(ROW_THREADS) row_use_kernel(row_tables t)
 {
-    const int columns = t.nx + 2 * t.pad;
+    extern __shared__ char use[];
+    const int y = (int)blockIdx.x, n = t.count[y], columns = t.nx + 2 * t.pad;
+    const int *const start = t.start + (size_t)y * t.nspec;
     for (int c = (int)threadIdx.x; c < columns; c += ROW_THREADS)
-        w.use[c] = 0;
+        use[c] = 0;
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
-        for (int c = w.start[i] - SPX_BACKGROUND_GAP; c < w.start[i] + t.width + SPX_BACKGROUND_GAP; c++)
-            w.use[c] = 1;
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
+        for (int c = start[i] - SPX_BACKGROUND_GAP; c < start[i] + t.width + SPX_BACKGROUND_GAP; c++)
+            use[c] = 1;
     __syncthreads();
-    for (int f = (int)threadIdx.x; f < t.nspec && w.n < t.nspec; f += ROW_THREADS) {
+    for (int f = (int)threadIdx.x; f < t.nspec && n < t.nspec; f += ROW_THREADS) {
         const int2 end = t.ends[f];
         if (t.place[(size_t)y * t.nspec + f].y >= 0.0f || end.y == 0)
             continue;
         const int row = y < end.x ? end.x : y < end.y ? y : end.y - 1;
         const int first = (int)floorf(t.place[(size_t)row * t.nspec + f].x + 0.5f) + t.pad - t.width;
         for (int c = max(first, 0); c < first + 2 * t.width && c < columns; c++)
-            w.use[c] = 0;
+            use[c] = 0;
     }
     __syncthreads();
-    for (int c = (int)threadIdx.x; c < columns; c += ROW_THREADS)
-        w.weight[c] = w.use[c] ? w.weight[c] : 0.0f;
-    __syncthreads();
+    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS)
+        t.use[(size_t)y * t.nx + x] = (unsigned char)use[x + t.pad];
 }
 
 /* Of fibres: pixels are to be left out, are left out. */
@@ -661,13 +675,13 @@ __device__ inline void factor_seen(const row_tables &t, const row_work &w)
     } while (hide_unseen(t, w));
 }
 
-/* Pixels of a row without far and the background as it is; flagged: of those alone that have a flag. */
+/* Pixels of a row in use, without far and the background as it is; flagged: of those alone that have a flag. */
 __device__ inline void load_pixels(const row_tables &t, const row_background &g, int y, bool flagged, const row_work &w)
 {
     double *const c = w.pair; /* which come later, and are more */
     combine_along(g, y, c);
     load_row(
-        t, y, w, [&](size_t at) { return !flagged || (t.flags[at] & PIXEL_USED); },
+        t, y, w, [&](size_t at) { return flagged ? (t.flags[at] & PIXEL_USED) != 0 : t.use[at] != 0; },
         [&](int x) { return (float)ground_at(g, c, x); });
 }
 
@@ -709,9 +723,9 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     (void)row_room(t, (int)g.across.n - 3, true, scratch ? scratch + blockIdx.x * each : (char *)room, &w);
     for (int y = (int)blockIdx.x; y < t.ny; y += (int)gridDim.x) {
         w.n = t.count[y];
-        draw_profiles(t, y, w);
+        load_profiles(t, y, scratch == nullptr, w);
         load_pixels(t, g, y, false, w);
-        choose_pixels(t, y, w);
+        wait_for_profiles();
         factor_seen(t, w);
         solve_row(w);
         const unsigned short *const first = find_firsts(t, w);
@@ -862,12 +876,11 @@ __global__ void __launch_bounds__(ROW_THREADS, ROW_BLOCKS)
     for (int k = (int)blockIdx.x; k * g.every < t.ny; k += (int)gridDim.x) {
         const int y = k * g.every;
         w.n = t.count[y];
-        draw_profiles(t, y, w);
+        load_profiles(t, y, scratch == nullptr, w);
         load_pixels(t, g, y, flagged, w);
+        wait_for_profiles();
         if (flagged)
             leave_out_hits(t, g, y, w);
-        else
-            choose_pixels(t, y, w);
         factor_seen(t, w);
         add_pixels(t, g, w);
         find_overlaps(t, g, w);
