@@ -380,27 +380,29 @@ __device__ __host__ inline int tail_table_size(const tail_tables &t)
     return (SPX_TAIL_XPHASES + 1) * (2 * t.near + 1) * t.row;
 }
 
-/* Adds the near part of the sources of some rows, first to end - 1, whose first light is in row y, to column x of rows
- * y0 .. y0 + STRIP_ROWS - 1. Rows of a table are read once for all lights of a source. INSIDE: all these rows are in
- * the table. */
-template <int N, int STEP, bool INSIDE>
-__device__ inline void add_near(const tail_tables &t, const float *table, const tail_source *s, int first, int end,
-                                int y, int x, int y0, float (&sum)[STRIP_ROWS])
+/* Pixels that the near part reaches, and columns of a row of its tables, with spots of the usual sizes: loops over rows
+ * are compiled for these. */
+enum { NEAR_USUAL = 11, ROW_USUAL = 24 };
+
+/* Adds the near part of the sources of some rows, first to end - 1, to column x of the rows of a strip, the first of
+ * which has row `top` of a table for their first light. Rows of a table are read once for all lights of a source. */
+template <int N, int STEP>
+__device__ __forceinline__ void add_near(int near, int row, const float *table, const tail_source *s, int first,
+                                         int end, int x, int top, float (&sum)[STRIP_ROWS])
 {
     enum { SPAN = (N - 1) * STEP };
-    const int side = 2 * t.near + 1, top = y0 - y + t.near; /* row of a table for the first light and row */
+    const int side = 2 * near + 1, behind = side * row; /* table of the next place */
     for (int k = first; k < end; k++) {
         const tail_source of = s[k];
-        const int column = x - of.x + t.near;
+        const int column = x - of.x + near;
         if (column < 0 || column >= side)
             continue;
-        const float *const from = table + (of.table * side + top) * t.row + column;
-        const int behind = side * t.row; /* table of the next place */
+        const float *const from = table + of.table * behind + column;
 #pragma unroll
         for (int i = -SPAN; i < STRIP_ROWS; i++) {
-            if (!INSIDE && (unsigned)(top + i) >= (unsigned)side)
+            if (top + i < 0 || top + i >= side)
                 continue;
-            const float v = from[i * t.row], w = from[i * t.row + behind];
+            const float v = from[(top + i) * row], w = from[(top + i) * row + behind];
 #pragma unroll
             for (int j = 0; j < N; j++)
                 if (i + j * STEP >= 0 && i + j * STEP < STRIP_ROWS)
@@ -410,20 +412,24 @@ __device__ inline void add_near(const tail_tables &t, const float *table, const 
 }
 
 /* The image of tails, [ny][nx]; sum: [parts] of all. A warp: a strip of some rows; a lane: a column of it. A block has
- * one part of the image after the other; SHARED: and the tables. */
-template <int ROUGH, bool SHARED>
+ * one part of the image after the other; SHARED: and the tables. USUAL: those are. */
+template <int ROUGH, bool SHARED, bool USUAL>
 __global__ void __launch_bounds__(spx::WARP *STRIP_WARPS)
     tail_image_kernel(tail_tables t, tail_order o, int nparts, float *far, double *sum)
 {
     enum {
         N = ROUGH ? 2 : (int)SPX_BEYOND_TOGETHER,
         STEP = ROUGH ? (int)SPX_BEYOND_APART : 1,
+        ROWS = ROUGH ? (int)SPX_BEYOND_ROUGHLY : (int)SPX_BEYOND_TOGETHER, /* of a source; a strip has a multiple */
+        FIRST = ROUGH ? (int)SPX_BEYOND_FIRST : 0,
         CELLS = (STRIP_ROWS + SPX_TAIL_FINE - 2) / SPX_TAIL_FINE + 4 /* of the middle grid, in a column */
     };
-    extern __shared__ float near[];
+    extern __shared__ float tables[];
     __shared__ double part[STRIP_WARPS];
     for (int i = (int)threadIdx.x; SHARED && i < tail_table_size(t); i += spx::WARP * STRIP_WARPS)
-        near[i] = t.table[i];
+        tables[i] = t.table[i];
+    const float *const table = SHARED ? tables : t.table;
+    const int near = USUAL ? (int)NEAR_USUAL : t.near, row = USUAL ? (int)ROW_USUAL : t.row;
     __syncthreads();
     for (int of = (int)blockIdx.x; of < nparts; of += (int)gridDim.x) {
         const int strip = of % t.strips, x = strip * spx::WARP + (int)threadIdx.x % spx::WARP;
@@ -431,17 +437,14 @@ __global__ void __launch_bounds__(spx::WARP *STRIP_WARPS)
         double all = 0.0;
         if (y0 < t.ny) {
             float line[STRIP_ROWS] = {};
-            const int first = max(0, (y0 - t.near) / o.rows - 1),
-                      last = min(o.count - 1, (y0 + STRIP_ROWS - 1 + t.near) / o.rows);
-            for (int i = first; i <= last; i++) {
+#pragma unroll
+            for (int d = -(near + FIRST + (N - 1) * STEP) / ROWS; d <= (near - FIRST + STRIP_ROWS - 1) / ROWS; d++) {
+                const int i = y0 / ROWS + d;
+                if (i < 0 || i >= o.count)
+                    continue;
                 const int2 range = o.strips[(size_t)i * t.strips + strip];
-                const int y = i * o.rows + spx_beyond_row(ROUGH, 0), top = y0 - y + t.near;
-                const float *const table = SHARED ? near : t.table;
-                const tail_source *const of_rows = t.source + (size_t)i * t.nspec;
-                if (top >= (N - 1) * STEP && top + STRIP_ROWS <= 2 * t.near + 1)
-                    add_near<N, STEP, true>(t, table, of_rows, range.x, range.y, y, x, y0, line);
-                else
-                    add_near<N, STEP, false>(t, table, of_rows, range.x, range.y, y, x, y0, line);
+                add_near<N, STEP>(near, row, table, t.source + (size_t)i * t.nspec, range.x, range.y, x,
+                                  near - FIRST - d * ROWS, line);
             }
             float cell[CELLS], w[4];
             const int n = t.fine.grid_nx, left = cells_around<SPX_TAIL_FINE>(min(x, t.nx - 1) + t.edge, 0.0f, w),
@@ -514,13 +517,15 @@ void draw_tail_of(const tail_tables &t, const tail_order &o, const float *light,
     const int device = spx::device_in_use();
     spx::check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
     spx::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device");
-    if (bytes + 1024 <= (size_t)most) {
-        spx::check(spx::allow_shared(tail_image_kernel<ROUGH, true>, bytes), "kernel");
-        tail_image_kernel<ROUGH, true>
-            <<<std::min(nparts, (unsigned)count), spx::WARP * STRIP_WARPS, bytes, s>>>(t, o, (int)nparts, far, scratch);
-    } else {
-        tail_image_kernel<ROUGH, false><<<nparts, spx::WARP * STRIP_WARPS, 0, s>>>(t, o, (int)nparts, far, scratch);
-    }
+    const bool shared = bytes + 1024 <= (size_t)most;
+    const bool usual = t.near == NEAR_USUAL && t.row == ROW_USUAL;
+    const auto kernel = !shared ? tail_image_kernel<ROUGH, false, false>
+                        : usual ? tail_image_kernel<ROUGH, true, true>
+                                : tail_image_kernel<ROUGH, true, false>;
+    if (shared)
+        spx::check(spx::allow_shared(kernel, bytes), "kernel");
+    kernel<<<shared ? std::min(nparts, (unsigned)count) : nparts, spx::WARP * STRIP_WARPS, shared ? bytes : 0, s>>>(
+        t, o, (int)nparts, far, scratch);
     total_kernel<<<1, 1024, 0, s>>>(scratch, nparts, total + 1);
     spx::check(cudaGetLastError(), "launch");
 }

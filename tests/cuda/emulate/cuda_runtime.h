@@ -23,6 +23,7 @@
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 #define __restrict__
+#define __forceinline__ inline
 #define __grid_constant__
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation = 2, cudaErrorNotReady = 600 };
