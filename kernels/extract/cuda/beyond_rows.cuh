@@ -633,26 +633,86 @@ __device__ inline bool beside_hidden(const row_tables &t, const row_work &w, int
     return is;
 }
 
-/* Which of the fibres beside those are seen still, as find_products() has it. */
-__device__ inline void find_seen(const row_tables &t, const row_work &w)
+/* Whether a fibre is seen by the pixels of columns lo .. hi - 1 of its profile, as find_products() has it. */
+__device__ inline bool is_seen(const row_tables &t, const row_work &w, int i, int lo, int hi)
 {
     enum { LANES = SPX_ROW_LANES };
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
-        if (!beside_hidden(t, w, i))
-            continue;
-        const float *g = w.profile + i * (t.width + 1), *weight = w.weight + w.start[i];
-        float own[LANES] = {}, seen[LANES] = {}, all[LANES] = {};
-        for (int c = 0; c < t.width; c += LANES)
+    const float *g = w.profile + i * (t.width + 1), *weight = w.weight + w.start[i];
+    float own[LANES] = {}, seen[LANES] = {}, all[LANES] = {};
+    for (int c = 0; c < t.width; c += LANES)
 #pragma unroll
-            for (int l = 0; l < LANES; l++) {
-                const float v = g[c + l], u = v * weight[c + l];
-                own[l] += u * v;
-                seen[l] += weight[c + l] > 0.0f ? v : 0.0f;
-                all[l] += v;
-            }
-        w.seen[i] = spx_row_total(own) > 0.0f && spx_row_total(seen) > SPX_ROW_LEAST_SEEN * spx_row_total(all);
+        for (int l = 0; l < LANES; l++) {
+            const float v = g[c + l], has = c + l >= lo && c + l < hi ? weight[c + l] : 0.0f, u = v * has;
+            own[l] += u * v;
+            seen[l] += has > 0.0f ? v : 0.0f;
+            all[l] += v;
+        }
+    return spx_row_total(own) > 0.0f && spx_row_total(seen) > SPX_ROW_LEAST_SEEN * spx_row_total(all);
+}
+
+/* Which fibres are still seen if the pixels of those that are not are left out, one after the other as far as that goes
+ * in the fibres of a warp; of those beside them, what was known before. Returns whether one is seen no more. */
+__device__ inline bool see_less(const row_tables &t, const row_work &w)
+{
+    const int lane = (int)threadIdx.x % spx::WARP;
+    bool less = false;
+    for (int first = (int)threadIdx.x - lane; first < w.n; first += ROW_THREADS) {
+        const int i = first + lane, end = min(first + spx::WARP, w.n);
+        const bool in = i < w.n;
+        const int start = in ? w.start[i] : 0;
+        bool seen = in && w.seen[i];
+        int below = INT_MIN / 2, above = INT_MAX / 2; /* first columns of the next ones beside that are not seen */
+        for (int k = first - 1; k >= 0 && below < 0 && w.start[first] - w.start[k] < t.width; k--)
+            below = w.hidden[k] ? w.start[k] : below;
+        for (int k = end; k < w.n && above == INT_MAX / 2 && w.start[k] - w.start[end - 1] < t.width; k++)
+            above = w.hidden[k] ? w.start[k] : above;
+        int lo = 0, hi = t.width;
+        bool again = true;
+        while (again) {
+            const unsigned off = __ballot_sync(spx::FULL, in && !seen), before = off & ((1u << lane) - 1),
+                           behind = off & ~((2u << lane) - 1);
+            const int nearest = __shfl_sync(spx::FULL, start, before != 0 ? 31 - __clz((int)before) : 0),
+                      next = __shfl_sync(spx::FULL, start, behind != 0 ? __ffs((int)behind) - 1 : 0),
+                      from = max(0, (before != 0 ? nearest : below) + t.width - start),
+                      to = min(t.width, (behind != 0 ? next : above) - start);
+            const bool look = seen && (from > lo || to < hi);
+            lo = max(lo, from);
+            hi = min(hi, to);
+            const bool lost = look && !is_seen(t, w, i, lo, hi);
+            if (lost)
+                w.seen[i] = 0;
+            seen &= !lost;
+            less |= lost;
+            again = __any_sync(spx::FULL, lost);
+        }
+    }
+    return less;
+}
+
+/* Leaves out the pixels of fibres that are not seen, and of those that then are not. Returns whether there are any, to
+ * all threads. */
+__device__ inline bool hide_all_unseen(const row_tables &t, const row_work &w)
+{
+    bool any = false, less = true;
+    while (less) {
+        bool here = false;
+        for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS) {
+            w.hidden[i] = w.seen[i] ? 0 : HIDDEN;
+            here |= !w.seen[i];
+        }
+        any = __syncthreads_or(here);
+        less = any && __syncthreads_or(see_less(t, w));
+    }
+    for (int i = (int)threadIdx.x; i < w.n && any; i += ROW_THREADS) {
+        if (w.seen[i])
+            continue;
+        float *const weight = w.weight + w.start[i];
+#pragma unroll 8
+        for (int c = 0; c < t.width; c++)
+            weight[c] = 0.0f;
     }
     __syncthreads();
+    return any;
 }
 
 /* Equations of a row with its pixels as they are. Where pixels are left out, fibres beside them may not be seen any
@@ -660,16 +720,9 @@ __device__ inline void find_seen(const row_tables &t, const row_work &w)
  * alone. */
 __device__ inline void factor_seen(const row_tables &t, const row_work &w)
 {
-    for (int i = (int)threadIdx.x; i < w.n; i += ROW_THREADS)
-        w.hidden[i] = 0;
     do {
-        bool again = false;
         find_products(t, w, [](int) { return true; });
-        while (hide_unseen(t, w)) {
-            find_seen(t, w);
-            again = true;
-        }
-        if (again)
+        if (hide_all_unseen(t, w))
             find_products(t, w, [&](int i) { return beside_hidden(t, w, i); });
         factor_row(w);
     } while (hide_unseen(t, w));
