@@ -969,11 +969,21 @@ __global__ void __launch_bounds__(ROW_THREADS) ground_sums_kernel(row_tables t, 
 /* Adds the background to far. Block (row). shared: [across.n] */
 __global__ void __launch_bounds__(ROW_THREADS) ground_add_kernel(row_tables t, row_background g)
 {
+    enum { ASKED = 4 }; /* on their way before one is used */
     extern __shared__ double room[];
     const int y = (int)blockIdx.x;
     combine_along(g, y, room);
-    for (int x = (int)threadIdx.x; x < t.nx; x += ROW_THREADS)
-        t.far[(size_t)y * t.nx + x] += (float)ground_at(g, room, x);
+    float *const far = t.far + (size_t)y * t.nx;
+    for (int from = (int)threadIdx.x; from < t.nx; from += ASKED * ROW_THREADS) {
+        float has[ASKED];
+#pragma unroll
+        for (int k = 0; k < ASKED; k++)
+            has[k] = far[min(from + k * ROW_THREADS, t.nx - 1)];
+#pragma unroll
+        for (int k = 0; k < ASKED; k++)
+            if (from + k * ROW_THREADS < t.nx)
+                far[from + k * ROW_THREADS] = has[k] + (float)ground_at(g, room, from + k * ROW_THREADS);
+    }
 }
 
 } // namespace
