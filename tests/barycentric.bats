@@ -53,6 +53,36 @@ stars() {
         awk '{ d = $1 - $2; if (d * d < 1e-6 || d * d > 1) exit 1 }' # the Earth's rotation, 0.46 km/s
 }
 
+@test "targets that were below the horizon" {
+    need_program /usr/bin/python3
+    local how
+    for how in '+ 0' '/ 15' '+ 180'; do
+        cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
+        /usr/bin/python3 - "$how" <<'END' || skip "no Python with h5py"
+import sys
+try:
+    import h5py
+except ImportError:
+    sys.exit(1)
+with h5py.File("edited.h5", "r+") as f:
+    t = f["fibermap"][...]
+    t["TARGET_RA"] = eval("t['TARGET_RA']" + sys.argv[1])
+    f["fibermap"][...] = t
+END
+        case $how in
+        '+ 0') specx-extract -q --barycentric -w 6410,6430,0.8 -o right.h5 edited.h5 ;;
+        '/ 15') fails_with 3 '*edited.h5*100 % of the fibres were below the horizon*TARGET_RA should be in degrees, and seems to be in hours*--allow horizon goes on*' \
+            specx-extract --barycentric -w 6410,6430,0.8 -o x.h5 edited.h5 ;;
+        *) fails_with 3 '*below the horizon*their places (degrees), the time (UTC) or the site (degrees east) is wrong*' \
+            specx-extract --barycentric -w 6410,6430,0.8 -o x.h5 edited.h5 ;;
+        esac
+    done
+    run -0 --separate-stderr specx-extract --barycentric --allow horizon -w 6410,6430,0.8 -o x.h5 edited.h5
+    [[ $stderr == *'warning: the targets of 100 % of the fibres were below the horizon'* ]]
+    # seen from the other side of the Earth, and at another time of the day
+    fails_with 3 '*below the horizon*' specx-extract --barycentric --site siding -w 6410,6430,0.8 -o y.h5 "$BATS_FILE_TMPDIR/image.h5"
+}
+
 @test "what is missing or wrong is named" {
     local image=$BATS_FILE_TMPDIR/image.h5 plain=$BATS_FILE_TMPDIR/data/image-r0.h5
     fails_with 3 '*observatory*--site*' specx-extract --barycentric -o x.h5 "$plain"

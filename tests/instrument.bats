@@ -35,7 +35,7 @@ two_cameras() {
             # options are words
             # shellcheck disable=SC2046,SC2086
             specx-sim -q --arm r ${camera[$c]} --fibers 16 --throughput 0.1 --instrument-seed 3 --cosmics 1 --shift 0.05,-0.06 --seed 5 \
-                --noise-seed $e --mjd 59198.2 --expid $e $(case $e in
+                --noise-seed $e --mjd 59198.45 --expid $e $(case $e in
                     1) echo --arc all --no-sky --psf-output in/psf_$c.fits ;;
                     2) echo --flat --lamp-level 20000 ;;
                     3) echo --sky-fibers 3 --standards 8 --tile 7 --fiber-scatter 0.02 --snr 60:120 --teff 5200:5800 --logg 3.7:4.3 \

@@ -139,22 +139,24 @@ typedef struct {
 } work;
 
 /* With --barycentric: the PSF on barycentric wavelengths in place of the PSF, and the factor of each of its fibres. */
-static spx_status to_barycentre(job *j, spx_err *e)
+static spx_status to_barycentre(job *j, unsigned allowed, spx_err *e)
 {
     spx_site site;
-    size_t nowhere = 0;
+    spx_directions where = {0};
     if (!o.barycentric)
         return o.site == NULL ? SPX_OK : spx_fail(e, SPX_EUSAGE, "--site goes with --barycentric only");
     spx_status st = o.site != NULL ? spx_site_parse(o.site, &site, e) : SPX_OK;
     if (st == SPX_OK && (j->factor = spx_alloc(j->psf->nspec, sizeof *j->factor, e)) == NULL)
         st = SPX_EIO;
     if (st == SPX_OK)
-        st = spx_image_barycentric(&j->x.image, j->psf, o.site != NULL ? &site : NULL, j->factor, &nowhere, e);
+        st = spx_image_barycentric(&j->x.image, j->psf, o.site != NULL ? &site : NULL, j->factor, &where, e);
+    if (st == SPX_OK)
+        st = spx_plausible_directions(&where, allowed, j->x.label, e);
     if (st == SPX_OK)
         st = spx_psf_to_barycentre(j->psf, j->factor, &j->stretched, e);
-    if (st == SPX_OK && nowhere > 0)
+    if (st == SPX_OK && where.nowhere > 0)
         spx_note("%s%zu of %zu fibres have no position: they get the velocity of the others' mean direction",
-                 j->x.label, nowhere, j->psf->nspec);
+                 j->x.label, where.nowhere, j->psf->nspec);
     if (st == SPX_OK)
         j->psf = &j->stretched;
     return st;
@@ -174,7 +176,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
         j->psf = &j->bare;
     }
     if (st == SPX_OK)
-        st = to_barycentre(j, e);
+        st = to_barycentre(j, w->allowed, e);
     if (st == SPX_OK)
         st = spx_extract_args_options(&o, (int)w->s->common.threads, &x->image, j->psf, &j->o, e);
     j->o.line_factor = j->factor;

@@ -25,15 +25,24 @@ int spx_mjd_from_date(const char *text, double *mjd)
     return 1;
 }
 
+/* The observer at that time; xyz: in metres from the Earth's centre. */
+static spx_status observe(const spx_site *site, double mjd, eraASTROM *astrom, double xyz[3], spx_err *e)
+{
+    double eo, lon = site->longitude * ERFA_DD2R, lat = site->latitude * ERFA_DD2R;
+    return eraGd2gc(1, lon, lat, site->height, xyz) == 0 &&
+                   eraApco13(ERFA_DJM0, mjd, 0, lon, lat, site->height, 0, 0, 0, 0, 0, 0.5, astrom, &eo) >= 0
+               ? SPX_OK
+               : spx_fail(e, SPX_EINPUT, "no barycentric velocity at MJD %.10g", mjd);
+}
+
 spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
                                    double *factor, spx_err *e)
 {
     eraASTROM astrom;
-    double eo, up[3], xyz[3];
-    double lon = site->longitude * ERFA_DD2R, lat = site->latitude * ERFA_DD2R;
-    if (eraGd2gc(1, lon, lat, site->height, xyz) != 0 ||
-        eraApco13(ERFA_DJM0, mjd, 0, lon, lat, site->height, 0, 0, 0, 0, 0, 0.5, &astrom, &eo) < 0)
-        return spx_fail(e, SPX_EINPUT, "no barycentric velocity at MJD %.10g", mjd);
+    double up[3], xyz[3];
+    const spx_status st = observe(site, mjd, &astrom, xyz, e);
+    if (st != SPX_OK)
+        return st;
     double potential = SUN_LENGTH / (astrom.em * ERFA_DAU) + EARTH_LENGTH / eraPm(xyz);
     for (size_t k = 0; k < n; k++) {
         if (!(fabs(ra[k]) <= 360 && fabs(dec[k]) <= 90))
@@ -44,6 +53,21 @@ spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, c
         factor[k] = (1 + eraPdp(astrom.v, up)) / astrom.bm1 * (1 + potential);
     }
     return SPX_OK;
+}
+
+spx_status spx_altitudes(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
+                         double *altitude, spx_err *e)
+{
+    eraASTROM astrom;
+    double xyz[3];
+    const spx_status st = observe(site, mjd, &astrom, xyz, e);
+    for (size_t k = 0; k < n && st == SPX_OK; k++) {
+        double ri, di, azimuth, zenith, hour, dob, rob;
+        eraAtciqz(ra[k] * ERFA_DD2R, dec[k] * ERFA_DD2R, &astrom, &ri, &di);
+        eraAtioq(ri, di, &astrom, &azimuth, &zenith, &hour, &dob, &rob);
+        altitude[k] = 90 - zenith / ERFA_DD2R;
+    }
+    return st;
 }
 
 size_t spx_fill_directions(size_t n, double *ra, double *dec)

@@ -21,6 +21,10 @@ int spx_mjd_from_date(const char *text, double *mjd);
 spx_status spx_barycentric_factors(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
                                    double *factor, spx_err *e) SPX_NODISCARD;
 
+/* altitude[n] above the horizon of these directions, degrees, without refraction. SPX_EINPUT: no such time or place. */
+spx_status spx_altitudes(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
+                         double *altitude, spx_err *e) SPX_NODISCARD;
+
 /* Replaces positions ra[n], dec[n] (degrees) that are not finite by the mean direction of the others; returns how many,
  * n when all. */
 size_t spx_fill_directions(size_t n, double *ra, double *dec);

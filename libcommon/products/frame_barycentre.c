@@ -9,8 +9,43 @@
 #include "products/frame.h"
 #include "products/site.h"
 
+/* Fills all but where->nowhere from positions, which may be NAN. */
+static spx_status look_at_horizon(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
+                                  spx_directions *where, spx_err *e)
+{
+    double *r = spx_alloc2(3, n + 2, sizeof *r, e);
+    size_t m = 0, below = 0;
+    int hours = 1;
+    if (r == NULL)
+        return SPX_EIO;
+    double *d = r + n + 2, *altitude = d + n + 2;
+    *where = (spx_directions){.in_hours = NAN};
+    for (size_t k = 0; k < n; k++)
+        if (fabs(ra[k]) <= 360 && fabs(dec[k]) <= 90 && (ra[k] != 0 || dec[k] != 0)) {
+            r[m] = ra[k];
+            d[m++] = dec[k];
+            hours &= ra[k] >= 0 && ra[k] < 24;
+        }
+    /* beside them their mean, as it is and in hours */
+    r[m] = d[m] = NAN;
+    (void)spx_fill_directions(m + 1, r, d);
+    r[m + 1] = 15 * r[m];
+    d[m + 1] = d[m];
+    const spx_status st = m > 0 ? spx_altitudes(site, mjd, m + 2, r, d, altitude, e) : SPX_OK;
+    for (size_t k = 0; k < m && st == SPX_OK; k++)
+        below += altitude[k] < 0;
+    if (st == SPX_OK && m > 0) {
+        where->below = (double)below / (double)m;
+        where->altitude = altitude[m];
+        if (hours)
+            where->in_hours = altitude[m + 1];
+    }
+    spx_free(r);
+    return st;
+}
+
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
-                                 size_t *nowhere, spx_err *e)
+                                 spx_directions *where, spx_err *e)
 {
     spx_site place;
     double mjd;
@@ -43,7 +78,9 @@ spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const 
         ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
         dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];
     }
-    if (st == SPX_OK && (*nowhere = spx_fill_directions(n, ra, dec)) == n)
+    if (st == SPX_OK)
+        st = look_at_horizon(site, mjd, n, ra, dec, where, e);
+    if (st == SPX_OK && (where->nowhere = spx_fill_directions(n, ra, dec)) == n)
         st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a finite TARGET_RA and TARGET_DEC");
     if (st == SPX_OK)
         st = spx_barycentric_factors(site, mjd, n, ra, dec, factor, e);

@@ -10,12 +10,21 @@
 #include "products/psf.h"
 #include "products/spectra.h"
 
+/* Where the targets of an exposure were. nowhere: fibres without a position. below: part of the others whose target was
+ * below the horizon in the middle of the exposure, a place at (0, 0) left out, which stands for none; altitude: of
+ * their mean direction, degrees; in_hours: what it would be with right ascensions in hours, NAN where these are no
+ * hours. */
+typedef struct {
+    size_t nowhere;
+    double below, altitude, in_hours;
+} spx_directions;
+
 /* Barycentric factors (spx_barycentric_factors()) for all fibres of a PSF, from TARGET_RA and TARGET_DEC of the image's
  * fibermap and the time in its header; factor[psf->nspec]. `site` NULL: from the header. Fibres without a row or a
- * finite position get the factor of the mean direction of the others; their number is in *nowhere. SPX_EINPUT: no
- * fibermap, or no position at all. */
+ * finite position get the factor of the mean direction of the others. SPX_EINPUT: no fibermap, or no position at all.
+ */
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
-                                 size_t *nowhere, spx_err *e) SPX_NODISCARD;
+                                 spx_directions *where, spx_err *e) SPX_NODISCARD;
 
 /* Marks the frame's wavelengths as barycentric and adds column BARYCENTRIC_VELOCITY, c (factor - 1) in km/s, to its
  * fibermap. factor[psf->nspec], for all fibres of the PSF. */

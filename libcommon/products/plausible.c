@@ -19,6 +19,11 @@ const spx_rule spx_rules[SPX_RULES] = {
                              "Part of the fibres whose trace lies within 0.5 pixel of the next, at both ends and "
                              "in the middle of its wavelengths",
                          .hi = 0.5},
+    [SPX_RULE_HORIZON] = {.name = "horizon",
+                          .programs = "specx-extract",
+                          .measure = "Part of the fibres whose target is below the horizon in the middle of the "
+                                     "exposure, with --barycentric: positions, time or site are wrong",
+                          .hi = 0.5},
     [SPX_RULE_BUNDLES] = {.name = "bundles",
                           .programs = "specx-shift specx-extract",
                           .measure =

@@ -56,7 +56,7 @@ images_of() {
         fi
         # Stars of a tile and petal are one seed.
         image "$p" "$arm" $((e + 2)) --seed $((1000 * seed + 10 * tile + p)) --tile $tile --standards $((fibres / 5)) \
-            --mjd "$(awk -v e=$e 'BEGIN { printf "%.4f", 59197.2 + 0.012 * e }')" --fiber-scatter 0.02 --sky-lines 0.2 \
+            --mjd "$(awk -v e=$e 'BEGIN { printf "%.4f", 59197.31 + 0.012 * (e % 28) + int(e / 28) }')" --fiber-scatter 0.02 --sky-lines 0.2 \
             --no-flag-cosmics --tellurics 1 --teff 4800:6800 --logg 3.2:4.8 --feh -1.3:-0.1 --alpha 0:0.4 \
             --truth "truth/$arm$p-$tile.h5" "${light[@]}"
     done

@@ -289,7 +289,7 @@ misfit() {
 barycentric_case() {
     local way text options prototype held=15
     printf '\n== barycentric: misfit of frames without noise, in errors: rms, on lines, brightest 1 %%, worst\n'
-    specx-sim -q -f --arm z --seed "$seed" --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310 \
+    specx-sim -q -f --arm z --seed "$seed" --fibers 75 --sky-fibers 45 --snr 3:30 --cosmics 0 --bad-columns 0 --no-noise --mjd 60310.4 \
         --wavelength 8250,8850 -o image.h5
     specx-extract -q -f --precision double -o topocentric.h5 image.h5
     specx-extract -q -f --precision double --barycentric -o barycentric.h5 image.h5

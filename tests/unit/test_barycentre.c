@@ -14,17 +14,17 @@ static void add(spx_cards *h, const char *card)
     CHECK(spx_cards_append(h, card, &e) == SPX_OK);
 }
 
-/* SkyCoord.radial_velocity_correction("barycentric") of Astropy 6 with UT1 = UTC, km/s. It too has no Shapiro delay;
- * ERFA's analytic Earth ephemeris is behind both: what is left is constants. */
+/* SkyCoord.radial_velocity_correction("barycentric") of Astropy 6 with UT1 = UTC, km/s, and its altitudes. It too has
+ * no Shapiro delay; ERFA's analytic Earth ephemeris is behind both: what is left is constants. */
 static void compare_with_astropy(void)
 {
     static const struct {
         spx_site site;
-        double mjd, ra, dec, v;
-    } known[] = {{{-111.59989, 31.96403, 2097}, 59198.105208333334, 150.1, 2.2, 27.9157466671},
-                 {{149.067083, -31.277039, 1149}, 53000.25, 10, -60, -14.0128131756},
-                 {{-17.8816, 28.7606, 2344}, 60500.9, 279.2, 38.8, -0.4048557071},
-                 {{-111.59989, 31.96403, 2097}, 59198.105208333334, 330, -20, -26.6318469948}};
+        double mjd, ra, dec, v, altitude;
+    } known[] = {{{-111.59989, 31.96403, 2097}, 59198.105208333334, 150.1, 2.2, 27.9157466671, -38.970972},
+                 {{149.067083, -31.277039, 1149}, 53000.25, 10, -60, -14.0128131756, 52.834916},
+                 {{-17.8816, 28.7606, 2344}, 60500.9, 279.2, 38.8, -0.4048557071, 51.696054},
+                 {{-111.59989, 31.96403, 2097}, 59198.105208333334, 330, -20, -26.6318469948, 25.406287}};
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         double factor;
         CHECK(spx_barycentric_factors(&known[k].site, known[k].mjd, 1, &known[k].ra, &known[k].dec, &factor, &e) ==
@@ -34,6 +34,9 @@ static void compare_with_astropy(void)
             printf("case %zu: %.3g km/s from Astropy's %.6f\n", k, off, known[k].v);
             exit(1);
         }
+        double altitude;
+        CHECK(spx_altitudes(&known[k].site, known[k].mjd, 1, &known[k].ra, &known[k].dec, &altitude, &e) == SPX_OK);
+        CHECK(fabs(altitude - known[k].altitude) < 1e-3); /* the pole's motion, an arcsecond */
     }
     double ra = 10, dec = 91, factor;
     CHECK(spx_barycentric_factors(&known[0].site, known[0].mjd, 1, &ra, &dec, &factor, &e) == SPX_EINPUT);
@@ -127,18 +130,19 @@ static void fibres(void)
     spx_psf psf = {.nspec = 4};
     double factor[4], alone, ra[] = {150.0, 150.5, NAN}, dec[] = {2.0, 2.0, 2.0};
     int32_t fiber[] = {3, 0, 1};
-    size_t nowhere;
+    spx_directions where;
     spx_site site = {-111.6, 31.96, 2097};
     add(&im.header, "MJD-MID =              59200.5");
-    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_EINPUT);
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &where, &e) == SPX_EINPUT);
     CHECK((im.fibermap = spx_table_new(3, &e)) != NULL);
     CHECK(spx_table_add(im.fibermap, "FIBER", H5T_NATIVE_INT32, "", fiber, &e) == SPX_OK);
-    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_EINPUT);
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &where, &e) == SPX_EINPUT);
     CHECK(spx_table_add(im.fibermap, "TARGET_RA", H5T_NATIVE_DOUBLE, "deg", ra, &e) == SPX_OK);
     CHECK(spx_table_add(im.fibermap, "TARGET_DEC", H5T_NATIVE_DOUBLE, "deg", dec, &e) == SPX_OK);
-    CHECK(spx_image_barycentric(&im, &psf, NULL, factor, &nowhere, &e) == SPX_EINPUT); /* no site */
+    CHECK(spx_image_barycentric(&im, &psf, NULL, factor, &where, &e) == SPX_EINPUT); /* no site */
     spx_err_clear(&e);
-    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &nowhere, &e) == SPX_OK && nowhere == 2);
+    CHECK(spx_image_barycentric(&im, &psf, &site, factor, &where, &e) == SPX_OK && where.nowhere == 2);
+    CHECK(where.below == 0 && fabs(where.altitude - 54) < 10 && isnan(where.in_hours));
     CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[0], &dec[0], &alone, &e) == SPX_OK && factor[3] == alone);
     CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[1], &dec[1], &alone, &e) == SPX_OK && factor[0] == alone);
     /* the others: between the two, nearly in the middle */

@@ -75,6 +75,17 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     return st == SPX_OK ? look_at_order(image, psf, label, e) : st;
 }
 
+spx_status spx_plausible_directions(const spx_directions *where, unsigned allowed, const char *label, spx_err *e)
+{
+    if (!spx_rule_broken(SPX_RULE_HORIZON, where->below))
+        return SPX_OK;
+    return refuse(SPX_RULE_HORIZON, allowed, label, e,
+                  "the targets of %.0f %% of the fibres were below the horizon, in the mean at %.0f degrees: %s",
+                  100 * where->below, where->altitude,
+                  where->in_hours > 0 ? "TARGET_RA should be in degrees, and seems to be in hours"
+                                      : "their places (degrees), the time (UTC) or the site (degrees east) is wrong");
+}
+
 /* Ends without light, and the wavelengths that are left. */
 static void warn_of_unlit(const char *label, const spx_arm *a, const size_t unlit[2])
 {

@@ -4,6 +4,7 @@
 
 #include "app/main.h"
 #include "extract/quality.h"
+#include "products/frame_barycentre.h"
 #include "products/image.h"
 #include "products/plausible.h"
 #include "products/psf.h"
@@ -15,6 +16,9 @@
  * 1 << rule, only warn, with `label` before the text. */
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
                               spx_err *e);
+
+/* Were the targets above the horizon? SPX_EINPUT where they cannot have been seen; `allowed`, `label` as above. */
+spx_status spx_plausible_directions(const spx_directions *where, unsigned allowed, const char *label, spx_err *e);
 
 /* Warns of bundles that share light. Returns the rule that is broken, 1 << rule, or 0. */
 unsigned spx_plausible_bundles(const char *label, const spx_extract_border *border);
