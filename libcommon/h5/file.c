@@ -418,7 +418,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, size_t 
     if (fstat(fd, &sb) != 0) {
         st = spx_fail_at(e, SPX_EIO, in->name, NULL, NULL, "cannot stat: %s", strerror(errno));
     } else if (S_ISDIR(sb.st_mode)) {
-        st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give a file", "is a directory");
+        st = spx_fail_at(e, SPX_EINPUT, in->name, NULL, "give a file; fits2h5 makes one of a folder of FITS files",
+                         "is a directory");
     } else {
         unsigned char head[HEADLEN] = {0};
         const int regular =

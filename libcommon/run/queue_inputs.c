@@ -322,28 +322,46 @@ static size_t psf_of(const spx_queue *q, size_t i)
     return q->n;
 }
 
+static const char *name_of(const entry *it)
+{
+    return it->is_stdin ? "standard input" : it->name;
+}
+
+/* Is standard input a pipe? It is an input only where it is named, or nothing is. */
+static int is_piped(void)
+{
+    struct stat sb;
+    return fstat(STDIN_FILENO, &sb) == 0 && S_ISFIFO(sb.st_mode);
+}
+
 /* Checks that every image has a PSF, and every PSF an image. Standard input is checked as it comes. */
 static spx_status match(const spx_queue *q, spx_err *e)
 {
     const int alone = content[q->kind].with == NULL;
     size_t nimage = 0, npsf = 0;
-    const entry *first = NULL;
+    const entry *first = NULL, *with_image = NULL, *with_psf = NULL;
     for (size_t i = 0; i < q->n; i++) {
         const entry *it = &q->it[i];
         const int second_image = it->image && nimage > 0, second_psf = it->psf && npsf > 0;
         if (q->to == TO_FILE && (second_image || second_psf))
             return spx_fail_at(e, SPX_EUSAGE, it->name, NULL, NULL,
-                               "is a second %s: give one %s%s%s, or for several %s -o FOLDER or -o NAME-%%s.h5",
+                               "is a second %s, beside that of %s: give one %s%s%s, or for several %s -o FOLDER or "
+                               "-o NAME-%%s.h5",
                                alone || second_image ? content[q->kind].name : content[q->kind].with,
-                               content[q->kind].name, alone ? "" : " and one ", alone ? "" : content[q->kind].with,
-                               content[q->kind].names);
+                               name_of(alone || second_image ? with_image : with_psf), content[q->kind].name,
+                               alone ? "" : " and one ", alone ? "" : content[q->kind].with, content[q->kind].names);
         nimage += (size_t)it->image;
         npsf += (size_t)it->psf;
+        with_image = with_image == NULL && it->image ? it : with_image;
+        with_psf = with_psf == NULL && it->psf ? it : with_psf;
         if (first == NULL && it->image && !it->psf)
             first = it;
     }
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
-    const char *any = q->it[0].is_stdin ? "standard input" : q->it[0].name;
+    const char *any = name_of(&q->it[0]);
+    if (nimage == 0 && !open_end && q->stdin_at == q->n && is_piped())
+        return spx_fail_at(e, SPX_EINPUT, any, NULL, "name - among the inputs, to read the pipe too", "no %s",
+                           content[q->kind].name);
     if (nimage == 0 && !open_end)
         return spx_queue_without(q, any, e);
     if (npsf == 0 && first != NULL && !open_end && q->kind == SPX_QUEUE_IMAGES)

@@ -126,7 +126,7 @@ page() {
         awk -v pages="$work/pages" '
             # link to a file of the project, or to a section of README, as its page here, or as text
             function target(file) {
-                return file == "#tutorial" ? "tutorial.html" : file == "#build-and-install" ? "install.html" : file == "CONTRIBUTING.md" ? "contributing.html" : file == "CHANGELOG.md" ? "changes.html" : file == "README.md" ? "index.html" : ""
+                return file ~ /^#tutorial/ ? "tutorial.html" : file == "#build-and-install" ? "install.html" : file == "CONTRIBUTING.md" ? "contributing.html" : file == "CHANGELOG.md" ? "changes.html" : file == "README.md" ? "index.html" : ""
             }
             BEGIN { while ((getline p < pages) > 0) { name = p; sub(/\.[157]$/, "", name); of[name] = p; of[name "(" substr(p, length(p)) ")"] = p } }
             /^<h[23]>/ {
