@@ -93,6 +93,10 @@ passes() {
     run --separate-stderr specx-extract -w $grid -o f.h5 edited.h5
     [ "$status" -eq 0 ]
     [[ $stderr == *"warning: FIBER of the fibermap falls from 3 to 2: its rows are taken for the traces"* ]]
+    h5edit edited.h5 column /fibermap FIBER 5,6,6,9
+    run --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: FIBER of the fibermap is 6 in rows 1 and 2: rows are taken for the traces"* ]]
     h5edit edited.h5 column /fibermap FIBER 5,6,7,9
     run --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
     [ "$status" -eq 0 ]
@@ -226,6 +230,43 @@ passes() {
     done
     run ! h5dump -a /shift/implausible right-psf.h5
     run ! h5dump -a /sky/implausible right-sky.h5
+}
+
+@test "a library whose lines are in air, of one in vacuum" {
+    local way
+    need_program h5dump
+    specx-sim -q --library stars --wavelength 3900,6700 --axis teff=5000,6000,7000 --axis logg=4 --axis feh=-1,0 --axis alpha=0
+    for way in vacuum air; do
+        fits2h5 -q "--$way" stars -o $way.h5
+        rvs-template --setup r:6000:6400:0.4:FWHM=1.5 -o $way-t.h5 $way.h5 2>err
+        h5check $way-t.h5
+        if [ $way = vacuum ]; then
+            run ! grep 'strong lines' err
+            run ! h5dump -a /templates/implausible $way-t.h5
+        else
+            grep -q 'warning: air.h5:/library/wavelength: is in air, and [0-9]* strong lines lie where they are in vacuum, .*fits2h5 --vacuum' err
+            h5dump -a /templates/implausible $way-t.h5 | grep -F '"medium"'
+        fi
+    done
+}
+
+@test "real libraries say in which medium they are" {
+    need_shared data/rv/kurucz_stds_v5.fit data/rv/da_white_dwarfs_1d_nlte.fits.gz data/rv/phoenix_subset
+    local one file right setup
+    # the first is in vacuum, the others are in air
+    for one in kurucz_stds_v5.fit:vacuum:r:5300:5900:1:FWHM=6 da_white_dwarfs_1d_nlte.fits.gz:air:b:4300:5900:4:FWHM=8 \
+        phoenix_subset:air:r:5200:5800:0.4:FWHM=1; do
+        IFS=: read -r file right setup <<<"$one"
+        for way in vacuum air; do
+            fits2h5 -q -f "--$way" "$SPX_SHARED/data/rv/$file" -o l.h5
+            rvs-template -f --setup "$setup" -o t.h5 l.h5 2>err
+            if [ $way = "$right" ]; then
+                run ! grep 'strong lines' err
+            else
+                grep -q 'strong lines lie' err
+            fi
+        done
+    done
 }
 
 @test "ends that no light reaches are masked" {

@@ -4,6 +4,7 @@
 #include "app/main.h"
 #include "common/device.h"
 #include "common/kernel_options.h"
+#include "common/plausible_inputs.h"
 #include "common/template_options.h"
 #include "common/template_report.h"
 #include "convert/spectrum/text.h"
@@ -227,6 +228,7 @@ static spx_status run(spx_run *s, spx_err *e)
     spx_template_config cfg = {0};
     double vsini[SPX_TEMPLATE_MAX_VSINI];
     hid_t file;
+    unsigned broken = 0; /* rules of plausibility */
     spx_backend backend = {0};
     spx_device_opening opening = {.s = s, .op = SPX_OP_TEMPLATE, .b = &backend};
 
@@ -255,6 +257,8 @@ static spx_status run(spx_run *s, spx_err *e)
     if (st == SPX_OK && !network_in)
         st = spx_library_read(in->file, &lib, e);
     if (st == SPX_OK && !network_in)
+        st = spx_plausible_library(in, &lib, &broken, e);
+    if (st == SPX_OK && !network_in)
         st = spx_template_args_log(&o, &lib, &cfg, e);
     if (opened) {
         spx_err why = {0};
@@ -280,6 +284,8 @@ static spx_status run(spx_run *s, spx_err *e)
         st = spx_templates_write(file, &t, e);
     if (st == SPX_OK)
         st = spx_template_tell_nodes(s, file, &t, e);
+    if (st == SPX_OK)
+        st = spx_plausible_flag(s, file, "/templates", broken, e);
     if (st == SPX_OK)
         st = spx_run_commit(s, e);
 

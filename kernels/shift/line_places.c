@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
 
@@ -129,18 +130,12 @@ static double correlate(const rows *s, double offset, int mirrored, size_t *foun
     return sum / all;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double d = *(const double *)a - *(const double *)b;
-    return (d > 0) - (d < 0);
-}
-
 /* Mean and standard deviation of values c[n], but for the highest hundredth, which the place itself is part of; they
  * are sorted. */
 static void spread(size_t n, double *c, double *mean, double *sd)
 {
     const size_t m = n - n / 100;
-    qsort(c, n, sizeof *c, by_value);
+    qsort(c, n, sizeof *c, spx_by_f64);
     *mean = *sd = 0;
     for (size_t i = 0; i < m; i++)
         *mean += c[i] / (double)m;

@@ -88,6 +88,13 @@ const spx_rule spx_rules[SPX_RULES] = {
                                "Rows of one target with the same flux, or models, in all bins, and files that are "
                                "given twice",
                            .limits = "none"},
+    [SPX_RULE_MEDIUM] = {.name = "medium",
+                         .programs = "rvs-template",
+                         .measure =
+                             "Strong lines of the library's spectra that lie where they are in air, of a library in "
+                             "vacuum, or the other way: all velocities are 83 km/s off",
+                         .limits = "fewer than four, or less than four times as many as lie where they should",
+                         .flag = "attribute implausible"},
     [SPX_RULE_FIT] = {.name = "fit",
                       .programs = "rvs-fit",
                       .measure = "chi squared a degree of freedom, where it is 5 sigma from 1",

@@ -11,7 +11,9 @@
 #include "h5/table.h"
 #include "num/wave.h"
 #include "products/frame.h"
+#include "products/library_h5.h"
 #include "psf/psf.h"
+#include "spectral/star_lines.h"
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
 static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, spx_err *e, const char *fmt, ...)
@@ -33,7 +35,7 @@ static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, 
 }
 
 /* Rows of a fibermap are the fibres in their order, where there are as many and the PSF does not number its fibres:
- * numbers that fall may mean another. */
+ * numbers that fall may mean another, and those that repeat are not the fibres'. Negative ones are none. */
 static spx_status look_at_order(const spx_image *image, const spx_psf *psf, const char *label, spx_err *e)
 {
     const spx_table *map = image->fibermap;
@@ -46,9 +48,14 @@ static spx_status look_at_order(const spx_image *image, const spx_psf *psf, cons
         st = spx_frame_fibre_rows(image, psf, row, e);
     while (st == SPX_OK && same < psf->nspec && row[same] == same)
         same++;
-    while (st == SPX_OK && k < map->nrow && fiber[k] >= fiber[k - 1])
+    while (st == SPX_OK && k < map->nrow && (fiber[k] > fiber[k - 1] || fiber[k] < 0))
         k++;
-    if (st == SPX_OK && k < map->nrow && same == psf->nspec)
+    if (st == SPX_OK && k < map->nrow && same == psf->nspec && fiber[k] == fiber[k - 1])
+        spx_warn(
+            "%sFIBER of the fibermap is %lld in rows %zu and %zu: rows are taken for the traces of the PSF in their "
+            "order, but tables and zero points by fibre will mix them",
+            label, (long long)fiber[k], k - 1, k);
+    else if (st == SPX_OK && k < map->nrow && same == psf->nspec)
         spx_warn(
             "%sFIBER of the fibermap falls from %lld to %lld: its rows are taken for the traces of the PSF in their "
             "order, not by their numbers",
@@ -173,6 +180,37 @@ unsigned spx_plausible_lines(const char *label, const spx_line_places *places, c
                  label, places->offset, unit, places->angstrom, places->nline,
                  fabs(places->angstrom - air) < 0.2 * fabs(air) ? ", as wavelengths in air make it" : "");
     return 1u << SPX_RULE_LINES;
+}
+
+spx_status spx_plausible_library(const spx_input *in, const spx_library *lib, unsigned *broken, spx_err *e)
+{
+    enum { ROWS = 32 };
+    const size_t n = lib->ntemp < ROWS ? lib->ntemp : ROWS;
+    const int air = lib->medium == SPX_AIR;
+    float *row = spx_alloc(lib->nwave, sizeof *row, e);
+    double *flux = row != NULL ? spx_alloc(lib->nwave, sizeof *flux, e) : NULL;
+    spx_status st = flux != NULL ? SPX_OK : SPX_EIO;
+    spx_star_medium most = {0}; /* of the spectrum that has most lines */
+    *broken = 0;
+    for (size_t i = 0; i < n && st == SPX_OK; i++) {
+        st = spx_library_read_flux(in->file, lib, i * lib->ntemp / n, 1, row, e);
+        for (size_t k = 0; k < lib->nwave; k++)
+            flux[k] = row[k];
+        const spx_star_medium these = spx_star_lines_medium(lib->nwave, lib->wavelength, flux);
+        if (these.air + these.vacuum > most.air + most.vacuum)
+            most = these;
+    }
+    if (st == SPX_OK && spx_star_medium_wrong(&most, air)) {
+        *broken = 1u << SPX_RULE_MEDIUM;
+        spx_warn(
+            "%s:/library/wavelength: is in %s, and %zu strong lines lie where they are in %s, %zu where they should: "
+            "velocities will be 83 km/s off: convert it with fits2h5 --%s",
+            in->name, air ? "air" : "vacuum", air ? most.vacuum : most.air, air ? "vacuum" : "air",
+            air ? most.air : most.vacuum, air ? "vacuum" : "air");
+    }
+    spx_free(row);
+    spx_free(flux);
+    return st;
 }
 
 spx_status spx_plausible_flag(spx_run *s, hid_t file, const char *block, unsigned broken, spx_err *e)

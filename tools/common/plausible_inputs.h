@@ -6,6 +6,7 @@
 #include "extract/quality.h"
 #include "products/frame_barycentre.h"
 #include "products/image.h"
+#include "products/library.h"
 #include "products/plausible.h"
 #include "products/psf.h"
 #include "products/spectra.h"
@@ -35,6 +36,12 @@ spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, c
 /* Warns of lines that lie elsewhere than they should. unit: of the offset, "rows" or "bins"; wavelength: of the middle.
  * Returns the rule that is broken, 1 << rule, or 0. */
 unsigned spx_plausible_lines(const char *label, const spx_line_places *places, const char *unit, double wavelength);
+
+/* Warns where lines of a library of stars say that its wavelengths are in another medium. Returns the rule in *broken,
+ * 1
+ * << rule, or 0. */
+spx_status spx_plausible_library(const spx_input *in, const spx_library *lib, unsigned *broken,
+                                 spx_err *e) SPX_NODISCARD;
 
 /* Names the rules in `broken`, a sum of 1 << rule, as attribute `implausible` of a block of a product, and in the
  * provenance; none: nothing. */
