@@ -496,7 +496,7 @@ $(BUILD)/tests/cuda/check_psffit: $(BUILD)/obj/kernels/psffit/cuda/psffit_cuda.c
 $(BUILD)/tests/cuda/check_%: $(BUILD)/obj/tests/cuda/check_%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(CU_ARCH) -o $@ $(filter %.o,$^) $(LIB) -Xcompiler -fopenmp $(ALL_LIBS)
+	$(Q)$(NVCC) $(CU_ARCH) -o $@ $(filter %.o,$^) $(LIB) -Xcompiler -fopenmp,-rdynamic $(ALL_LIBS)
 
 # ---- installation ----
 
