@@ -20,8 +20,7 @@ void spx_resolution_row_sums(size_t n, size_t ndiag, const double *r, double *y)
 /* Widths of the rows of R in bins, of spx_resolution_width(): width[n]; square[n]: scratch. */
 void spx_resolution_widths(size_t n, size_t ndiag, const double *r, double *square, double *width);
 
-/* Variance of row i of R about its mean, bins^2; i is ndiag/2 from the ends at least. Not finite where it has no light.
- */
+/* Variance of row i of R about its mean, bins^2; i at least ndiag/2 from the ends. Not finite without light. */
 double spx_resolution_variance_of_row(size_t n, size_t ndiag, const double *r, size_t i);
 
 /* Variance of R s, diag(R C R^T): v[n]. c: the band of the covariance C of s, [ndiag][n], by diagonals (calib/band.h),

@@ -20,9 +20,9 @@ enum { MEDIAN = 101, FEWEST_ROWS = 300, FEWEST = 4 };
 /* Deviations from which on a row has signal; strength of lines that are used, of the brightest. */
 #define LEAST 4.0
 #define FAINT 0.005
-/* Offsets: step in rows, and farthest, as a part of the spectrum. A list whose lines are where it says may be NEAR off,
- * one whose lines are elsewhere is OFF at least. */
-#define STEP 0.5
+/* Offsets: steps in a row, and farthest, as a part of the spectrum. A list whose lines are where it says may be NEAR
+ * off, one whose lines are elsewhere is OFF at least. */
+enum { STEPS = 2 };
 #define PART 0.4
 #define NEAR 0.5
 #define OFF  1.0
@@ -113,21 +113,41 @@ static void find_signal(rows *s)
     }
 }
 
-/* Mean signal at the lines with an offset. found: how many have a signal. */
-static double correlate(const rows *s, double offset, int mirrored, size_t *found)
+static double place_of(const rows *s, size_t line, int mirrored)
 {
-    double sum = 0, all = 0;
-    *found = 0;
-    for (size_t i = 0; i < s->nline; i++) {
-        const double at = (mirrored ? (double)(s->n - 1) - s->place[i] : s->place[i]) + offset, low = floor(at);
+    return mirrored ? (double)(s->n - 1) - s->place[line] : s->place[line];
+}
+
+/* Mean signal at the lines, with offsets of -most ... most steps, c[2 most + 1]. Line by line, for its part of a row is
+ * the same at all offsets that are whole rows apart. */
+static void correlate(const rows *s, int mirrored, size_t most, double *c)
+{
+    double all = 0;
+    for (size_t k = 0; k <= 2 * most; k++)
+        c[k] = 0;
+    for (size_t i = 0; i < s->nline; i++)
         all += s->weight[i];
-        if (!(low >= 0 && low < (double)(s->n - 1)))
-            continue;
-        const double *const g = s->signal + (size_t)low, value = g[0] + (at - low) * (g[1] - g[0]);
-        sum += s->weight[i] * value;
-        *found += value > 0;
+    for (size_t i = 0; i < s->nline; i++)
+        for (size_t q = 0; q < STEPS && q <= 2 * most; q++) { /* offsets q, q + STEPS, ... of c */
+            const double at = place_of(s, i, mirrored) + ((double)q - (double)most) / STEPS, low = floor(at);
+            const double part = at - low, w = s->weight[i] / all;
+            const long row = (long)low, first = row < 0 ? -row : 0, end = (long)s->n - 1 - row;
+            const long offsets = (long)((2 * most - q) / STEPS) + 1, last = end < offsets ? end : offsets;
+            for (long j = first; j < last; j++)
+                c[q + STEPS * (size_t)j] += w * ((1 - part) * s->signal[row + j] + part * s->signal[row + j + 1]);
+        }
+}
+
+/* How many lines have a signal there. */
+static size_t count_lines(const rows *s, double offset, int mirrored)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < s->nline; i++) {
+        const double at = place_of(s, i, mirrored) + offset;
+        if (at >= 0 && at < (double)(s->n - 1))
+            found += s->signal[(size_t)at] > 0 || (at > floor(at) && s->signal[(size_t)at + 1] > 0);
     }
-    return sum / all;
+    return found;
 }
 
 /* Mean and standard deviation of values c[n], but for the highest hundredth, which the place itself is part of; they
@@ -146,24 +166,23 @@ static void spread(size_t n, double *c, double *mean, double *sd)
 
 static spx_status search(const rows *s, spx_line_places *out, spx_err *e)
 {
-    const size_t most = (size_t)(PART * (double)s->n / STEP), one = 2 * most + 1;
+    const size_t most = (size_t)(PART * STEPS * (double)s->n), one = 2 * most + 1;
     double *c = spx_alloc2(2, one, sizeof *c, e), here = 0, second = 0, mean, sd;
     if (c == NULL)
         return SPX_EIO;
-    size_t best = most, found;
+    size_t best = most;
+    correlate(s, 0, most, c);
+    correlate(s, 1, most, c + one);
     for (size_t i = 0; i < 2 * one; i++) {
-        const double offset = ((double)(i % one) - (double)most) * STEP;
-        c[i] = correlate(s, offset, i >= one, &found);
-        if (c[i] > c[best])
-            best = i;
-        if (i < one && fabs(offset) <= NEAR)
+        best = c[i] > c[best] ? i : best;
+        if (i < one && fabs((double)i - (double)most) <= NEAR * STEPS)
             here = fmax(here, c[i]);
     }
-    const double offset = ((double)(best % one) - (double)most) * STEP, top = c[best];
+    const double offset = ((double)(best % one) - (double)most) / STEPS, top = c[best];
     const int mirrored = best >= one;
-    (void)correlate(s, offset, mirrored, &found);
+    const size_t found = count_lines(s, offset, mirrored);
     for (size_t i = 0; i < 2 * one; i++)
-        if ((i >= one) != mirrored || fabs((double)i - (double)best) * STEP > APART)
+        if ((i >= one) != mirrored || fabs((double)i - (double)best) > APART * STEPS)
             second = fmax(second, c[i]);
     spread(2 * one, c, &mean, &sd);
     out->agree = sd > 0 ? (top - mean) / sd : 0;

@@ -1,6 +1,6 @@
 /* Provides the check of the medium by strong lines (spectral/star_lines.h). A line tells where the lowest sample near
- * it, with a parabola through its neighbours, is within a third of the way from air to vacuum of one of the two, and 5
- * % below the highest sample around: blends move some lines, and low resolution many, so that lines are counted. */
+ * it, with a parabola through its neighbours, is within a third of the way from air to vacuum of one of the two, and
+ * 5 % below the highest sample around: blends move some lines, and low resolution many, so that lines are counted. */
 #include "spectral/star_lines.h"
 
 #include <math.h>

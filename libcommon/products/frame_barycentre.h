@@ -21,8 +21,7 @@ typedef struct {
 
 /* Barycentric factors (spx_barycentric_factors()) for all fibres of a PSF, from TARGET_RA and TARGET_DEC of the image's
  * fibermap and the time in its header; factor[psf->nspec]. `site` NULL: from the header. Fibres without a row or a
- * finite position get the factor of the mean direction of the others. SPX_EINPUT: no fibermap, or no position at all.
- */
+ * finite position get the factor of the mean direction of the others. SPX_EINPUT: no fibermap, no position at all. */
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
                                  spx_directions *where, spx_err *e) SPX_NODISCARD;
 

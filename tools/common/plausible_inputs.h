@@ -33,13 +33,13 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
  * provenance, and in frame->implausible. in: of the frame. */
 spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const spx_sky_input *in,
                               spx_err *e) SPX_NODISCARD;
+
 /* Warns of lines that lie elsewhere than they should. unit: of the offset, "rows" or "bins"; wavelength: of the middle.
  * Returns the rule that is broken, 1 << rule, or 0. */
 unsigned spx_plausible_lines(const char *label, const spx_line_places *places, const char *unit, double wavelength);
 
-/* Warns where lines of a library of stars say that its wavelengths are in another medium. Returns the rule in *broken,
- * 1
- * << rule, or 0. */
+/* Warns where lines of a library of stars say that its wavelengths are in another medium. *broken: the rule, 1 << rule,
+ * or 0. */
 spx_status spx_plausible_library(const spx_input *in, const spx_library *lib, unsigned *broken,
                                  spx_err *e) SPX_NODISCARD;
 
