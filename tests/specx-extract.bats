@@ -284,7 +284,7 @@ grid=6410,6470,0.8
     fails_with 2 '*second image*' specx-extract -w $grid -o out.h5 image-only.h5 image-only.h5
     fails_with 2 '*psf-only.h5: is a second PSF, beside that of */image.h5: *' specx-extract -w $grid -o out.h5 "$BATS_FILE_TMPDIR/image.h5" psf-only.h5
     # a pipe that is not named
-    fails_with 3 '*psf-only.h5: no image: name - among the inputs, to read the pipe too*' \
+    fails_with 3 '*psf-only.h5: no image*fits2h5*; if the pipe has it, name - among the inputs*' \
         bash -c "cat '$BATS_FILE_TMPDIR/image.h5' | specx-extract -w $grid -o out.h5 psf-only.h5"
 }
 

@@ -196,25 +196,6 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
 
 /* ---- the steps of an exposure: see run/queue_run.h for the threads that they run in ---- */
 
-/* Wavelengths of the frame that is given; it is dropped where its bins are too wide, and the image extracted in others.
- */
-static void take_frame(job *j)
-{
-    const spx_arm *a = &j->frame.arm;
-    const double step = (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave > 1 ? a->nwave - 1 : 1),
-                 wide = spx_shift_too_wide(&j->psf, step);
-    j->extract.wmin = j->o.wmin = a->wavelength[0];
-    j->extract.wmax = j->o.wmax = a->wavelength[a->nwave - 1];
-    if (wide > 0) {
-        spx_note("%sbins of /frame are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere "
-                 "beside a star: the image is extracted in bins of %.3g Angstrom",
-                 j->x.label, wide, j->extract.dw);
-        spx_frame_free(&j->frame);
-    } else {
-        j->extract.dw = j->o.dw = step;
-    }
-}
-
 static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
@@ -240,6 +221,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_extract_args_options(&args, w->o.nthreads, &x->image, x->psf, &j->extract, e);
     if (st == SPX_OK)
         st = spx_extract_borders(x->psf, &j->extract, &j->border, e);
+    if (st == SPX_OK && has_frame)
+        st = spx_shift_args_frame(x->label, x->name, x->psf, &j->frame, &j->extract, e);
     j->o = w->o;
     j->o.wmin = j->extract.wmin;
     j->o.wmax = j->extract.wmax;
@@ -252,18 +235,6 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
         spx_warn("%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines "
                  "elsewhere beside a star: give %.3g or less",
                  x->label, j->o.dw, wide, j->o.dw * SPX_SHIFT_WIDEST / wide);
-    if (st == SPX_OK && has_frame) {
-        const spx_arm *a = &j->frame.arm;
-        const char *const its = j->frame.camera, *const ours = j->psf.camera;
-        if (a->barycentric)
-            st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "extract it without --barycentric",
-                             "is on barycentric wavelengths, on which no trace lies");
-        else if (its[0] != '\0' && ours[0] != '\0' && strcmp(its, ours) != 0)
-            st = spx_fail_at(e, SPX_EINPUT, x->name, "/frame", "leave it out, or give that of this image",
-                             "is of camera %s, the PSF of camera %s", its, ours);
-        if (st == SPX_OK)
-            take_frame(j);
-    }
     return st;
 }
 

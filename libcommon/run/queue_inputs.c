@@ -359,9 +359,12 @@ static spx_status match(const spx_queue *q, spx_err *e)
     }
     const int open_end = q->stdin_at < q->n && q->to != TO_FILE;
     const char *any = name_of(&q->it[0]);
-    if (nimage == 0 && !open_end && q->stdin_at == q->n && is_piped())
-        return spx_fail_at(e, SPX_EINPUT, any, NULL, "name - among the inputs, to read the pipe too", "no %s",
-                           content[q->kind].name);
+    if (nimage == 0 && !open_end && q->stdin_at == q->n && is_piped()) {
+        char remedy[256];
+        (void)snprintf(remedy, sizeof remedy, "%s; if the pipe has it, name - among the inputs",
+                       content[q->kind].remedy);
+        return spx_fail_at(e, SPX_EINPUT, any, NULL, remedy, "no %s", content[q->kind].name);
+    }
     if (nimage == 0 && !open_end)
         return spx_queue_without(q, any, e);
     if (npsf == 0 && first != NULL && !open_end && q->kind == SPX_QUEUE_IMAGES)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/lines.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "psf/psf.h"
@@ -55,6 +56,31 @@ double spx_shift_too_wide(const spx_psf *psf, double step)
 {
     const double sigma = sigma_of(psf);
     return sigma > 0 && step > SPX_SHIFT_WIDEST * sigma ? step / sigma : 0;
+}
+
+spx_status spx_shift_args_frame(const char *label, const char *name, const spx_psf *psf, spx_frame *frame,
+                                spx_extract_options *extract, spx_err *e)
+{
+    const spx_arm *a = &frame->arm;
+    const double step = (a->wavelength[a->nwave - 1] - a->wavelength[0]) / (double)(a->nwave > 1 ? a->nwave - 1 : 1),
+                 wide = spx_shift_too_wide(psf, step);
+    if (a->barycentric)
+        return spx_fail_at(e, SPX_EINPUT, name, "/frame", "extract it without --barycentric",
+                           "is on barycentric wavelengths, on which no trace lies");
+    if (frame->camera[0] != '\0' && psf->camera[0] != '\0' && strcmp(frame->camera, psf->camera) != 0)
+        return spx_fail_at(e, SPX_EINPUT, name, "/frame", "leave it out, or give that of this image",
+                           "is of camera %s, the PSF of camera %s", frame->camera, psf->camera);
+    extract->wmin = a->wavelength[0];
+    extract->wmax = a->wavelength[a->nwave - 1];
+    if (wide > 0) {
+        spx_note("%sbins of /frame are %.2f of the PSF's sigma along the traces, and hold bright lines elsewhere "
+                 "beside a star: the image is extracted in bins of %.3g Angstrom",
+                 label, wide, extract->dw);
+        spx_frame_free(frame);
+    } else {
+        extract->dw = step;
+    }
+    return SPX_OK;
 }
 
 /* Length of windows, in sigma of the spots along the traces, where those of --window-length are below SHORT: of an arc

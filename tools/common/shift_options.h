@@ -3,6 +3,8 @@
 #define SPX_TOOLS_SHIFT_OPTIONS_H
 
 #include "app/opt.h"
+#include "extract/extract.h"
+#include "products/frame.h"
 #include "shift/shift.h"
 #include "sky/params.h"
 
@@ -35,6 +37,12 @@ spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines,
 
 /* Bins of `step` Angstrom in sigma of the spots along the traces, where these are above SPX_SHIFT_WIDEST; else 0. */
 double spx_shift_too_wide(const spx_psf *psf, double step);
+
+/* Takes the wavelengths of a frame that is given, in place of those in *extract; it is freed, with a note, where its
+ * bins are too wide: the image is extracted over them, then. label: before the note; name: of its file. SPX_EINPUT: it
+ * does not belong to the traces: barycentric wavelengths, another camera. */
+spx_status spx_shift_args_frame(const char *label, const char *name, const spx_psf *psf, spx_frame *frame,
+                                spx_extract_options *extract, spx_err *e);
 
 /* Length of windows, Angstrom: --window-length, or what large spots need where it is not given. */
 double spx_shift_args_window(const spx_shift_args *o, const spx_psf *psf);
