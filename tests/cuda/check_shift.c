@@ -70,24 +70,11 @@ static spx_status sky(void *ctx, const spx_frame *frame, const double *usual, co
     double together[SPX_SKY_MOST] = {0};
     uint8_t *role = need(frame->nspec, 1);
     double *place = need(frame->nspec, sizeof *place);
-    for (size_t i = 0; i < frame->nspec; i++) {
-        role[i] = g->scene->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
-        place[i] = 2 * (double)i / (double)(frame->nspec - 1) - 1;
-    }
     o.terms = (spx_sky_terms){1, 4, 1};
     memcpy(together + o.terms.nt, usual, o.terms.nd * sizeof *usual);
     o.together = together;
     o.quantities = 1;
-    const spx_sky_input in = {.nspec = frame->nspec,
-                              .nwave = frame->arm.nwave,
-                              .ndiag = frame->arm.ndiag,
-                              .wavelength = frame->arm.wavelength,
-                              .resolution = frame->arm.resolution,
-                              .flux = frame->arm.flux,
-                              .ivar = frame->arm.ivar,
-                              .role = role,
-                              .place = place,
-                              .moved = moved};
+    const spx_sky_input in = shift_sky_input(g->scene, frame, 0, moved, role, place);
     *found = 1;
     const spx_status st = g->by[SKY]->sky(g->by[SKY], &in, &o, out, e);
     spx_free(role);

@@ -10,6 +10,7 @@
 #include "random.h"
 #include "shift/shift.h"
 #include "sim/sim.h"
+#include "sky/sky.h"
 
 typedef struct {
     char arm;
@@ -135,6 +136,27 @@ static inline spx_status shift_on_cpu(void *ctx, const spx_image *image, const s
     (void)ctx;
     spx_fallback left;
     return spx_motion_cpu(image, psf, o, row, fit, &left, e);
+}
+
+/* Input of the sky of a frame of all fibres of a scene, role[nspec] and place[nspec] of which are filled; lamp: they
+ * all see it. */
+static inline spx_sky_input shift_sky_input(const shift_scene *s, const spx_frame *frame, int lamp, const double *moved,
+                                            uint8_t *role, double *place)
+{
+    for (size_t i = 0; i < frame->nspec; i++) {
+        role[i] = lamp || s->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
+        place[i] = 2 * (double)i / (double)(frame->nspec - 1) - 1;
+    }
+    return (spx_sky_input){.nspec = frame->nspec,
+                           .nwave = frame->arm.nwave,
+                           .ndiag = frame->arm.ndiag,
+                           .wavelength = frame->arm.wavelength,
+                           .resolution = frame->arm.resolution,
+                           .flux = frame->arm.flux,
+                           .ivar = frame->arm.ivar,
+                           .role = role,
+                           .place = place,
+                           .moved = moved};
 }
 
 #endif

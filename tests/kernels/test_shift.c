@@ -436,20 +436,7 @@ static spx_status sky_on_cpu(void *ctx, const spx_frame *frame, const double *us
     o.terms = (spx_sky_terms){1, 4, 1};
     const double together[6] = {0, usual[0], usual[1], usual[2], usual[3], 0};
     o.together = together;
-    for (size_t i = 0; i < NSPEC; i++) {
-        role[i] = c->lamp || c->scene->target[i].sky ? SPX_SKY_FIBRE : SPX_SKY_TARGET;
-        place[i] = 2 * (double)i / (NSPEC - 1) - 1;
-    }
-    const spx_sky_input in = {.nspec = NSPEC,
-                              .nwave = frame->arm.nwave,
-                              .ndiag = frame->arm.ndiag,
-                              .wavelength = frame->arm.wavelength,
-                              .resolution = frame->arm.resolution,
-                              .flux = frame->arm.flux,
-                              .ivar = frame->arm.ivar,
-                              .role = role,
-                              .place = place,
-                              .moved = moved};
+    const spx_sky_input in = shift_sky_input(c->scene, frame, c->lamp, moved, role, place);
     *found = 1;
     return spx_sky_cpu(&in, &o, sky, e);
 }
