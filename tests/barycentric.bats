@@ -28,7 +28,9 @@ stars() {
     [[ $(h5dump -a /frame/wavelength/frame bary.h5) == *'"barycentric"'* ]]
     [[ $(h5dump -a /frame/wavelength/frame topo.h5) == *'"topocentric"'* ]]
     for f in bary topo; do
-        rvs-fit -q --templates "$BATS_FILE_TMPDIR/data/templates.h5" --arms r $f.h5 -o $f-rv.h5
+        run -0 --separate-stderr rvs-fit --templates "$BATS_FILE_TMPDIR/data/templates.h5" --arms r $f.h5 -o $f-rv.h5
+        [ $f = bary ] || [[ $stderr == *'warning: wavelengths are topocentric: velocities are as seen from the telescope'*'--barycentric'* ]]
+        [ $f = topo ] || [[ $stderr != *warning:* ]]
     done
     # The difference of the two is the velocity of the fibre, to a small part of an error.
     paste <(column bary-rv.h5 /rvfit/table VRAD) <(column topo-rv.h5 /rvfit/table VRAD) \

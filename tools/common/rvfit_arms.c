@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "common/each_input.h"
 #include "h5/object.h"
+#include "products/site.h"
 #include "products/templates_h5.h"
 
 /* Arms are in lower case; setups, and what is typed, may have the upper case of the cameras. */
@@ -329,15 +330,36 @@ spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, const spx_input *in
     return st;
 }
 
-/* Warns of arms that are fitted on wavelengths of unknown frame. */
+/* Says that velocities hold the motion of the Earth: of topocentric wavelengths a warning where the header has the
+ * time, with which they could be barycentric ones, else a note. */
+static void say_topocentric(const spx_spectra *s)
+{
+    double mjd;
+    spx_err unknown = {0};
+    const int timed = spx_exposure_middle(&s->header, &mjd, &unknown) == SPX_OK;
+    const char *const text =
+        "wavelengths are topocentric: velocities are as seen from the telescope, and hold the motion "
+        "of the Earth, up to 30 km/s";
+    if (timed)
+        spx_warn("%s: extract with specx-extract --barycentric", text);
+    else
+        spx_note("%s", text);
+    spx_err_clear(&unknown);
+}
+
+/* Says of arms that are fitted what their wavelengths mean for velocities: of unknown frame, or topocentric. */
 static void warn_of_frames(const spx_spectra *s, const spx_setup *const *setup)
 {
-    size_t n = 0, first = 0;
+    size_t n = 0, first = 0, topocentric = 0;
     for (size_t a = s->narm; a-- > 0;)
         if (setup[a] != NULL && s->arm[a].frame_unknown) {
             n++;
             first = a;
+        } else if (setup[a] != NULL) {
+            topocentric += !s->arm[a].barycentric;
         }
+    if (topocentric > 0)
+        say_topocentric(s);
     if (n > 0)
         spx_warn(
             "arm '%s'%s: it is not known whether wavelengths are barycentric: they are taken for topocentric ones, "
