@@ -331,3 +331,37 @@ values() {
         awk '{ print; exit ($1 - $4)^2 > $2^2 || ($2 / $5 - 1)^2 > 0.1^2 || ($3 - $6)^2 > 60^2 }'
     column SN_B,SN_B2,SN_R,SN_R2 each.h5 | awk -F, '!($1 > 20 && $2 > 20 && $3 > 20 && $4 > 20) { exit 1 }'
 }
+
+@test "spectra of no target, targets of two places, an exposure that is there twice" {
+    data spectra.h5 second-r0.h5 templates.h5
+    # right input: not a word
+    run -0 --separate-stderr rvs-fit -t templates.h5 --joint target -o right.h5 spectra.h5 second-r0.h5
+    [[ $stderr != *warning:* ]]
+    need_program /usr/bin/python3
+    cat >edit.py <<'END'
+import sys
+try:
+    import h5py
+except ImportError:
+    sys.exit(1)
+with h5py.File(sys.argv[1], "r+") as f:
+    t = f["fibermap"][...]
+    exec(sys.argv[2])
+    f["fibermap"][...] = t
+END
+    cp second-r0.h5 none.h5
+    /usr/bin/python3 edit.py none.h5 "t['TARGETID'] = -1" || skip "no Python with h5py"
+    run -0 --separate-stderr rvs-fit -t templates.h5 --joint target -o none-rv.h5 none.h5
+    [[ $stderr == *'warning: --joint target: 6 of 6 spectra have no target (TARGETID -1): each is fitted alone'* ]]
+    rvs-fit -q -t templates.h5 -o alone.h5 second-r0.h5
+    [ "$(column VRAD,VRAD_ERR,CHISQ_TOT none-rv.h5)" = "$(column VRAD,VRAD_ERR,CHISQ_TOT alone.h5)" ]
+    [ "$(column NEXP none-rv.h5 | sort -u)" = 1 ]
+
+    cp second-r0.h5 apart.h5
+    /usr/bin/python3 edit.py apart.h5 "t['TARGETID'] = t['TARGETID'][[1, 0, 2, 3, 4, 5, 6, 7]]"
+    run -0 --separate-stderr rvs-fit -t templates.h5 --joint target -o x.h5 spectra.h5 apart.h5
+    [[ $stderr == *'warning: --joint target: 2 of 6 targets have exposures more than an arcminute apart on the sky'*'different stars are fitted as one'* ]]
+
+    run -0 --separate-stderr rvs-fit -t templates.h5 --joint target -f -o x.h5 second-r0.h5 second-r0.h5
+    [[ $stderr == *'warning: --joint target: exposure 7 of TARGETID '*' is there twice'*'give each exposure once'* ]]
+}

@@ -15,6 +15,7 @@
 #include "h5/attr.h"
 #include "h5/object.h"
 #include "h5/table.h"
+#include "num/barycentre.h"
 #include "num/stat.h"
 #include "num/wave.h"
 
@@ -396,7 +397,7 @@ spx_status spx_spectra_group_by(const int64_t *id, size_t n, size_t *row, size_t
     if (st == SPX_OK) {
         qsort(x, n, sizeof *x, by_star);
         for (size_t i = 1; i < n; i++)
-            if (x[i].star == x[i - 1].star)
+            if (x[i].star == x[i - 1].star && x[i].star != -1)
                 x[i].order = x[i - 1].order;
         qsort(x, n, sizeof *x, by_order);
         for (size_t i = 0; i < n; i++) {
@@ -421,5 +422,61 @@ spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size
     if (st == SPX_OK)
         st = spx_spectra_group_by(id, n, row, nstar, first, e);
     spx_free(id);
+    return st;
+}
+
+/* Degrees by which exposures of a target may point elsewhere: fields of integral-field units, and stars that move. */
+#define APART (1 / 60.)
+
+spx_status spx_spectra_apart(const spx_spectra_parts *p, const size_t *row, size_t nstar, const size_t *first,
+                             size_t *apart, size_t *example, spx_err *e)
+{
+    const spx_table *map = p->all.fibermap;
+    *apart = *example = 0;
+    if (map == NULL || spx_table_find(map, "TARGET_RA") < 0 || spx_table_find(map, "TARGET_DEC") < 0)
+        return SPX_OK;
+    double *ra = spx_alloc2(2, map->nrow, sizeof *ra, e), *dec = ra != NULL ? ra + map->nrow : NULL;
+    spx_status st = ra != NULL ? spx_table_get_f64(map, "TARGET_RA", ra, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_table_get_f64(map, "TARGET_DEC", dec, e);
+    for (size_t t = 0; t < nstar && st == SPX_OK; t++) {
+        const size_t a = row[first[t]];
+        int far = 0;
+        for (size_t i = first[t] + 1; i < first[t + 1]; i++)
+            far |= spx_separation(ra[a], dec[a], ra[row[i]], dec[row[i]]) > APART;
+        *example = far && *apart == 0 ? a : *example;
+        *apart += (size_t)far;
+    }
+    spx_free(ra);
+    return st;
+}
+
+spx_status spx_spectra_twice(const spx_spectra_parts *p, const size_t *row, size_t nstar, const size_t *first,
+                             size_t twice[2], spx_err *e)
+{
+    const size_t n = p->all.nspec;
+    int64_t *fiber = NULL, *expid = NULL;
+    size_t *part = spx_alloc(n, sizeof *part, e);
+    uint64_t *arms = part != NULL ? spx_alloc(n, sizeof *arms, e) : NULL;
+    twice[0] = twice[1] = 0;
+    spx_status st = arms != NULL ? spx_spectra_parts_number(p, "EXPID", &expid, e) : SPX_EIO;
+    if (st == SPX_OK)
+        st = spx_table_find_i64(p->all.fibermap, "FIBER", &fiber, e);
+    if (st == SPX_OK)
+        spx_spectra_parts_sources(p, part, arms);
+    for (size_t t = 0; t < nstar && st == SPX_OK; t++)
+        for (size_t i = first[t]; i < first[t + 1]; i++)
+            for (size_t k = first[t]; k < i; k++) {
+                const size_t a = row[k], b = row[i];
+                if (twice[0] == twice[1] && expid[a] >= 0 && expid[a] == expid[b] && (arms[a] & arms[b]) != 0 &&
+                    (fiber == NULL || fiber[a] == fiber[b])) {
+                    twice[0] = a;
+                    twice[1] = b;
+                }
+            }
+    spx_free(part);
+    spx_free(arms);
+    spx_free(expid);
+    spx_free(fiber);
     return st;
 }

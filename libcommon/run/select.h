@@ -42,10 +42,19 @@ spx_status spx_spectra_select(const spx_spectra_parts *p, const spx_selection *s
 
 /* Groups the exposures of each star: reorders row[n] by the first appearance of each star, whose rows then are
  * row[first[k]] ... row[first[k+1]-1]; first[*nstar+1], to be freed. all: every row is of one star; else stars are
- * identified by TARGETID, or, without one, by their index in the files. */
+ * identified by TARGETID, or, without one, by their index in the files. TARGETID -1 is that of no target: each such row
+ * is a star of its own. */
 spx_status spx_spectra_group(const spx_spectra_parts *p, int all, size_t n, size_t *row, size_t *nstar, size_t **first,
                              spx_err *e);
 /* The same by numbers of one's own: id[k] of row k of the spectra. */
 spx_status spx_spectra_group_by(const int64_t *id, size_t n, size_t *row, size_t *nstar, size_t **first, spx_err *e);
+
+/* Of groups of rows as above, what exposures of one star should not be. *apart: how many stars have exposures more than
+ * an arcminute apart on the sky; example: a row of the first. twice[2]: the first two rows of one star that are of the
+ * same exposure (EXPID), fibre and arm; both the same: there are none. */
+spx_status spx_spectra_apart(const spx_spectra_parts *p, const size_t *row, size_t nstar, const size_t *first,
+                             size_t *apart, size_t *example, spx_err *e) SPX_NODISCARD;
+spx_status spx_spectra_twice(const spx_spectra_parts *p, const size_t *row, size_t nstar, const size_t *first,
+                             size_t twice[2], spx_err *e) SPX_NODISCARD;
 
 #endif

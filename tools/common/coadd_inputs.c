@@ -10,7 +10,6 @@
 #include "common/each_input.h"
 #include "h5/object.h"
 #include "h5/write.h"
-#include "num/barycentre.h"
 #include "products/cards_h5.h"
 #include "run/select.h"
 
@@ -133,52 +132,29 @@ static spx_status target_ids(const spx_coadd_inputs *in, const size_t *part, int
 }
 
 /* SPX_EINPUT where two rows of a target are of one exposure, fibre and arm. */
-static spx_status check_twice(const spx_coadd_inputs *in, const size_t *part, const uint64_t *arms, spx_err *e)
+static spx_status check_twice(const spx_coadd_inputs *in, const size_t *part, spx_err *e)
 {
     int64_t *fiber = NULL;
-    spx_status st = spx_table_find_i64(in->spectra.all.fibermap, "FIBER", &fiber, e);
-    for (size_t t = 0; t < in->ntarget && st == SPX_OK; t++)
-        for (size_t i = in->first[t]; i < in->first[t + 1] && st == SPX_OK; i++)
-            for (size_t k = in->first[t]; k < i && st == SPX_OK; k++) {
-                const size_t a = in->row[k], b = in->row[i];
-                if (in->expid[a] >= 0 && in->expid[a] == in->expid[b] && (arms[a] & arms[b]) != 0 &&
-                    (fiber == NULL || fiber[a] == fiber[b]))
-                    st = spx_fail(e, SPX_EINPUT,
-                                  "%s: exposure %lld of fibre %lld is in %s already: give each exposure once",
-                                  in->name[part[b]], (long long)in->expid[b], fiber == NULL ? -1 : (long long)fiber[b],
-                                  in->name[part[a]]);
-            }
+    size_t at[2];
+    spx_status st = spx_spectra_twice(&in->spectra, in->row, in->ntarget, in->first, at, e);
+    if (st == SPX_OK && at[0] != at[1] &&
+        (st = spx_table_find_i64(in->spectra.all.fibermap, "FIBER", &fiber, e)) == SPX_OK)
+        st = spx_fail(e, SPX_EINPUT, "%s: exposure %lld of fibre %lld is in %s already: give each exposure once",
+                      in->name[part[at[1]]], (long long)in->expid[at[1]], fiber == NULL ? -1 : (long long)fiber[at[1]],
+                      in->name[part[at[0]]]);
     spx_free(fiber);
     return st;
 }
 
-/* Degrees by which exposures of a target may point elsewhere: fields of integral-field units, and stars that move. */
-#define APART (1 / 60.)
-
 /* Warns of targets whose exposures are of different places on the sky. */
 static spx_status check_places(const spx_coadd_inputs *in, const int64_t *id, spx_err *e)
 {
-    const spx_table *map = in->spectra.all.fibermap;
-    if (map == NULL || spx_table_find(map, "TARGET_RA") < 0 || spx_table_find(map, "TARGET_DEC") < 0)
-        return SPX_OK;
-    double *ra = spx_alloc2(2, map->nrow, sizeof *ra, e), *dec = ra != NULL ? ra + map->nrow : NULL;
-    spx_status st = ra != NULL ? spx_table_get_f64(map, "TARGET_RA", ra, e) : SPX_EIO;
-    size_t n = 0, example = 0;
-    if (st == SPX_OK)
-        st = spx_table_get_f64(map, "TARGET_DEC", dec, e);
-    for (size_t t = 0; t < in->ntarget && st == SPX_OK; t++) {
-        const size_t a = in->row[in->first[t]];
-        int apart = 0;
-        for (size_t i = in->first[t] + 1; i < in->first[t + 1]; i++)
-            apart |= spx_separation(ra[a], dec[a], ra[in->row[i]], dec[in->row[i]]) > APART;
-        example = apart && n == 0 ? a : example;
-        n += (size_t)apart;
-    }
-    if (n > 0)
+    size_t n, example;
+    const spx_status st = spx_spectra_apart(&in->spectra, in->row, in->ntarget, in->first, &n, &example, e);
+    if (st == SPX_OK && n > 0)
         spx_warn("%zu of %zu targets have exposures more than an arcminute apart on the sky, such as TARGETID %lld: "
                  "different stars are coadded; give each its TARGETID, or -1 to what is no target",
                  n, in->ntarget, (long long)id[example]);
-    spx_free(ra);
     return st;
 }
 
@@ -275,7 +251,7 @@ spx_status spx_coadd_inputs_read(spx_run *run, int topocentric, const char *targ
     if (st == SPX_OK && !topocentric)
         st = check_frames(in, e);
     if (st == SPX_OK)
-        st = check_twice(in, part, arms, e);
+        st = check_twice(in, part, e);
     if (st == SPX_OK)
         st = check_places(in, id, e);
     if (st == SPX_OK)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "h5/file.h"
+#include "h5/table.h"
 #include "products/rvfit_h5.h"
 #include "run/select.h"
 
@@ -19,6 +20,35 @@ static spx_status read_redshifts(const spx_rvfit_args *o, spx_run *s, const spx_
             return spx_redshifts_read(p->part[i].file, out, e);
     return spx_fail(e, SPX_EUSAGE,
                     "--zbest-select: the file of the spectra holds no redshifts: name the redshift file with --zbest");
+}
+
+/* Warns of what exposures of a star should not be: spectra of no target, of different places, of one exposure. */
+static spx_status look_at_exposures(const spx_spectra_parts *p, const spx_rvfit_stars *s, spx_err *e)
+{
+    int64_t *id = NULL, *expid = NULL;
+    size_t apart = 0, example = 0, twice[2] = {0, 0}, none = 0;
+    spx_status st = spx_table_find_i64(p->all.fibermap, "TARGETID", &id, e);
+    if (st != SPX_OK || id == NULL)
+        return st;
+    for (size_t i = 0; i < s->nrow; i++)
+        none += id[s->row[i]] == -1;
+    if (none > 0)
+        spx_warn("--joint target: %zu of %zu spectra have no target (TARGETID -1): each is fitted alone", none,
+                 s->nrow);
+    st = spx_spectra_apart(p, s->row, s->nstar, s->first, &apart, &example, e);
+    if (st == SPX_OK && apart > 0)
+        spx_warn("--joint target: %zu of %zu targets have exposures more than an arcminute apart on the sky, such as "
+                 "TARGETID %lld: different stars are fitted as one; give each its TARGETID, or -1 to what is no target",
+                 apart, s->nstar, (long long)id[example]);
+    if (st == SPX_OK)
+        st = spx_spectra_twice(p, s->row, s->nstar, s->first, twice, e);
+    if (st == SPX_OK && twice[0] != twice[1] && (st = spx_spectra_parts_number(p, "EXPID", &expid, e)) == SPX_OK)
+        spx_warn("--joint target: exposure %lld of TARGETID %lld is there twice, with the same fibre: errors are too "
+                 "small by up to the square root of 2: give each exposure once",
+                 (long long)expid[twice[0]], (long long)id[twice[0]]);
+    spx_free(expid);
+    spx_free(id);
+    return st;
 }
 
 spx_status spx_rvfit_choose_stars(const spx_rvfit_args *o, spx_run *run, const spx_spectra_parts *p,
@@ -52,9 +82,9 @@ spx_status spx_rvfit_choose_stars(const spx_rvfit_args *o, spx_run *run, const s
         return spx_fail(e, SPX_ENO, "none of the %zu spectra is a star to fit: choose others, or give --all-fibers",
                         p->all.nspec);
     out->nstar = out->nrow;
-    return st == SPX_OK && out->joint
-               ? spx_spectra_group(p, o->joint == SPX_JOINT_ALL, out->nrow, out->row, &out->nstar, &out->first, e)
-               : st;
+    if (st == SPX_OK && out->joint)
+        st = spx_spectra_group(p, o->joint == SPX_JOINT_ALL, out->nrow, out->row, &out->nstar, &out->first, e);
+    return st == SPX_OK && o->joint == SPX_JOINT_TARGET ? look_at_exposures(p, out, e) : st;
 }
 
 size_t *spx_rvfit_star_rows(const spx_rvfit_stars *s, spx_err *e)
