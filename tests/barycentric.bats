@@ -85,6 +85,65 @@ END
     fails_with 3 '*below the horizon*' specx-extract --barycentric --site siding -w 6410,6430,0.8 -o y.h5 "$BATS_FILE_TMPDIR/image.h5"
 }
 
+@test "right ascensions in hours of targets that were up, and targets elsewhere than the telescope pointed" {
+    need_program /usr/bin/python3
+    specx-sim -q --arm r --fibers 12 --sky-fibers 2 --no-sky --wavelength 6400,6440 --snr 40:60 --mjd 59200.4 --site kpno -o field.h5
+    cat >edit.py <<'END'
+import shutil
+import sys
+try:
+    import h5py
+    import numpy as np
+except ImportError:
+    sys.exit(1)
+shutil.copy("field.h5", "edited.h5")
+with h5py.File("edited.h5", "r+") as f:
+    t = f["fibermap"][...]
+    cards = [c.decode() for c in f["image/header"][...]]
+    exec(sys.argv[1])
+    f["fibermap"][...] = t
+    del f["image/header"]
+    f["image/header"] = np.array([c.ljust(80).encode() for c in cards], "S80")
+END
+    edit() { /usr/bin/python3 edit.py "$1"; }
+    extract() { specx-extract --barycentric -w 6410,6430,0.8 -f -o x.h5 "$@" edited.h5; }
+    local up="cards = [c.replace('59200.4 ', '59201.05') for c in cards]"
+    edit "pass" || skip "no Python with h5py"
+    run -0 --separate-stderr extract
+    [ -z "$stderr" ]
+    # at 9.9 degrees they are up at another time of the day: the field is too flat
+    edit "t['TARGET_RA'] /= 15; $up"
+    fails_with 3 '*scatter 0.0* times as far along the right ascension*seems to be in hours: --allow pointing goes on*' extract
+    run -0 --separate-stderr extract --allow pointing
+    [[ $stderr == *warning:*'seems to be in hours'* ]]
+    # the header says where the telescope pointed, in degrees or as text
+    local ra dec
+    while IFS=\; read -r ra dec; do
+        edit "t['TARGET_RA'] /= 15; $up; cards += ['''$ra'''.replace(chr(34), chr(39)), '''$dec'''.replace(chr(34), chr(39))]"
+        fails_with 3 '*138 degrees from where the header says that the telescope pointed: TARGET_RA*seems to be in hours*' extract
+        edit "cards += ['''$ra'''.replace(chr(34), chr(39)), '''$dec'''.replace(chr(34), chr(39))]"
+        run -0 --separate-stderr extract
+        [ -z "$stderr" ]
+    done <<'END'
+TILERA  = 148.5;TILEDEC = 1.1
+RA      = "09:54:00";DEC     = "+01:06:00"
+END
+    edit "cards += ['RA      =  20.0', 'DEC     =  10.0']"
+    fails_with 3 '*degrees from where the header says that the telescope pointed: the fibermap is of another exposure*' extract
+    # a right field of which the header says hours as a number
+    edit "cards += ['RA      =  9.9', 'DEC     =  1.1']"
+    run -0 --separate-stderr extract
+    # places that stand for none, and one fibre elsewhere
+    edit "t['TARGET_RA'][3] = t['TARGET_DEC'][3] = -999; t['TARGET_RA'][4] = t['TARGET_DEC'][4] = 0"
+    run -0 --separate-stderr extract
+    [[ $stderr == *'2 of 12 fibres have no position'* ]]
+    edit "t['TARGET_RA'][3] = 100"
+    run -0 --separate-stderr extract
+    [[ $stderr == *'warning: 1 fibres, such as 3, have targets more than 10 degrees from the others'* ]]
+    edit "cards = [c.replace('900.0', '9e+05') for c in cards]"
+    fails_with 3 '*no usable EXPTIME (s, a day at most)*' extract
+}
+
 @test "what is missing or wrong is named" {
     local image=$BATS_FILE_TMPDIR/image.h5 plain=$BATS_FILE_TMPDIR/data/image-r0.h5
     fails_with 3 '*observatory*--site*' specx-extract --barycentric -o x.h5 "$plain"

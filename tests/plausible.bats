@@ -104,7 +104,7 @@ passes() {
 }
 
 @test "--allow names a rule that the program refuses by" {
-    fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd traces horizon blank*' \
+    fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd traces horizon pointing blank*' \
         specx-extract --allow chi2 -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
     fails_with 2 '*--allow blank: no rule that specx-shift refuses by: it has camera ccd traces*' \
         specx-shift --allow blank -o x.h5 "$BATS_FILE_TMPDIR/image.h5"

@@ -2,14 +2,70 @@
 #include "products/frame_barycentre.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "h5/table.h"
+#include "num/stat.h"
 #include "num/wave.h"
 #include "products/frame.h"
 #include "products/site.h"
 
-/* Fills all but where->nowhere from positions, which may be NAN. */
+/* Fewest positions whose scatter says something, and degrees beyond which a fibre is not of the field. */
+enum { FEWEST = 8 };
+#define FIELD 10.0
+
+/* Median of n values, which stay as they are, and 1.4826 times the median of their distances to it. work[n]. */
+static double median_scatter(size_t n, const double *v, double *work, double *scatter)
+{
+    memcpy(work, v, n * sizeof *work);
+    const double middle = spx_median(work, n);
+    for (size_t k = 0; k < n; k++)
+        work[k] = fabs(v[k] - middle);
+    *scatter = 1.4826 * spx_median(work, n);
+    return middle;
+}
+
+/* Fills off, off_hours, flat, astray, stray from positions, which may be NAN. */
+static spx_status look_at_field(const spx_cards *h, size_t n, const double *ra, const double *dec,
+                                spx_directions *where, spx_err *e)
+{
+    double *r = spx_alloc2(3, n, sizeof *r, e), width, height, there[2];
+    size_t m = 0;
+    int hours = 1;
+    where->off = where->off_hours = where->flat = NAN;
+    where->astray = where->stray = 0;
+    if (r == NULL)
+        return SPX_EIO;
+    double *d = r + n, *work = d + n;
+    for (size_t k = 0; k < n; k++)
+        if (isfinite(ra[k]) && isfinite(dec[k])) {
+            r[m] = m == 0 ? ra[k] : r[0] + remainder(ra[k] - r[0], 360);
+            d[m++] = dec[k];
+            hours &= ra[k] >= 0 && ra[k] < 24;
+        }
+    if (m > 0) {
+        const double a = median_scatter(m, r, work, &width), b = median_scatter(m, d, work, &height);
+        if (m >= FEWEST && hours && height > 0)
+            where->flat = width * cos(b * (acos(-1) / 180)) / height;
+        for (size_t k = n; k-- > 0;)
+            if (spx_separation(ra[k], dec[k], a, b) > FIELD) {
+                where->astray++;
+                where->stray = k;
+            }
+        if (spx_pointing_from_header(h, &there[0], &there[1])) {
+            where->off = spx_separation(there[0], there[1], a, b);
+            if (there[0] >= 0 && there[0] < 24) /* of the header, in hours */
+                where->off = fmin(where->off, spx_separation(15 * there[0], there[1], a, b));
+            if (hours)
+                where->off_hours = spx_separation(there[0], there[1], 15 * a, b);
+        }
+    }
+    spx_free(r);
+    return SPX_OK;
+}
+
+/* Fills below, altitude, in_hours from positions, which may be NAN. */
 static spx_status look_at_horizon(const spx_site *site, double mjd, size_t n, const double *ra, const double *dec,
                                   spx_directions *where, spx_err *e)
 {
@@ -19,9 +75,10 @@ static spx_status look_at_horizon(const spx_site *site, double mjd, size_t n, co
     if (r == NULL)
         return SPX_EIO;
     double *d = r + n + 2, *altitude = d + n + 2;
-    *where = (spx_directions){.in_hours = NAN};
+    where->below = where->altitude = 0;
+    where->in_hours = NAN;
     for (size_t k = 0; k < n; k++)
-        if (fabs(ra[k]) <= 360 && fabs(dec[k]) <= 90 && (ra[k] != 0 || dec[k] != 0)) {
+        if (fabs(ra[k]) <= 360 && fabs(dec[k]) <= 90) {
             r[m] = ra[k];
             d[m++] = dec[k];
             hours &= ra[k] >= 0 && ra[k] < 24;
@@ -42,6 +99,12 @@ static spx_status look_at_horizon(const spx_site *site, double mjd, size_t n, co
     }
     spx_free(r);
     return st;
+}
+
+/* A position that stands for none. */
+static int no_place(double ra, double dec)
+{
+    return (ra == 0 && dec == 0) || (fabs(ra) > 360 && fabs(dec) > 90);
 }
 
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,
@@ -77,11 +140,15 @@ spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const 
     for (size_t k = 0; k < n && st == SPX_OK; k++) {
         ra[k] = row[k] == SPX_NO_ROW ? NAN : table[row[k]];
         dec[k] = row[k] == SPX_NO_ROW ? NAN : table[nrow + row[k]];
+        if (no_place(ra[k], dec[k]))
+            ra[k] = dec[k] = NAN;
     }
+    if (st == SPX_OK)
+        st = look_at_field(&im->header, n, ra, dec, where, e);
     if (st == SPX_OK)
         st = look_at_horizon(site, mjd, n, ra, dec, where, e);
     if (st == SPX_OK && (where->nowhere = spx_fill_directions(n, ra, dec)) == n)
-        st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a finite TARGET_RA and TARGET_DEC");
+        st = spx_fail(e, SPX_EINPUT, "fibermap: no fibre has a direction in TARGET_RA and TARGET_DEC (degrees)");
     if (st == SPX_OK)
         st = spx_barycentric_factors(site, mjd, n, ra, dec, factor, e);
     spx_free(row);

@@ -24,6 +24,12 @@ const spx_rule spx_rules[SPX_RULES] = {
                           .measure = "Part of the fibres whose target is below the horizon in the middle of the "
                                      "exposure, with --barycentric: positions, time or site are wrong",
                           .hi = 0.5},
+    [SPX_RULE_POINTING] = {.name = "pointing",
+                           .programs = "specx-extract",
+                           .measure = "Degrees from where the header says that the telescope pointed to the targets, "
+                                      "with --barycentric; positions below 24 degrees that scatter eight times less "
+                                      "along the right ascension than along the declination, as hours do, count, too",
+                           .hi = 10},
     [SPX_RULE_BUNDLES] = {.name = "bundles",
                           .programs = "specx-shift specx-extract",
                           .measure =

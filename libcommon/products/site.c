@@ -162,9 +162,10 @@ spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
             return spx_fail(e, SPX_EINPUT,
                             "image: the header does not say when it was taken (MJD-OBS or DATE-OBS, or MJD-MID): no "
                             "barycentric wavelengths");
-        if (!spx_cards_double(h, "EXPTIME", &exptime) || !(exptime >= 0 && exptime < 1e6))
+        if (!spx_cards_double(h, "EXPTIME", &exptime) || !(exptime >= 0 && exptime <= 86400))
             return spx_fail(e, SPX_EINPUT,
-                            "image: the header has no usable EXPTIME (s): the middle of the exposure is not known");
+                            "image: the header has no usable EXPTIME (s, a day at most): the middle of the exposure is "
+                            "not known");
         *mjd += exptime / 2 / 86400;
     }
     if (!(*mjd > 36934 && *mjd < 88069)) /* 1960 ... 2100: where UTC and the Earth's orbit are defined */
@@ -175,4 +176,32 @@ spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e)
         return spx_fail(e, SPX_EINPUT, "image: MJD %.10g of the exposure and DATE-OBS '%s' are %.3g days apart", *mjd,
                         text, fabs(*mjd - date));
     return SPX_OK;
+}
+
+/* A keyword in degrees, or a text of units of `unit` degrees, minutes and seconds. */
+static int angle(const spx_cards *h, const char *key, double unit, double *out)
+{
+    char text[80];
+    double v[3] = {0, 0, 0};
+    if (spx_cards_double(h, key, out))
+        return isfinite(*out);
+    if (!spx_cards_string(h, key, text, sizeof text))
+        return 0;
+    const char *p = text + strspn(text, " ");
+    const double sign = *p == '-' ? -1 : 1;
+    p += *p == '-' || *p == '+';
+    if (sscanf(p, "%lf%*1[: ]%lf%*1[: ]%lf", &v[0], &v[1], &v[2]) < 2 || !(v[0] >= 0 && v[1] >= 0 && v[2] >= 0))
+        return 0;
+    *out = sign * unit * (v[0] + v[1] / 60 + v[2] / 3600);
+    return isfinite(*out);
+}
+
+int spx_pointing_from_header(const spx_cards *h, double *ra, double *dec)
+{
+    static const char *const key[][2] = {
+        {"TILERA", "TILEDEC"}, {"TELRA", "TELDEC"}, {"SKYRA", "SKYDEC"}, {"RADEG", "DECDEG"}, {"RA", "DEC"}};
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++)
+        if (angle(h, key[i][0], 15, ra) && angle(h, key[i][1], 1, dec) && fabs(*ra) <= 360 && fabs(*dec) <= 90)
+            return 1;
+    return 0;
 }

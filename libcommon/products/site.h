@@ -22,4 +22,8 @@ spx_status spx_site_to_header(const spx_site *site, spx_cards *h, spx_err *e) SP
  * number, or no time between 1960 and 2100. */
 spx_status spx_exposure_middle(const spx_cards *h, double *mjd, spx_err *e) SPX_NODISCARD;
 
+/* Where the header says that the telescope pointed, degrees: TILERA and TILEDEC, TELRA and TELDEC, SKYRA and SKYDEC,
+ * RADEG and DECDEG, or RA and DEC; numbers are degrees, texts hh:mm:ss and dd:mm:ss. 0: it does not say it. */
+int spx_pointing_from_header(const spx_cards *h, double *ra, double *dec);
+
 #endif

@@ -123,6 +123,26 @@ static void times(void)
     spx_cards_free(&h);
 }
 
+/* Where a header says that the telescope pointed. */
+static void pointing(void)
+{
+    spx_cards h = {0};
+    double ra, dec;
+    CHECK(!spx_pointing_from_header(&h, &ra, &dec));
+    add(&h, "RA      = '12:30:36.0'");
+    CHECK(!spx_pointing_from_header(&h, &ra, &dec));
+    add(&h, "DEC     = '-00 06 36'");
+    CHECK(spx_pointing_from_header(&h, &ra, &dec) && fabs(ra - 187.65) < 1e-12 && fabs(dec + 0.11) < 1e-12);
+    add(&h, "TELRA   =                188.5");
+    add(&h, "TELDEC  =                -0.25");
+    CHECK(spx_pointing_from_header(&h, &ra, &dec) && ra == 188.5 && dec == -0.25);
+    spx_cards_free(&h);
+    add(&h, "RA      = 'unknown '");
+    add(&h, "DEC     = '91:00:00'");
+    CHECK(!spx_pointing_from_header(&h, &ra, &dec));
+    spx_cards_free(&h);
+}
+
 /* Four fibres, of which one has no position and one no row. */
 static void fibres(void)
 {
@@ -143,6 +163,7 @@ static void fibres(void)
     spx_err_clear(&e);
     CHECK(spx_image_barycentric(&im, &psf, &site, factor, &where, &e) == SPX_OK && where.nowhere == 2);
     CHECK(where.below == 0 && fabs(where.altitude - 54) < 10 && isnan(where.in_hours));
+    CHECK(where.astray == 0 && isnan(where.off) && isnan(where.flat));
     CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[0], &dec[0], &alone, &e) == SPX_OK && factor[3] == alone);
     CHECK(spx_barycentric_factors(&site, 59200.5, 1, &ra[1], &dec[1], &alone, &e) == SPX_OK && factor[0] == alone);
     /* the others: between the two, nearly in the middle */
@@ -166,6 +187,7 @@ int main(void)
     compare_with_astropy();
     sites();
     times();
+    pointing();
     fibres();
     return 0;
 }

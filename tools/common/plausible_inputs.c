@@ -82,15 +82,39 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     return st == SPX_OK ? look_at_order(image, psf, label, e) : st;
 }
 
+/* Scatter along right ascension over that along declination, of positions in hours: 1/15 where fields are round. */
+#define FLAT 0.125
+
+static const char in_hours[] = "TARGET_RA should be in degrees, and seems to be in hours";
+
 spx_status spx_plausible_directions(const spx_directions *where, unsigned allowed, const char *label, spx_err *e)
 {
-    if (!spx_rule_broken(SPX_RULE_HORIZON, where->below))
-        return SPX_OK;
-    return refuse(SPX_RULE_HORIZON, allowed, label, e,
-                  "the targets of %.0f %% of the fibres were below the horizon, in the mean at %.0f degrees: %s",
-                  100 * where->below, where->altitude,
-                  where->in_hours > 0 ? "TARGET_RA should be in degrees, and seems to be in hours"
-                                      : "their places (degrees), the time (UTC) or the site (degrees east) is wrong");
+    spx_status st = SPX_OK;
+    if (spx_rule_broken(SPX_RULE_HORIZON, where->below))
+        st = refuse(SPX_RULE_HORIZON, allowed, label, e,
+                    "the targets of %.0f %% of the fibres were below the horizon, in the mean at %.0f degrees: %s",
+                    100 * where->below, where->altitude,
+                    where->in_hours > 0 ? in_hours
+                                        : "their places (degrees), the time (UTC) or the site (degrees east) is wrong");
+    if (st != SPX_OK)
+        return st;
+    if (where->off > spx_rules[SPX_RULE_POINTING].hi)
+        st =
+            refuse(SPX_RULE_POINTING, allowed, label, e,
+                   "the targets lie %.0f degrees from where the header says that the telescope pointed: %s", where->off,
+                   where->off_hours < spx_rules[SPX_RULE_POINTING].hi
+                       ? in_hours
+                       : "the fibermap is of another exposure, or TARGET_RA, TARGET_DEC are not in degrees");
+    else if (where->flat < FLAT && !(where->off < 1))
+        st = refuse(SPX_RULE_POINTING, allowed, label, e,
+                    "the targets scatter %.2f times as far along the right ascension as along the declination: %s",
+                    where->flat, in_hours);
+    if (st == SPX_OK && where->astray > 0)
+        spx_warn(
+            "%s%zu fibres, such as %zu, have targets more than %g degrees from the others: their velocities will be "
+            "wrong if they do not look there",
+            label, where->astray, where->stray, spx_rules[SPX_RULE_POINTING].hi);
+    return st;
 }
 
 /* Ends without light, and the wavelengths that are left. */
