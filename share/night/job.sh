@@ -49,13 +49,18 @@ add() {
 }
 list='^[[:space:]]*# [^ ]+: '
 if [[ $script =~ $list ]]; then
-    while IFS= read -r -d '' part; do
-        title=${part%%$'\n'*}
-        read -ra words <<<"${title#\# }"
+    # A product a line, with $newline for the ends of lines: from a pipe bash reads byte after byte.
+    newline=$'\001'
+    mapfile -t parts <<<"$(awk -v n="$newline" '{ sub(/ $/, "") } /^# [^ ]+: / && k++ { print "" } NF { printf "%s%s", $0, n } END { print "" }' <<<"$script")"
+    for part in "${parts[@]}"; do
+        title=${part%%"$newline"*}
+        # shellcheck disable=SC2206 # names have no blanks
+        words=(${title#\# })
         add "${words[0]%:}" "${words[@]:1}"
-        part=${part#*$'\n'}
-        [ -z "$wanted" ] || commands[-1]=${part%$'\n'}
-    done < <(awk '{ sub(/ $/, "") } /^# [^ ]+: / && n++ { printf "%c", 0 } NF { print } END { printf "%c", 0 }' <<<"$script")
+        part=${part#*"$newline"} part=${part%"$newline"}
+        [ -z "$wanted" ] || commands[-1]=${part//"$newline"/$'\n'}
+    done
+    unset parts
 else
     add "${1%.failed}" "${@:2:$#-3}"
     [ -z "$wanted" ] || commands[0]=$script
