@@ -9,7 +9,7 @@ most_loaded=${HELD:-$((3 * processors > 40 ? 3 * processors : 40))}
 # that do, PID MESSAGES, or "later MESSAGES"; their messages, and the files that had these; and those that are to be begun, in
 # the order of the products.
 declare -A converted=() converting=() said=() users=()
-later=() told=() loaded=()
+later=() told=() loaded=() begun_conversions=0
 
 # Notes those COMMANDs that several of the products I... begin with.
 convert() {
@@ -36,12 +36,12 @@ convert() {
 # are held than those of some exposures, since they are in memory.
 begin_conversions() {
     local from n=0
-    for from in ${converting[@]+"${converting[@]}"}; do
-        [[ $from = later* ]] || ! kill -0 "${from%% *}" 2>/dev/null || n=$((n + 1))
+    for from in ${loaded[@]+"${loaded[@]}"}; do
+        [ -z "${converting[$from]:-}" ] || ! kill -0 "${converting[$from]%% *}" 2>/dev/null || n=$((n + 1))
     done
     for (( ; ${#later[@]} > 0 && n < most_conversions && ${#loaded[@]} < most_loaded; n++)); do
-        from=${later[0]}
-        later=("${later[@]:1}")
+        from=${later[begun_conversions]}
+        unset "later[$((begun_conversions++))]"
         loaded+=("$from")
         (
             shut

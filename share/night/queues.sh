@@ -6,11 +6,13 @@
 # same time, as far as there are devices for them.
 
 # Of the K-th queue: its program with options, its products I..., which are in the order of its list; how many lines are written,
-# and to which descriptor; its process and messages.
-programs=() items=() lines=() feeds=() processes=() ended=() notes=() readers=()
-# Of products: the queue that makes it, and identity of the file that it replaces.
+# and to which descriptor; how many of its products are made or will not be; its process and messages.
+programs=() items=() lines=() feeds=() passed=() processes=() ended=() notes=() readers=()
+# Products of all queues, of the K-th from first[K] on.
+row=() first=()
+# Of products: the queue that makes it, its place there, and identity of the file that it replaces.
 declare -A maker=()
-before=()
+nth=() before=()
 
 # identity: of the product's file, which another one has that replaces it
 identity() { stat -c '%i %.Y' "$product" 2>/dev/null; }
@@ -36,13 +38,10 @@ shut() {
 # timely K: whether the queue has something to do soon: a queue two kinds of products before it has made its first, or has ended.
 # Contexts of a device are made one after another, and those of the last programs would hold back the first images.
 timely() {
-    local k i
+    local k
     for k in "${!ranks[@]}"; do
         [ "${ranks[k]}" -eq $((${ranks[$1]} - 2)) ] || continue
-        ! has_ended "$k" || return 0
-        for i in ${items[k]}; do
-            ! has_made "$i" || return 0
-        done
+        [ "${passed[k]}" -eq 0 ] && ! has_ended "$k" || return 0
     done
     [ "${ranks[$1]}" -lt 2 ]
 }
@@ -84,23 +83,50 @@ begin_queue() {
     ) &
     processes[k]=$!
     feeds[k]=$feed
-    lines[k]=0
     exec {list}<&- 9>&-
 }
 
 # has_ended K: whether the queue's program has
 has_ended() { [ "${ended[$1]:-}" ] || { [ "${processes[$1]:-}" ] && ! kill -0 "${processes[$1]}" 2>/dev/null; }; }
 
-# comes I: whether the product may yet be made by its queue, which makes one after another; those behind it are looked at now
-# and then.
-comes() {
-    local k=${maker[${products[$1]}]} i after=
-    ! has_ended "$k" || return
-    [ $((round % 16)) -eq 0 ] || return 0
-    for i in ${items[k]}; do
-        [ -z "$after" ] || ! has_made "$i" || return
-        [ "$i" -ne "$1" ] || after=1
+# follow K: notes what the queue has made, one after another. One that it has not made is passed where one behind it is there, which
+# is looked at now and then.
+follow() {
+    local k=$1 at=$((first[$1] + passed[$1])) end=$((first[$1] + lines[$1])) i
+    for (( ; at < end; at++)); do
+        if has_made "${row[at]}"; then
+            finish "${row[at]}"
+            continue
+        fi
+        [ $((round % 16)) -eq 0 ] || break
+        for ((i = at + 1; i < end; i++)); do
+            ! has_made "${row[i]}" || continue 2
+        done
+        break
     done
+    passed[k]=$((at - first[k]))
+}
+
+# comes I: whether the product may yet be made by its queue
+comes() {
+    local k=${maker[${products[$1]}]}
+    [ "${nth[$1]}" -ge "${passed[k]}" ] && ! has_ended "$k"
+}
+
+# finish I: the product is made, or cannot be. Those that wait for it are looked at again.
+finish() {
+    local i
+    finished[$1]=1
+    for i in ${asleep[$1]:-}; do
+        awake[i]=$i
+    done
+    unset "asleep[$1]"
+}
+
+# wait_for_own I: the product waits for its own command
+wait_for_own() {
+    local i=$1
+    waiting[i]=$i awake[i]=$i
 }
 
 # line_of I: sets line to the inputs of the product where they are there, or will not be; the last of them is the image. Of those
@@ -173,16 +199,16 @@ left_out() {
 
 # feed_queue K: writes the lines that can be, and ends the list behind the last
 feed_queue() {
-    local k=$1 i line list fd=${feeds[$1]}
-    read -ra list <<<"${items[k]}"
-    while [ "${feeds[k]:-}" ] && { line_of "${list[lines[k]]}" || left_out "${list[lines[k]]}"; }; do
+    local k=$1 i=${row[first[$1] + lines[$1]]} line fd=${feeds[$1]}
+    while line_of "$i" || left_out "$i"; do
         printf '%s\n' "$line" >&"$fd"
-        i=${list[lines[k]]}
         last[i]=${line##*$'\t'}
         lines[k]=$((lines[k] + 1))
-        if [ "${lines[k]}" -eq ${#list[@]} ]; then
+        i=${row[first[k] + lines[k]]:-}
+        if [ -z "$i" ] || [ "${maker[${products[i]}]}" -ne "$k" ]; then
             exec {fd}>&-
             unset "feeds[$k]"
+            break
         fi
     done
 }
@@ -211,11 +237,11 @@ end_queue() {
         at "$i"
         [ -z "${said[$begin]:-}" ] || echo "${said[$begin]}" >>"$messages"
         if has_made "$i"; then
-            finished[i]=1
+            finish "$i"
             [ "${held[${product##*/}]:-}" ] || date_back "${claimed[i]}"
         else
             queued[i]=
-            waiting[i]=$i
+            wait_for_own "$i"
         fi
     done
     # Messages about one product, which its input names, go to its log, those of none to all.
@@ -268,17 +294,18 @@ place_for() {
     return 1
 }
 
-# ready I: whether the product's inputs are there, or will not be. The one that was not is asked for first.
+# ready I: whether the product's inputs are there, or will not be. Where one is yet to come the product is looked at again when that is
+# there (finish): in a night of many exposures hundreds wait.
 ready() {
     local f k begin
-    [ -z "${awaited[$1]:-}" ] || ! pending "${awaited[$1]}" || return
     at "$1"
     has_converted "$begin" || return
     await "$begin"
     for f in ${needs[@]+"${needs[@]}"}; do
         k=${number[${f%.failed}]:-}
         if [ "$k" ] && pending "$k"; then
-            awaited[$1]=$k
+            asleep[k]+=" $1"
+            unset "awake[$1]"
             return 1
         fi
     done
@@ -300,12 +327,12 @@ end_all() {
 # their own commands, when their inputs are there, some at a time.
 make_all() {
     local i k n part parts program list place name kind='' rank=-1 begun='' idle guest=''
-    local order=() ranks=() pipes=() last=() places=() taken=() waiting=() running=() queued=() finished=() awaited=()
+    local order=() ranks=() pipes=() last=() places=() taken=() waiting=() awake=() asleep=() running=() queued=() finished=()
     local most at_once=6 round
     local -A queue=() number=() exposures=()
     for i; do
         number[${products[i]}]=$i
-        waiting[i]=$i
+        wait_for_own "$i"
         program=${takers[i]:-}
         [[ $program =~ $takes_lists && $program != *'--device cpu'* ]] || continue
         [ -n "${queue[$program]:-}" ] || order+=("$program")
@@ -332,13 +359,15 @@ make_all() {
         for ((part = 0; part < parts; part++)); do
             k=${#programs[@]}
             programs+=("$program")
-            ranks[k]=$rank
+            ranks[k]=$rank lines[k]=0 passed[k]=0 first[k]=${#row[@]}
             for ((n = part; n < ${#list[@]}; n += parts)); do
                 i=${list[n]}
                 items[k]+=" $i"
+                nth[i]=$((${#row[@]} - first[k]))
+                row+=("$i")
                 maker[${products[i]}]=$k
                 queued[i]=1
-                unset "waiting[$i]"
+                unset "waiting[$i]" "awake[$i]"
             done
         done
     done
@@ -347,6 +376,7 @@ make_all() {
     exec {idle}<> <(:)
     [ ${#programs[@]} -gt 0 ] || leave_line
     for ((n = 0, round = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; round++)); do
+        for k in ${processes[@]+"${!processes[@]}"}; do follow "$k"; done
         for k in ${feeds[@]+"${!feeds[@]}"}; do feed_queue "$k"; done
         for k in ${processes[@]+"${!processes[@]}"}; do
             ! has_ended "$k" || end_queue "$k"
@@ -367,19 +397,20 @@ make_all() {
         for i in ${running[@]+"${!running[@]}"}; do
             if ! kill -0 "${running[i]}" 2>/dev/null; then
                 wait "${running[i]}" || end_job $?
-                finished[i]=1
+                finish "$i"
                 unset "running[$i]"
             fi
         done
-        for i in ${waiting[@]+"${waiting[@]}"}; do
-            if [ ${#running[@]} -lt "$at_once" ] && ready "$i" && place_for "$i"; then
+        for i in ${awake[@]+"${awake[@]}"}; do
+            [ ${#running[@]} -lt "$at_once" ] || break
+            if ready "$i" && place_for "$i"; then
                 (
                     shut
                     make_one "$i" placed
                 ) &
                 running[i]=$!
                 exec 9>&-
-                unset "waiting[$i]"
+                unset "waiting[$i]" "awake[$i]"
             fi
         done
         # the programs have the images open; what these fail to make converts its own
