@@ -118,7 +118,7 @@ finish() {
     local i
     finished[$1]=1
     for i in ${asleep[$1]:-}; do
-        awake[i]=$i
+        awake[urgency[i]]=$i
     done
     unset "asleep[$1]"
 }
@@ -126,7 +126,7 @@ finish() {
 # wait_for_own I: the product waits for its own command
 wait_for_own() {
     local i=$1
-    waiting[i]=$i awake[i]=$i
+    waiting[i]=$i awake[urgency[i]]=$i
 }
 
 # line_of I: sets line to the inputs of the product where they are there, or will not be; the last of them is the image. Of those
@@ -305,7 +305,7 @@ ready() {
         k=${number[${f%.failed}]:-}
         if [ "$k" ] && pending "$k"; then
             asleep[k]+=" $1"
-            unset "awake[$1]"
+            unset "awake[${urgency[$1]}]"
             return 1
         fi
     done
@@ -330,7 +330,12 @@ make_all() {
     local order=() ranks=() pipes=() last=() places=() taken=() waiting=() awake=() asleep=() running=() queued=() finished=()
     local most at_once=6 round
     local -A queue=() number=() exposures=()
+    # Where several may be begun, velocities come before the spectra of another petal.
+    local urgency=() kinds=0
     for i; do
+        name=${products[i]##*/}
+        [ "${name%%-*}" = "$kind" ] || kinds=$((kinds + 1)) kind=${name%%-*}
+        urgency[i]=$(((${#products[@]} - kinds) * ${#products[@]} + i))
         number[${products[i]}]=$i
         wait_for_own "$i"
         program=${takers[i]:-}
@@ -338,6 +343,7 @@ make_all() {
         [ -n "${queue[$program]:-}" ] || order+=("$program")
         queue[$program]+=" $i"
     done
+    kind=
     for program in ${order[@]+"${order[@]}"}; do
         list=()
         for i in ${queue[$program]}; do
@@ -367,7 +373,7 @@ make_all() {
                 row+=("$i")
                 maker[${products[i]}]=$k
                 queued[i]=1
-                unset "waiting[$i]" "awake[$i]"
+                unset "waiting[$i]" "awake[${urgency[i]}]"
             done
         done
     done
@@ -410,7 +416,7 @@ make_all() {
                 ) &
                 running[i]=$!
                 exec 9>&-
-                unset "waiting[$i]" "awake[$i]"
+                unset "waiting[$i]" "awake[${urgency[i]}]"
             fi
         done
         # the programs have the images open; what these fail to make converts its own
