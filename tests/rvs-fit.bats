@@ -367,10 +367,10 @@ column() {
     grep -q 'warning: 6 of 6 spectra: the templates are wider than the resolution matrix' log2.4
     grep -q 'RVS_WARN bits.* 2048: 6' log2.4
     run ! grep -q FWHM log0.9 log1.7 log2.4
-    # narrower than a bin; and without the matrices, not as wide as these
+    # hardly wider than a bin; and without the matrices, not as wide as these
     rvs-template -q library.h5 -o t0.5.h5 --setup r:6400:6600:0.25:FWHM=0.5
     rvs-fit -t t0.5.h5 --resolution-matrix --no-model -o rv0.5.h5 frame-r0.h5 2>&1 |
-        grep "warning: arm 'r': lines of the templates have a FWHM of 0.53 Angstrom, less than a bin, 0.80: .* FWHM=1.60"
+        grep "warning: arm 'r': lines of the templates have a FWHM of 0.53 Angstrom, less than 1.1 bins of 0.80: .* FWHM=1.60"
     rvs-fit -t t0.9.h5 --no-model -o wide.h5 frame-r0.h5 2>&1 |
         grep "warning: arm 'r': lines of the spectra .* 1.4. Angstrom .* templates 0.92: vsini will be too large, .* --resolution-matrix"
     rvs-fit -t t2.4.h5 --no-model -o broad.h5 frame-r0.h5 2>&1 | grep "templates 2.41: vsini below [78][0-9] km/s will come out as 0"
@@ -387,6 +387,28 @@ column() {
     fails_with 3 "*'r' do not say the width of their line-spread function ('FWHM=@width.txt'): give its sigma (--lsf-sigma)*" \
         rvs-fit -t table.h5 --resolution-matrix -o x.h5 frame-r0.h5
     rvs-fit -q -t table.h5 --resolution-matrix --lsf-sigma 0.3822 --no-model -o table-rv.h5 frame-r0.h5
+}
+
+# Bins of 3 Angstrom, lines of 2.35 bins, no noise: parameters are off by aliases of the templates alone, in proportion to the
+# signal-to-noise ratio, 90 here.
+@test "rvs-fit: templates that are not warned of leave no bias of 0.1 of the errors at a signal-to-noise ratio of 30" {
+    specx-sim -q --arm r --camera dispersion=2.5,pitch=9,width=1.2 -w 5600,7200 --readnoise 2 --fibers 25 --sky-fibers 0 --cosmics 0 \
+        --bad-columns 0 --no-sky --no-noise --seed 7 --snr 90 --teff 5200:5800 --logg 3.7:4.3 --feh=-0.8:-0.2 --alpha 0 --vsini 0:4 \
+        --truth truth.h5 -o image.h5
+    specx-extract -q -w 5800,7180,3 -o frame.h5 image.h5
+    specx-sim -q --library lib -w 5700,7300 --axis teff=5000,5500,6000 --axis logg=3.5,4,4.5 --axis feh=-1,-0.5,0 --axis alpha=0
+    fits2h5 -q lib -o lib.h5
+    rm -r lib
+    column FEH truth.h5 >put
+    for width in 3 3.3 6; do
+        rvs-template -q -s "r:5740:7240:0.75:FWHM=$width" -o "t$width.h5" lib.h5
+        rvs-fit -t "t$width.h5" --resolution-matrix --no-model -o "rv$width.h5" frame.h5 2>"log$width"
+        column FEH,FEH_ERR "rv$width.h5" | paste -d, - put | awk -F, '{ print ($1 - $3) / $2 }' | sort -g | sed -n 13p >"off$width"
+    done
+    grep -q "warning: arm 'r': lines of the templates have a FWHM of 3.04 Angstrom, less than 1.1 bins of 3.00" log3
+    run ! grep -q FWHM log3.3 log6
+    paste off3 off3.3 off6
+    paste off3 off3.3 off6 | awk '{ exit !($1 > 0.3 && $2 * $2 < 0.3 ^ 2 && $3 * $3 < 0.05 ^ 2) }'
 }
 
 @test "rvs-fit: from a former fit; outliers" {
