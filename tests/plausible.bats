@@ -116,6 +116,88 @@ passes() {
     specx-extract -q -w $grid --allow traces -o x.h5 edited.h5
 }
 
+@test "traces and spots that cannot be right, of some fibres" {
+    need_program /usr/bin/python3
+    specx-sim -q --arm r --fibers 9 --bundles 3x3 --sky-fibers 2 --no-sky --wavelength 6500,6560 --snr 40:60 --psf-output p.fits -o i.fits
+    fits2h5 -q i.fits p.fits -o right.h5
+    cat >edit.py <<'END'
+import shutil
+import sys
+try:
+    import h5py
+except ImportError:
+    sys.exit(1)
+shutil.copy("right.h5", "edited.h5")
+with h5py.File("edited.h5", "r+") as f:
+    p = f["psf"]
+    x, y, c = p["xtrace"][...], p["ytrace"][...], p["coeff"][...]
+    exec(sys.argv[1])
+    p["xtrace"][...], p["ytrace"][...], p["coeff"][...] = x, y, c
+END
+    cat >masked.py <<'END'
+import sys
+import h5py
+with h5py.File("f.h5", "r") as f:
+    m = f["frame/mask"][...]
+    print(*[i for i in range(len(m)) if (m[i] & 512 != 0).all()])
+END
+    /usr/bin/python3 edit.py "pass" || skip "no Python with h5py"
+    run -0 --separate-stderr specx-extract -w $grid -o f.h5 edited.h5
+    [ -z "$stderr" ]
+    local change fibres text
+    # the first is what is left of a bundle that the fit has lost; a trace is masked wherever it is
+    while IFS=\; read -r change fibres text; do
+        /usr/bin/python3 edit.py "$change"
+        run -0 --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
+        [[ $stderr == *warning:*"$text"* ]] || { echo "$change: $stderr"; return 1; }
+        [ "$(/usr/bin/python3 masked.py)" = "$fibres" ] || { echo "$change: $(/usr/bin/python3 masked.py)"; return 1; }
+        h5dump -a /frame/implausible f.h5 | grep -w fibres
+        h5check f.h5
+        # status 70 and 3 they were, or not a word
+        run --separate-stderr specx-shift -w 6500,6560,0.5 --lines none --psf-only -f -o s.h5 edited.h5
+        [ "$status" -eq 0 ] || { echo "$change: $stderr"; return 1; }
+        [[ $stderr == *warning:*"$text"* ]]
+        h5dump -a /shift/implausible s.h5 | grep -w fibres
+    done <<'END'
+c[:2, 3:6] = 0;3 4 5;3 of the PSF's 9 traces (3, 4, 5) have no spots
+c[2, 3:6] = 0;3 4 5;3 of the PSF's 9 traces (3, 4, 5) have no spots
+x[3:6] = 0;3 4 5;3 of the PSF's 9 traces (3, 4, 5) coincide with another
+x[7] = x[4];4 7;2 of the PSF's 9 traces (4, 7) coincide with another
+x[5, 0] -= 400;5;1 of the PSF's 9 traces (5) lie nowhere on the CCD
+y[5] = 0;5;1 of the PSF's 9 traces (5) lie nowhere on the CCD, or in one row
+y[5, 0] += 40;5;1 of the PSF's 9 traces (5) lie far from where their neighbours do
+y[0, 0] += 20;0;1 of the PSF's 9 traces (0) lie far from where their neighbours do
+y[8, 0] -= 20;8;1 of the PSF's 9 traces (8) lie far from where their neighbours do
+x[0, 0] += 30;0;1 of the PSF's 9 traces (0) lie far from where their neighbours do
+END
+    # slits whose fibres are staggered, or whose blocks are, are right
+    for change in 'y[::2, 0] += 15' 'y[3:6, 0] += 15' 'x[:] = x[::-1].copy()'; do
+        /usr/bin/python3 edit.py "$change"
+        run --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
+        [[ $stderr != *"traces"*"lie"* ]] || { echo "$change: $stderr"; return 1; }
+    done
+    /usr/bin/python3 edit.py 'c[0] = 0'
+    fails_with 3 '*no fibre has spots: GHSIGX, GHSIGY or GH-0-0 are 0*' specx-extract -w $grid -o x.h5 edited.h5
+}
+
+@test "a PSF of DESI whose fit failed in a bundle" {
+    need_program /usr/bin/python3
+    specx-sim -q --arm r --fibers 9 --bundles 3x3 --no-sky --wavelength 6500,6560 --psf-output p.fits -o i.fits
+    # TAILINDE of fibres 3 to 5 becomes specex's STATUS, big-endian doubles
+    /usr/bin/python3 - <<'END'
+import struct
+data = bytearray(open("p.fits", "rb").read())
+at = data.rindex(b"TAILINDE")
+data[at:at + 8] = b"STATUS  "
+first = at + 8
+for fibre in range(9): # of degree 2
+    struct.pack_into(">3d", data, first + 24 * fibre, fibre in (3, 4, 5), 0, 0)
+open("p.fits", "wb").write(data)
+END
+    run -0 --separate-stderr fits2h5 p.fits -o p.h5
+    [[ $stderr == *'STATUS says that the fit of 3 of 9 fibres, from 3 on, has failed: their spots and traces may be wrong'* ]]
+}
+
 @test "an image without signal" {
     edit 'd[:] = 0'
     fails_with 3 '*the image has no signal*--allow blank goes on*' specx-extract -q -w $grid -o x.h5 edited.h5

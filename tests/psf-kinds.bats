@@ -454,7 +454,7 @@ values() {
     grep -q '12 of 12 fibres fitted' said
     h5table -q --csv -c XSHIFT,YSHIFT -t /psffit/fibre psf.h5 | awk -F, 'NR > 1 { n++
         if ($1 < 0.35 || $1 > 0.45 || $2 < -0.65 || $2 > -0.55) exit bad = 1 } END { exit bad || n != 12 }'
-    local kind says=(none none '*a coefficient is not finite*' none '*YTRACE*11 traces*12*' '*no trace has widths in x above 0*')
+    local kind says=(none none '*a coefficient of fibre 1 is not finite*' none '*YTRACE*11 traces*12*' '*no trace has widths in x above 0*')
     for kind in 2 4 5; do
         trace_make desi bad.fits break=$kind
         fails_with 3 "${says[kind]}" fits2h5 bad.fits -o bad.h5

@@ -119,6 +119,7 @@ typedef struct {
     spx_frame frame;
     spx_frame_quality quality;
     spx_extract_border border;
+    uint32_t *odd; /* traces that cannot be right; NULL: none */
     double *scores, seconds;
     spx_hook_results insitu;
     char arm[SPX_ARM_NAME];
@@ -169,7 +170,7 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     work *w = ctx;
     job *j = (job *)x;
     j->psf = x->psf;
-    spx_status st = spx_plausible_pair(&x->image, j->psf, w->allowed, x->label, e);
+    spx_status st = spx_plausible_pair(&x->image, j->psf, w->allowed, x->label, &j->odd, e);
     if (o.tail == SPX_TAIL_NONE && spx_psf_has_tail(j->psf)) {
         j->bare = *j->psf;
         spx_psf_drop_tail(&j->bare);
@@ -267,7 +268,7 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     if (st == SPX_OK)
         st = spx_extract_report(w->s, j->x.label, &j->o, &j->counts, &j->frame, j->psf, o.strict, e);
     if (st == SPX_OK)
-        st = spx_plausible_frame(w->s, j->x.label, &j->frame, &j->quality, &j->border, w->allowed, e);
+        st = spx_plausible_frame(w->s, j->x.label, &j->frame, &j->quality, &j->border, j->odd, w->allowed, e);
     if (st == SPX_OK)
         st = spx_run_output(w->s, "frame", &file, e);
     if (st == SPX_OK)
@@ -284,7 +285,9 @@ static void clear(void *ctx, spx_queue_item *x)
     spx_hook_results_free(&j->insitu);
     spx_free(j->scores);
     spx_free(j->factor);
+    spx_free(j->odd);
     j->scores = j->factor = NULL;
+    j->odd = NULL;
 }
 
 static spx_status run(spx_run *s, spx_err *e)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "common/device_queue.h"
 #include "common/extract_options.h"
 #include "common/kernel_options.h"
@@ -16,6 +17,7 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
+#include "psf/psf.h"
 
 static spx_shift_args o = {.windows = 6, .window = 60, .bundle_size = 25};
 
@@ -74,6 +76,8 @@ typedef struct {
     spx_frame frame;
     spx_shift shift;
     spx_extract_border border;
+    uint32_t *odd;                  /* traces that cannot be right; NULL: none */
+    double *valid_range;            /* the PSF's, where such traces are left out meanwhile */
     spx_line_places places;         /* of lines in the sky, or lamp, that fibres share */
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
@@ -196,6 +200,25 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
 
 /* ---- the steps of an exposure: see run/queue_run.h for the threads that they run in ---- */
 
+/* Traces that cannot be right say nothing of how others have moved: they may be used nowhere. */
+static spx_status leave_out(job *j, spx_err *e)
+{
+    spx_psf *psf = &j->psf;
+    double *range = spx_alloc2(psf->nspec, 2, sizeof *range, e);
+    if (range == NULL)
+        return SPX_EIO;
+    for (size_t f = 0; f < psf->nspec; f++) {
+        spx_psf_usable(psf, f, &range[2 * f], &range[2 * f + 1]);
+        if (j->odd[f] != 0) {
+            range[2 * f] = 1;
+            range[2 * f + 1] = 0;
+        }
+    }
+    j->valid_range = psf->valid_range;
+    psf->valid_range = range;
+    return SPX_OK;
+}
+
 static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
 {
     const work *w = ctx;
@@ -211,9 +234,11 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .sigmas = SPX_SHIFT_BIN,
                                    .max_device_mem = o.max_device_mem,
                                    .tolerance = 1e-2}; /* shifts are within 3e-3 of their errors of those of 1e-6 */
-    spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, e);
+    spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, &j->odd, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);
+    if (st == SPX_OK && j->odd != NULL)
+        st = leave_out(j, e);
     const int has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
     if (st == SPX_OK && has_frame)
         st = spx_frame_read(x->in->file, &j->frame, e);
@@ -236,6 +261,16 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                  "elsewhere beside a star: give %.3g or less",
                  x->label, j->o.dw, wide, j->o.dw * SPX_SHIFT_WIDEST / wide);
     return st;
+}
+
+/* Back to what the PSF says of its traces. */
+static void take_back(job *j)
+{
+    if (j->odd == NULL)
+        return;
+    spx_free(j->psf.valid_range);
+    j->psf.valid_range = j->valid_range;
+    j->valid_range = NULL;
 }
 
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
@@ -268,10 +303,11 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
         st = spx_shift_report(w->d.s, x->label, &j->shift, e);
     unsigned broken = 0;
     if (st == SPX_OK)
-        broken = spx_plausible_bundles(x->label, &j->border) |
+        broken = (j->odd != NULL ? 1u << SPX_RULE_FIBRES : 0) | spx_plausible_bundles(x->label, &j->border) |
                  spx_plausible_lines(x->label, &j->places, "rows", 0.5 * (j->o.wmin + j->o.wmax));
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);
+    take_back(j);
     if (st == SPX_OK)
         st = spx_psf_write(file, &j->psf, e);
     if (st == SPX_OK)
@@ -290,6 +326,10 @@ static void clear(void *ctx, spx_queue_item *x)
     spx_psf_free(&j->psf);
     spx_frame_free(&j->frame);
     spx_shift_free(&j->shift);
+    spx_free(j->odd);
+    spx_free(j->valid_range);
+    j->odd = NULL;
+    j->valid_range = NULL;
 }
 
 static spx_status run(spx_run *s, spx_err *e)

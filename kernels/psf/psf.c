@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "num/stat.h"
 #include "psf/psf_math.h"
 
 /* Limit of grid points, more than any spectrograph has pixels along a trace: beyond it, the step is wrong. */
@@ -13,8 +14,8 @@
 #define FEWEST_BINS 50
 
 /* Traces have no ranges of their own: the polynomials at a wavelength are those of all. basis: scratch [ncoef of x] and
- * [ncoef of y]. */
-static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, double *basis)
+ * [ncoef of y]. counts[nspec]: 0 for traces that need not be there. */
+static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, const uint8_t *counts, double *basis)
 {
     const size_t mx = psf->x.ncoef, my = psf->y.ncoef;
     spx_legendre_basis(mx, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), basis);
@@ -22,7 +23,7 @@ static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, d
     for (size_t f = 0; f < psf->nspec; f++) {
         const double x = spx_basis_sum((int)mx, psf->x.coef + f * mx, basis),
                      y = spx_basis_sum((int)my, psf->y.coef + f * my, basis + mx);
-        if (!(x >= -0.5 && y >= -0.5 && x < (double)nx - 0.5 && y < (double)ny - 0.5))
+        if (counts[f] && !(x >= -0.5 && y >= -0.5 && x < (double)nx - 0.5 && y < (double)ny - 0.5))
             return 0;
     }
     return 1;
@@ -120,6 +121,64 @@ static int any_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda)
     return 0;
 }
 
+/* Places of a trace: at both ends, in the middle and a quarter from both ends of its wavelengths. */
+enum { PLACES = 5 };
+typedef struct {
+    double x[PLACES], y[PLACES];
+    int used;
+} places;
+
+static places places_of(const spx_psf *psf, size_t f)
+{
+    double range[2], lo, hi;
+    places p;
+    spx_psf_range(psf, &range[0], &range[1]);
+    const double *own = psf->wave_range != NULL ? psf->wave_range + 2 * f : range; /* orders: at the same places */
+    spx_psf_usable(psf, f, &lo, &hi);
+    p.used = hi >= lo;
+    for (int k = 0; k < PLACES; k++) {
+        const double lambda = own[0] + (own[1] - own[0]) * k / (PLACES - 1);
+        p.x[k] = spx_psf_series_value(&psf->x, f, lambda);
+        p.y[k] = spx_psf_series_value(&psf->y, f, lambda);
+    }
+    return p;
+}
+
+static int are_together(const places *a, const places *b)
+{
+    int together = 1;
+    for (int k = 0; k < PLACES && together; k += 2)
+        together = fabs(a->x[k] - b->x[k]) < 0.5 && fabs(a->y[k] - b->y[k]) < 5.0;
+    return together;
+}
+
+/* Nowhere on the CCD, or all in one row. */
+static int is_off(const places *p, size_t nx, size_t ny)
+{
+    if (fabs(p->y[PLACES - 1] - p->y[0]) < 1.0)
+        return 1;
+    for (int k = 0; k < PLACES; k++)
+        if (p->x[k] >= -0.5 && p->y[k] >= -0.5 && p->x[k] < (double)nx - 0.5 && p->y[k] < (double)ny - 0.5)
+            return 0;
+    return 1;
+}
+
+/* Part of the traces that may lie nowhere on a CCD that the others are of. */
+#define MOST_OFF 0.25
+
+/* Sets counts[nspec]: 0 for traces that lie nowhere on the CCD, or may be used nowhere, unless too many do. */
+static void count_traces(const spx_psf *psf, size_t nx, size_t ny, uint8_t *counts)
+{
+    size_t off = 0;
+    for (size_t f = 0; f < psf->nspec; f++) {
+        const places p = places_of(psf, f);
+        counts[f] = p.used && !is_off(&p, nx, ny);
+        off += !counts[f];
+    }
+    if ((double)off > MOST_OFF * (double)psf->nspec)
+        memset(counts, 1, psf->nspec);
+}
+
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e)
 {
@@ -130,8 +189,12 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
                                "psf: no usable wavelengths between %g and %g Angstrom in steps of %g", lo, hi, step);
     double first = ceil(lo / step), last = floor(hi / step), best = 0.0, run = 0.0;
     double *basis = spx_alloc(psf->x.ncoef + psf->y.ncoef, sizeof *basis, e);
-    if (basis == NULL)
+    uint8_t *counts = basis != NULL ? spx_alloc(psf->nspec, 1, e) : NULL;
+    if (counts == NULL) {
+        spx_free(basis);
         return SPX_EIO;
+    }
+    count_traces(psf, nx, ny, counts);
     for (double k = first; k <= last && psf->wave_range != NULL; k += 1.0)
         if (any_on_ccd(psf, nx, ny, k * step)) {
             *wmin = best > 0.0 ? *wmin : k * step;
@@ -139,7 +202,7 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
             best = 1.0;
         }
     for (double k = first; k <= last && psf->wave_range == NULL; k += 1.0) {
-        run = all_on_ccd(psf, nx, ny, k * step, basis) ? run + 1.0 : 0.0;
+        run = all_on_ccd(psf, nx, ny, k * step, counts, basis) ? run + 1.0 : 0.0;
         if (run > best) {
             best = run;
             *wmin = (k - run + 1.0) * step;
@@ -147,6 +210,7 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
         }
     }
     spx_free(basis);
+    spx_free(counts);
     if (!(best > 0.0))
         return spx_fail(e, SPX_EINPUT,
                         "psf: at no wavelength do the traces lie on the CCD of %zu x %zu pixels: image and PSF do not "
@@ -155,24 +219,80 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
     return SPX_OK;
 }
 
-double spx_psf_coinciding(const spx_psf *psf)
+/* Rows, and times the median step from trace to trace, that a trace may be away from the nearer of its neighbours;
+ * columns that it may lie beyond both. */
+#define ROWS    10.0
+#define STEPS   10.0
+#define COLUMNS 1.0
+/* Part of the traces that may be apart: with more, the arrangement is another. */
+#define MOST_APART 0.25
+
+static double rows_between(const places *a, const places *b)
 {
-    double lo, hi;
-    size_t n = 0;
-    spx_psf_range(psf, &lo, &hi);
-    for (size_t f = 0; f + 1 < psf->nspec; f++) {
-        int together = 1;
-        const double *range = psf->wave_range != NULL ? psf->wave_range + 2 * f : NULL;
-        for (int k = 0; k < 3 && together; k++) {
-            /* orders: at the same places of their ranges */
-            const double one = range == NULL ? lo + 0.5 * k * (hi - lo) : range[0] + 0.5 * k * (range[1] - range[0]);
-            const double two = range == NULL ? one : range[2] + 0.5 * k * (range[3] - range[2]);
-            together = fabs(spx_psf_series_value(&psf->x, f, one) - spx_psf_series_value(&psf->x, f + 1, two)) < 0.5 &&
-                       fabs(spx_psf_series_value(&psf->y, f, one) - spx_psf_series_value(&psf->y, f + 1, two)) < 5.0;
-        }
-        n += (size_t)together;
+    return fmin(fabs(a->y[1] - b->y[1]), fmin(fabs(a->y[2] - b->y[2]), fabs(a->y[3] - b->y[3])));
+}
+
+/* Finds traces that their neighbours in the slit contradict: p[n] of those that are used, in their order; step[n]. */
+static void find_apart(size_t n, const places *const *p, double *step, uint8_t *apart)
+{
+    size_t found = 0, right = 0;
+    for (size_t f = 0; f + 1 < n; f++) {
+        step[f] = rows_between(p[f], p[f + 1]);
+        right += p[f + 1]->x[2] > p[f]->x[2];
     }
-    return psf->nspec > 1 ? (double)n / (double)(psf->nspec - 1) : 0.0;
+    const double far = fmax(ROWS, STEPS * spx_median(step, n - 1)), sign = 2 * right > n - 1 ? 1 : -1;
+    for (size_t f = 0; f < n; f++) {
+        /* of the first and last trace, the two beside it */
+        const places *one = p[f > 0 ? f - 1 : 1], *two = p[f > 0 && f + 1 < n ? f + 1 : f > 0 ? n - 3 : 2];
+        const double before = sign * (p[f]->x[2] - one->x[2]), after = sign * (two->x[2] - p[f]->x[2]),
+                     order = sign * (two->x[2] - one->x[2]);
+        const int inside = f > 0 && f + 1 < n, beyond = f == 0   ? before > COLUMNS && order > 0
+                                                        : inside ? order > 0 && fmin(before, after) < -COLUMNS
+                                                                 : before < -COLUMNS && order < 0;
+        apart[f] = fmin(rows_between(p[f], one), rows_between(p[f], two)) > far || beyond;
+        found += apart[f];
+    }
+    if ((double)found > MOST_APART * (double)n)
+        memset(apart, 0, n);
+}
+
+spx_status spx_psf_odd_traces(const spx_psf *psf, size_t nx, size_t ny, uint32_t *odd, double *together, spx_err *e)
+{
+    enum { FEWEST = 5 }; /* traces that have neighbours */
+    const size_t n = psf->nspec;
+    places *p = spx_alloc(n, sizeof *p, e);
+    const places **used = p != NULL ? spx_alloc(n, sizeof *used, e) : NULL;
+    size_t *which = used != NULL ? spx_alloc(n, sizeof *which, e) : NULL, m = 0, next = 0;
+    double *step = which != NULL ? spx_alloc(n, sizeof *step, e) : NULL;
+    uint8_t *apart = step != NULL ? spx_alloc(n, 1, e) : NULL;
+    spx_status st = apart != NULL ? SPX_OK : SPX_EIO;
+    for (size_t f = 0; f < n && st == SPX_OK; f++) {
+        p[f] = places_of(psf, f);
+        odd[f] = p[f].used && is_off(&p[f], nx, ny) ? SPX_ODD_OFF : 0;
+        next += f > 0 && p[f].used && p[f - 1].used && are_together(&p[f - 1], &p[f]);
+        if (p[f].used) {
+            which[m] = f;
+            used[m++] = &p[f];
+        }
+    }
+    for (size_t i = 0; i < m && st == SPX_OK; i++)
+        for (size_t k = i + 1; k < m; k++)
+            if (are_together(used[i], used[k])) {
+                odd[which[i]] |= SPX_ODD_TOGETHER;
+                odd[which[k]] |= SPX_ODD_TOGETHER;
+            }
+    if (st == SPX_OK && m >= FEWEST && psf->wave_range == NULL && psf->order == NULL) {
+        find_apart(m, used, step, apart);
+        for (size_t i = 0; i < m; i++)
+            odd[which[i]] |= apart[i] ? SPX_ODD_APART : 0;
+    }
+    *together = n > 1 ? (double)next / (double)(n - 1) : 0.0;
+    spx_free(p);
+    spx_free(used);
+    spx_free(which);
+    spx_free(step);
+    spx_free(apart);
+    return st;
 }
 
 /* Legendre coefficients d[n] of c's series as a function of v, where its argument is u = a v + b. work[3][n]. The

@@ -4,6 +4,7 @@
 #define SPX_KERNEL_PSF_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "products/psf.h"
@@ -16,15 +17,25 @@ void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi);
 
 /* Longest run of multiples of `step` (Angstrom) at which the trace centres of all fibres lie on a CCD of nx columns and
  * ny rows: first and last wavelength in *wmin, *wmax. Limited to spx_psf_range(). All fibres of the PSF count, also
- * those not extracted, so that the default grid of a camera does not depend on the selection of fibres. Where traces
- * have ranges of their own: from the first to the last wavelength at which any of them may be used and lies on the CCD.
+ * those not extracted, so that the default grid of a camera does not depend on the selection of fibres; a quarter of
+ * them at most that lie nowhere on it, or have no wavelength at which they may be used, do not. Where traces have
+ * ranges of their own: from the first to the last wavelength at which any of them may be used and lies on the CCD.
  * SPX_EINPUT when there is no such wavelength; SPX_EIO: memory. */
 spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double step, double *wmin, double *wmax,
                             spx_err *e) SPX_NODISCARD;
 
-/* Part of the fibres whose trace coincides with that of the next one: within half a pixel in x and five in y at both
- * ends and in the middle of spx_psf_range(). 0 for a single fibre. */
-double spx_psf_coinciding(const spx_psf *psf);
+/* What a trace of a PSF cannot be. Fibres of an empty valid_range are nothing of it. */
+enum {
+    SPX_ODD_TOGETHER = 1, /* coincides with another: half a pixel in x and five in y at both ends and in the middle */
+    SPX_ODD_OFF = 2,      /* lies nowhere on the CCD, or in one row */
+    SPX_ODD_LOST = 8,     /* the PSF says that it may be used nowhere; spx_psf_odd_traces() does not set this */
+    SPX_ODD_APART = 4     /* far from both neighbours along the rows, or not between them, where most others are not */
+};
+
+/* Sets odd[nspec], a sum of SPX_ODD_..., of traces on a CCD of nx columns and ny rows, and *together: the part of the
+ * fibres whose trace coincides with that of the next one; 0 for a single fibre. SPX_EIO: memory. */
+spx_status spx_psf_odd_traces(const spx_psf *psf, size_t nx, size_t ny, uint32_t *odd, double *together,
+                              spx_err *e) SPX_NODISCARD;
 
 /* Sigma of the first core of the spots along the trace of a fibre, Angstrom, at the middle of spx_psf_range(). 0: the
  * PSF has no such parameter, or the trace no slope. */

@@ -38,3 +38,17 @@ char *spx_text_one_line(char *text)
             *c = '?';
     return text;
 }
+
+void spx_text_flagged(size_t n, const uint32_t *flags, uint32_t flag, char text[80])
+{
+    enum { SOME = 3 };
+    size_t all = 0, named = 0, at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < n; i++)
+        all += (flags[i] & flag) != 0;
+    for (size_t i = 0; i < n && all < n && named < SOME; i++)
+        if (flags[i] & flag)
+            at += (size_t)snprintf(text + at, 80 - at, "%s%zu", named++ == 0 ? " (" : ", ", i);
+    if (named > 0)
+        (void)snprintf(text + at, 80 - at, all > SOME ? ", ...)" : ")");
+}

@@ -121,7 +121,8 @@ spx_status spx_fits_trace_series(spx_fits *f, const char *name, spx_psf_series *
         st = spx_fits_f64(f, (size_t)i, &s->coef, e);
     for (size_t k = 0; st == SPX_OK && k < h->nelem; k++)
         if (!isfinite(s->coef[k]))
-            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, NULL, "HDU %s: a coefficient is not finite", name);
+            st = spx_fail_at(e, SPX_EINPUT, f->name, NULL, "take another PSF",
+                             "HDU %s: a coefficient of fibre %zu is not finite", name, k / s->ncoef);
     return st;
 }
 
@@ -214,8 +215,9 @@ static spx_status read_gauss_hermite(spx_fits *f, spx_psf *psf, spx_err *e)
         param = NULL;
         for (size_t k = 0; st == SPX_OK && k < psf->npar * n; k++)
             if (!isfinite(psf->coeff[k]))
-                st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), NULL,
-                                 "parameter %s: a coefficient is not finite", psf->param[k / n]);
+                st = spx_fail_at(e, SPX_EINPUT, f->name, spx_fits_hduname(f, (size_t)table), "take another PSF",
+                                 "parameter %s: a coefficient of fibre %zu is not finite", psf->param[k / n],
+                                 k % n / psf->ndeg);
     }
     if (st == SPX_OK && rows >= 0)
         st = traces_of_rows(f, table, psf, e);
@@ -236,6 +238,37 @@ static spx_status read_gauss_hermite(spx_fits *f, spx_psf *psf, spx_err *e)
     st = spx_cards_copy(&psf->header, &h->header, e);
 done:
     spx_free(param);
+    return st;
+}
+
+/* Says which fibres the fit of the PSF has lost, and of which it says that it failed, in the row STATUS of specex. */
+static spx_status note_failed(const char *name, spx_psf *psf, spx_note_list *notes, spx_err *e)
+{
+    size_t row = 0, failed = 0, lost = 0, first[2] = {0, 0};
+    while (row < psf->npar && strcmp(psf->param[row], "STATUS") != 0)
+        row++;
+    spx_status st = spx_psf_mark_lost(psf, e);
+    for (size_t i = psf->nspec; i-- > 0 && st == SPX_OK;) {
+        const int none = psf->valid_range != NULL && psf->valid_range[2 * i + 1] < psf->valid_range[2 * i];
+        if (none) {
+            lost++;
+            first[0] = i;
+        } else if (row < psf->npar && psf->coeff[(row * psf->nspec + i) * psf->ndeg] != 0) {
+            failed++;
+            first[1] = i;
+        }
+    }
+    if (st == SPX_OK && lost > 0)
+        st = spx_note_list_add(notes, e,
+                               "%s: %zu of %zu fibres, from %zu on, have no spots (GHSIGX, GHSIGY or GH-0-0 is 0): "
+                               "their bundle is lost, and nothing will be extracted there: take another PSF",
+                               name, lost, psf->nspec, first[0]);
+    if (st == SPX_OK && failed > 0)
+        st =
+            spx_note_list_add(notes, e,
+                              "%s: STATUS says that the fit of %zu of %zu fibres, from %zu on, has failed: their spots "
+                              "and traces may be wrong",
+                              name, failed, psf->nspec, first[1]);
     return st;
 }
 
@@ -261,7 +294,8 @@ spx_status spx_fits_psf_block(spx_fits *f, spx_fits *other, hid_t file, spx_note
     spx_fits_camera(h, psf.camera);
     if (!psf.camera[0])
         spx_fits_camera(&f->hdu[0].header, psf.camera);
-    if (st == SPX_OK && (st = spx_psf_index(&psf, e)) != SPX_OK)
+    if (st == SPX_OK &&
+        ((st = spx_psf_index(&psf, e)) != SPX_OK || (st = note_failed(f->name, &psf, notes, e)) != SPX_OK))
         spx_err_at(e, f->name, NULL);
     if (st == SPX_OK)
         st = spx_psf_write(file, &psf, e);

@@ -71,10 +71,11 @@ spx_status spx_frame_fibre_rows(const spx_image *im, const spx_psf *psf, size_t 
         size_t at = (size_t)fiber[k] % nfibre;
         first = first == SPX_NO_ROW ? k : first;
         if (row[at] != SPX_NO_ROW)
-            st =
-                spx_fail(e, SPX_EINPUT,
-                         "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF: give one spectrograph's rows",
-                         row[at], k, at);
+            st = spx_fail(e, SPX_EINPUT,
+                          "fibermap: rows %zu and %zu both belong to fibre %zu of the PSF, which has %zu: give one "
+                          "spectrograph's "
+                          "rows, or a PSF of all of its fibres",
+                          row[at], k, at, nfibre);
         else if ((size_t)fiber[k] / nfibre != (size_t)fiber[first] / nfibre) /* counted from 1, say */
             st = spx_fail(
                 e, SPX_EINPUT,

@@ -19,6 +19,15 @@ const spx_rule spx_rules[SPX_RULES] = {
                              "Part of the fibres whose trace lies within 0.5 pixel of the next, at both ends and "
                              "in the middle of its wavelengths",
                          .hi = 0.5},
+    [SPX_RULE_FIBRES] =
+        {.name = "fibres",
+         .programs = "specx-extract specx-shift",
+         .measure =
+             "Fibres whose trace coincides with another, lies nowhere on the CCD or in one row, is 10 rows or more "
+             "and ten times as far as usual from both neighbours, or not between them; and those "
+             "whose spots have no width or light",
+         .limits = "none",
+         .flag = "mask BADFIBER or NODATA of these fibres, attribute implausible"},
     [SPX_RULE_HORIZON] = {.name = "horizon",
                           .programs = "specx-extract",
                           .measure = "Part of the fibres whose target is below the horizon in the middle of the "

@@ -253,7 +253,7 @@ spx_status spx_psf_read(hid_t file, spx_psf *psf, spx_err *e)
     if (spx_h5_has_attr(file, "/psf", "camera") &&
         (st = spx_h5_attr_str(file, "/psf", "camera", psf->camera, sizeof psf->camera, e)) != SPX_OK)
         return st;
-    if ((st = spx_psf_index(psf, e)) != SPX_OK)
+    if ((st = spx_psf_index(psf, e)) != SPX_OK || (st = spx_psf_mark_lost(psf, e)) != SPX_OK)
         spx_err_at(e, spx_h5_filename(file), "/psf");
     return st;
 }

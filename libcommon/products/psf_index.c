@@ -111,3 +111,52 @@ spx_status spx_psf_index(spx_psf *psf, spx_err *e)
         st = spx_psf_grid_index(psf, e);
     return st == SPX_OK ? find_coefficients(psf, "GH", psf->ghdegx, psf->ghdegy, &psf->gh, e) : st;
 }
+
+/* Value of a parameter of a fibre in the middle of its series. */
+static double in_the_middle(const spx_psf *psf, int row, size_t f)
+{
+    const double *c = psf->coeff + ((size_t)row * psf->nspec + f) * psf->ndeg;
+    double v = 0, p = 1; /* P_k(0): 1, 0, -1/2, 0, 3/8, ... */
+    for (size_t k = 0; k < psf->ndeg; k += 2) {
+        v += c[k] * p;
+        p *= -(double)(k + 1) / (double)(k + 2);
+    }
+    return v;
+}
+
+static int is_lost(const spx_psf *psf, size_t f)
+{
+    const int grid = psf->type == SPX_PSF_SPOTGRID, amplitude = !grid && psf->gh != NULL ? psf->gh[0] : -1;
+    return !(in_the_middle(psf, psf->sigx, f) > 0 && in_the_middle(psf, psf->sigy, f) > 0) ||
+           (amplitude >= 0 && in_the_middle(psf, amplitude, f) == 0);
+}
+
+spx_status spx_psf_mark_lost(spx_psf *psf, spx_err *e)
+{
+    const double lo = fmax(psf->wmin, fmax(psf->x.wmin, psf->y.wmin)),
+                 hi = fmin(psf->wmax, fmin(psf->x.wmax, psf->y.wmax));
+    size_t n = 0;
+    for (size_t f = 0; f < psf->nspec; f++)
+        n += (size_t)is_lost(psf, f);
+    if (n == psf->nspec)
+        return spx_fail(e, SPX_EINPUT, "psf: no fibre has spots: GHSIGX, GHSIGY or GH-0-0 are 0");
+    if (n == 0)
+        return SPX_OK;
+    if (psf->valid_range == NULL) {
+        if ((psf->valid_range = spx_alloc2(psf->nspec, 2, sizeof *psf->valid_range, e)) == NULL)
+            return SPX_EIO;
+        for (size_t f = 0; f < psf->nspec; f++) {
+            psf->valid_range[2 * f] = psf->wave_range != NULL ? psf->wave_range[2 * f] : lo;
+            psf->valid_range[2 * f + 1] = psf->wave_range != NULL ? psf->wave_range[2 * f + 1] : hi;
+        }
+    }
+    if (psf->status == NULL && (psf->status = spx_alloc(psf->nspec, sizeof *psf->status, e)) == NULL)
+        return SPX_EIO;
+    for (size_t f = 0; f < psf->nspec; f++)
+        if (is_lost(psf, f)) {
+            psf->status[f] |= SPX_PSF_BUNDLE;
+            psf->valid_range[2 * f] = hi;
+            psf->valid_range[2 * f + 1] = lo;
+        }
+    return SPX_OK;
+}

@@ -65,7 +65,8 @@ enum {
     SPX_BADFIBERFLAT = 1 << 4, /* the same of the whole fibre */
     SPX_BADSKY = 1 << 6,       /* no sky fibre has light here, or this is a sky fibre with other light in it */
     SPX_BAD2DFIT = 1 << 7,     /* poor 2-D fit */
-    SPX_NODATA = 1 << 8        /* not observed, or its arm or camera is missing */
+    SPX_NODATA = 1 << 8,       /* not observed, or its arm or camera is missing */
+    SPX_BADFIBER = 1 << 9      /* the trace of the fibre cannot be right */
 };
 
 typedef struct {

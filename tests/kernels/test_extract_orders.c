@@ -217,7 +217,11 @@ static void check_grid(void)
     CHECK(spx_psf_coverage(s.psf, NX, NY, 0.5, &wmin, &wmax, &e) == SPX_OK && wmin == 5000 &&
               wmax == floor(last_of(NS - 1) / 0.5) * 0.5,
           "grid %g to %g: %s", wmin, wmax, spx_err_text(&e));
-    CHECK(spx_psf_coinciding(s.psf) == 0, "orders coincide");
+    uint32_t odd[NS];
+    double together;
+    CHECK(spx_psf_odd_traces(s.psf, NX, NY, odd, &together, &e) == SPX_OK && together == 0, "orders coincide");
+    for (size_t f = 0; f < NS; f++)
+        CHECK(odd[f] == 0, "order %zu is odd: %u", f, odd[f]);
     for (size_t k = 0; k < 200; k++)
         w[k] = 4995 + 0.5 * (double)k;
     for (size_t f = 0; f < NS; f++)

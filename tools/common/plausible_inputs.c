@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "h5/attr.h"
 #include "h5/table.h"
 #include "num/wave.h"
@@ -65,9 +66,50 @@ static spx_status look_at_order(const spx_image *image, const spx_psf *psf, cons
     return st;
 }
 
-spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
-                              spx_err *e)
+/* 1 when the PSF says that a trace may be used nowhere. */
+static int is_lost(const spx_psf *psf, size_t f)
 {
+    double lo, hi;
+    spx_psf_usable(psf, f, &lo, &hi);
+    return hi < lo;
+}
+
+/* Warns of traces that cannot be right, and of those that the PSF has lost; *odd stays NULL where there are none. */
+static spx_status look_at_traces(const spx_psf *psf, uint32_t *flags, const char *label, uint32_t **odd, spx_err *e)
+{
+    static const struct {
+        uint32_t flag;
+        const char *text;
+    } what[] = {{SPX_ODD_TOGETHER, "coincide with another"},
+                {SPX_ODD_OFF, "lie nowhere on the CCD, or in one row"},
+                {SPX_ODD_APART, "lie far from where their neighbours do"},
+                {SPX_ODD_LOST, "have no spots, or may be used nowhere (valid_range)"}};
+    int any = 0;
+    for (size_t f = 0; f < psf->nspec; f++)
+        flags[f] |= is_lost(psf, f) ? SPX_ODD_LOST : 0;
+    for (size_t k = 0; k < sizeof what / sizeof *what; k++) {
+        char some[80];
+        size_t n = 0;
+        for (size_t f = 0; f < psf->nspec; f++)
+            n += (flags[f] & what[k].flag) != 0;
+        spx_text_flagged(psf->nspec, flags, what[k].flag, some);
+        if (n > 0)
+            spx_warn("%s%zu of the PSF's %zu traces%s %s: their spectra are masked; take another PSF", label, n,
+                     psf->nspec, some, what[k].text);
+        any |= n > 0;
+    }
+    if (!any)
+        return SPX_OK;
+    if ((*odd = spx_alloc(psf->nspec, sizeof **odd, e)) == NULL)
+        return SPX_EIO;
+    memcpy(*odd, flags, psf->nspec * sizeof **odd);
+    return SPX_OK;
+}
+
+spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
+                              uint32_t **odd, spx_err *e)
+{
+    *odd = NULL;
     spx_status st = SPX_OK;
     if (image->camera[0] != '\0' && psf->camera[0] != '\0' && strcasecmp(image->camera, psf->camera) != 0)
         st = refuse(SPX_RULE_CAMERA, allowed, label, e, "the image is of camera %s, the PSF of camera %s",
@@ -75,10 +117,16 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     if (st == SPX_OK && psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
         st = refuse(SPX_RULE_CCD, allowed, label, e, "the image has %zu x %zu pixels, the PSF was made for %zu x %zu",
                     image->nx, image->ny, psf->npix_x, psf->npix_y);
-    const double together = spx_psf_coinciding(psf);
+    double together = 0;
+    uint32_t *flags = st == SPX_OK ? spx_alloc(psf->nspec, sizeof *flags, e) : NULL;
+    if (st == SPX_OK)
+        st = flags != NULL ? spx_psf_odd_traces(psf, image->nx, image->ny, flags, &together, e) : SPX_EIO;
     if (st == SPX_OK && spx_rule_broken(SPX_RULE_TRACES, together))
         st = refuse(SPX_RULE_TRACES, allowed, label, e, "%.0f %% of the PSF's traces coincide with the next one",
                     100 * together);
+    else if (st == SPX_OK)
+        st = look_at_traces(psf, flags, label, odd, e);
+    spx_free(flags);
     return st == SPX_OK ? look_at_order(image, psf, label, e) : st;
 }
 
@@ -141,11 +189,25 @@ unsigned spx_plausible_bundles(const char *label, const spx_extract_border *bord
     return 1u << SPX_RULE_BUNDLES;
 }
 
+/* Flags the bins of fibres whose traces cannot be right. Returns the rule that is broken, 1 << rule, or 0. */
+static unsigned flag_fibres(spx_frame *f, const uint32_t *odd)
+{
+    unsigned broken = 0;
+    for (size_t i = 0; i < f->nspec && odd != NULL; i++) {
+        if (odd[f->fiber[i]] == 0)
+            continue;
+        broken = 1u << SPX_RULE_FIBRES;
+        for (size_t k = 0; k < f->arm.nwave; k++)
+            f->arm.mask[i * f->arm.nwave + k] |= SPX_BADFIBER;
+    }
+    return broken;
+}
+
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
-                               const spx_extract_border *border, unsigned allowed, spx_err *e)
+                               const spx_extract_border *border, const uint32_t *odd, unsigned allowed, spx_err *e)
 {
     spx_status st = SPX_OK;
-    const unsigned broken = q->broken | spx_plausible_bundles(label, border);
+    const unsigned broken = q->broken | spx_plausible_bundles(label, border) | flag_fibres(frame, odd);
     spx_rules_names(broken, frame->implausible, sizeof frame->implausible);
     if (q->broken & 1u << SPX_RULE_BLANK)
         st = refuse(SPX_RULE_BLANK, allowed, label, e, "the flux of %.0f %% of the bins is 0: the image has no signal",

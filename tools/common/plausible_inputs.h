@@ -14,9 +14,10 @@
 #include "sky/sky.h"
 
 /* Do image and PSF belong together, and has the PSF traces? SPX_EINPUT where they cannot; rules in `allowed`, a sum of
- * 1 << rule, only warn, with `label` before the text. */
+ * 1 << rule, only warn, with `label` before the text. *odd: which traces cannot be right, [psf->nspec] SPX_ODD_...
+ * (psf/psf.h), to be freed; NULL: none. */
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
-                              spx_err *e);
+                              uint32_t **odd, spx_err *e) SPX_NODISCARD;
 
 /* Were the targets above the horizon? SPX_EINPUT where they cannot have been seen; `allowed`, `label` as above. */
 spx_status spx_plausible_directions(const spx_directions *where, unsigned allowed, const char *label, spx_err *e);
@@ -24,10 +25,10 @@ spx_status spx_plausible_directions(const spx_directions *where, unsigned allowe
 /* Warns of bundles that share light. Returns the rule that is broken, 1 << rule, or 0. */
 unsigned spx_plausible_bundles(const char *label, const spx_extract_border *border);
 
-/* Says what is implausible of an extracted frame, in warnings, in the provenance, and in frame->implausible. SPX_EINPUT
- * where a rule that is not allowed refuses. */
+/* Says what is implausible of an extracted frame, in warnings, in the provenance, and in frame->implausible, and flags
+ * the bins of fibres in odd[] (NULL: none). SPX_EINPUT where a rule that is not allowed refuses. */
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
-                               const spx_extract_border *border, unsigned allowed, spx_err *e);
+                               const spx_extract_border *border, const uint32_t *odd, unsigned allowed, spx_err *e);
 
 /* Says whether the bins of a frame whose sky was subtracted are too wide for its lines, in a warning, in the
  * provenance, and in frame->implausible. in: of the frame. */

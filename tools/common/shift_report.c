@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/text.h"
+
 /* Mean and rms about it over fibres and places. */
 static void spread(const spx_shift *s, const double *v, double *mean, double *rms)
 {
@@ -28,6 +30,7 @@ spx_status spx_shift_report(spx_run *r, const char *label, const spx_shift *s, s
     double dx, rms_x, dy, rms_y;
     const size_t old_x = count(s, SPX_SHIFT_OLDX), old_y = count(s, SPX_SHIFT_NOLINES);
     const size_t nolight = count(s, SPX_SHIFT_NOLIGHT);
+    char some[80];
     spread(s, s->dx, &dx, &rms_x);
     spread(s, s->dy, &dy, &rms_y);
     spx_note("%straces moved by %.4f pixel in x (rms %.4f about it), %.4f in y (rms %.4f); chi2 of the image %.4f, was "
@@ -50,12 +53,16 @@ spx_status spx_shift_report(spx_run *r, const char *label, const spx_shift *s, s
     else if (old_x > 0)
         spx_warn("%s%zu of %zu fibres: no light across the traces tells their place: they stay where they were", label,
                  old_x, s->nspec);
-    else if (nolight > 0)
-        spx_warn("%s%zu of %zu fibres have no light: their neighbours' tells where their traces are", label, nolight,
-                 s->nspec);
-    if (old_y > 0)
-        spx_warn("%s%zu of %zu fibres: no lines tell their place along the trace: y stays as it was", label, old_y,
-                 s->nspec);
+    else if (nolight > 0) {
+        spx_text_flagged(s->nspec, s->flags, SPX_SHIFT_NOLIGHT, some);
+        spx_warn("%s%zu of %zu fibres%s have no light: their neighbours' tells where their traces are", label, nolight,
+                 s->nspec, some);
+    }
+    if (old_y > 0) {
+        spx_text_flagged(s->nspec, s->flags, SPX_SHIFT_NOLINES, some);
+        spx_warn("%s%zu of %zu fibres%s: no lines tell their place along the trace: y stays as it was", label, old_y,
+                 s->nspec, some);
+    }
     if (s->dof_smooth > 0 && s->chi2_smooth > 2 * s->dof_smooth)
         spx_warn("%sshifts of single windows scatter %.1f times more than their errors: give higher --terms-x", label,
                  sqrt(s->chi2_smooth / s->dof_smooth));
