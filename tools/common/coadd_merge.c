@@ -1,5 +1,6 @@
 #include "common/coadd_merge.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -170,6 +171,47 @@ static spx_status coadd_all(work *w, spx_err *e)
     return st;
 }
 
+/* chi2 about the coadd, and grey scales of a target's exposures over one another, that noise and clouds do not make; of
+ * how many good bins; the part of the exposures above which it is none of single stars. */
+#define MOST_CHI2  3.0
+#define MOST_SCALE 10.0
+#define MOST_PART  0.1
+enum { FEWEST_BINS = 50 };
+
+/* Warns where exposures are not of one spectrum: fluxes in other units or of the wrong sign, stars mixed up. */
+static spx_status look_at_misfits(const work *w, spx_err *e)
+{
+    size_t n = 0, compared = 0, example = 0, arm = 0;
+    for (size_t k = 0; k < w->in.spectra.all.narm; k++) {
+        const spx_coadd *c = &w->all[k];
+        for (size_t t = 0; t < w->in.ntarget; t++) {
+            double lo = HUGE_VAL, hi = 0;
+            for (size_t i = w->in.first[t]; i < w->in.first[t + 1]; i++) {
+                lo = c->chi2[i] > 0 ? fmin(lo, c->scale[i]) : lo;
+                hi = c->chi2[i] > 0 ? fmax(hi, c->scale[i]) : hi;
+            }
+            for (size_t i = w->in.first[t]; i < w->in.first[t + 1]; i++) {
+                const int counts = c->chi2[i] > 0 && c->good[i] >= FEWEST_BINS,
+                          off = counts && (c->chi2[i] > MOST_CHI2 || hi > MOST_SCALE * lo);
+                compared += (size_t)counts;
+                example = off && n == 0 ? i : example;
+                arm = off && n == 0 ? k : arm;
+                n += (size_t)off;
+            }
+        }
+    }
+    if (n == 0)
+        return SPX_OK;
+    if ((double)n > MOST_PART * (double)compared)
+        spx_warn(
+            "%zu of %zu spectra of single exposures, such as of EXPID %lld in arm %s, are not the target's that the "
+            "others show (COADD_CHI2 above %g, COADD_SCALE that differ by more than %g times): are units, signs and "
+            "TARGETIDs of all exposures right, and fluxes calibrated?",
+            n, compared, (long long)w->in.expid[w->in.row[example]], w->in.spectra.all.arm[arm].name, MOST_CHI2,
+            MOST_SCALE);
+    return spx_run_record(w->run, "misfits", e, "%zu", n);
+}
+
 /* Counts of all arms, into the record and to the terminal. */
 static spx_status report(const work *w, spx_err *e)
 {
@@ -222,7 +264,7 @@ static spx_status report(const work *w, spx_err *e)
                  failed);
     spx_note("%zu targets of %zu exposures; %zu bins rejected of %zu; %zu spectra optimal of %zu", w->in.ntarget,
              w->in.nrow, rejected, rejected + good, optimal, w->in.ntarget * w->in.spectra.all.narm);
-    return st;
+    return st == SPX_OK ? look_at_misfits(w, e) : st;
 }
 
 /* Diagonals that are asked for have to hold those of the exposures. */
