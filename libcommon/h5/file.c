@@ -436,8 +436,8 @@ static spx_status open_input(spx_input *in, const char *path, int queue, size_t 
             /* the message is there */
         } else if (regular && !more) {
             st = open_regular(in, pipe_in ? "/dev/stdin" : path, fd, &sb, head, len, replaced, e);
-            if (queue)
-                (void)lseek(fd, 0, SEEK_END);
+            if (st == SPX_OK && queue && lseek(fd, 0, SEEK_END) < 0) /* else it would be read again */
+                st = spx_fail_at(e, SPX_EIO, in->name, NULL, NULL, "cannot seek: %s", strerror(errno));
         } else {
             st = isatty(fd) ? spx_fail(e, SPX_EUSAGE,
                                        "standard input is a terminal: give a file, or put this program in a pipe")
