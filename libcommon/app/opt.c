@@ -104,6 +104,17 @@ static void choice_words(const spx_opt *o, char *out, size_t size)
         n += (size_t)snprintf(out + n, size - n, "%s%s", c > o->choices ? "|" : "", c->word);
 }
 
+/* An option without its value; given: "--name", "-n". */
+static spx_status needs_value(const spx_opt *o, const char *given, spx_err *e)
+{
+    char words[256];
+    if (o->kind == SPX_OPT_CHOICE)
+        choice_words(o, words, sizeof words);
+    else
+        (void)snprintf(words, sizeof words, "%s", o->arg);
+    return spx_fail(e, SPX_EUSAGE, "%s needs a value (%s)", given, words);
+}
+
 static spx_status store(const spx_opt *o, const char *arg, int flag, spx_err *e)
 {
     spx_status st = SPX_OK;
@@ -202,7 +213,7 @@ static spx_status parse_long(const spx_opt_program *p, int argc, char **argv, in
     if (eq != NULL)
         return store_long(p, o, eq + 1, e);
     if (*i + 1 >= argc)
-        return spx_fail(e, SPX_EUSAGE, "--%s needs a value (%s)", o->name, o->arg);
+        return needs_value(o, argv[*i], e);
     return store_long(p, o, argv[++*i], e);
 }
 
@@ -221,7 +232,7 @@ static spx_status parse_letters(const spx_opt_program *p, int argc, char **argv,
         if (c[1] != '\0')
             return store(o, c + 1, 1, e);
         if (*i + 1 >= argc)
-            return spx_fail(e, SPX_EUSAGE, "-%c needs a value (%s)", *c, o->arg);
+            return needs_value(o, (const char[]){'-', *c, '\0'}, e);
         return store(o, argv[++*i], 1, e);
     }
     return SPX_OK;

@@ -147,6 +147,8 @@ int main(void)
     CHECK(PARSE("--number", "0") == SPX_EUSAGE && strstr(spx_err_text(&e), "outside") != NULL);
     CHECK(PARSE("--number", "5x") == SPX_EUSAGE);
     CHECK(PARSE("--number") == SPX_EUSAGE && strstr(spx_err_text(&e), "needs a value") != NULL);
+    CHECK(PARSE("--choice") == SPX_EUSAGE && strstr(spx_err_text(&e), "--choice needs a value (one|two)") != NULL);
+    CHECK(PARSE("-u") == SPX_EUSAGE && strstr(spx_err_text(&e), "-u needs a value (one|once)") != NULL);
     CHECK(PARSE("--real", "nan") == SPX_EUSAGE);
     CHECK(PARSE("--real", "") == SPX_EUSAGE);
     CHECK(PARSE("--bytes", "-1") == SPX_EUSAGE && PARSE("--bytes", "1e30T") == SPX_EUSAGE);
