@@ -314,6 +314,21 @@ END
     run ! h5dump -a /sky/implausible right-sky.h5
 }
 
+@test "a list of lines in nm, or in air" {
+    specx-sim -q --arm r --fibers 8 --arc Ne --wavelength 6200,6750 --psf-output psf.fits -o i.fits
+    fits2h5 -q i.fits psf.fits -o i.h5
+    # of neon, NIST; n - 1 of air changes by 4e-7 between them, 0.003 Angstrom
+    printf '%s\n' 6217.281 6266.495 6304.789 6334.428 6382.991 6402.248 6506.528 6532.882 6598.953 6678.277 6717.043 >air.txt
+    awk '{ print 1.0002764 * $1 }' air.txt >vacuum.txt
+    awk '{ print $1 / 10 }' vacuum.txt >nm.txt
+    run -0 --separate-stderr specx-shift --lamp --psf-only --lines vacuum.txt -o a.h5 i.h5
+    [[ $stderr == *'zero point '*' by '* && $stderr != *warning:* ]]
+    run -0 --separate-stderr specx-shift --lamp --psf-only --lines nm.txt -o b.h5 i.h5
+    [[ $stderr == *'warning: nm.txt: none of its '*' lines lies between '*'are they in nm'* ]]
+    run -0 --separate-stderr specx-shift --lamp --psf-only --lines air.txt -o c.h5 i.h5
+    [[ $stderr == *'warning: lines lie '*', as a list of lines in air makes it: '* ]]
+}
+
 @test "a library whose lines are in air, of one in vacuum" {
     local way
     need_program h5dump

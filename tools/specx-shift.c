@@ -255,6 +255,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.window = spx_shift_args_window(&o, x->psf);
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
+    if (st == SPX_OK)
+        spx_shift_say_lines(&o, &w->lines, j->o.wmin, j->o.wmax, x->label);
     const double wide = o.wavelength != NULL ? spx_shift_too_wide(x->psf, j->o.dw) : 0;
     if (st == SPX_OK && wide > 0)
         spx_warn("%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines "

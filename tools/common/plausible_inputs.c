@@ -264,7 +264,9 @@ unsigned spx_plausible_lines(const char *label, const spx_line_places *places, c
         spx_warn("%slines lie %.1f %s, %.2f Angstrom, from where their wavelengths should be, as %zu of them tell%s: "
                  "take the PSF of this setup and night, and see that no rows of the image are lost",
                  label, places->offset, unit, places->angstrom, places->nline,
-                 fabs(places->angstrom - air) < 0.2 * fabs(air) ? ", as wavelengths in air make it" : "");
+                 fabs(places->angstrom - air) < 0.2 * fabs(air)   ? ", as wavelengths in air make it"
+                 : fabs(places->angstrom + air) < 0.2 * fabs(air) ? ", as a list of lines in air makes it"
+                                                                  : "");
     return 1u << SPX_RULE_LINES;
 }
 

@@ -163,3 +163,19 @@ spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines,
         return known_lines(strcmp(what, "arc") == 0, lines, e);
     return read_lines(what, lines, e);
 }
+
+void spx_shift_say_lines(const spx_shift_args *o, const spx_shift_lines *lines, double wmin, double wmax,
+                         const char *label)
+{
+    const char *what = o->lines;
+    size_t n = 0;
+    if (what == NULL || strcmp(what, "sky") == 0 || strcmp(what, "arc") == 0 || lines->n == 0)
+        return;
+    for (size_t i = 0; i < lines->n; i++)
+        n += lines->line[i].wavelength >= wmin && lines->line[i].wavelength <= wmax;
+    if (n == 0)
+        spx_warn(
+            "%s%s: none of its %zu lines lies between %.0f and %.0f Angstrom, the first at %.8g: no zero point: are "
+            "they in nm, or strengths in the first column?",
+            label, what, lines->n, wmin, wmax, lines->line[0].wavelength);
+}
