@@ -8,6 +8,10 @@
 #define SPX_ZERO_REJECT 5.0
 #define SPX_ZERO_WRONG  0.1
 
+/* Pixels that are left out: none, of more light than the model, any. A hit makes a line of all fibres brighter, so that
+ * the others' pixels are too dark: while it is there they have to stay. */
+enum { SPX_ZERO_KEEP, SPX_ZERO_BRIGHT, SPX_ZERO_ANY };
+
 /* dX/dlambda or dY/dlambda of a trace, pixels per Angstrom. */
 SPX_HD double spx_zero_slope(const spx_psf_series *s, size_t fibre, double lambda)
 {
@@ -48,11 +52,12 @@ SPX_HD double spx_zero_step(const spx_zero_parabola *p, double lambda, double ro
     return fmin(fmax(isfinite(there) ? there : p->lo, p->lo), p->hi);
 }
 
-/* Is a pixel too far from its model? rest: data - model. */
-SPX_HD int spx_zero_is_far(double data, double rest, double w)
+/* Is a pixel too far from its model? rest: data - model; reject: one of the above. */
+SPX_HD int spx_zero_is_far(double data, double rest, double w, int reject)
 {
     const double model = data - rest, r2 = rest * rest * w;
-    return r2 > SPX_ZERO_REJECT * SPX_ZERO_REJECT * (1 + SPX_ZERO_WRONG * SPX_ZERO_WRONG * model * model * w);
+    return (rest > 0 ? reject >= SPX_ZERO_BRIGHT : reject >= SPX_ZERO_ANY) &&
+           r2 > SPX_ZERO_REJECT * SPX_ZERO_REJECT * (1 + SPX_ZERO_WRONG * SPX_ZERO_WRONG * model * model * w);
 }
 
 /* First column of a strip of ncol columns around x; where x is not on any detector none of them is. */

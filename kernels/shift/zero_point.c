@@ -43,7 +43,8 @@ enum { MOST_STEPS = 40, WHOLE_STEPS = 8, FEWEST = 3, BLEND = 1, GROUP = 3, ROUND
 #define SMALL_STEP  1e-4
 #define SMALL_ROUND 1e-5
 #define FARTHEST    1.5
-/* Pixels are rejected when a step was below this, bins. */
+/* Pixels are rejected when a step was below this, bins: those with more light, then any, each until a step finds none,
+ * or not less than half of those before: spots that do not fit would lose one after the other. */
 #define NEAR 0.1
 /* Priors of the terms of z beyond the first, and of the places' scatter, bins; of kappa, and of its terms beyond the
  * first, squared bins. Terms of z and kappa above the first are none or of any size, rarely of another than the caller
@@ -750,7 +751,8 @@ static spx_status make_rest(const work *w, const strip *s, columns *k, spx_err *
     return SPX_OK;
 }
 
-/* Adds a strip to the normal equations of its part. reject: pixels far from the model are left out from now on. */
+/* Adds a strip to the normal equations of its part. reject (zero_math.h): pixels far from the model are left out from
+ * now on. */
 static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err *e)
 {
     const size_t npix = s->nrow * s->ncol, nc = w->nc;
@@ -775,7 +777,7 @@ static spx_status add_strip(work *w, size_t part, strip *s, int reject, spx_err 
         double chi2 = w->chi2[part], used = w->npix[part]; /* those of other parts lie in the same line of the cache */
         for (size_t i = 0; i < npix; i++) {
             const double r2 = s->rest[i] * s->rest[i] * s->w[i];
-            if (reject && spx_zero_is_far(s->data[i], s->rest[i], s->w[i]))
+            if (spx_zero_is_far(s->data[i], s->rest[i], s->w[i], reject))
                 s->w[i] = 0;
             chi2 += s->w[i] > 0 ? r2 : 0;
             used += s->w[i] > 0;
@@ -1150,13 +1152,25 @@ static spx_status iterate(work *w, spx_shift_zero *out, spx_err *e)
         if (!place || !cov || !x || !memory || !use)
             st = SPX_EIO;
     }
-    double moved = 1; /* by the step before, bins */
-    for (int step = 0, rejected = 0; step < MOST_STEPS && good && !settled && st == SPX_OK; step++) {
+    double moved = 1;                   /* by the step before, bins */
+    double used = 0, before = INFINITY; /* pixels that it used, and by how much fewer */
+    int reject = SPX_ZERO_KEEP, rejected = 0;
+    for (int step = 0; step < MOST_STEPS && good && !settled && st == SPX_OK; step++) {
         const size_t first = w->nl + w->nb;
-        const int reject = !rejected && step > 0 && (moved < NEAR || step > 2);
+        if (reject == SPX_ZERO_KEEP && !rejected && step > 0 && (moved < NEAR || step > 2))
+            reject = SPX_ZERO_BRIGHT;
         if ((st = sum_up(w, reject, &good, e)) != SPX_OK || !good)
             break;
-        rejected |= reject;
+        const double fewer = used - w->npix[0];
+        const int more = fewer > 0 && fewer < 0.5 * before;
+        used = w->npix[0];
+        before = more ? fewer : INFINITY;
+        if (reject == SPX_ZERO_BRIGHT && !more) {
+            reject = SPX_ZERO_ANY;
+        } else if (reject == SPX_ZERO_ANY && !more) {
+            reject = SPX_ZERO_KEEP;
+            rejected = 1;
+        }
         /* pixel noise that is larger than ivar says, as of spots that the PSF cannot describe */
         const double noise = fmax(1, w->chi2[0] / fmax(1, w->npix[0] - (double)w->nc));
         const double part = step < WHOLE_STEPS ? 1 : step < 2 * WHOLE_STEPS ? 0.5 : 0.25;

@@ -468,7 +468,7 @@ SPX_HD void spx_zero_model(const spx_zero_view *g, const spx_team *t, size_t ite
         }
         for (int k = g->interval[at]; k < g->interval[at] + 4; k++)
             rest -= g->strength[g->nl + k] * spx_zero_spline_value(g, strip, k, row, x);
-        const double w = g->reject && spx_zero_is_far(g->data[p], rest, g->w[p]) ? 0 : g->w[p];
+        const double w = spx_zero_is_far(g->data[p], rest, g->w[p], g->reject) ? 0 : g->w[p];
         g->w[p] = w;
         g->rest[p] = rest;
         chi2 += w > 0 ? rest * rest * w : 0;
