@@ -71,8 +71,9 @@ int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibr
     return peak > 0;
 }
 
-/* Adds a spot's differences from that of p, left[4][2 npix] of fit[kind][half], to the sums. */
-static size_t add_spot(size_t n, const double *left, double sum[5])
+/* Adds a spot's differences from that of p, left[4][2 npix] of fit[kind][half], to the sums; the last three are for
+ * noise that is that of photons. */
+static size_t add_spot(size_t n, const double *left, double sum[6])
 {
     const double *peak = left + n;
     size_t ncore = 0;
@@ -82,10 +83,11 @@ static size_t add_spot(size_t n, const double *left, double sum[5])
         const double a[2] = {left[q], left[2 * n + q]}, b[2] = {left[4 * n + q], left[6 * n + q]};
         const double first = b[0] - a[0], second = b[1] - a[1];
         sum[0] += first * second;
-        sum[1] += first * first;
-        sum[2] += second * second;
-        sum[3] += (a[0] - a[1]) * (a[0] - a[1]);
-        sum[4] += (b[0] - b[1]) * (b[0] - b[1]);
+        sum[1] += (a[0] - a[1]) * (a[0] - a[1]);
+        sum[2] += (b[0] - b[1]) * (b[0] - b[1]);
+        sum[3] += (a[0] - a[1]) * (a[0] - a[1]) / peak[q];
+        sum[4] += (b[0] - b[1]) * (b[0] - b[1]) / peak[q];
+        sum[5] += peak[q];
         ncore++;
     }
     return ncore;
@@ -100,7 +102,7 @@ spx_status spx_psffit_agree(const spx_psf *p, spx_psf *const fit[2][2], const sp
         const size_t room = spx_psf_spot_difference_room(p, fit[k / 2][k % 2]);
         more = room > more ? room : more;
     }
-    double *left = spx_alloc(8 * n + more, sizeof *left, e), sum[5] = {0};
+    double *left = spx_alloc(8 * n + more, sizeof *left, e), sum[6] = {0};
     *out = (spx_psffit_agreement){0};
     if (left == NULL)
         return SPX_EIO;
@@ -119,10 +121,11 @@ spx_status spx_psffit_agree(const spx_psf *p, spx_psf *const fit[2][2], const sp
     spx_free(left);
     if (ncore > 0) {
         out->gain = sum[0] / (double)ncore;
-        out->alike = sum[0] / sqrt(fmax(sum[1] * sum[2], 1e-300));
         /* of halves half their square, of all half of that */
-        out->noise[0] = sum[3] / (4 * (double)ncore);
-        out->noise[1] = sum[4] / (4 * (double)ncore);
+        out->noise[0] = sum[1] / (4 * (double)ncore);
+        out->noise[1] = sum[2] / (4 * (double)ncore);
+        out->of_light[0] = sum[3] / (4 * sum[5]);
+        out->of_light[1] = sum[4] / (4 * sum[5]);
     }
     return SPX_OK;
 }

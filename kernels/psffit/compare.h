@@ -19,8 +19,9 @@ int spx_psf_spot_difference(const spx_psf *of, const spx_psf *other, size_t fibr
 typedef struct {
     double gain; /* mean square of what the first kind of fit is off by and the second is not, in the cores of spots, by
                   * their peak^2; may be negative */
-    double noise[2]; /* variance of a fit of either kind to all exposures */
-    double alike;    /* correlation of the differences of the kinds in both halves */
+    double noise[2];    /* variance of a fit of either kind to all exposures */
+    double of_light[2]; /* the same by the light in a pixel, whose noise is that of its photons: times
+                         * spx_psffit_bundle.of[1] chi squared */
 } spx_psffit_agreement;
 
 /* Of fits of two kinds to both halves of the exposures, fit[kind][half], what their differences have in common, at

@@ -679,13 +679,14 @@ double spx_pf_psf_error(double misfit, const double of[2])
 /* Of the stacked residuals of all bright spots: a pattern that repeats from spot to spot is the PSF's, noise is not. */
 static void put_psf_error(const spx_pf_bundle *b, const double *cells, spx_psffit_bundle *to)
 {
-    to->misfit = to->of[0] = to->of[1] = to->unlike = to->nunlike = 0;
+    to->misfit = to->of[0] = to->of[1] = to->unlike = to->nunlike = to->core = 0;
     for (const double *cell = cells; cell < cells + SPX_PF_CELL * cells_of(b); cell += SPX_PF_CELL) {
         if (cell[1] > 0) {
             to->misfit += cell[0] * cell[0] / cell[1] - 1;
             to->of[0]++;
             to->of[1] += cell[2] * cell[2] / cell[1];
         }
+        to->core += cell[5];
         if (cell[4] > 0) {
             to->unlike += cell[3] * cell[3] / cell[4] - 1;
             to->nunlike++;

@@ -620,13 +620,21 @@ enum { FEWEST_PLACED = 3, LINES_A_TERM = 3, FEWEST_A_TERM = 2, LINES_A_STRAY = 4
 /* Error of places, pixels, above which exposures without bright lines are no arcs. */
 #define UNCERTAIN 0.5
 
-/* Width of spots of the start in the middle of the camera, and rows an Angstrom. */
-static double width_at(const spx_pf_plan *p, double wave, double *slope)
+/* Width of spots of the start in the middle of the bundles that are fitted, and rows an Angstrom. A start that a trial
+ * has made has no shape in others. */
+static double width_at(const camera *c, double wave, double *slope)
 {
+    const spx_pf_plan *p = &c->plan;
     const double h = 1e-4 * (p->wmax - p->wmin);
-    const size_t fibre = p->start->nspec / 2;
-    double sigx, sigy, c[SPX_PF_MOST_LOCAL];
-    spx_pf_shape_start(p, fibre, wave, &sigx, &sigy, c);
+    size_t first = p->start->nspec, end = 0;
+    for (size_t k = 0; k < c->nbundle; k++)
+        if (is_asked_for(c, k)) {
+            first = c->first[k] < first ? c->first[k] : first;
+            end = c->first[k] + fibres_of(c, k) > end ? c->first[k] + fibres_of(c, k) : end;
+        }
+    const size_t fibre = (first + end) / 2;
+    double sigx, sigy, shape[SPX_PF_MOST_LOCAL];
+    spx_pf_shape_start(p, fibre, wave, &sigx, &sigy, shape);
     const double rows =
         spx_psf_series_value(&p->start->y, fibre, wave + h) - spx_psf_series_value(&p->start->y, fibre, wave - h);
     *slope = copysign(fmax(fabs(rows), 1e-9), rows) / (2 * h);
@@ -664,7 +672,7 @@ static void count_placed(const camera *c, const spx_psffit_input *in, size_t exp
         double delta, error, power, slope;
         if (c->line[l].source >= in->nline || !measured(c, l, 1 + exposure, &delta, &error, &power))
             continue;
-        const double wave = c->line[l].listed, width = width_at(&c->plan, wave, &slope);
+        const double wave = c->line[l].listed, width = width_at(c, wave, &slope);
         delta += c->line[l].wave - wave;
         s[n] = (suspect){.line = l,
                          .delta = delta + motion_at(c, wave) / slope,

@@ -207,11 +207,11 @@ SPX_HD spx_pf_offset spx_pf_solve_offset(const double *a)
 }
 
 /* Numbers of a cell. */
-enum { SPX_PF_CELL = 5 };
+enum { SPX_PF_CELL = 6 };
 
 /* Adds a pixel of a spot's core to a cell: f r / V, f^2 / V and f^2 S / V; and, of residuals without what the spot's
- * place and flux make of them, f r / V and its variance, where these are near enough for that to be linear: shapes
- * alone. */
+ * place and flux make of them, f r / V and its variance, and r^2 / V less its expectation, where these are near enough
+ * for that to be linear: shapes alone. */
 SPX_HD void spx_pf_add_to_cell(double f, const double by[2], double spot, double data, double noise, double m,
                                const spx_pf_offset *off, double *cell)
 {
@@ -230,6 +230,7 @@ SPX_HD void spx_pf_add_to_cell(double f, const double by[2], double spot, double
     }
     cell[3] += w * rest;
     cell[4] += w * w * of;
+    cell[5] += (rest * rest - of) / v;
 }
 
 /* sigma^2 of a class of the shape's coefficients (psffit/learn.c), of[n] their classes: that of the largest evidence

@@ -40,6 +40,7 @@ typedef struct {
     double psf_error;       /* of its spots, a fraction of the light in a pixel; 0: not measured */
     double misfit, of[2];   /* (residual / error)^2 of stacked spots, less their number; that; (light / error)^2 */
     double unlike, nunlike; /* the same of what spots' places and fluxes do not explain, and the number */
+    double core; /* chi squared, of single spots, of what these do not explain, less what noise makes of it */
 } spx_psffit_bundle;
 
 typedef struct {
