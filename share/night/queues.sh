@@ -328,7 +328,9 @@ end_all() {
 make_all() {
     local i k n part parts program list place name kind='' rank=-1 begun='' idle guest=''
     local order=() ranks=() pipes=() last=() places=() taken=() waiting=() awake=() asleep=() running=() queued=() finished=()
-    local most at_once=6 round
+    # So many own commands at a time, which divide the processors among them: threads of a command cost processor time, too.
+    local most round at_once=6
+    local own_threads=$((processors > at_once ? processors / at_once : 1))
     local -A queue=() number=() exposures=()
     # Where several may be begun, velocities come before the spectra of another petal.
     local urgency=() kinds=0
@@ -412,6 +414,7 @@ make_all() {
             if ready "$i" && place_for "$i"; then
                 (
                     shut
+                    [ -z "${threads:-}" ] || [ "$OMP_NUM_THREADS" -le "$own_threads" ] || export OMP_NUM_THREADS=$own_threads
                     make_one "$i" placed
                 ) &
                 running[i]=$!
