@@ -253,6 +253,51 @@ static void loops(const spx_rv_kernels *k, size_t n, size_t ndiag)
     }
 }
 
+/* Templates of the velocity scan at velocities `step` of their pixels apart, as a band makes them, against plain sums:
+ * the template begins and ends within the pixels, of which a velocity leaves some. */
+static void moves(const spx_rv_kernels *k, size_t n, size_t ndiag, double step)
+{
+    enum { L = SPX_RV_LANES, MOST = 160, NT = 250 };
+    static double band[SPX_MAX_NDIAG * MOST], t[MOST][L], out[MOST * L];
+    static spx_rv_scan_pixel pixel[MOST];
+    static float curve[4][NT + SPX_RV_KNOTS];
+    const float *const row[4] = {curve[0], curve[1], curve[2], curve[3]};
+    const size_t h = ndiag / 2;
+    double shift[L];
+    for (size_t j = 0; j < 4; j++)
+        for (size_t i = 0; i < NT + 2; i++) /* constant beyond the ends */
+            curve[j][i] = j > 0 && (i == 0 || i >= NT) ? 0 : (float)gauss();
+    curve[0][0] = curve[0][1];
+    curve[0][NT + 1] = curve[0][NT];
+    for (size_t i = 0; i < ndiag * n; i++)
+        band[i] = gauss();
+    for (size_t v = 0; v < L; v++) /* places are sums without rounding: which step of the template, is beyond doubt */
+        shift[v] = floor(64 * (-25 + step * (double)v)) / 64;
+    for (size_t i = 0; i < n; i++) {
+        pixel[i].k = (int32_t)(2.2 * (double)i) - 3;
+        pixel[i].u = (float)(floor(64 * uniform()) / 64);
+        for (size_t v = 0; v < L; v++) {
+            const double at = pixel[i].k + (double)pixel[i].u + shift[v], j = fmin(fmax(floor(at), -1), NT - 1),
+                         u = fmin(fmax(at - j, 0), 1);
+            const size_t m = (size_t)(j + 1);
+            t[i][v] =
+                (double)curve[0][m] + u * ((double)curve[1][m] + u * ((double)curve[2][m] + u * (double)curve[3][m]));
+        }
+    }
+    k->moved(n, pixel, row, NT, shift, ndiag, band, out);
+    for (size_t i = 0; i < n; i++)
+        for (size_t v = 0; v < L; v++) {
+            double s = 0;
+            for (size_t j = i < h ? h - i : 0; j < ndiag && i + j - h < n; j++)
+                s += band[j * n + i] * t[i + j - h][v];
+            /* templates are of single precision, and a sum has up to 129 of them */
+            CHECK(fabs(out[i * L + v] - s) < 1e-5,
+                  "%zu pixels, %zu diagonals, steps of %g: pixel %zu, velocity %zu is %.9g, "
+                  "want %.9g",
+                  n, ndiag, step, i, v, out[i * L + v], s);
+        }
+}
+
 int main(void)
 {
     const spx_rv_kernels *set[3] = {spx_rv_kernels_base(), spx_rv_kernels_avx2(), spx_rv_kernels_avx512()};
@@ -263,6 +308,11 @@ int main(void)
             loops(set[i], n, 1);
             loops(set[i], n, 11);
             loops(set[i], n, 129);
+            for (size_t ndiag = 1; ndiag < 16; ndiag += 5) {
+                moves(set[i], n, ndiag, 1.1);
+                moves(set[i], n, ndiag, 17);
+            }
+            moves(set[i], n, SPX_MAX_NDIAG, -0.4);
         }
     CHECK(spx_blas_open(&e) == SPX_OK, "%s", spx_err_text(&e));
     lines();

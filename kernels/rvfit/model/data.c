@@ -65,8 +65,8 @@ static size_t place_workspace(const spx_rv_ctx *c, char *at, spx_rv_workspace *r
     }
     if (c->scan.n > 0) {
         PLACE(r->pixel, c->size.n);
-        PLACE(r->knot, c->size.nt + SPX_RV_KNOTS);
-        PLACE(r->rise, c->size.nt + SPX_RV_KNOTS);
+        for (size_t i = 0; i < (c->opt->resolution ? 4 : 2); i++)
+            PLACE(r->curve[i], c->size.nt + SPX_RV_KNOTS);
         if (c->opt->resolution)
             PLACE(r->rows, SPX_RV_LANES * c->size.n);
     }

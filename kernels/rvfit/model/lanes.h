@@ -776,47 +776,154 @@ ALWAYS_INLINE void add_moments(const double *w, const vec *t, vec (*sum)[LV])
     }
 }
 
-/* The templates at the place of a pixel, which is its own and a velocity's, `first` and `fraction`, linear between the
- * template's pixels and constant beyond its ends: knot[1+k] is pixel k, rise[1+k] its difference to the next. */
-ALWAYS_INLINE void template_at(const spx_rv_scan_pixel *p, const float *knot, const float *rise, int32_t nt,
-                               const int32_t *first, const float *fraction, vec *t)
+/* Places of SPX_RV_LANES velocities on the templates' grid: whole pixels, and the rest. */
+typedef struct {
+    int32_t first[SPX_RV_LANES];
+    float fraction[SPX_RV_LANES];
+#if SPX_VL == 8
+    int32_t lowest, width; /* the lowest of them, and how far beyond it the highest is */
+    __m512i from;          /* from the lowest one on, and 16 more for a second pixel */
+    __m512 fractions;      /* twice */
+#endif
+} velocities;
+
+static inline velocities velocities_at(const double *shift)
+{
+    enum { L = SPX_RV_LANES };
+    velocities m = {.first = {0}};
+    for (size_t v = 0; v < L; v++) {
+        m.first[v] = (int32_t)floor(shift[v]);
+        m.fraction[v] = (float)(shift[v] - floor(shift[v]));
+    }
+#if SPX_VL == 8
+    m.lowest = m.first[0];
+    for (size_t v = 0; v < L; v++)
+        m.lowest = m.first[v] < m.lowest ? m.first[v] : m.lowest;
+    for (size_t v = 0; v < L; v++)
+        m.width = m.first[v] - m.lowest > m.width ? m.first[v] - m.lowest : m.width;
+    m.from = _mm512_add_epi32(_mm512_sub_epi32(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)m.first)),
+                                               _mm512_set1_epi32(m.lowest)),
+                              _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(2 * SPX_VL), 1));
+    m.fractions = _mm512_broadcast_f32x8(_mm256_loadu_ps(m.fraction));
+#endif
+    return m;
+}
+
+/* The templates at the place of a pixel, which is its own and a velocity's: from a template's pixel k to the next a
+ * polynomial of `degree`, curve[i][1+k] (x - k)^i, and constant beyond the ends. */
+ALWAYS_INLINE void template_at(size_t degree, const spx_rv_scan_pixel *p, const float *const *curve, int32_t nt,
+                               const velocities *m, vec *t)
 {
     double at[SPX_RV_LANES];
     for (int v = 0; v < SPX_RV_LANES; v++) {
-        float u = fraction[v] + p->u;
+        float u = m->fraction[v] + p->u;
         const int over = u >= 1;
-        int32_t k = first[v] + p->k + 1 + over;
+        int32_t k = m->first[v] + p->k + 1 + over;
         u -= (float)over;
         k = k > 0 ? k : 0;
         k = k < nt ? k : nt;
-        at[v] = (double)(knot[k] + u * rise[k]);
+        float y = curve[degree][k];
+        for (size_t i = degree; i-- > 0;)
+            y = curve[i][k] + u * y;
+        at[v] = (double)y;
     }
     for (size_t v = 0; v < LV; v++)
         t[v] = load(at + v * SPX_VL);
 }
 
+/* The same of two pixels, where the places of the velocities from the lowest one on are within a vector each. Returns 0
+ * where they are not, or beyond the template's ends. */
 #if SPX_VL == 8
-/* The same of two pixels, whose velocities' places, `from` the lowest one on, are within a vector each: from it, and
- * 16 more for the second pixel. Returns 0 where they are not, or beyond the template's ends. */
-ALWAYS_INLINE int templates_at(const spx_rv_scan_pixel *p, const float *knot, const float *rise, int32_t nt,
-                               int32_t lowest, int32_t width, __m512i from, __m512 fraction, vec (*t)[LV])
+ALWAYS_INLINE int templates_at(size_t degree, const spx_rv_scan_pixel *p, const float *const *curve, int32_t nt,
+                               const velocities *m, vec (*t)[LV])
 {
-    const int32_t a = p[0].k + lowest + 1, b = p[1].k + lowest + 1;
+    const int32_t a = p[0].k + m->lowest + 1, b = p[1].k + m->lowest + 1, width = m->width;
     if (width + 1 >= 2 * SPX_VL || a < 0 || b < 0 || a + width + 1 > nt || b + width + 1 > nt)
         return 0;
     __m512 u = _mm512_insertf32x8(_mm512_set1_ps(p[0].u), _mm256_set1_ps(p[1].u), 1);
-    u = _mm512_add_ps(u, fraction);
+    u = _mm512_add_ps(u, m->fractions);
     const __mmask16 over = _mm512_cmp_ps_mask(u, _mm512_set1_ps(1), _CMP_GE_OQ);
     u = _mm512_mask_sub_ps(u, over, u, _mm512_set1_ps(1));
-    const __m512i k = _mm512_mask_add_epi32(from, over, from, _mm512_set1_epi32(1));
-    const __m512 y = _mm512_permutex2var_ps((__m512)load_vecf(knot + a), k, (__m512)load_vecf(knot + b));
-    const __m512 slope = _mm512_permutex2var_ps((__m512)load_vecf(rise + a), k, (__m512)load_vecf(rise + b));
-    const __m512 at = _mm512_fmadd_ps(u, slope, y);
+    const __m512i k = _mm512_mask_add_epi32(m->from, over, m->from, _mm512_set1_epi32(1));
+    __m512 at = _mm512_setzero_ps();
+    for (size_t i = degree + 1; i-- > 0;) {
+        const __m512 c = _mm512_permutex2var_ps((__m512)load_vecf(curve[i] + a), k, (__m512)load_vecf(curve[i] + b));
+        at = i == degree ? c : _mm512_fmadd_ps(u, at, c);
+    }
     t[0][0] = (vec)_mm512_cvtps_pd(_mm512_castps512_ps256(at));
     t[1][0] = (vec)_mm512_cvtps_pd(_mm512_extractf32x8_ps(at, 1));
     return 1;
 }
+#else
+ALWAYS_INLINE int templates_at(size_t degree, const spx_rv_scan_pixel *p, const float *const *curve, int32_t nt,
+                               const velocities *m, vec (*t)[LV])
+{
+    (void)degree, (void)p, (void)curve, (void)nt, (void)m, (void)t;
+    return 0;
+}
 #endif
+
+enum { MOVED = 64 }; /* pixels whose templates stay in the cache while the band is applied to them */
+
+/* Templates out[SPX_RV_LANES] of SPX_VL pixels, whose sums do not wait for each other, or of one: rows of a band of a
+ * matrix, row[k n + pixel], times those at the pixels around, t[pixel + k]. A template is loaded once for all rows that
+ * it is in, and each sum has the order of its row. */
+ALWAYS_INLINE void resolve_lanes(size_t pixels, size_t n, size_t ndiag, const double *row, const double *t, double *out)
+{
+    enum { L = SPX_RV_LANES };
+    vec sum[SPX_VL][LV];
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t v = 0; v < LV; v++)
+            sum[i][v] = every(0);
+    for (size_t j = 0; j + 1 < ndiag + pixels; j++) {
+        const int all = j + 1 >= pixels && j < ndiag;
+        vec x[LV];
+        for (size_t v = 0; v < LV; v++)
+            x[v] = load(t + j * L + v * SPX_VL);
+        if (all) {
+            for (size_t i = 0; i < pixels; i++)
+                for (size_t v = 0; v < LV; v++)
+                    sum[i][v] += row[(j - i) * n + i] * x[v];
+        } else {
+            for (size_t i = 0; i < pixels; i++)
+                for (size_t v = 0; v < LV && i <= j && j - i < ndiag; v++)
+                    sum[i][v] += row[(j - i) * n + i] * x[v];
+        }
+    }
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t v = 0; v < LV; v++)
+            store(out + i * L + v * SPX_VL, sum[i][v]);
+}
+
+static void moved(size_t npix, const spx_rv_scan_pixel *pixel, const float *const *curve, size_t nt,
+                  const double *shift, size_t ndiag, const double *band, double *out)
+{
+    enum { L = SPX_RV_LANES };
+    const size_t before = ndiag / 2, behind = ndiag - 1 - before;
+    const velocities m = velocities_at(shift);
+    double t[(MOVED + SPX_MAX_NDIAG) * L]; /* of pixels i0 - before ... i0 + MOVED + behind - 1 */
+    memset(t, 0, before * L * sizeof *t);
+    for (size_t i0 = 0, from = 0; i0 < npix; i0 += MOVED) {
+        const size_t n = npix - i0 < MOVED ? npix - i0 : MOVED, wanted = i0 + n + behind,
+                     end = wanted < npix ? wanted : npix;
+        double *to = t + (from + before - i0) * L;
+        for (vec at[2][LV]; from < end;) {
+            const size_t some = from + 1 < end && templates_at(3, pixel + from, curve, (int32_t)nt, &m, at) ? 2 : 1;
+            if (some == 1)
+                template_at(3, pixel + from, curve, (int32_t)nt, &m, at[0]);
+            for (size_t i = 0; i < some; i++, from++, to += L)
+                for (size_t v = 0; v < LV; v++)
+                    store(to + v * SPX_VL, at[i][v]);
+        }
+        memset(to, 0, (wanted - end) * L * sizeof *to);
+        size_t i = 0;
+        for (; i + SPX_VL <= n; i += SPX_VL)
+            resolve_lanes(SPX_VL, npix, ndiag, band + i0 + i, t + i * L, out + (i0 + i) * L);
+        for (; i < n; i++)
+            resolve_lanes(1, npix, ndiag, band + i0 + i, t + i * L, out + (i0 + i) * L);
+        memmove(t, t + n * L, (ndiag - 1) * L * sizeof *t);
+    }
+}
 
 /* The objective of a piece at SPX_RV_LANES velocities, with a continuum that is linear in each block of pixels, but for
  * what does not depend on v, out of the equations: rows of the band as calib/band_lanes.h has them, of which the first
@@ -851,25 +958,11 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
     const size_t np = lines->functions, m = lines->band, per = lines->per;
     const double *line = lines->line;
     double gram[2 * M * M * L], right[M * L];
-    int32_t first[L] = {0};
-    float fraction[L] = {0};
+    const float *const curve[2] = {knot, rise};
+    const double nowhere[L] = {0};
+    const velocities moves = velocities_at(t == NULL ? shift : nowhere);
     memset(gram, 0, (np + m) * (m + 1) * L * sizeof *gram);
     memset(right, 0, np * L * sizeof *right);
-    for (size_t v = 0; v < L && t == NULL; v++) {
-        first[v] = (int32_t)floor(shift[v]);
-        fraction[v] = (float)(shift[v] - floor(shift[v]));
-    }
-#if SPX_VL == 8
-    int32_t lowest = first[0], width = 0;
-    for (size_t v = 0; v < L; v++)
-        lowest = first[v] < lowest ? first[v] : lowest;
-    for (size_t v = 0; v < L; v++)
-        width = first[v] - lowest > width ? first[v] - lowest : width;
-    const __m512i from = _mm512_add_epi32(
-        _mm512_sub_epi32(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)first)), _mm512_set1_epi32(lowest)),
-        _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(2 * SPX_VL), 1));
-    const __m512 fractions = _mm512_broadcast_f32x8(_mm256_loadu_ps(fraction));
-#endif
     for (size_t b = 0, i = 0; b < lines->n; b++, line += 2 * M) {
         const size_t end = npix - i < per ? npix : i + per, k0 = lines->range[b][0], k1 = k0 + lines->range[b][1];
         vec s[5][LV], at[2][LV];
@@ -879,15 +972,12 @@ static void scan(size_t npix, const spx_rv_lines *lines, const spx_rv_scan_pixel
                 at[0][v] = load(t + i * L + v * SPX_VL);
             add_moments(pixel[i].weight, at[0], s);
         }
-#if SPX_VL == 8
-        for (; i + 1 < end && templates_at(pixel + i, knot, rise, (int32_t)nt, lowest, width, from, fractions, at);
-             i += 2) {
+        for (; i + 1 < end && templates_at(1, pixel + i, curve, (int32_t)nt, &moves, at); i += 2) {
             add_moments(pixel[i].weight, at[0], s);
             add_moments(pixel[i + 1].weight, at[1], s);
         }
-#endif
         for (; i < end; i++) {
-            template_at(pixel + i, knot, rise, (int32_t)nt, first, fraction, at[0]);
+            template_at(1, pixel + i, curve, (int32_t)nt, &moves, at[0]);
             add_moments(pixel[i].weight, at[0], s);
         }
         for (size_t k = k0; k < k1; k++) {
@@ -1017,6 +1107,7 @@ static const spx_rv_kernels SPX_KERNELS = {.combine = combine,
                                            .coefficients_float = coefficients_float,
                                            .sample = sample,
                                            .sample_one = sample_one,
+                                           .moved = moved,
                                            .scan = scan,
                                            .normal = normal,
                                            .residual = residual,

@@ -86,6 +86,12 @@ typedef struct {
     void (*sample)(size_t n, const double *place, double shift, double dshift, size_t nt, const double *c,
                    const float *s, size_t sstride, size_t nlane, int slope, double *t, size_t stride);
     void (*sample_one)(size_t n, const double *place, double shift, size_t nt, const double *c, double *t);
+    /* out[npix][SPX_RV_LANES]: templates moved by shift[SPX_RV_LANES] of their pixels at those of a piece, as its
+     * resolution matrix makes them, band[ndiag][npix]. Between template pixels k and k + 1 a template is the sum of
+     * curve[i][1+k] u^i, i < 4, u = 0 ... 1; at -1 and nt - 1 the first of these is the value at that end, and the
+     * others are 0. Beyond nt these are read up to SPX_RV_KNOTS, and have no weight. */
+    void (*moved)(size_t npix, const spx_rv_scan_pixel *pixel, const float *const *curve, size_t nt,
+                  const double *shift, size_t ndiag, const double *band, double *out);
     /* f[SPX_RV_LANES]: the objective of a piece at so many velocities, with a continuum that is linear in blocks, less
      * what does not depend on v; HUGE_VAL where it cannot be computed. Either of the templates' pixels knot[1+k], with
      * differences to the next ones rise[1+k] (-1 and nt: their ends' values), moved by shift[SPX_RV_LANES]; or of the
@@ -327,8 +333,8 @@ typedef struct {
     double *q, *r, *w;                           /* [maxn] */
     double *u;                                   /* [nfree][maxn] */
     spx_rv_scan_pixel *pixel;                    /* [maxn] of the velocity scan, */
-    float *knot, *rise;                          /* [maxnt+SPX_RV_KNOTS], */
-    double *rows;                                /* and with resolution matrices [maxn][SPX_RV_LANES] */
+    float *curve[4];                             /* [maxnt+SPX_RV_KNOTS], the last two with resolution matrices, */
+    double *rows;                                /* as [maxn][SPX_RV_LANES] */
     int32_t *node, *row;                         /* [SPX_RV_MAX_NODE] of the interpolation; rows of an arm */
     double *weight;                              /* [SPX_RV_MAX_NODE][1+npar] */
     float *single;                               /* the same */

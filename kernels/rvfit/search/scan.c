@@ -30,16 +30,38 @@ static double prepare_pixels(spx_rv_spectra *w, const spx_rv_data *d)
     return square;
 }
 
-/* The template of an arm at its own pixels, whose spline has coefficients c, and differences of these. */
-static void prepare_template(spx_rv_workspace *r, size_t nt, const double *c)
+/* The template of an arm between its own pixels, from the coefficients c of its spline: straight lines, or the spline
+ * itself, where a resolution matrix takes narrow lines. */
+static void prepare_template(spx_rv_workspace *r, int spline, size_t nt, const double *c)
 {
-    float *restrict knot = r->knot + 1, *restrict rise = r->rise + 1;
+    float *restrict value = r->curve[0] + 1, *restrict slope = r->curve[1] + 1;
     for (size_t k = 0; k < nt; k++)
-        knot[k] = (float)((c[k] + 4 * c[k + 1] + c[k + 2]) * (1. / 6));
-    for (size_t k = 0; k + 1 < nt; k++)
-        rise[k] = (float)(((c[k + 3] - c[k]) + 3 * (c[k + 2] - c[k + 1])) * (1. / 6));
-    rise[-1] = rise[nt - 1] = 0;
-    knot[-1] = knot[0];
+        value[k] = (float)((c[k] + 4 * c[k + 1] + c[k + 2]) * (1. / 6));
+    if (spline) {
+        float *restrict square = r->curve[2] + 1, *restrict cube = r->curve[3] + 1;
+        for (size_t k = 0; k + 1 < nt; k++) {
+            slope[k] = (float)(0.5 * (c[k + 2] - c[k]));
+            square[k] = (float)(0.5 * ((c[k] - c[k + 1]) + (c[k + 2] - c[k + 1])));
+            cube[k] = (float)(((c[k + 3] - c[k]) + 3 * (c[k + 1] - c[k + 2])) * (1. / 6));
+        }
+        square[-1] = square[nt - 1] = cube[-1] = cube[nt - 1] = 0;
+    } else {
+        for (size_t k = 0; k + 1 < nt; k++)
+            slope[k] = (float)(((c[k + 3] - c[k]) + 3 * (c[k + 2] - c[k + 1])) * (1. / 6));
+    }
+    slope[-1] = slope[nt - 1] = 0;
+    value[-1] = value[0];
+}
+
+/* Templates at so many velocities, from number i of the scan on, as a piece sees them: rows[n][SPX_RV_LANES]. */
+static void sample_rows(spx_rv_spectra *w, const spx_rv_data *d, size_t i, double *rows)
+{
+    const spx_rv_ctx *c = w->ctx;
+    for (size_t k = 0; k < SPX_RV_LANES; k++) {
+        const double *t = spx_rv_sample(w, d, c->lo[0] + (double)(i + k) * c->scan.step);
+        for (size_t j = 0; j < c->arm[d->arm].n; j++)
+            rows[j * SPX_RV_LANES + k] = t[j];
+    }
 }
 
 /* Adds the objective of a piece; HUGE_VAL where it cannot be computed. */
@@ -49,20 +71,19 @@ static void add_piece(spx_rv_spectra *w, const spx_rv_data *d)
     const spx_rv_arm *a = &c->arm[d->arm];
     spx_rv_workspace *r = w->workspace;
     const double constant = prepare_pixels(w, d) + a->basis.lndet + d->sum_lne2;
-    if (!c->opt->resolution)
-        prepare_template(r, a->nt, r->at->c[d->arm]);
+    const int resolution = c->opt->resolution, fine = a->fine.per > 0;
+    if (!fine)
+        prepare_template(r, resolution, a->nt, r->at->c[d->arm]);
     for (size_t i = 0; i < c->scan.n; i += SPX_RV_LANES) {
         double shift[SPX_RV_LANES], f[SPX_RV_LANES];
-        for (size_t k = 0; k < SPX_RV_LANES; k++) { /* those beyond the range are as good as others */
-            const double v = c->lo[0] + (double)(i + k) * c->scan.step;
-            shift[k] = spx_rv_lnshift(v) / a->setup->dlnwave;
-            if (!c->opt->resolution)
-                continue;
-            const double *t = spx_rv_sample(w, d, v);
-            for (size_t j = 0; j < a->n; j++)
-                r->rows[j * SPX_RV_LANES + k] = t[j];
-        }
-        c->kernels->scan(a->n, &a->lines, r->pixel, r->knot, r->rise, a->nt, shift, c->opt->resolution ? r->rows : NULL,
+        for (size_t k = 0; k < SPX_RV_LANES; k++) /* those beyond the range are as good as others */
+            shift[k] = spx_rv_lnshift(c->lo[0] + (double)(i + k) * c->scan.step) / a->setup->dlnwave;
+        if (fine)
+            sample_rows(w, d, i, r->rows);
+        else if (resolution)
+            c->kernels->moved(a->n, r->pixel, (const float *const *)r->curve, a->nt, shift, a->arm->ndiag, d->band,
+                              r->rows);
+        c->kernels->scan(a->n, &a->lines, r->pixel, r->curve[0], r->curve[1], a->nt, shift, resolution ? r->rows : NULL,
                          f);
         for (size_t k = 0; k < SPX_RV_LANES && i + k < c->scan.n; k++)
             w->scan[i + k] = f[k] < HUGE_VAL ? w->scan[i + k] + f[k] + constant : HUGE_VAL;
