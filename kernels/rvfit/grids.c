@@ -297,9 +297,12 @@ static void join_parts(const group *g, size_t narm, const spx_rvfit_star *from, 
 static void join_exposure(const group *g, size_t narm, const spx_rvfit_exposure *from, spx_rvfit_exposure *to)
 {
     *to = *from;
-    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+    for (size_t a = 0; a < SPX_MAX_ARM; a++) {
         to->sn[a] = to->chisq[a] = to->weight[a] = 0;
+        to->lsf[a] = 0;
+    }
     for (size_t k = 0; k < narm; k++) {
+        to->lsf[g->from[k]] = from->lsf[k];
         to->sn[g->from[k]] += from->sn[k];
         to->chisq[g->from[k]] += from->chisq[k];
         to->weight[g->from[k]] += from->weight[k];

@@ -144,7 +144,7 @@ static spx_status fit_batch(void *ctx, const spx_rvfit_input *in, const size_t *
         st = spx_rvfit_cpu(&batch, o, p, fit, e);
     normal_args a = {fit, in->air, o->transmission->nspecies + 1, mine};
     if (st == SPX_OK)
-        st = spx_rv_for_stars(&c, NULL, normal_task, &a, e);
+        st = spx_rv_for_stars(&c, NULL, normal_task, 1, &a, e);
     for (size_t k = 0; k < in->nrow && st == SPX_OK; k++)
         normal[row != NULL ? row[k] : k] = mine[k];
     spx_rvfit_close_cpu(plan);

@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "num/blas.h"
 #include "num/wave.h"
@@ -141,7 +142,7 @@ static size_t share_out(size_t nstar, size_t threads, size_t most, size_t *begin
     return k;
 }
 
-spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, void *arg, spx_err *e)
+spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, size_t held, void *arg, spx_err *e)
 {
     spx_status st = spx_blas_open(e);
     if (st != SPX_OK)
@@ -152,7 +153,8 @@ spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task ta
     size_t *begin = spx_alloc(nstar + 1, sizeof *begin, e);
     if (begin == NULL)
         return SPX_EIO;
-    const size_t ngroup = share_out(nstar, threads, most, begin), largest = ngroup > 0 ? begin[1] : 1;
+    const size_t ngroup = share_out(nstar, threads, most, begin);
+    const size_t largest = ngroup > 0 && begin[1] < held ? begin[1] : held;
     spx_rv_engine engine = spx_rv_engine_cpu(c);
 #pragma omp parallel num_threads((int)threads)
     {
@@ -246,7 +248,7 @@ spx_status spx_rvfit_cpu(const spx_rvfit_input *in, const spx_rvfit_options *o, 
     if (st == SPX_OK && (st = spx_rv_result_init(&c, out, e)) == SPX_OK && o->hook != NULL)
         st = residuals(in, out, e);
     if (st == SPX_OK)
-        st = spx_rv_for_stars(&c, p, fit_task, out, e);
+        st = spx_rv_for_stars(&c, p, fit_task, GROUP, out, e);
     if (st == SPX_OK && o->hook != NULL)
         st = call_hook(in, o->hook, out, e);
     spx_rvfit_close_cpu(own);
@@ -305,7 +307,7 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
     }
     objective_args a = {x, f, grad};
     if (st == SPX_OK)
-        st = spx_rv_for_stars(&c, NULL, objective_task, &a, e);
+        st = spx_rv_for_stars(&c, NULL, objective_task, 1, &a, e);
     spx_rvfit_close_cpu(own);
     return st;
 }
@@ -315,8 +317,8 @@ spx_status spx_rvfit_objective(const spx_rvfit_input *in, const spx_rvfit_option
 /* Half-length of the filter that takes a line-spread function out, bins. */
 enum { FILTER = 64 };
 
-/* Of each arm of the context: filters, symmetric, of each width of the templates' LSF and of spots; the first one of
- * each bin; and places of the bins on the templates' grid. */
+/* Of each arm of the context: filters, symmetric, of each width of the templates' LSF and of spots, where a spectrum
+ * has such; the first one of each bin; and places of the bins on the templates' grid. */
 typedef struct {
     spx_rvfit *out;
     double *filter[SPX_MAX_ARM]; /* [widths][SPX_RV_LEVELS][FILTER+1] */
@@ -325,13 +327,16 @@ typedef struct {
     size_t most; /* bins of an arm */
 } template_args;
 
-/* Widths of the LSF, in equal steps of the logarithm, and their filters. */
-static spx_status make_filters(const spx_setup *s, double sigma, const spx_arm *bins, size_t **width, double **filter,
-                               spx_err *e)
+/* Widths of the LSF, in equal steps of the logarithm, and their filters, of the levels that spectra of arm k have. */
+static spx_status make_filters(const spx_setup *s, double sigma, const spx_arm *bins, const spx_rvfit *fit, size_t k,
+                               size_t **width, double **filter, spx_err *e)
 {
     const double step = 0.01;
     const size_t n = bins->nwave;
     double lo = HUGE_VAL, hi = 0, *g = spx_alloc(n, sizeof *g, e);
+    int has[1 + SPX_RV_LEVELS] = {0};
+    for (size_t i = 0; i < fit->nrow; i++)
+        has[fit->exposure[i].lsf[k]] = 1;
     *width = spx_alloc(n, sizeof **width, e);
     spx_status st = g && *width ? spx_rv_template_lsf(s, sigma, n, bins->wavelength, g, e) : SPX_EIO;
     for (size_t i = 0; i < n && st == SPX_OK; i++) {
@@ -343,27 +348,44 @@ static spx_status make_filters(const spx_setup *s, double sigma, const spx_arm *
         st = SPX_EIO;
     for (size_t i = 0; i < n && st == SPX_OK && lo > 0; i++)
         (*width)[i] = (size_t)(log(g[i] / lo) / step + 0.5);
-    for (size_t k = 0; k < nwidth * SPX_RV_LEVELS && st == SPX_OK; k++)
-        spx_rv_filter(lo * exp(step * (double)(k / SPX_RV_LEVELS)), spx_rv_level_width(k % SPX_RV_LEVELS), FILTER + 1,
-                      *filter + k * (FILTER + 1));
+    for (size_t i = 0; i < nwidth * SPX_RV_LEVELS && st == SPX_OK; i++)
+        if (has[1 + i % SPX_RV_LEVELS])
+            spx_rv_filter(lo * exp(step * (double)(i / SPX_RV_LEVELS)), spx_rv_level_width(i % SPX_RV_LEVELS),
+                          FILTER + 1, *filter + i * (FILTER + 1));
     spx_free(g);
     return st;
 }
 
-/* t[n], which is known from `first` on up to `end`, without line-spread function. Beyond these ends the template goes
- * on as its reflection in the end's value. */
-static void sharpen(size_t first, size_t end, const double *filters, const size_t *width, const double *t, float *out)
+/* sum[n] of a symmetric filter over the samples around x[0 ... n-1]. */
+SPX_CLONES
+static void filter_run(size_t n, size_t reach, const double *filter, const double *restrict x, double *restrict sum)
 {
-    const size_t last = end - 1;
-    for (size_t i = first; i < end; i++) {
-        const double *filter = filters + width[i] * SPX_RV_LEVELS * (FILTER + 1);
-        double sum = filter[0] * t[i];
-        for (size_t k = 1; k <= FILTER && k < end - first; k++) {
-            const double before = i >= first + k ? t[i - k] : 2 * t[first] - t[first + (first + k - i)];
-            const double after = i + k < end ? t[i + k] : 2 * t[last] - t[last - (i + k - last)];
-            sum += filter[k] * (before + after);
-        }
-        out[i] = sum > 0 && sum < FLT_MAX ? (float)sum : 0;
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        sum[i] = filter[0] * x[i];
+    for (size_t k = 1; k <= reach; k++)
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            sum[i] += filter[k] * (x[i - k] + x[i + k]);
+}
+
+/* out[n] is t[n] without line-spread function, whose widths are width[n]; around it there is memory for FILTER samples,
+ * in which the template goes on as its reflection in the end's value. */
+static void sharpen(size_t n, const double *filters, const size_t *width, double *t, float *out)
+{
+    enum { RUN = 64 }; /* bins, whose sums stay in the cache */
+    const size_t reach = n > FILTER ? FILTER : n - 1;
+    for (size_t k = 1; k <= reach; k++) {
+        t[-(ptrdiff_t)k] = 2 * t[0] - t[k];
+        t[n - 1 + k] = 2 * t[n - 1] - t[n - 1 - k];
+    }
+    for (size_t i = 0, end; i < n; i = end) {
+        double sum[RUN];
+        for (end = i + 1; end < n && end < i + RUN && width[end] == width[i]; end++)
+            ;
+        filter_run(end - i, reach, filters + width[i] * SPX_RV_LEVELS * (FILTER + 1), t + i, sum);
+        for (size_t j = i; j < end; j++)
+            out[j] = sum[j - i] > 0 && sum[j - i] < FLT_MAX ? (float)sum[j - i] : 0;
     }
 }
 
@@ -371,18 +393,17 @@ static void star_template(spx_rv_spectra *w, size_t star, const template_args *a
 {
     const spx_rv_ctx *c = w->ctx;
     const spx_rvfit_star *s = &a->out->star[star];
-    double x[SPX_MAX_FIT], *t = NULL;
-    if ((s->warn & SPX_RVS_BAD) != 0 || !isfinite(s->vrad) || !spx_rv_load(w, star) ||
-        (t = spx_alloc(a->most, sizeof *t, &w->err)) == NULL)
+    double x[SPX_MAX_FIT], *memory = NULL;
+    if ((s->warn & SPX_RVS_BAD) != 0 || !isfinite(s->vrad) || !spx_rv_list(w, star) ||
+        (memory = spx_alloc(a->most + 2 * FILTER, sizeof *memory, &w->err)) == NULL)
         return;
+    double *t = memory + FILTER;
     for (size_t q = 0; q < c->nq; q++)
         x[q] = spx_rv_map(c, q, q == 0 ? s->vrad : q == 1 ? s->vsini : s->par[q - 2]);
     spx_rv_template(w, x, NULL, 0);
     for (size_t ia = 0; ia < c->narm; ia++) {
         const size_t k = c->arm[ia].index, n = a->out->arm[k].nbin;
         size_t first = 0, end = n;
-        if (w->first[ia] == w->first[ia + 1])
-            continue;
         spx_rv_sample_at(w, ia, x[0], n, a->place[ia], t);
         const double norm = exp(spx_rv_lnnorm(w, ia, x));
         for (size_t i = 0; i < n; i++)
@@ -391,11 +412,14 @@ static void star_template(spx_rv_spectra *w, size_t star, const template_args *a
             first++;
         while (end > first && !(t[end - 1] > 0))
             end--;
-        for (size_t i = w->first[ia]; i < w->first[ia + 1] && end > first; i++)
-            sharpen(first, end, a->filter[ia] + spx_rv_match_level(w->piece[i].width) * (FILTER + 1), a->width[ia], t,
-                    a->out->arm[k].star_template + w->piece[i].exposure * n);
+        for (size_t i = w->first[ia]; i < w->first[ia + 1] && end > first; i++) {
+            const size_t row = w->piece[i].exposure, level = a->out->exposure[row].lsf[k];
+            if (level > 0)
+                sharpen(end - first, a->filter[ia] + (level - 1) * (FILTER + 1), a->width[ia] + first, t + first,
+                        a->out->arm[k].star_template + row * n + first);
+        }
     }
-    spx_free(t);
+    spx_free(memory);
 }
 
 static spx_status template_task(spx_rv_group *g, size_t first, size_t n, void *arg, spx_err *e)
@@ -446,10 +470,10 @@ spx_status spx_rvfit_templates(const spx_rvfit_input *in, const spx_rvfit_option
         if (out->arm[arm->index].star_template == NULL || (a->place[ia] = places(arm, b, e)) == NULL)
             st = SPX_EIO;
         if (st == SPX_OK)
-            st = make_filters(arm->setup, o->lsf_sigma, b, &a->width[ia], &a->filter[ia], e);
+            st = make_filters(arm->setup, o->lsf_sigma, b, out, arm->index, &a->width[ia], &a->filter[ia], e);
     }
     if (st == SPX_OK)
-        st = spx_rv_for_stars(&c, NULL, template_task, a, e);
+        st = spx_rv_for_stars(&c, NULL, template_task, 1, a, e);
     for (size_t ia = 0; ia < SPX_MAX_ARM; ia++) {
         spx_free(a->place[ia]);
         spx_free(a->width[ia]);

@@ -90,6 +90,7 @@ typedef struct {
 typedef struct {
     double sn[SPX_MAX_ARM], chisq[SPX_MAX_ARM]; /* 0: the arm was not used */
     int64_t npix;                               /* good pixels */
+    uint8_t lsf[SPX_MAX_ARM]; /* with resolution matrices, 1 + level of their rows' width; 0: the arm was not used */
     /* With velocities of single exposures, at the parameters of the star: km/s, error of noise alone; best other
      * minimum, and its objective above the best (NaN: none); SPX_EPOCH_* */
     double vrad, vrad_err, vrad_alt, dchisq_alt;

@@ -168,6 +168,7 @@ static void finish_piece(const spx_rv_ctx *c, const spx_rv_data *d, int here, sp
     x->npix += (int64_t)d->ngood;
     x->sn[a] = d->sn;
     x->chisq[a] = d->chisq;
+    x->lsf[a] = c->opt->resolution ? (uint8_t)(1 + spx_rv_match_level(d->width)) : 0;
     s->sn[a] += d->sn * fabs(d->sn);
     s->arm_chisq[a] += d->chisq;
     s->arm_chisq_c[a] += d->chisq_c;

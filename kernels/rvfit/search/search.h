@@ -220,8 +220,9 @@ spx_status spx_rv_result_init(const spx_rv_ctx *c, spx_rvfit *out, spx_err *e);
 
 /* A group of stars, from `first` on; each star by itself, so that neither threads nor groups change anything. */
 typedef spx_status (*spx_rv_task)(spx_rv_group *g, size_t first, size_t n, void *arg, spx_err *e);
-/* The task for all stars of a batch, by the threads of the options. */
-spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, void *arg, spx_err *e);
+/* The task for all stars of a batch, by the threads of the options; it has memory for the spectra of `held` of a
+ * group's stars at a time. */
+spx_status spx_rv_for_stars(const spx_rv_ctx *c, spx_progress *p, spx_rv_task task, size_t held, void *arg, spx_err *e);
 /* The context of a batch; *own: the plan of a batch that came without one, to be closed, else NULL. */
 spx_status spx_rv_begin(spx_rv_ctx *c, const spx_rvfit_input *in, const spx_rvfit_options *o, spx_rvfit_plan **own,
                         spx_err *e);
