@@ -260,6 +260,8 @@ static spx_status read_text(hid_t loc, const char *path, size_t most, size_t *wi
     spx_status st = read_any(NULL, loc, path, mem, 1, n, &p, NULL, e);
     (void)H5Tclose(mem);
     *out = p;
+    if (st != SPX_OK) /* none that somebody could look at before the failure is passed on */
+        *n = 0;
     return st;
 }
 
