@@ -214,6 +214,13 @@ END
     done
 }
 
+@test "a gain of 2 that was left out of image and variance" {
+    edit 'd /= 2; v[:] = np.where(v > 0, 1 / (np.maximum(d, 0) + 3 ** 2), 0)'
+    run -0 --separate-stderr specx-extract -w $grid -f -o frame.h5 edited.h5
+    [[ $stderr == *'should be above 0.4: the variance of the image is too large, or a gain was left out of it'* ]]
+    h5dump -a /frame/implausible frame.h5 | grep -F '"chi2"'
+}
+
 @test "traces that have moved, taken for cosmic rays" {
     local how
     specx-sim -q --arm r --fibers 8 --wavelength 6200,6400 --snr 60:90 --cosmics 0 --shift 0.5,0.5 -o moved.fits

@@ -221,7 +221,7 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
                 label, q->chi2, r->hi);
         else
             spx_warn("%sthe median of chi2pix is %.3g of what noise gives, and should be above %g: the variance of the "
-                     "image is too large",
+                     "image is too large, or a gain was left out of it",
                      label, q->chi2_noise, r->lo);
     }
     if (q->broken & 1u << SPX_RULE_SIGN)
