@@ -78,7 +78,10 @@ static void tell(const char *label, const spx_sky *sky, int flat)
     else if (role[SPX_SKY_FIBRE] > 1)
         tell_lines(label, sky, flat);
     if (sky->noise > 1.5)
-        spx_warn("%schi2 of the sky fibres is %.2f: the variance of the frame is too small", label, sky->noise);
+        spx_warn(
+            "%schi2 of the sky fibres is %.2f: the variance of the frame is too small, or these fibres see no sky: is "
+            "the fibermap of this image?",
+            label, sky->noise);
 }
 
 static spx_status record_chi2(spx_run *s, const char *name, const double *value, const size_t *n, spx_err *e)
