@@ -368,49 +368,72 @@ done:
     return st;
 }
 
-/* BAD2DFIT: chi2pix far above both its median over fibres and its median over wavelengths. */
+/* Bins of fibre f that are far above its median, which is in *median: ask[nwave] becomes 1 there. values[nwave]:
+ * scratch. */
+static void find_bad_fits(const spx_frame *out, size_t f, double *values, double *median, unsigned char *ask)
+{
+    const size_t nw = out->arm.nwave;
+    const double *chi2 = out->chi2pix + f * nw, *ivar = out->arm.ivar + f * nw;
+    size_t n = 0;
+    for (size_t k = 0; k < nw; k++)
+        if (ivar[k] > 0.0)
+            values[n++] = chi2[k];
+    *median = spx_median(values, n);
+    for (size_t k = 0; k < nw; k++)
+        if (spx_extract_fits_badly(chi2[k], *median, *median))
+            __atomic_store_n(&ask[k], 1, __ATOMIC_RELAXED);
+}
+
+enum { TOGETHER = 8 }; /* wavelengths that share a line of the cache */
+
+/* Medians over fibres of the wavelengths k0 ... that are asked for, of TOGETHER. values[TOGETHER nspec]: scratch. */
+static void find_medians(const spx_frame *out, const unsigned char *ask, size_t k0, double *values, double *median)
+{
+    const size_t nw = out->arm.nwave, ns = out->nspec, count = nw - k0 < TOGETHER ? nw - k0 : TOGETHER;
+    size_t n[TOGETHER] = {0};
+    if (memchr(ask + k0, 1, count) == NULL)
+        return;
+    for (size_t f = 0; f < ns; f++)
+        for (size_t i = 0; i < count; i++)
+            if (ask[k0 + i] && out->arm.ivar[f * nw + k0 + i] > 0.0)
+                values[i * ns + n[i]++] = out->chi2pix[f * nw + k0 + i];
+    for (size_t i = 0; i < count; i++)
+        if (ask[k0 + i])
+            median[k0 + i] = spx_median(values + i * ns, n[i]);
+}
+
+/* BAD2DFIT: chi2pix far above both its median over fibres and its median over wavelengths. The former, which lies
+ * strided in memory, is found at those wavelengths alone at which a bin is far above the latter. */
 static spx_status flag_bad_fits(const spx_extract_job *job, spx_frame *out, spx_err *e)
 {
-    enum { TOGETHER = 8 }; /* wavelengths that share a line of the cache */
     const size_t nw = job->nwave, ns = out->nspec, most = nw > TOGETHER * ns ? nw : TOGETHER * ns;
     const int nthreads = spx_extract_threads(job->o);
-    double *over_fibres = spx_alloc(nw, sizeof(double), e);
+    double *over_fibres = spx_alloc(nw, sizeof(double), e), *over_waves = spx_alloc(ns, sizeof(double), e);
     double *values = spx_alloc2((size_t)nthreads, most, sizeof(double), e);
-    if (!over_fibres || !values) {
-        spx_free(over_fibres);
-        spx_free(values);
-        return SPX_EIO;
-    }
+    unsigned char *ask = spx_alloc(nw, 1, e);
+    const int good = over_fibres && over_waves && values && ask;
+    if (good) {
 #pragma omp parallel num_threads(nthreads)
-    {
-        double *v = values + (size_t)omp_get_thread_num() * most;
+        {
+            double *v = values + (size_t)omp_get_thread_num() * most;
 #pragma omp for
-        for (size_t k0 = 0; k0 < nw; k0 += TOGETHER) {
-            const size_t count = nw - k0 < TOGETHER ? nw - k0 : TOGETHER;
-            size_t n[TOGETHER] = {0};
             for (size_t f = 0; f < ns; f++)
-                for (size_t i = 0; i < count; i++)
-                    if (out->arm.ivar[f * nw + k0 + i] > 0.0)
-                        v[i * ns + n[i]++] = out->chi2pix[f * nw + k0 + i];
-            for (size_t i = 0; i < count; i++)
-                over_fibres[k0 + i] = spx_median(v + i * ns, n[i]);
-        }
+                find_bad_fits(out, f, v, &over_waves[f], ask);
 #pragma omp for
-        for (size_t f = 0; f < ns; f++) {
-            const double *chi2 = out->chi2pix + f * nw;
-            size_t n = 0;
-            for (size_t k = 0; k < nw; k++)
-                if (out->arm.ivar[f * nw + k] > 0.0)
-                    v[n++] = chi2[k];
-            double over_waves = spx_median(v, n);
-            for (size_t k = 0; k < nw; k++)
-                if (spx_extract_fits_badly(chi2[k], over_fibres[k], over_waves))
-                    out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
+            for (size_t k0 = 0; k0 < nw; k0 += TOGETHER)
+                find_medians(out, ask, k0, v, over_fibres);
+#pragma omp for
+            for (size_t f = 0; f < ns; f++)
+                for (size_t k = 0; k < nw; k++)
+                    if (ask[k] && spx_extract_fits_badly(out->chi2pix[f * nw + k], over_fibres[k], over_waves[f]))
+                        out->arm.mask[f * nw + k] |= SPX_BAD2DFIT;
         }
     }
     spx_free(over_fibres);
+    spx_free(over_waves);
     spx_free(values);
-    return SPX_OK;
+    spx_free(ask);
+    return good ? SPX_OK : SPX_EIO;
 }
 
 /* Takes out the bins of fibre f at which its trace may not be used: no flux, ivar, row of R; all of it is masked.
