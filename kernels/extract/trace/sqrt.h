@@ -198,7 +198,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
 /* Bins that a segment of the square root is begun early and ended late: what is beyond falls by ten every four bins. */
 static size_t segment_margin(const spx_trace_plan *p)
 {
-    return (size_t)ceil(8.0 - 4.5 * log10(p->tolerance));
+    return (size_t)ceil(8.0 - 4.5 * log10(spx_trace_root_tolerance(p->tolerance)));
 }
 
 /* Bins with little information, weak[nbin], and those around them are segments of their own: the square root needs two
@@ -326,7 +326,8 @@ static outcome root_vector(const spx_trace_plan *p, const spx_trace_bundle *b, c
         root_work w;
         vec total;
         root_segment(p, b, a, v, s, width[k], extra, memory, &w, &total, bad);
-        if (k > 0 && any_lane(seam_open(p->tolerance, before, seam_at(k, s, &w)) & fit & ~*bad))
+        if (k > 0 &&
+            any_lane(seam_open(spx_trace_root_tolerance(p->tolerance), before, seam_at(k, s, &w)) & fit & ~*bad))
             return OPEN;
         keep_variance(b, a, v, s, &w);
         for (size_t f = v > f0 ? v : f0; f < v + SPX_VL && f < f1; f++) {

@@ -43,6 +43,12 @@ enum {
 #define SPX_TRACE_ENDS  1.0  /* of a bound of elements of T farther out: frames of usual cameras have none above it */
 #define SPX_TRACE_POLES 0.01 /* of the square root itself, relative: 1/100, and fluxes of that S/N are within it */
 
+/* Tolerance of the square root at most, whatever that of the fluxes. Poles follow from bounds of the eigenvalues, which
+ * are those of whole traces on a GPU, and on the CPU those of parts of a trace: so what the poles leave is another
+ * error on each, of all bins alike, and so is what parts leave at their ends. With 1e-2 shifts along the traces of
+ * specx-shift parted by up to 4e-4 of their errors. From there to this are four poles of eleven. */
+#define SPX_TRACE_ROOT_MOST 1e-5
+
 /* Tolerance from which on T is left out where a bound of it is below SPX_TRACE_LITTLE (coupling.h). In usual cameras T
  * is some 1e-7 of the diagonal, 1e-4 beside masks, and the bound ten to a hundred times that: with finer tolerances it
  * would leave out nothing. */
@@ -467,10 +473,15 @@ static inline size_t spx_trace_band(int m, int reach, int hsizey, double toleran
     return (size_t)(band > hsizey ? band : hsizey);
 }
 
+static inline double spx_trace_root_tolerance(double tolerance)
+{
+    return fmin(tolerance, SPX_TRACE_ROOT_MOST);
+}
+
 /* How far off the square root may be for a tolerance; rounding ends at some 1e-14. */
 static inline double spx_trace_root_error(double tolerance)
 {
-    return fmax(SPX_TRACE_POLES * tolerance, 1e-14);
+    return fmax(SPX_TRACE_POLES * spx_trace_root_tolerance(tolerance), 1e-14);
 }
 
 /* NULL where the compiler or the processor lacks the instructions. */
