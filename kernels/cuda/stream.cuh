@@ -3,6 +3,7 @@
 #define SPX_CUDA_STREAM_CUH
 
 #include "cuda/check.cuh"
+#include "cuda/wait.cuh"
 
 /* Devices of one backend. */
 enum { SPX_CUDA_MOST_DEVICES = 16 };
@@ -45,7 +46,7 @@ class stopwatch
     explicit stopwatch(cudaStream_t stream = nullptr) : stream_(stream)
     {
         check(cudaEventCreate(&begin_), "event");
-        check(cudaEventCreate(&end_), "event");
+        check(cudaEventCreateWithFlags(&end_, host_event()), "event");
         check(cudaEventRecord(begin_, stream_), "event");
     }
     stopwatch(const stopwatch &) = delete;
