@@ -98,7 +98,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
     bool good = true;
     for (int pole0 = 0; pole0 < npole; pole0 += warps * POLES) {
         const int pole = pole0 + warp * POLES + lane % POLES;
-        const bool active = pole < npole;
+        const bool active = pole < npole, keeps = pole < round_to(npole, 2); /* whole sectors of lines */
         const size_t at = (size_t)min(pole, npole - 1) * lanes + v.column;
         const double shift = k.shift[at], weight = k.pole_weight[at], scale = -weight * shift;
         {
@@ -146,7 +146,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
                     in[i] = i <= reach ? in[i] : 0.0;
                 const double inverse = window.next(in, shift);
                 const double s1 = ones.next(1.0, in), sx = fluxes.next(x, in);
-                if (j >= skip) { /* by all lanes: whole lines, which go out at once */
+                if (j >= skip && keeps) {
                     double line[2 * LINE];
                     line[0] = inverse;
 #pragma unroll
@@ -185,7 +185,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
         const auto ahead = [&]() {
             const int row = max(next - skip, 0), bin = min(max(own.bin0 + own.way * next, 0), k.n - 1);
 #pragma unroll
-            for (int i = 0; i < LINE; i++)
+            for (int i = 0; i < LINE && keeps; i++)
                 __pipeline_memcpy_async(ring + (to * LINE + i) * WARP + lane, l + ((size_t)row * LINE + i) * WARP,
                                         sizeof(double2));
             fetch(xs + to * WARP, k.x + bin * lanes + v.column);
