@@ -125,122 +125,158 @@ spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0,
 
 /* ---- errors ---- */
 
+/* Arrays of one spot: Gauss-Hermite functions of its place, its pixels, none negative, and its derivatives by X and Y,
+ * 0 where it is clipped; and weights of 1 for kernels that take some. */
+typedef struct {
+    double *gx, *gy, *spot, *by[2];
+    float *root;
+} spot_room;
+
+/* Freed with spx_free(to->gx). */
+static spx_status room_new(const spx_pf_plan *p, spot_room *to, spx_err *e)
+{
+    const size_t nx = (size_t)p->nx, ny = (size_t)p->ny, order = (size_t)p->norder, n = nx * ny;
+    /* kernels read whole vectors */
+    if ((to->gx = spx_alloc(order * (nx + ny) + 4 * n + 2 * SPX_PF_LANES, sizeof *to->gx, e)) == NULL)
+        return SPX_EIO;
+    to->gy = to->gx + order * nx + SPX_PF_LANES;
+    to->spot = to->gy + order * ny + SPX_PF_LANES;
+    to->by[0] = to->spot + n;
+    to->by[1] = to->by[0] + n;
+    to->root = (float *)(void *)(to->by[1] + n);
+    for (size_t k = 0; k < n; k++)
+        to->root[k] = 1;
+    return SPX_OK;
+}
+
+/* Spot of fibre i at a wavelength: shape c, its place and its pixels. */
+static void spot_of(const spx_pf_bundle *b, size_t i, double wave, double *c, const spot_room *to, spx_pf_at *at)
+{
+    const spx_pf_plan *p = b->p;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    double *stamp[SPX_PF_STAMPS] = {[SPX_PF_BY_X] = to->by[0], [SPX_PF_BY_Y] = to->by[1]};
+    *at = (spx_pf_at){.x1 = p->nx, .y1 = p->ny};
+    spx_pf_place(b, b->now.theta, i, wave, &at->x, &at->y);
+    spx_pf_shape(b, b->now.theta, i, wave, &at->sigx, &at->sigy, c);
+    kernels->hermite(p->norder - 1, p->nx, at->x - floor(at->x + 0.5), at->sigx, to->gx);
+    kernels->hermite(p->norder - 1, p->ny, at->y - floor(at->y + 0.5), at->sigy, to->gy);
+    kernels->spot(p, to->gx, to->gy, c, to->spot);
+    kernels->derive(p, 0, at, to->gx, to->gy, c, to->spot, 1, to->root, 0, (size_t)p->nx, stamp, NULL);
+}
+
 /* Linear functionals of the place of a spot: dP/dq of each local parameter (X, Y, shape) projected on
  * (dP/dX, dP/dY, P) by least squares. Unlike X itself they do not change with the gauge, in which GH-1-0 moves a spot
  * as X does. fx[2 + nq], fy[2 + nq]. 0: no solution. */
-static int functionals(const spx_pf_bundle *b, size_t i, double wave, double *fx, double *fy)
+static int functionals(const spx_pf_bundle *b, size_t i, double wave, const spot_room *room, double *fx, double *fy)
 {
     const spx_pf_plan *p = b->p;
-    const int npix = p->nx * p->ny, nx = p->nx;
-    double sigx, sigy, x, y, c[SPX_PF_MOST_LOCAL];
-    double *work = spx_alloc((size_t)(p->norder * (p->nx + p->ny) + 5 * npix), sizeof *work, NULL);
-    if (work == NULL)
-        return 0;
-    double *gx = work, *gy = gx + p->norder * p->nx, *spot = gy + p->norder * p->ny, *d = spot + npix;
-    spx_pf_place(b, b->now.theta, i, wave, &x, &y);
-    spx_pf_shape(b, b->now.theta, i, wave, &sigx, &sigy, c);
-    spx_gauss_hermite(p->norder - 1, p->nx, x - floor(x + 0.5), sigx, gx);
-    spx_gauss_hermite(p->norder - 1, p->ny, y - floor(y + 0.5), sigy, gy);
-    spx_pf_kernels_find()->spot(p, gx, gy, c, spot);
-    spx_pf_derive(p, gx, gy, c, sigx, sigy, d);
-    const double *on[3] = {d, d + npix, spot};
-    double a[9] = {0}, r[3], along[3][(SPX_PF_MOST_HERMITE + 1) * SPX_PF_MOST_WIDE];
-    for (int k = 0; k < npix; k++)
-        for (int m = 0; m < 3 && spot[k] > 0; m++)
-            for (int n = 0; n < 3; n++)
-                a[3 * m + n] += on[m][k] * on[n][k];
-    const int ok = spx_small_factor(3, a), side = p->deg + 1;
-    /* sums along rows of the products with g_i(x): along[m][i][row] */
-    for (int q = 0; q < 3 * side * p->ny && ok && p->nq > 0; q++) {
-        const int m = q / (side * p->ny), row = q % p->ny;
-        double sum = 0;
-        for (int k = 0; k < nx; k++)
-            sum += spot[row * nx + k] > 0 ? on[m][row * nx + k] * gx[q / p->ny % side * nx + k] : 0;
-        along[m][q / p->ny % side * p->ny + row] = sum;
+    const size_t n = (size_t)(p->nx * p->ny);
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    const double *on[3] = {room->by[0], room->by[1], room->spot};
+    double c[SPX_PF_MOST_LOCAL], product[3][2 + SPX_PF_MOST_LOCAL], a[9] = {0}, r[3];
+    spx_pf_at at;
+    spot_of(b, i, wave, c, room, &at);
+    for (int m = 0; m < 3; m++) {
+        kernels->gradient(p, p->nq, &at, room->gx, room->gy, c, room->spot, 1, room->root, on[m], 0, (size_t)p->nx,
+                          product[m]);
+        a[3 * m] = product[m][0];
+        a[3 * m + 1] = product[m][1];
     }
+    a[2] = a[6];
+    a[5] = a[7];
+    for (size_t k = 0; k < n; k++)
+        a[8] += room->spot[k] * room->spot[k];
+    const int ok = spx_small_factor(3, a);
     for (int q = 0; q < 2 + p->nq && ok; q++) {
-        r[0] = r[1] = r[2] = 0;
-        for (int k = 0; k < npix && q < 4; k++)
-            for (int m = 0; m < 3 && spot[k] > 0; m++)
-                r[m] += on[m][k] * d[q * npix + k];
-        for (int row = 0; row < p->ny && q >= 4; row++)
-            for (int m = 0; m < 3; m++)
-                r[m] += along[m][(q - 3) % side * p->ny + row] * gy[(q - 3) / side * p->ny + row];
+        for (int m = 0; m < 3; m++)
+            r[m] = product[m][q];
         spx_small_solve(3, a, r);
         fx[q] = r[0];
         fy[q] = r[1];
     }
-    spx_free(work);
     return ok;
 }
 
-/* Places of all fibres: functionals times the terms of traces, trace[nf][2][nplace][nt], and of the shape,
- * shape[nf][2][nplace][ns], and the covariance of the shape times the latter. */
-typedef struct {
-    size_t nplace, nt, ns;
-    double *trace, *shape, *product;
-} places;
-
-static spx_status places_new(const spx_pf_bundle *b, size_t nplace, places *to, spx_err *e)
-{
-    *to = (places){.nplace = nplace, .nt = 2 * (size_t)b->p->ntr, .ns = b->ntheta - b->shape0};
-    const size_t n = 2 * nplace * b->nf;
-    if ((to->trace = spx_alloc2(n, to->nt + 2 * to->ns, sizeof *to->trace, e)) == NULL)
-        return SPX_EIO;
-    to->shape = to->trace + n * to->nt;
-    to->product = to->shape + n * to->ns;
-    return SPX_OK;
-}
-
-/* Those of the fibres that are not dead, at wavelengths; where there are no functionals they are 0. */
-static void find_places(const spx_pf_bundle *b, const double *cov, const spx_psffit_fibre *fibre, const double *wave,
-                        places *to)
+/* Covariance of the shape at one wavelength, whose parameters are sums over terms along wavelengths, term[nb]: for
+ * g[na nq] the sum of g_k to[k][l] g_l is its variance. cov: of all parameters, upper triangle. */
+static void shape_at(const spx_pf_bundle *b, const double *cov, const double *term, double *to)
 {
     const spx_pf_plan *p = b->p;
-    const size_t ntr = (size_t)p->ntr, n = b->ntheta;
-    double f[2][2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
-    for (size_t k = 0; k < b->nf * to->nplace; k++) {
-        const size_t i = k / to->nplace, at = k % to->nplace;
-        if ((fibre[i].status & SPX_PSF_DEAD) || !functionals(b, i, wave[at], f[0], f[1]))
-            continue;
-        spx_legendre_basis(ntr > (size_t)p->nb ? ntr : (size_t)p->nb, spx_pf_u(p, wave[at]), term);
-        for (size_t y = 0; y < 2; y++) {
-            const size_t row = (2 * i + y) * to->nplace + at;
-            double *t = to->trace + row * to->nt, *s = to->shape + row * to->ns;
-            for (size_t m = 0; m < to->nt; m++)
-                t[m] = f[y][m / ntr] * term[m % ntr];
-            for (int w = 0; w < p->nb && p->nq > 0; w++)
-                for (int l = 0; l < p->na; l++)
-                    for (int q = 0; q < p->nq; q++)
-                        *s++ = f[y][2 + q] * term[w] * b->vterm[i * (size_t)p->na + (size_t)l];
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    const size_t n = (size_t)(p->na * p->nq), nb = (size_t)p->nb;
+    memset(to, 0, n * n * sizeof *to);
+    for (size_t w = 0; w < nb; w++)
+        for (size_t k = 0; k < n; k++) {
+            const double *row = cov + (b->shape0 + w * n + k) * b->ntheta + b->shape0 + w * n, by = term[w] * term[w];
+            to[k * n + k] += by * row[k];
+            kernels->add(n - k - 1, 2 * by, row + k + 1, to + k * n + k + 1);
+            for (size_t v = w + 1; v < nb; v++)
+                kernels->add(n, 2 * term[w] * term[v], row + (v - w) * n, to + k * n);
         }
-    }
-    /* the upper triangle in rows is the lower one in columns */
-    if (to->ns > 0)
-        cblas_dsymm(CblasColMajor, CblasLeft, CblasLower, (blasint)to->ns, (blasint)(2 * to->nplace * b->nf), 1,
-                    cov + b->shape0 * (n + 1), (blasint)n, to->shape, (blasint)to->ns, 0, to->product, (blasint)to->ns);
 }
 
-/* Error of a place of fibre i, `row` of its 2 nplace, from the covariance of all parameters, a' C a, and what the
- * fibre's own misfit makes of it. 0: there is none. */
-static double error_of(const spx_pf_bundle *b, const double *cov, const places *of, size_t i, size_t row)
+/* Variance of a place of fibre i from the covariance of all parameters, a' C a: a are t[nt] of the fibre's trace, and
+ * g[na nq] of the shape at that wavelength, whose own variance is sum_k g_k product_k. row[na nq]: room. */
+static double variance_of(const spx_pf_bundle *b, const double *cov, size_t i, const double *t, const double *term,
+                          const double *g, const double *product, double *row)
 {
-    const size_t nt = of->nt, ns = of->ns, n = b->ntheta, first = i * nt;
-    row += 2 * i * of->nplace;
-    const double *t = of->trace + row * nt, *s = of->shape + row * ns, *product = of->product + row * ns;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    const size_t nt = 2 * (size_t)b->p->ntr, n = (size_t)(b->p->na * b->p->nq);
     double sum = 0;
-    for (size_t m = 0; m < ns; m++)
-        sum += s[m] * product[m];
+    memcpy(row, product, n * sizeof *row);
     for (size_t m = 0; m < nt; m++) {
-        const double *c = cov + (first + m) * n;
-        double in = 0.5 * t[m] * c[first + m];
+        const double *c = cov + (i * nt + m) * b->ntheta;
+        double in = 0.5 * t[m] * c[i * nt + m];
         for (size_t l = m + 1; l < nt; l++)
-            in += t[l] * c[first + l];
-        for (size_t l = 0; l < ns; l++)
-            in += s[l] * c[b->shape0 + l];
+            in += t[l] * c[i * nt + l];
         sum += 2 * t[m] * in;
+        for (size_t w = 0; w < (size_t)b->p->nb && n > 0; w++)
+            kernels->add(n, 2 * t[m] * term[w], c + b->shape0 + w * n, row);
     }
-    return b->swell[i] * sqrt(fmax(0, sum));
+    for (size_t k = 0; k < n; k++)
+        sum += g[k] * row[k];
+    return sum;
+}
+
+/* Errors of the places of the fibres that are not dead at wavelengths wave[nplace], from the covariance of all
+ * parameters and what a fibre's own misfit makes of them: to[nf][2][nplace]. 0: there is none. */
+static spx_status find_errors(const spx_pf_bundle *b, const double *cov, const spx_psffit_fibre *fibre, size_t nplace,
+                              const double *wave, double *to, spx_err *e)
+{
+    const spx_pf_plan *p = b->p;
+    const size_t ntr = (size_t)p->ntr, nt = 2 * ntr, nf = b->nf, na = (size_t)p->na, nq = (size_t)p->nq, n = na * nq;
+    double f[2][2 + SPX_PF_MOST_LOCAL], term[SPX_PF_MOST_TRACE];
+    double *trace = spx_alloc(2 * nf * (nt + 2 * n) + n * n + n, sizeof *trace, e);
+    spot_room room = {0};
+    spx_status st = trace != NULL ? room_new(p, &room, e) : SPX_EIO;
+    double *shape = trace + 2 * nf * nt, *product = shape + 2 * nf * n, *matrix = product + 2 * nf * n,
+           *row = matrix + n * n;
+    for (size_t at = 0; at < nplace && st == SPX_OK; at++) {
+        spx_legendre_basis(ntr, spx_pf_u(p, wave[at]), term);
+        memset(trace, 0, 2 * nf * (nt + n) * sizeof *trace);
+        for (size_t i = 0; i < nf; i++) {
+            if ((fibre[i].status & SPX_PSF_DEAD) || !functionals(b, i, wave[at], &room, f[0], f[1]))
+                continue;
+            for (size_t y = 0; y < 2; y++) {
+                for (size_t m = 0; m < nt; m++)
+                    trace[(2 * i + y) * nt + m] = f[y][m / ntr] * term[m % ntr];
+                for (size_t k = 0; k < n; k++)
+                    shape[(2 * i + y) * n + k] = f[y][2 + k % nq] * b->vterm[i * na + k / nq];
+            }
+        }
+        if (n > 0) {
+            shape_at(b, cov, term, matrix);
+            cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)(2 * nf), (blasint)n, (blasint)n, 1, shape,
+                        (blasint)n, matrix, (blasint)n, 0, product, (blasint)n);
+        }
+        for (size_t k = 0; k < 2 * nf; k++)
+            to[k * nplace + at] =
+                b->swell[k / 2] *
+                sqrt(fmax(0, variance_of(b, cov, k / 2, trace + k * nt, term, shape + k * n, product + k * n, row)));
+    }
+    spx_free(trace);
+    spx_free(room.gx);
+    return st;
 }
 
 static spx_status put_covariance(const spx_pf_bundle *b, const double *cov, size_t number, spx_psffit *fit, spx_err *e)
@@ -532,11 +568,13 @@ static void scatter(const spx_pf_bundle *b, const double *lever, double wave, do
 
 /* Errors of the places of spots: of living fibres from the covariance and from what their lines are off by beyond it,
  * misfit[nf][2][nplace]; of dead ones from the scatter of the others. */
-static void put_errors(const spx_pf_bundle *b, const double *cov, const double *misfit, const double *lever, double *a,
-                       places *of, const spx_psf *psf, spx_psffit *fit)
+static spx_status put_errors(const spx_pf_bundle *b, const double *cov, const double *misfit, const double *lever,
+                             double *a, const spx_psf *psf, spx_psffit *fit, spx_err *e)
 {
-    find_places(b, cov, fit->fibre + b->fibre0, fit->place, of);
-    for (size_t i = 0; i < b->nf; i++) {
+    double *error = spx_alloc2(2 * b->nf, fit->nplace, sizeof *error, e);
+    spx_status st =
+        error != NULL ? find_errors(b, cov, fit->fibre + b->fibre0, fit->nplace, fit->place, error, e) : SPX_EIO;
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
         const spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
         const int dead = (to->status & SPX_PSF_DEAD) != 0;
         for (size_t k = 0; k < fit->nplace; k++) {
@@ -549,14 +587,16 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
                 fit->x_error[out] *= lever[i];
                 fit->y_error[out] *= lever[i];
             } else if (!dead) {
-                fit->x_error[out] = error_of(b, cov, of, i, k);
-                fit->y_error[out] = error_of(b, cov, of, i, fit->nplace + k);
+                fit->x_error[out] = error[2 * i * fit->nplace + k];
+                fit->y_error[out] = error[(2 * i + 1) * fit->nplace + k];
             }
         }
         if (!dead)
             spx_psffit_add_misfit(psf, fit, b->fibre0 + i, misfit + 2 * i * fit->nplace);
         spx_psffit_sum_errors(psf, fit, b->fibre0 + i);
     }
+    spx_free(error);
+    return st;
 }
 
 /* ---- motion ---- */
@@ -564,39 +604,87 @@ static void put_errors(const spx_pf_bundle *b, const double *cov, const double *
 /* Step after which the next one would change nothing that is told, pixels. */
 #define SMALL_STEP 1e-4
 
-/* How far the spot of (fibre, wave) has moved since the start: by d[2], after which the difference of both has nothing
- * along the derivatives by place and flux. Traces alone do not tell, as GH-1-0 moves a spot, too. Gauss-Newton steps.
- * start: with the half sizes of psf. pixels: room for four spots; work: for one of either PSF. 0: no spot. */
-static int spot_motion(const spx_psf *start, const spx_psf *psf, size_t f, double wave, double *work, double *pixels,
-                       double d[2])
+/* Divides n pixels, and those of more[2][n] where there are any, by the sum of the former. 0: that is not positive. */
+static int normalise(size_t n, double *pixel, double *const more[2])
 {
-    static const int what[] = {SPX_SPOT_X, SPX_SPOT_Y};
-    const size_t npix = (size_t)(2 * psf->hsizex + 1) * (size_t)(2 * psf->hsizey + 1);
-    double *now = pixels, *diff = now + npix, *then = diff + 2 * npix;
-    spx_spot at, from;
-    if (spx_psf_spot_diff(psf, f, wave, 2, what, work, now, diff, &at) != SPX_SPOT_OK ||
-        spx_psf_spot_place(start, f, wave, &from) != SPX_SPOT_OK)
+    double sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum += pixel[k];
+    const double scale = 1 / sum;
+    for (size_t k = 0; k < n; k++) {
+        pixel[k] *= scale;
+        for (int q = 0; q < 2 && more != NULL; q++)
+            more[q][k] *= scale;
+    }
+    return sum > 0 && isfinite(scale);
+}
+
+/* Spots of the start, of any kind, in the window of those of a bundle. plain: a plan whose series are those of the
+ * start where it has Gauss-Hermite functions alone, and deg -1 where not. work: for spx_psf_spot_pixels(). */
+typedef struct {
+    spx_psf psf;
+    spx_pf_plan plain;
+    double *work;
+} start_spots;
+
+/* Shape of the start at (fibre, wave), where it is of functions alone. */
+static void start_shape(const start_spots *s, size_t f, double wave, spx_pf_at *shape, double *c)
+{
+    if (s->plain.deg >= 0)
+        spx_pf_shape_start(&s->plain, f, wave, &shape->sigx, &shape->sigy, c);
+}
+
+/* Pixels of the start's spot, whose place is *at, of that shape. 0: there is none. */
+static int start_pixels(const start_spots *s, size_t f, double wave, const spx_spot *at, const spx_pf_at *shape,
+                        const double *c, const spot_room *room, double *pixel)
+{
+    const spx_pf_plan *p = &s->plain;
+    const spx_pf_kernels *kernels = spx_pf_kernels_find();
+    if (p->deg < 0)
+        return spx_psf_spot_pixels(&s->psf, f, wave, at, s->work, pixel) == SPX_SPOT_OK;
+    if (!(shape->sigx > 0 && shape->sigy > 0))
+        return 0;
+    kernels->hermite(p->deg, p->nx, at->dx, shape->sigx, room->gx);
+    kernels->hermite(p->deg, p->ny, at->dy, shape->sigy, room->gy);
+    kernels->spot(p, room->gx, room->gy, c, pixel);
+    return normalise((size_t)(p->nx * p->ny), pixel, NULL);
+}
+
+/* How far the spot of fibre i of the bundle has moved since the start: by d[2], after which the difference of both has
+ * nothing along the derivatives by place and flux. Traces alone do not tell, as GH-1-0 moves a spot, too. Gauss-Newton
+ * steps. now, then: room for spots of either. 0: no spot. */
+static int spot_motion(const spx_pf_bundle *b, const start_spots *start, size_t i, double wave, const spot_room *now,
+                       const spot_room *then, double d[2])
+{
+    const size_t npix = (size_t)(b->p->nx * b->p->ny), f = b->fibre0 + i;
+    double c[SPX_PF_MOST_LOCAL], before[SPX_PF_MOST_LOCAL], m[9] = {0};
+    spx_pf_at at, shape = {0};
+    spx_spot from;
+    spot_of(b, i, wave, c, now, &at);
+    if (!normalise(npix, now->spot, now->by) || spx_psf_spot_place(&start->psf, f, wave, &from) != SPX_SPOT_OK)
+        return 0;
+    start_shape(start, f, wave, &shape, before);
+    const double *column[] = {now->by[0], now->by[1], now->spot};
+    for (size_t k = 0; k < npix; k++)
+        for (size_t q = 0; q < 3; q++)
+            for (size_t j = 0; j < 3; j++)
+                m[q * 3 + j] += column[q][k] * column[j][k];
+    if (!spx_small_factor(3, m))
         return 0;
     d[0] = at.x - from.x;
     d[1] = at.y - from.y;
     for (int step = 0; step < 3; step++) {
-        const double *column[] = {diff, diff + npix, now};
-        double m[9] = {0}, r[3] = {0};
-        spx_spot moved = at; /* the start's spot, where it lies now, in the window of the new one */
-        moved.x = from.x + d[0];
-        moved.y = from.y + d[1];
-        moved.dx = at.dx + moved.x - at.x;
-        moved.dy = at.dy + moved.y - at.y;
-        if (spx_psf_spot_pixels(start, f, wave, &moved, work, then) != SPX_SPOT_OK)
+        double r[3] = {0};
+        spx_spot moved = from; /* the start's spot, where it lies now, in the window of the new one */
+        moved.x += d[0];
+        moved.y += d[1];
+        moved.dx = moved.x - floor(at.x + 0.5);
+        moved.dy = moved.y - floor(at.y + 0.5);
+        if (!start_pixels(start, f, wave, &moved, &shape, before, then, then->spot))
             return 0;
         for (size_t k = 0; k < npix; k++)
-            for (size_t i = 0; i < 3; i++) {
-                r[i] += column[i][k] * (now[k] - then[k]);
-                for (size_t j = 0; j < 3; j++)
-                    m[i * 3 + j] += column[i][k] * column[j][k];
-            }
-        if (!spx_small_factor(3, m))
-            return 0;
+            for (size_t q = 0; q < 3; q++)
+                r[q] += column[q][k] * (now->spot[k] - then->spot[k]);
         spx_small_solve(3, m, r);
         d[0] += r[0];
         d[1] += r[1];
@@ -608,33 +696,43 @@ static int spot_motion(const spx_psf *start, const spx_psf *psf, size_t f, doubl
 
 /* XSHIFT and YSHIFT: medians over lines in the range of each fibre, every second, third ... where a bundle has many:
  * a median of 16 is as good a summary, and spots of the start are slow to make. some[2 nl]: room. */
-static spx_status put_motion(const spx_pf_bundle *b, const spx_psf *psf, double *some, spx_psffit *fit, spx_err *e)
+static spx_status put_motion(const spx_pf_bundle *b, double *some, spx_psffit *fit, spx_err *e)
 {
     enum { ENOUGH = 16 };
+    const spx_pf_plan *p = b->p;
     const size_t step = b->nl / ENOUGH + 1;
-    spx_psf start = *b->p->start;
-    start.hsizex = psf->hsizex;
-    start.hsizey = psf->hsizey;
-    const size_t npix = (size_t)(2 * psf->hsizex + 1) * (size_t)(2 * psf->hsizey + 1);
-    const size_t nwork = spx_psf_spot_work(psf), more = spx_psf_spot_work(&start);
-    double *pixels = spx_alloc(4 * npix + (nwork > more ? nwork : more), sizeof *pixels, e);
-    for (size_t i = 0; i < b->nf && pixels != NULL; i++) {
+    start_spots start = {.psf = *p->start, .plain = *p};
+    start.psf.hsizex = p->hx;
+    start.psf.hsizey = p->hy;
+    start.plain.deg = start.psf.ghdegx > start.psf.ghdegy ? start.psf.ghdegx : start.psf.ghdegy;
+    if (!spx_psf_plain_spots(&start.psf) || start.plain.deg > SPX_PF_MOST_HERMITE)
+        start.plain.deg = -1;
+    start.plain.nc = (start.plain.deg + 1) * (start.plain.deg + 1);
+    start.plain.norder = start.plain.deg + 3;
+    spot_room now = {0}, then = {0};
+    spx_status st = room_new(p, &now, e);
+    if (st == SPX_OK)
+        st = room_new(start.plain.deg > p->deg ? &start.plain : p, &then, e);
+    if (st == SPX_OK && (start.work = spx_alloc(spx_psf_spot_work(&start.psf), sizeof *start.work, e)) == NULL)
+        st = SPX_EIO;
+    for (size_t i = 0; i < b->nf && st == SPX_OK; i++) {
         spx_psffit_fibre *to = &fit->fibre[b->fibre0 + i];
         size_t n = 0;
         double d[2];
         for (size_t l = step / 2; l < b->nl; l += step) {
             const double wave = b->line[l].wave;
-            if (wave < to->valid_min || wave > to->valid_max ||
-                !spot_motion(&start, psf, b->fibre0 + i, wave, pixels + 4 * npix, pixels, d))
+            if (wave < to->valid_min || wave > to->valid_max || !spot_motion(b, &start, i, wave, &now, &then, d))
                 continue;
             some[n] = d[0];
             some[b->nl + n++] = d[1];
         }
-        to->x_shift = spx_median(some, n) + b->p->moved[0];
-        to->y_shift = spx_median(some + b->nl, n) + b->p->moved[1];
+        to->x_shift = spx_median(some, n) + p->moved[0];
+        to->y_shift = spx_median(some + b->nl, n) + p->moved[1];
     }
-    spx_free(pixels);
-    return pixels != NULL ? SPX_OK : SPX_EIO;
+    spx_free(now.gx);
+    spx_free(then.gx);
+    spx_free(start.work);
+    return st;
 }
 
 /* Model and (data - model) / error of a bundle. *ok 0: a device has failed. SPX_EIO: memory. */
@@ -736,9 +834,7 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     double *a = spx_alloc(b->ntheta + 2 * b->nl, sizeof *a, e), *lever = spx_alloc(b->nf, sizeof *lever, e);
     double *misfit = spx_alloc(b->nf * (2 * fit->nplace + 1), sizeof *misfit, e);
-    places of = {0};
-    spx_status st =
-        variance != NULL && a != NULL && lever != NULL && misfit != NULL ? places_new(b, fit->nplace, &of, e) : SPX_EIO;
+    spx_status st = variance != NULL && a != NULL && lever != NULL && misfit != NULL ? SPX_OK : SPX_EIO;
     spx_pf_look seen = {0};
     int ok = 1;
     if (st == SPX_OK)
@@ -756,10 +852,10 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
             put_fibre(b, i, variance, &seen, most[i], number, a, fit);
         ok = neighbours_traces(b, lever, fit, psf);
         find_moved(b, fit);
-        if (cov != NULL) {
-            put_errors(b, cov, misfit, lever, a, &of, psf, fit);
-            st = put_motion(b, psf, a, fit, e);
-        }
+        if (st == SPX_OK && cov != NULL)
+            st = put_errors(b, cov, misfit, lever, a, psf, fit, e);
+        if (st == SPX_OK && cov != NULL)
+            st = put_motion(b, a, fit, e);
         if (st == SPX_OK && fit->model != NULL)
             st = put_model(b, fit, &ok, e);
         spx_psffit_bundle *to = &fit->bundle[number];
@@ -793,6 +889,5 @@ spx_status spx_pf_finish(spx_pf_bundle *b, const spx_pf_run *run, size_t number,
     spx_free(a);
     spx_free(lever);
     spx_free(misfit);
-    spx_free(of.trace);
     return st;
 }

@@ -178,10 +178,6 @@ void spx_pf_place(const spx_pf_bundle *b, const double *theta, size_t i, double 
 /* Wavelength at which the trace of fibre i crosses a row, Angstrom; within the range of the series. */
 double spx_pf_wave_at(const spx_pf_bundle *b, const double *theta, size_t i, double row);
 
-/* Derivatives of a spot by X, Y, GHSIGX, GHSIGY: d[4][ny][nx], not clipped. */
-void spx_pf_derive(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double sigx, double sigy,
-                   double *d);
-
 /* Wavelength of a line in a state. */
 double spx_pf_wave(const spx_pf_bundle *b, const spx_pf_state *s, const spx_pf_line *line);
 /* All spots of a state from its parameters. 0: a width or a place is out of range. */

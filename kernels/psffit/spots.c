@@ -94,65 +94,6 @@ double spx_pf_wave_at(const spx_pf_bundle *b, const double *theta, size_t i, dou
     return 0.5 * (lo + hi);
 }
 
-/* sum_i c_ij f[i] of each j, into across[deg+1][nx]. */
-static void sum_across(const spx_pf_plan *p, const double *f, const double *c, double *across)
-{
-    for (int j = 0; j <= p->deg; j++) {
-        double *to = across + j * p->nx;
-        for (int x = 0; x < p->nx; x++)
-            to[x] = 0;
-        for (int i = 0; i <= p->deg; i++) {
-            const double factor = c[i + (p->deg + 1) * j];
-            const double *from = f + i * p->nx;
-            for (int x = 0; x < p->nx; x++)
-                to[x] += factor * from[x];
-        }
-    }
-}
-
-/* out[y][x] = scale sum_j f[j][y] across[j][x] */
-static void sum_along(const spx_pf_plan *p, const double *f, const double *across, double scale, double *out)
-{
-    for (int y = 0; y < p->ny; y++) {
-        double *to = out + y * p->nx;
-        for (int x = 0; x < p->nx; x++)
-            to[x] = 0;
-        for (int j = 0; j <= p->deg; j++) {
-            const double factor = scale * f[j * p->ny + y];
-            const double *from = across + j * p->nx;
-            for (int x = 0; x < p->nx; x++)
-                to[x] += factor * from[x];
-        }
-    }
-}
-
-enum { MOST_SIDE = 128, MOST_ACROSS = (SPX_PF_MOST_HERMITE + 1) * MOST_SIDE };
-
-/* d g_n / d sigma = (g_{n+2} + n g_n) / sigma */
-static void widen(const double *g, int deg, int n, double *out)
-{
-    for (int i = 0; i <= deg; i++)
-        for (int x = 0; x < n; x++)
-            out[i * n + x] = g[(i + 2) * n + x] + i * g[i * n + x];
-}
-
-void spx_pf_derive(const spx_pf_plan *p, const double *gx, const double *gy, const double *c, double sigx, double sigy,
-                   double *d)
-{
-    const int npix = p->nx * p->ny;
-    double across[MOST_ACROSS], wide[MOST_ACROSS];
-    /* d g_n / d X = g_{n+1} / sigma */
-    sum_across(p, gx + p->nx, c, across);
-    sum_along(p, gy, across, 1 / sigx, d);
-    widen(gx, p->deg, p->nx, wide);
-    sum_across(p, wide, c, across);
-    sum_along(p, gy, across, 1 / sigx, d + 2 * npix);
-    sum_across(p, gx, c, across);
-    sum_along(p, gy + p->ny, across, 1 / sigy, d + npix);
-    widen(gy, p->deg, p->ny, wide);
-    sum_along(p, wide, across, 1 / sigy, d + 3 * npix);
-}
-
 /* The part of a spot that lies on the pixels of the bundle. */
 static void cut(const spx_pf_bundle *b, spx_pf_at *at)
 {

@@ -10,31 +10,46 @@
 
 /* ---- derivatives ---- */
 
+/* Of each instruction set, against central differences. */
 static void test_derivatives(void)
 {
-    const spx_pf_plan p = {.deg = 6, .norder = 9, .nc = 49, .nq = 50, .hx = 8, .hy = 5, .nx = 17, .ny = 11};
-    double gx[9 * 17], gy[9 * 11], c[49], d[4][187], lo[187], hi[187], spot[187], peak = 0;
-    const double at[4] = {0.31, -0.12, 1.13, 0.94}, h = 1e-4;
+    enum { NX = 17, NY = 11, NPIX = NX * NY, ORDERS = 9, LANES = SPX_PF_LANES };
+    const spx_pf_kernels *sets[] = {spx_pf_kernels_base(), spx_pf_kernels_avx2(), spx_pf_kernels_avx512()};
+    const spx_pf_plan p = {.deg = 6, .norder = ORDERS, .nc = 49, .nq = 50, .hx = 8, .hy = 5, .nx = NX, .ny = NY};
+    double gx[ORDERS * NX + LANES], gy[ORDERS * NY + LANES], c[49], lo[NPIX], hi[NPIX], spot[NPIX], across[NX * LANES];
+    double d[SPX_PF_STAMPS][NPIX], peak = 0;
+    float root[NPIX];
+    const double at[4] = {0.31, -0.12, 1.13, 0.94}, h = 1e-4, flux = 3;
     for (int k = 0; k < 49; k++)
         c[k] = k == 0 ? 1 : 0.02 * scene_random(1, (uint64_t)k, 0);
-    for (int way = 0; way < 4; way++) {
-        for (int side = 1; side >= -1; side--) {
-            double q[4];
-            memcpy(q, at, sizeof q);
-            q[way] += side * h;
-            spx_gauss_hermite(8, 17, q[0], q[2], gx);
-            spx_gauss_hermite(8, 11, q[1], q[3], gy);
-            spx_pf_kernels_find()->spot(&p, gx, gy, c, side > 0 ? hi : side < 0 ? lo : spot);
-            if (side == 0)
-                spx_pf_derive(&p, gx, gy, c, q[2], q[3], d[0]);
+    for (int k = 0; k < NPIX; k++)
+        root[k] = 0.5F;
+    for (size_t set = 0; set < 3; set++)
+        for (int way = 0; way < 4 && sets[set] != NULL; way++) {
+            for (int side = 1; side >= -1; side--) {
+                double q[4], *stamp[SPX_PF_STAMPS];
+                memcpy(q, at, sizeof q);
+                q[way] += side * h;
+                spx_gauss_hermite(ORDERS - 1, NX, q[0], q[2], gx);
+                spx_gauss_hermite(ORDERS - 1, NY, q[1], q[3], gy);
+                sets[set]->spot(&p, gx, gy, c, side > 0 ? hi : side < 0 ? lo : spot);
+                const spx_pf_at whole = {.x1 = NX, .y1 = NY, .sigx = q[2], .sigy = q[3]};
+                for (int k = 0; k < SPX_PF_STAMPS; k++)
+                    stamp[k] = d[k];
+                if (side == 0)
+                    sets[set]->derive(&p, 1, &whole, gx, gy, c, spot, flux, root, 0, NX, stamp, across);
+            }
+            for (int k = 0; k < NPIX; k++)
+                peak = fmax(peak, spot[k]);
+            /* h^2 times third derivatives; clipped pixels have none */
+            for (int k = 0; k < NPIX; k++) {
+                const double is = d[SPX_PF_BY_X + way][k] / (flux * root[k]);
+                CHECK(lo[k] > 0 && hi[k] > 0 ? fabs((hi[k] - lo[k]) / (2 * h) - is) < 1e-7 * peak
+                                             : spot[k] > 0 || is == 0,
+                      "set %zu, derivative %d of pixel %d: %.10g, not %.10g", set, way, k, is,
+                      (hi[k] - lo[k]) / (2 * h));
+            }
         }
-        for (int k = 0; k < 187; k++)
-            peak = fmax(peak, spot[k]);
-        /* h^2 times third derivatives; clipped pixels have none */
-        for (int k = 0; k < 187; k++)
-            CHECK(!(lo[k] > 0 && hi[k] > 0) || fabs((hi[k] - lo[k]) / (2 * h) - d[way][k]) < 1e-7 * peak,
-                  "derivative %d of pixel %d: %.10g, not %.10g", way, k, d[way][k], (hi[k] - lo[k]) / (2 * h));
-    }
 }
 
 /* Loops over the pixels of a spot, of each instruction set, against plain ones. */
