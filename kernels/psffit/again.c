@@ -11,7 +11,7 @@
 /* Stacked residuals of a bundle's spots over what noise makes of them. */
 static double misfit_of(const spx_psffit_bundle *b)
 {
-    return b->fitted && b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
+    return b->of[0] > 0 ? b->misfit / sqrt(2 * b->of[0]) : 0;
 }
 
 /* The same without what spots that are off their places leave, which no degrees of the shape can take away. */
@@ -102,18 +102,19 @@ typedef struct {
     double left, error;
 } outcome;
 
-/* Outcome of a trial with the options' degrees, which loses above `was`. */
+/* Outcome of a trial with the options' degrees, which loses above `most`: that of its first stage then. */
 static spx_status try_bundle(const spx_psffit_maker *by, const spx_psffit_input *in, const spx_psffit_options *o,
-                             size_t bundle, double was, outcome *to, spx_err *e)
+                             size_t bundle, double most, outcome *to, spx_err *e)
 {
     spx_psf psf = {0};
     spx_psffit fit = {0};
     spx_psffit_options trial = *o;
     int ok;
-    trial.hopeless = was;
+    trial.hopeless = most;
     const spx_status st = fit_bundle(by, in, &trial, bundle, &psf, &fit, &ok, e);
     to->left = INFINITY; /* a bundle that such degrees cannot fit tells nothing */
-    if (ok && fit.bundle[bundle].of[0] > 0) {
+    const int lost = !ok && fit.bundle != NULL && !fit.bundle[bundle].fitted;
+    if ((ok || lost) && fit.bundle[bundle].of[0] > 0) {
         to->left = misfit_of(&fit.bundle[bundle]);
         to->error = fit.bundle[bundle].psf_error;
     }
@@ -283,6 +284,9 @@ static spx_status choose_by_halves(const spx_psffit_maker *by, const spx_psffit_
     return st;
 }
 
+/* Degrees are taken that leave less than this part of what spots are off by. */
+#define HALF 0.5
+
 /* Trials of degrees for a bundle whose spots are off by `was`. */
 typedef struct {
     const spx_psffit_maker *by;
@@ -319,7 +323,7 @@ static spx_status try_from(rivals *r, size_t k, double left, spx_err *e)
         spx_psffit_options o = *r->o;
         spx_err mine = {0};
         set_degrees(which[i], &o);
-        const spx_status found = try_bundle(r->by, r->in, &o, r->bundle, r->was, &r->found[which[i]], &mine);
+        const spx_status found = try_bundle(r->by, r->in, &o, r->bundle, HALF * r->was, &r->found[which[i]], &mine);
         r->made[which[i]] = 1;
         if (found != SPX_OK) {
 #pragma omp critical(spx_psffit_again)
@@ -332,7 +336,7 @@ static spx_status try_from(rivals *r, size_t k, double left, spx_err *e)
 spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffit_input *in, spx_psffit_options *o,
                                      spx_psf *psf, spx_psffit *fit, spx_psffit_choice *out, spx_err *e)
 {
-    const double unlike = 4, like = 2, half = 0.5;
+    const double unlike = 4, like = 2;
     *out = (spx_psffit_choice){.what = SPX_PSFFIT_USUAL, .best = *o};
     if (fit->nbundle == 0)
         return SPX_OK;
@@ -365,9 +369,9 @@ spx_status spx_psffit_choose_degrees(const spx_psffit_maker *by, const spx_psffi
     }
     int taken = 0;
     out->best.progress = NULL;
-    if (st == SPX_OK && left < half * was)
+    if (st == SPX_OK && left < HALF * was)
         st = fit_again(by, in, &out->best, was, psf, fit, &taken, e);
-    out->what = taken ? SPX_PSFFIT_TAKEN : left < half * was ? SPX_PSFFIT_NOT_IN_ALL : SPX_PSFFIT_NONE_FITS;
+    out->what = taken ? SPX_PSFFIT_TAKEN : left < HALF * was ? SPX_PSFFIT_NOT_IN_ALL : SPX_PSFFIT_NONE_FITS;
     if (taken)
         *o = out->best;
     return st;

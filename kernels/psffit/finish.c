@@ -793,8 +793,7 @@ static void put_psf_error(const spx_pf_bundle *b, const double *cells, spx_psffi
     to->psf_error = spx_pf_psf_error(to->misfit, to->of);
 }
 
-/* Sums of stacked residuals of b->now, whose fluxes are known. *ok 0: no solution. SPX_EIO: memory. */
-static spx_status stack(spx_pf_bundle *b, spx_psffit_bundle *of, int *ok, spx_err *e)
+spx_status spx_pf_misfit(spx_pf_bundle *b, spx_psffit_bundle *to, int *ok, spx_err *e)
 {
     double *variance = spx_alloc(b->nspot + 1, sizeof *variance, e);
     spx_pf_look seen = {0};
@@ -803,7 +802,7 @@ static spx_status stack(spx_pf_bundle *b, spx_psffit_bundle *of, int *ok, spx_er
     *ok = spx_pf_flux_variance(b, variance);
     const spx_status st = *ok ? look(b, variance, 0, &seen, ok, e) : SPX_OK;
     if (st == SPX_OK && *ok)
-        put_psf_error(b, seen.cell, of);
+        put_psf_error(b, seen.cell, to);
     spx_free(seen.cell);
     spx_free(variance);
     return st;
@@ -812,17 +811,9 @@ static spx_status stack(spx_pf_bundle *b, spx_psffit_bundle *of, int *ok, spx_er
 spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e)
 {
     spx_psffit_bundle of = {0};
-    const spx_status st = stack(b, &of, ok, e);
+    const spx_status st = spx_pf_misfit(b, &of, ok, e);
     const double n = of.of[0], shape = of.nunlike > 0 ? of.unlike / of.nunlike : 0;
     *off = n > 0 ? fmax(0, of.misfit / n - shape - SURE * sqrt(2 / n)) : 0;
-    return st;
-}
-
-spx_status spx_pf_misfit(spx_pf_bundle *b, double *misfit, int *ok, spx_err *e)
-{
-    spx_psffit_bundle of = {0};
-    const spx_status st = stack(b, &of, ok, e);
-    *misfit = of.of[0] > 0 ? of.misfit / sqrt(2 * of.of[0]) : 0;
     return st;
 }
 

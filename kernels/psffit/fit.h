@@ -486,8 +486,8 @@ double spx_pf_psf_error(double misfit, const double of[2]);
 /* Chi squared by a stacked pixel of the residuals of bright spots of b->now, whose fluxes are known, that their places
  * make, beyond what noise makes at most. *ok 0: no solution. SPX_EIO: memory. */
 spx_status spx_pf_places_off(spx_pf_bundle *b, double *off, int *ok, spx_err *e);
-/* Their misfit in units of what noise makes of it. */
-spx_status spx_pf_misfit(spx_pf_bundle *b, double *misfit, int *ok, spx_err *e);
+/* Sums of their stacked residuals, as those of the result: misfit, unlike and what these are of. */
+spx_status spx_pf_misfit(spx_pf_bundle *b, spx_psffit_bundle *to, int *ok, spx_err *e);
 /* A bundle that was not fitted: traces of the PSF that shifts are against, moved by dx, dy pixels, shape of the start,
  * which a trial leaves 0. */
 spx_status spx_pf_keep_start(const spx_pf_plan *p, size_t number, size_t fibre0, size_t nf, double dx, double dy,

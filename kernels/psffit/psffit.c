@@ -199,8 +199,9 @@ typedef struct {
     spx_pf_line_news *news; /* [1 + nexp][camera's lines] (spx_pf_line_steps()) */
     spx_pf_light *light;
     size_t nlight;
-    double *shift;    /* [nshift][2] value and variance */
-    long crossing[2]; /* fibres whose traces meet, where the bundle failed; -1: none do */
+    double *shift;             /* [nshift][2] value and variance */
+    spx_psffit_bundle stacked; /* sums of a hopeless bundle's residuals (spx_pf_misfit()) */
+    long crossing[2];          /* fibres whose traces meet, where the bundle failed; -1: none do */
 } kept;
 
 typedef struct {
@@ -352,14 +353,13 @@ static spx_status ask_lines(spx_pf_bundle *b, size_t nline, kept *k, spx_err *e)
     return st;
 }
 
-/* *failed where the spots of stage 0 are so far from the light that stage 1 is not worth its time. */
-static spx_status look_ahead(spx_pf_bundle *b, double hopeless, spx_pf_failure *failed, spx_err *e)
+/* A bundle fails where the spots of stage 0 are so far from the light that stage 1 is not worth its time. */
+static spx_status look_ahead(spx_pf_bundle *b, double hopeless, kept *k, spx_err *e)
 {
-    double misfit = 0;
     int ok = 0;
-    const spx_status st = spx_pf_misfit(b, &misfit, &ok, e);
-    if (st == SPX_OK && ok && misfit > hopeless)
-        *failed = SPX_PF_HOPELESS;
+    const spx_status st = spx_pf_misfit(b, &k->stacked, &ok, e);
+    if (st == SPX_OK && ok && k->stacked.misfit > hopeless * sqrt(2 * k->stacked.of[0]))
+        k->run.failed = SPX_PF_HOPELESS;
     return st;
 }
 
@@ -378,7 +378,7 @@ static spx_status do_bundle(camera *c, size_t number, int stage, spx_err *e)
     if (st == SPX_OK && !k->run.failed && stage == 0) {
         st = keep(&b, k, e);
         if (st == SPX_OK && c->o->hopeless > 0)
-            st = look_ahead(&b, c->o->hopeless, &k->run.failed, e);
+            st = look_ahead(&b, c->o->hopeless, k, e);
         if (st == SPX_OK && !k->run.failed)
             st = spx_pf_unlisted(&b, &k->light, &k->nlight, e);
     }
@@ -922,6 +922,10 @@ static spx_status finish_bundles(camera *c, size_t *nfitted, spx_err *e)
         for (int y = 0; y < 2 && asked; y++)
             shift[y] = n > 0 ? shift[y] / n : c->plan.moved[y];
         st = spx_pf_keep_start(&c->plan, k, c->first[k], fibres_of(c, k), shift[0], shift[1], c->psf, f, e);
+        if (c->bundle[k].run.failed == SPX_PF_HOPELESS) {
+            f->bundle[k].misfit = c->bundle[k].stacked.misfit;
+            memcpy(f->bundle[k].of, c->bundle[k].stacked.of, sizeof f->bundle[k].of);
+        }
     }
     return st;
 }

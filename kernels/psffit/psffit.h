@@ -54,7 +54,8 @@ typedef struct {
     int max_iterations;               /* of each bundle, in all passes together */
     int want_model;                   /* fill model and chi of the result */
     int trial;                        /* judges another fit: no errors, motions, or shapes of other bundles */
-    double hopeless;                  /* ends where a bundle's misfit is above it after its first stage; 0: never */
+    double hopeless;                  /* ends where a bundle's misfit is above it after its first stage, whose sums of
+                                       * residuals are its result then; 0: never */
     int nthreads;
     const struct spx_pf_device *device; /* the CPU's part, too, where not NULL: set by a backend */
     spx_progress *progress;             /* counts bundles, twice; may be NULL */

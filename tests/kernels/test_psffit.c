@@ -1020,6 +1020,9 @@ static void test_trial(void)
         o.hopeless /= 4;
         CHECK(o.hopeless > 1 && spx_psffit_make(&in, &o, &psf[3], &fit[3], &e) == SPX_ENO, "%g is not hopeless: %s",
               o.hopeless, spx_err_text(&e));
+        const spx_psffit_bundle *b = fit[3].bundle;
+        CHECK(failures > 0 || (!b->fitted && b->misfit > o.hopeless * sqrt(2 * b->of[0])),
+              "a hopeless bundle does not tell what it left: %g", b->misfit);
     }
     for (int k = 0; k < 4; k++) {
         spx_psf_free(&psf[k]);
