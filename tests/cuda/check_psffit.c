@@ -339,6 +339,7 @@ static const fit_case cases[] = {
     {"traces alone", {.nspec = 5, .nexp = 1}, 1, 2, 0, 0, 0, 0},
     {"brighter than the model is good", {.nspec = 5, .nexp = 1}, 0, 2, 3e6, 4, 0, 0},
     {"narrow functions", {.nspec = 5, .nexp = 1}, 0, 4, 0, 2, 0.8, 0},
+    {"the largest degree", {.nspec = 5, .nexp = 1}, 0, SPX_PF_MOST_HERMITE, 0, 6, 0.8, 0},
 };
 
 static void test_fits(void)

@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(SPOT_THREADS)
                  double *out, int32_t *first)
 {
     extern __shared__ double shared[];
-    double *local = shared, *term = local + SPX_PF_MOST_LOCAL, *hx = term + SPX_PF_MOST_TRACE + 8;
+    double *local = shared, *term = local + MOST_SHAPE, *hx = term + SPX_PF_MOST_TRACE + 8;
     double *hy = hx + p.norder * (p.nx + 1), *across = hy + p.norder * (p.ny + 1);
     const size_t k = blockIdx.x;
     const int i = (int)k / nnode, me = (int)threadIdx.x, orders = p.deg + 1;

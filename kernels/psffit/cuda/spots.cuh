@@ -8,11 +8,13 @@ namespace spx_pf
 {
 
 constexpr int SPOT_THREADS = 64;
+/* Numbers of a spot's shape: widths, and coefficients with c_00, which is no parameter. */
+constexpr int MOST_SHAPE = SPX_PF_MOST_LOCAL + 1;
 
 /* Doubles of shared memory that spots_kernel needs. */
 inline size_t spot_room(const problem &p)
 {
-    return SPX_PF_MOST_LOCAL + SPX_PF_MOST_TRACE + 8 + (size_t)p.norder * (size_t)(p.nx + p.ny + 2) +
+    return MOST_SHAPE + SPX_PF_MOST_TRACE + 8 + (size_t)p.norder * (size_t)(p.nx + p.ny + 2) +
            (size_t)(p.side * p.nx);
 }
 
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(SPOT_THREADS)
     spots_kernel(const __grid_constant__ problem p, const __grid_constant__ state s)
 {
     extern __shared__ double shared[];
-    double *local = shared, *term = local + SPX_PF_MOST_LOCAL, *place = term + SPX_PF_MOST_TRACE, *hx = place + 8;
+    double *local = shared, *term = local + MOST_SHAPE, *place = term + SPX_PF_MOST_TRACE, *hx = place + 8;
     double *hy = hx + p.norder * (p.nx + 1), *across = hy + p.norder * (p.ny + 1);
     __shared__ spx_pf_at at;
     __shared__ int good;
