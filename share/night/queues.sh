@@ -26,6 +26,10 @@ has_made() {
 # pending I: whether the product is neither made nor known to be impossible
 pending() { [ -z "${finished[$1]:-}" ] && { [ -z "${queued[$1]:-}" ] || ! has_made "$1"; }; }
 
+# What a round of the loop reads from, which is nothing, to wait. It is open before the images are: bash cannot wait for descriptors from
+# 1024 on, and those of 40 exposures are more.
+exec {idle}<> <(:)
+
 # Programs that take lists. On processors several frames side by side take less time than one after another.
 takes_lists='^[[:space:]]*(specx-(shift|extract|sky|flux)|rvs-fit) '
 
@@ -326,11 +330,9 @@ end_all() {
 # Makes the products I...: those that queues can make together, and all others, and those that a queue has failed to make, by
 # their own commands, when their inputs are there, some at a time.
 make_all() {
-    local i k n part parts program list place name kind='' rank=-1 begun='' idle guest=''
+    local i k n part parts program list place name kind='' rank=-1 begun='' guest=''
     local order=() ranks=() pipes=() last=() places=() taken=() waiting=() awake=() asleep=() running=() queued=() finished=()
-    # So many own commands at a time, which divide the processors among them: threads of a command cost processor time, too.
-    local most round at_once=6
-    local own_threads=$((processors > at_once ? processors / at_once : 1))
+    local most at_once=6 round
     local -A queue=() number=() exposures=()
     # Where several may be begun, velocities come before the spectra of another petal.
     local urgency=() kinds=0
@@ -381,7 +383,6 @@ make_all() {
     done
     trap 'end_all $(jobs -p); exit 130' INT
     trap 'end_all $(jobs -p); exit 143' TERM
-    exec {idle}<> <(:)
     [ ${#programs[@]} -gt 0 ] || leave_line
     for ((n = 0, round = 0; n < ${#programs[@]} || ${#processes[@]} + ${#waiting[@]} + ${#running[@]} > 0; round++)); do
         for k in ${processes[@]+"${!processes[@]}"}; do follow "$k"; done
@@ -414,7 +415,6 @@ make_all() {
             if ready "$i" && place_for "$i"; then
                 (
                     shut
-                    [ -z "${threads:-}" ] || [ "$OMP_NUM_THREADS" -le "$own_threads" ] || export OMP_NUM_THREADS=$own_threads
                     make_one "$i" placed
                 ) &
                 running[i]=$!
@@ -426,7 +426,6 @@ make_all() {
         [ $n -lt ${#programs[@]} ] || [ ${#converted[@]} -eq 0 ] || images_wanted || drop_images
         read -rt 0.02 -u "$idle"
     done
-    exec {idle}<&-
     [ ${#told[@]} -eq 0 ] || rm -f "${told[@]}"
     trap - INT TERM
 }
