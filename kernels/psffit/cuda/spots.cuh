@@ -14,8 +14,7 @@ constexpr int MOST_SHAPE = SPX_PF_MOST_LOCAL + 1;
 /* Doubles of shared memory that spots_kernel needs. */
 inline size_t spot_room(const problem &p)
 {
-    return MOST_SHAPE + SPX_PF_MOST_TRACE + 8 + (size_t)p.norder * (size_t)(p.nx + p.ny + 2) +
-           (size_t)(p.side * p.nx);
+    return MOST_SHAPE + SPX_PF_MOST_TRACE + 8 + (size_t)p.norder * (size_t)(p.nx + p.ny + 2) + (size_t)(p.side * p.nx);
 }
 
 /* Shape, trace, Gauss-Hermite functions and pixels of a spot, which a block makes. */
