@@ -359,7 +359,8 @@ begun       :=
 together-whole := $(shell echo $$((p = $(words $(PETALS)), w = $(at-work) - 1, n = ($(words $(units)) + w - 1) / w, n = p ? (n + p - 1) / p * p : n, n < $(BATCH) ? (n > 0 ? n : 1) : $(BATCH))))
 $(call petals-whole,$(units))
 in-whole    := $(foreach unit,$(units),$(foreach k,psf frame sframe cframe,$(cams:%=$(OUT)/$k-%.h5)))
-$(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
+$(if $(units),$(foreach k,$(whole-kinds),$(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export BATCHES := $(shell echo $$(($(at-work) - 1))))\
+    $(eval $(OUT)/$k-% $(OUT)/.batch-$k-%: export AT_ONCE := $(shell echo $$(($(words $(ARMS)) * ($(at-work) - 1)))))))
 
 # By arm; the flat is a camera's, the standard stars are a petal's.
 of-arm       = $(filter $1%,$(CAMERAS))

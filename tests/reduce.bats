@@ -454,7 +454,8 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     fake_programs
     empty_night b1 r1
     true >conversions
-    SLURM_CPUS_ON_NODE=2 quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j1 >log
+    # more images than descriptors by a user's own limit
+    (ulimit -Sn 16 && SLURM_CPUS_ON_NODE=2 quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j1 >log)
     quick status | grep '^sframe  *8  *0  *0$'
     [ "$(sed -n 's/.*in.\([br]1\)_n1_\(00..\).img/\1-\2/p' converted | grep -v 0007 | xargs)" = \
         'b1-0008 r1-0008 b1-0009 r1-0009 b1-0010 r1-0010 b1-0011 r1-0011' ]
@@ -464,6 +465,13 @@ threads_of() { sed -n "s|^$1-[^ ]* ||p" threads | sort -u | xargs; }
     true >conversions
     SLURM_CPUS_ON_NODE=6 quick BATCH=4 DEVICES='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0' -j1 >log
     [ "$(awk "$most" conversions)" -eq 3 ]
+    # two batches, of two exposures each, share the processors
+    rm -r out
+    true >conversions
+    local places='cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0 cuda:0'
+    SLURM_CPUS_ON_NODE=8 quick BATCH=4 DEVICES="$places $places ${places//:0/:1}" -j16 >log
+    quick status | grep '^sframe  *8  *0  *0$'
+    [ "$(awk "$most" conversions)" -le 4 ]
 }
 
 @test "jobs with queues begin in turn" {

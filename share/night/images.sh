@@ -1,8 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # images.sh: images that several products of a job begin with, each converted once, for job.sh.
 
-most_conversions=$((processors > 1 ? processors / 2 : 1))
-most_loaded=${HELD:-$((3 * processors > 40 ? 3 * processors : 40))}
+# Batches of petals that are at work at a time share the processors, and the memory that images are held in.
+own=$((processors / ${BATCHES:-1}))
+most_conversions=$((own > 1 ? own / 2 : 1))
+most_loaded=${HELD:-$((3 * own > 40 ? 3 * own : 40))}
 [ "$most_loaded" -gt 0 ] || most_loaded=1
 
 # Descriptors of what some COMMANDs write, files without a name, so that nothing is left however the job ends; the processes
@@ -32,7 +34,7 @@ convert() {
     rm -r "$folder"
 }
 
-# Begins conversions, as many at a time as half of the processors: the programs that have begun use the others. No more images
+# Begins conversions, as many at a time as half of the job's processors: the programs that have begun use the others. No more images
 # are held than those of some exposures, since they are in memory.
 begin_conversions() {
     local from n=0
