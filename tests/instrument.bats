@@ -60,6 +60,9 @@ two_cameras() {
         BINS_HR=6305,6395,0.16 BINS_LB=5920,6880,3 LINES_LB=none GROUP=exposure PAGE= -j2 >log 2>&1 || { cat log; false; }
     cat out/log/*
     h5check out/spectra-1-0003.h5 out/rv-0003.h5
+    # sky lines of 0.06 Angstrom are half as wide as HR1's spots, whose widths have not changed
+    h5dump -A 0 -y -w 1 -d /shift/width_y out/psf-HR1-0003.h5 | awk '/[}]/ { on = 0 } on && NF { w = $1 + 0; n++; far += w * w > 0.03 ^ 2 } /DATA [{]/ { on = 1 }
+        END { print n, far; exit !(n == 144 && far == 0) }'
     h5table -q --csv -c FIBER,VRAD truth.h5 >truth.csv
     h5table -q --csv -c FIBER,VRAD,VRAD_ERR out/rv-0003.h5 | awk -F, 'NR == FNR { v[$1] = $2; next }
         FNR > 1 { d = ($2 - v[$1]) / $3; print d, $3; n++; s += d * d; e += $3 } END { print n, sqrt(s / n), e / n; exit !(n == 13 && s / n < 2.4 && e / n < 0.6) }' truth.csv -

@@ -26,6 +26,8 @@ enum { MOST_ROUNDS = 3, NODES = SPX_SHIFT_NODES };
 #define LEAST_DIFFERENCE 0.001
 /* Size of the slope and curves of widths that is usual at least, relative. */
 #define LEAST_BEND 0.01
+/* Change of the width of all spots that is expected, relative. */
+#define WIDER 0.05
 /* Largest size that is usual along the traces, of that across them; a tenth is, too. */
 #define LARGEST 4
 /* Fibres whose lines tell the zero point, at most. */
@@ -347,6 +349,31 @@ static void expected_differences(const spx_psf *psf, const spx_shift *x, double 
     }
 }
 
+/* Prior of the width that the lines have in common, WIDER of the spots': where lines may be as wide as these, as in a
+ * camera that resolves them, their width is not that of the spots. psf: with the n fibres that see the lines; out: what
+ * rounds before this one have found. */
+static void expect_width(const spx_psf *psf, double lambda, size_t n, const size_t *fibre, const spx_shift *out,
+                         spx_shift_zero *zero)
+{
+    const size_t nk = zero->nkappa;
+    double usual = 0, kappa = zero->kappa[0], gain[SPX_SHIFT_ZERO_MOST], row[SPX_SHIFT_ZERO_MOST];
+    for (size_t i = 0; i < n; i++) {
+        const double slope = dispersion(psf, fibre[i], lambda), sigma = sigma_y(psf, psf->sigy, fibre[i], lambda);
+        usual += slope != 0 ? 2 * WIDER * sigma * sigma / (slope * slope) / (double)n : 0;
+        kappa += out->rounds > 0 ? out->kappa[fibre[i] * out->nterm_kappa] / (double)n : 0;
+    }
+    if (nk == 0 || !(usual > 0))
+        return;
+    for (size_t q = 0; q < nk; q++)
+        gain[q] = zero->kappa_cov[q * nk] / (zero->kappa_cov[0] + usual * usual);
+    memcpy(row, zero->kappa_cov, nk * sizeof *row);
+    for (size_t q = 0; q < nk; q++) {
+        zero->kappa[q] -= gain[q] * kappa;
+        for (size_t r = 0; r < nk; r++)
+            zero->kappa_cov[q * nk + r] -= gain[q] * row[r];
+    }
+}
+
 /* Zero point by the lines on the image in fibres that see them alone: their traces moved by what is their own. out: of
  * spx_shift_across(). */
 static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, const spx_frame *frame,
@@ -404,6 +431,8 @@ static spx_status find_zero(const spx_shift_engine *g, const spx_image *image, c
                                  .image = o->image};
     if (st == SPX_OK)
         st = g->zero_point(g->ctx, image, &own, &in, lines, zero, e);
+    if (st == SPX_OK)
+        expect_width(&own, 0.5 * (in.first + in.last), n, fibre, out, zero);
     spx_psf_free(&own);
     spx_free(fibre);
     spx_free(scale);
