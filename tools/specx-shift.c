@@ -17,7 +17,6 @@
 #include "products/hand_on_h5.h"
 #include "products/psf_h5.h"
 #include "products/shift_h5.h"
-#include "psf/psf.h"
 
 static spx_shift_args o = {.windows = 6, .window = 60, .bundle_size = 25};
 
@@ -77,7 +76,7 @@ typedef struct {
     spx_shift shift;
     spx_extract_border border;
     uint32_t *odd;                  /* traces that cannot be right; NULL: none */
-    double *valid_range;            /* the PSF's, where such traces are left out meanwhile */
+    double *valid_range;            /* swap_ranges() */
     spx_line_places places;         /* of lines in the sky, or lamp, that fibres share */
     spx_fallback left;              /* bundles, in windows and whole, and those that a device left to the CPU */
     double seconds, device_seconds; /* all, and of the device's kernels */
@@ -99,14 +98,6 @@ typedef struct {
     job *j;
 } task;
 
-static void add_fallback(spx_fallback *sum, const spx_fallback *f)
-{
-    sum->unit = f->unit;
-    sum->total += f->total;
-    sum->on_cpu += f->on_cpu;
-    sum->reason = sum->reason != NULL ? sum->reason : f->reason;
-}
-
 /* Adds what an operation's kernels took. Another worker's may be noted meanwhile: they are alike. */
 static void add_device_seconds(task *t)
 {
@@ -122,7 +113,7 @@ static spx_status measure(void *ctx, const spx_image *image, const spx_psf *psf,
     spx_backend *b = &t->w->d.backend;
     spx_fallback left;
     const spx_status st = b->motion(b, image, psf, m, row, fit, &left, e);
-    add_fallback(&t->j->left, &left);
+    spx_fallback_add(&t->j->left, &left);
     add_device_seconds(t);
     return st;
 }
@@ -135,7 +126,7 @@ static spx_status extract(void *ctx, const spx_image *image, const spx_psf *psf,
     if (st == SPX_OK)
         st = t->w->d.backend.extract(&t->w->d.backend, image, psf, &t->j->extract, frame, &counts, e);
     if (st == SPX_OK) {
-        add_fallback(&t->j->left, &counts.fallback);
+        spx_fallback_add(&t->j->left, &counts.fallback);
         t->j->device_seconds += counts.device_seconds;
     }
     return st;
@@ -200,23 +191,12 @@ static spx_status find_sky(void *ctx, const spx_frame *frame, const double *usua
 
 /* ---- the steps of an exposure: see run/queue_run.h for the threads that they run in ---- */
 
-/* Traces that cannot be right say nothing of how others have moved: they may be used nowhere. */
-static spx_status leave_out(job *j, spx_err *e)
+/* The PSF's ranges of wavelengths, in which traces that cannot be right are used nowhere, and its own again. */
+static void swap_ranges(job *j)
 {
-    spx_psf *psf = &j->psf;
-    double *range = spx_alloc2(psf->nspec, 2, sizeof *range, e);
-    if (range == NULL)
-        return SPX_EIO;
-    for (size_t f = 0; f < psf->nspec; f++) {
-        spx_psf_usable(psf, f, &range[2 * f], &range[2 * f + 1]);
-        if (j->odd[f] != 0) {
-            range[2 * f] = 1;
-            range[2 * f + 1] = 0;
-        }
-    }
-    j->valid_range = psf->valid_range;
-    psf->valid_range = range;
-    return SPX_OK;
+    double *const other = j->valid_range;
+    j->valid_range = j->psf.valid_range;
+    j->psf.valid_range = other;
 }
 
 static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
@@ -237,8 +217,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, &j->odd, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);
-    if (st == SPX_OK && j->odd != NULL)
-        st = leave_out(j, e);
+    if (st == SPX_OK && j->odd != NULL && (st = spx_plausible_ranges(&j->psf, j->odd, &j->valid_range, e)) == SPX_OK)
+        swap_ranges(j);
     const int has_frame = o.wavelength == NULL && spx_h5_exists(x->in->file, "/frame");
     if (st == SPX_OK && has_frame)
         st = spx_frame_read(x->in->file, &j->frame, e);
@@ -256,23 +236,8 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
     j->o.bundle_size = j->extract.bundle_size;
     j->o.psf_bundles = j->extract.psf_bundles;
     if (st == SPX_OK)
-        spx_shift_say_lines(&o, &w->lines, j->o.wmin, j->o.wmax, x->label);
-    const double wide = o.wavelength != NULL ? spx_shift_too_wide(x->psf, j->o.dw) : 0;
-    if (st == SPX_OK && wide > 0)
-        spx_warn("%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines "
-                 "elsewhere beside a star: give %.3g or less",
-                 x->label, j->o.dw, wide, j->o.dw * SPX_SHIFT_WIDEST / wide);
+        spx_shift_say_given(&o, &w->lines, x->psf, &j->o, x->label);
     return st;
-}
-
-/* Back to what the PSF says of its traces. */
-static void take_back(job *j)
-{
-    if (j->odd == NULL)
-        return;
-    spx_free(j->psf.valid_range);
-    j->psf.valid_range = j->valid_range;
-    j->valid_range = NULL;
 }
 
 static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *e)
@@ -309,7 +274,8 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
                  spx_plausible_lines(x->label, &j->places, "rows", 0.5 * (j->o.wmin + j->o.wmax));
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);
-    take_back(j);
+    if (j->odd != NULL)
+        swap_ranges(j);
     if (st == SPX_OK)
         st = spx_psf_write(file, &j->psf, e);
     if (st == SPX_OK)

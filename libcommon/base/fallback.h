@@ -13,4 +13,13 @@ typedef struct {
     size_t total, on_cpu; /* units in all, and computed on the CPU in place of the device */
 } spx_fallback;
 
+/* Adds another call's units, of the same kind; the reason is the first one's. */
+static inline void spx_fallback_add(spx_fallback *sum, const spx_fallback *f)
+{
+    sum->unit = f->unit;
+    sum->total += f->total;
+    sum->on_cpu += f->on_cpu;
+    sum->reason = sum->reason != NULL ? sum->reason : f->reason;
+}
+
 #endif

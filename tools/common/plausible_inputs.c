@@ -130,6 +130,21 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     return st == SPX_OK ? look_at_order(image, psf, label, e) : st;
 }
 
+spx_status spx_plausible_ranges(const spx_psf *psf, const uint32_t *odd, double **ranges, spx_err *e)
+{
+    double *const range = spx_alloc2(psf->nspec, 2, sizeof *range, e);
+    if ((*ranges = range) == NULL)
+        return SPX_EIO;
+    for (size_t f = 0; f < psf->nspec; f++) {
+        spx_psf_usable(psf, f, &range[2 * f], &range[2 * f + 1]);
+        if (odd[f] != 0) {
+            range[2 * f] = 1;
+            range[2 * f + 1] = 0;
+        }
+    }
+    return SPX_OK;
+}
+
 /* Scatter along right ascension over that along declination, of positions in hours: 1/15 where fields are round. */
 #define FLAT 0.125
 

@@ -19,6 +19,10 @@
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
                               uint32_t **odd, spx_err *e) SPX_NODISCARD;
 
+/* Ranges of wavelengths as psf->valid_range has them, to be freed, in which traces in odd[] are used nowhere: they say
+ * nothing of the others. */
+spx_status spx_plausible_ranges(const spx_psf *psf, const uint32_t *odd, double **ranges, spx_err *e) SPX_NODISCARD;
+
 /* Were the targets above the horizon? SPX_EINPUT where they cannot have been seen; `allowed`, `label` as above. */
 spx_status spx_plausible_directions(const spx_directions *where, unsigned allowed, const char *label, spx_err *e);
 

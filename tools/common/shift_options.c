@@ -164,18 +164,27 @@ spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines,
     return read_lines(what, lines, e);
 }
 
-void spx_shift_say_lines(const spx_shift_args *o, const spx_shift_lines *lines, double wmin, double wmax,
-                         const char *label)
+/* Lines of a file of the user's that are all outside the wavelengths, as those in nm are. */
+static void say_lines(const char *what, const spx_shift_lines *lines, const spx_shift_options *so, const char *label)
 {
-    const char *what = o->lines;
     size_t n = 0;
-    if (what == NULL || strcmp(what, "sky") == 0 || strcmp(what, "arc") == 0 || lines->n == 0)
-        return;
     for (size_t i = 0; i < lines->n; i++)
-        n += lines->line[i].wavelength >= wmin && lines->line[i].wavelength <= wmax;
-    if (n == 0)
+        n += lines->line[i].wavelength >= so->wmin && lines->line[i].wavelength <= so->wmax;
+    if (n == 0 && lines->n > 0)
         spx_warn(
             "%s%s: none of its %zu lines lies between %.0f and %.0f Angstrom, the first at %.8g: no zero point: are "
             "they in nm, or strengths in the first column?",
-            label, what, lines->n, wmin, wmax, lines->line[0].wavelength);
+            label, what, lines->n, so->wmin, so->wmax, lines->line[0].wavelength);
+}
+
+void spx_shift_say_given(const spx_shift_args *o, const spx_shift_lines *lines, const spx_psf *psf,
+                         const spx_shift_options *so, const char *label)
+{
+    const double wide = o->wavelength != NULL ? spx_shift_too_wide(psf, so->dw) : 0;
+    if (o->lines != NULL && strcmp(o->lines, "sky") != 0 && strcmp(o->lines, "arc") != 0)
+        say_lines(o->lines, lines, so, label);
+    if (wide > 0)
+        spx_warn("%sbins of %.3g Angstrom are %.2f of the PSF's sigma along the traces, and hold bright lines "
+                 "elsewhere beside a star: give %.3g or less",
+                 label, so->dw, wide, so->dw * SPX_SHIFT_WIDEST / wide);
 }

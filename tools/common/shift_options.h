@@ -26,9 +26,10 @@ spx_status spx_shift_args_options(const spx_shift_args *o, int nthreads, spx_shi
 /* Lines of --lines: of the sky, of arc lamps, none, or those of a text file, one a line: vacuum wavelength (Angstrom)
  * and strength, which may be absent. Free lines->line with spx_free(). SPX_EINPUT: the file has something else. */
 spx_status spx_shift_args_lines(const spx_shift_args *o, spx_shift_lines *lines, spx_err *e);
-/* Warns where lines of a file of the user's are all outside the wavelengths that are measured, as those in nm are. */
-void spx_shift_say_lines(const spx_shift_args *o, const spx_shift_lines *lines, double wmin, double wmax,
-                         const char *label);
+/* Warns of what the user gives for an exposure: lines of a file that are all outside the wavelengths that are measured,
+ * as those in nm are; bins above SPX_SHIFT_WIDEST. */
+void spx_shift_say_given(const spx_shift_args *o, const spx_shift_lines *lines, const spx_psf *psf,
+                         const spx_shift_options *so, const char *label);
 
 /* Bins of an extraction, in sigma of the spots along the traces, where 0.8 Angstrom are wider than the first. Wide ones
  * hold the place of a line worse than 80 stars tell it, and otherwise beside a star, whose pixels have other weights:
