@@ -301,8 +301,10 @@ static void compare_results(const char *name, const spx_psffit *a, const spx_psf
                   a->bundle[k].nreject == b->bundle[k].nreject,
               "%s: bundle %zu: error of the PSF %.9g, not %.9g; %ld pixels rejected, not %ld", name, k,
               b->bundle[k].psf_error, a->bundle[k].psf_error, (long)b->bundle[k].nreject, (long)a->bundle[k].nreject);
+    /* electrons: of spots, which agree to 1e-6 of their peak, and a ten-thousandth of the noise, 3 at least: what the
+     * largest degree has in the wings is told by few */
     for (size_t k = 0; a->model != NULL && k < a->nexp * a->ny * a->nx; k++)
-        CHECK(fabs(a->model[k] - b->model[k]) <= 1e-5 * (1 + fabs(a->model[k])) && fabs(a->chi[k] - b->chi[k]) <= 1e-4,
+        CHECK(fabs(a->model[k] - b->model[k]) <= 3e-4 + 1e-5 * fabs(a->model[k]) && fabs(a->chi[k] - b->chi[k]) <= 1e-4,
               "%s: pixel %zu: model %.7g, chi %.5g, not %.7g, %.5g", name, k, b->model[k], b->chi[k], a->model[k],
               a->chi[k]);
 }
