@@ -83,6 +83,16 @@ need_hook() {
     find_python numpy "$@" || skip "no Python with numpy $*"
 }
 
+# edit_h5 FILE STATEMENTS [FROM]: changes FILE, or first makes it a copy of FROM, in Python: f is the open file (h5py), np
+# NumPy. The test is skipped where these are absent, and fails where a statement does.
+edit_h5() {
+    find_python numpy h5py || skip "no Python with numpy and h5py"
+    [ $# -lt 3 ] || cp "$3" "$1"
+    "$SPX_PYTHON" -c 'import sys, h5py, numpy as np
+with h5py.File(sys.argv[1], "r+") as f:
+    exec(sys.argv[2])' "$1" "$2"
+}
+
 # fails_with STATUS TEXT COMMAND...: the command must exit with STATUS, say TEXT (a shell pattern) on stderr, print
 # nothing on stdout, and leave no file behind in the current folder: no output and no temporary file.
 fails_with() {
