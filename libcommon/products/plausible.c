@@ -27,7 +27,7 @@ const spx_rule spx_rules[SPX_RULES] = {
              "and ten times as far as usual from both neighbours, or not between them; and those "
              "whose spots have no width or light",
          .limits = "none",
-         .flag = "mask BADFIBER or NODATA of these fibres, attribute implausible"},
+         .flag = "mask BADFIBER of these fibres, attribute implausible"},
     [SPX_RULE_HORIZON] = {.name = "horizon",
                           .programs = "specx-extract",
                           .measure = "Part of the fibres whose target is below the horizon in the middle of the "

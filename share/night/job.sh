@@ -21,9 +21,9 @@
 #
 # The environment: OUT, a folder for locks; ONLY, products of a part of the night: others are left alone; DEVICES, which
 # jobs share: commands with --device $DEVICE wait until one of them is free; MAKEFLAGS, whose -j divides the processors
-# among the jobs, AT_ONCE, how many of the kind there are, if that is less, and NTH, "K N", which of N the job is; BATCHES, how many
-# batches of petals are at work; HELD, how many converted images a job holds; OMP_WAIT_POLICY, which is passive, and CUDA_DEVICE_MAX_CONNECTIONS, which is 2, where they are not set;
-# LEASE.
+# among the jobs, AT_ONCE, how many of the kind there are, if that is less, and NTH, "K N", which of N the job is; BATCHES,
+# how many batches of petals are at work; HELD, how many converted images a job holds; OMP_WAIT_POLICY, which is passive, and
+# CUDA_DEVICE_MAX_CONNECTIONS, which is 2, where they are not set; LEASE.
 set -fuo pipefail
 script=${*: -1}
 if [[ $script =~ ^[[:space:]]*list\ ([^[:space:]]+)[[:space:]]*$ ]]; then
