@@ -248,7 +248,7 @@ static spx_status fit_stars(void *ctx, const spx_spectra *s, size_t star, size_t
 static spx_status fit_all(fit_run *r, spx_err *e)
 {
     spx_rvfit_parts p = {.stage = r->run,
-                         .nthread = r->backend->library != NULL ? 1 : (size_t)r->kept->options.threads,
+                         .nthread = r->backend->library != NULL ? 0 : (size_t)r->kept->options.threads,
                          .spectra = &r->spectra,
                          .nstar = r->stars.nstar,
                          .nrow = r->stars.nrow,

@@ -85,11 +85,12 @@ static void clear(void *ctx, void *result)
     spx_rvfit_free(result);
 }
 
-/* Fresh memory costs more than reading into it, so chunks are small, but each thread has some 20 stars. */
+/* Fresh memory costs more than reading into it, so chunks are small, but each thread has some 20 stars, and a device
+ * some hundreds. */
 static size_t chunk_bytes(size_t nthread)
 {
     const size_t unit = (size_t)1 << 26;
-    return unit * (nthread < 4 ? 4 : nthread < 16 ? nthread : 16);
+    return unit * (nthread == 0 ? 4 : nthread < 16 ? nthread : 16);
 }
 
 spx_status spx_rvfit_parts_run(const spx_rvfit_parts *p, hid_t *file, spx_rvfit *all, spx_err *e)

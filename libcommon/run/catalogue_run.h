@@ -16,7 +16,7 @@ typedef struct {
      * star. */
     size_t nstar, nrow;
     const size_t *row, *first;
-    size_t nthread;      /* that fit at one time; 1 for a GPU */
+    size_t nthread;      /* that fit at one time; 0: a GPU does */
     size_t result_bytes; /* size of a row of models and curves */
     /* Fits stars star ... star+nstar-1, which are the rows of s, as first[nstar+1] says (NULL as above). Called in a
      * thread of its own, one chunk at a time. */
