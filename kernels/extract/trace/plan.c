@@ -134,8 +134,10 @@ static void find_centres(size_t ncoef, size_t nf, const double *restrict coef, c
     for (size_t f = 0; f < nf; f++)
         at[f] = 0;
     for (size_t i = 0; i < ncoef; i++)
+#pragma omp simd
         for (size_t f = 0; f < nf; f++)
             at[f] += coef[i * nf + f] * basis[i];
+#pragma omp simd
     for (size_t f = 0; f < nf; f++)
         pixel[f] = floor(at[f] + 0.5);
 }
@@ -176,14 +178,13 @@ static spx_status bundle_geometry(const spx_trace_plan *p, spx_trace_bundle *b, 
         }
         for (size_t f = 0; f < nf; f++) {
             const size_t i = k * nf + f, fibre = b->fibre0 + f;
-            if (!spx_extract_has_spot(psf, p->job->o, fibre, lambda)) {
-                b->state[i] = SPX_TRACE_OFF;
+            const int there = psf->wave_range == NULL || spx_extract_has_spot(psf, p->job->o, fibre, lambda);
+            if (!there || !(fabs(x[f]) < SPX_SPOT_FAR && fabs(y[f]) < SPX_SPOT_FAR)) {
+                b->state[i] = there ? SPX_TRACE_NOSPOT : SPX_TRACE_OFF;
+                b->at[i] = (spx_bin_geometry){0, 0, 0, 0};
                 continue;
             }
-            if (!(fabs(x[f]) < SPX_SPOT_FAR && fabs(y[f]) < SPX_SPOT_FAR)) {
-                b->state[i] = SPX_TRACE_NOSPOT;
-                continue;
-            }
+            b->state[i] = SPX_TRACE_SPOT;
             const int xc = (int)mx[f] - psf->hsizex, yc = (int)my[f] - psf->hsizey;
             b->at[i] = (spx_bin_geometry){xc, yc, x[f] - mx[f], y[f] - my[f]};
             outer0 = yc < outer0 ? yc : outer0;
@@ -231,128 +232,215 @@ typedef struct {
     int x0, x1, y0, y1;
 } box;
 
-static void find_boxes(const spx_trace_plan *p, const spx_trace_bundle *b, box *boxes)
+/* Row of a bin without a spot: before all others. */
+#define NO_ROW INT_MIN
+
+/* What tells which bins overlap with which. Rows of a trace are the first ones of its spots, as they rise with
+ * the bins: with the other sign where they fall; those of a trace that turns back are as they are. */
+typedef struct {
+    int *way; /* [nf] 1: rows never fall with wavelength, -1: never rise, 0: the trace turns back; scratch [2 nf] */
+    int *row; /* [nf][nbin] NO_ROW: no spot */
+    int *first, *end; /* [nf][nrow] of traces that run one way: first bin whose row is not before this one, or nbin; */
+    size_t nrow;      /* one past the last whose row is before it, or 0 */
+    box *boxes;       /* [nblock][nf] */
+    int *low, *high;  /* [nbin] first rows of a bin's spots, lowest and highest; low > high: it has none */
+} pairing;
+
+static void pairing_free(pairing *t)
 {
-    for (size_t i = 0; i < (p->nbin / BLOCK + 1) * b->nf; i++)
-        boxes[i] = (box){INT_MAX, INT_MIN, INT_MAX, INT_MIN};
-    for (size_t k = 0; k < p->nbin; k++)
-        for (size_t f = 0; f < b->nf; f++) {
-            const spx_bin_geometry *at = &b->at[k * b->nf + f];
-            box *here = &boxes[k / BLOCK * b->nf + f];
-            if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
+    spx_free(t->way);
+    spx_free(t->row);
+    spx_free(t->first);
+    spx_free(t->boxes);
+    spx_free(t->low);
+}
+
+static spx_status pairing_make(const spx_trace_plan *p, const spx_trace_bundle *b, pairing *t, spx_err *e)
+{
+    t->nrow = (size_t)(b->y1 - b->y0) + 3 * (size_t)p->ny;
+    t->way = spx_alloc(3 * b->nf, sizeof *t->way, e);
+    t->row = spx_alloc_unset(b->nf, p->nbin, sizeof *t->row, e);
+    t->first = spx_alloc_unset(2 * b->nf, t->nrow, sizeof *t->first, e);
+    t->boxes = spx_alloc2(p->nbin / BLOCK + 1, b->nf, sizeof *t->boxes, e);
+    t->low = spx_alloc(2 * p->nbin, sizeof *t->low, e);
+    if (!t->way || !t->row || !t->first || !t->boxes || !t->low)
+        return SPX_EIO;
+    t->end = t->first + b->nf * t->nrow;
+    t->high = t->low + p->nbin;
+    return SPX_OK;
+}
+
+/* Rows of all traces, and the ways that they run. */
+static void find_rows(const spx_trace_plan *p, const spx_trace_bundle *b, pairing *t)
+{
+    const size_t n = p->nbin, nf = b->nf;
+    int *last = t->way + nf, *turns = last + nf; /* bits: falls, rises */
+    for (size_t f = 0; f < nf; f++)
+        last[f] = NO_ROW;
+    for (size_t k = 0; k < n; k++)
+        for (size_t f = 0; f < nf; f++) {
+            const int there = b->state[k * nf + f] == SPX_TRACE_SPOT, yc = b->at[k * nf + f].yc;
+            const int before = last[f] != NO_ROW ? last[f] : yc;
+            t->row[f * n + k] = there ? yc : NO_ROW;
+            turns[f] |= there ? (yc < before) | (yc > before) << 1 : 0;
+            last[f] = there ? yc : last[f];
+        }
+    for (size_t f = 0; f < nf; f++) {
+        t->way[f] = turns[f] == 3 ? 0 : turns[f] == 1 ? -1 : 1;
+        for (size_t k = 0; k < n && t->way[f] < 0; k++)
+            t->row[f * n + k] = t->row[f * n + k] == NO_ROW ? NO_ROW : -t->row[f * n + k];
+    }
+}
+
+/* Lowest row, as those of t->row, that a trace of the bundle may have; element `ny` of t->first and t->end. */
+static int base_of(const spx_trace_plan *p, const spx_trace_bundle *b, int way)
+{
+    return way < 0 ? 1 - (int)b->y1 : (int)b->y0 - p->ny + 1;
+}
+
+/* Bins of trace f by their rows. */
+static void sort_rows(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, pairing *t)
+{
+    const int base = base_of(p, b, t->way[f]) - p->ny, *row = t->row + f * p->nbin;
+    int *first = t->first + f * t->nrow, *end = t->end + f * t->nrow;
+    size_t next = 0; /* element that first and end are to have */
+    int before = 0;
+    for (size_t k = 0; k < p->nbin; k++) {
+        if (row[k] == NO_ROW)
+            continue;
+        for (; (long)next <= (long)row[k] - base; next++) {
+            first[next] = (int)k;
+            end[next] = before;
+        }
+        before = (int)k + 1;
+    }
+    for (; next < t->nrow; next++) {
+        first[next] = (int)p->nbin;
+        end[next] = before;
+    }
+}
+
+/* Boxes of all traces, and rows of bins, of spots that are not left out. */
+static void find_boxes(const spx_trace_plan *p, const spx_trace_bundle *b, pairing *t)
+{
+    const size_t nf = b->nf;
+    for (size_t i = 0; i < (p->nbin / BLOCK + 1) * nf; i++)
+        t->boxes[i] = (box){INT_MAX, INT_MIN, INT_MAX, INT_MIN};
+    for (size_t k = 0; k < p->nbin; k++) {
+        int low = INT_MAX, high = INT_MIN;
+        for (size_t f = 0; f < nf; f++) {
+            const spx_bin_geometry *at = &b->at[k * nf + f];
+            box *here = &t->boxes[k / BLOCK * nf + f];
+            if (b->state[k * nf + f] != SPX_TRACE_SPOT)
                 continue;
             here->x0 = at->xc < here->x0 ? at->xc : here->x0;
             here->x1 = at->xc + p->nx > here->x1 ? at->xc + p->nx : here->x1;
             here->y0 = at->yc < here->y0 ? at->yc : here->y0;
             here->y1 = at->yc + p->ny > here->y1 ? at->yc + p->ny : here->y1;
+            low = at->yc < low ? at->yc : low;
+            high = at->yc > high ? at->yc : high;
         }
-}
-
-/* Whether two traces may touch the same pixel: certain when 0. */
-static int share_pixels(const spx_trace_plan *p, size_t nf, const box *boxes, size_t f, size_t g)
-{
-    const size_t nblock = p->nbin / BLOCK + 1;
-    for (size_t i = 0; i < nblock; i++)
-        for (size_t j = 0; j < nblock; j++) {
-            const box *a = &boxes[i * nf + f], *o = &boxes[j * nf + g];
-            if (a->x0 < o->x1 && o->x0 < a->x1 && a->y0 < o->y1 && o->y0 < a->y1)
-                return 1;
-        }
-    return 0;
-}
-
-/* Row of a bin without a spot: before all others. */
-#define NO_ROW INT_MIN
-
-/* First rows of the spots of fibre f, row[nbin], as they rise; those of a trace that turns back as they are. */
-static void take_rows(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f, int way, int *row)
-{
-    for (size_t k = 0; k < p->nbin; k++) {
-        const size_t i = k * b->nf + f;
-        row[k] = b->state[i] == SPX_TRACE_SPOT ? way < 0 ? -b->at[i].yc : b->at[i].yc : NO_ROW;
+        t->low[k] = low;
+        t->high[k] = high;
     }
 }
 
-/* Range of dk for which bins k of a trace and k + dk of another share rows, widened into *lo, *hi; way, row: of both.
- * Rows of traces that run one way are sorted: both ends of the range only move one way, too. */
-static void row_range(const spx_trace_plan *p, const int way[2], const int *const rows[2], long *lo, long *hi)
+/* Whether two traces may touch the same pixel: certain when 0. Blocks of traces that run one way are sorted. */
+static int share_pixels(const spx_trace_plan *p, size_t nf, const pairing *t, size_t f, size_t g)
+{
+    const size_t nblock = p->nbin / BLOCK + 1;
+    const int way = t->way[f] == t->way[g] ? t->way[f] : 0;
+    for (size_t i = 0, from = 0; i < nblock; i++) {
+        const box *a = &t->boxes[(way < 0 ? nblock - 1 - i : i) * nf + f];
+        for (size_t j = from; j < nblock && a->y0 < a->y1; j++) {
+            const box *o = &t->boxes[(way < 0 ? nblock - 1 - j : j) * nf + g];
+            if (a->x0 < o->x1 && o->x0 < a->x1 && a->y0 < o->y1 && o->y0 < a->y1)
+                return 1;
+            from += way != 0 && j == from && o->y1 <= a->y0;
+            if (way != 0 && o->y0 >= a->y1 && o->y0 < o->y1)
+                break;
+        }
+    }
+    return 0;
+}
+
+/* row_range() of traces that run one way, by their rows: of bins with the same row the last has the lowest dk, the
+ * first the highest. */
+SPX_CLONES
+static void sorted_range(size_t n, int ny, const int *restrict first, const int *restrict end,
+                         const int *restrict its_first, const int *restrict its_end, int range[2])
+{
+    int lo = INT_MAX, hi = INT_MIN;
+#pragma omp simd reduction(min : lo) reduction(max : hi)
+    for (size_t i = 0; i < n; i++) {
+        const int mine = first[i + (size_t)ny], last = end[i + (size_t)ny + 1] - 1;
+        const int from = its_first[i + 1], to = its_end[i + 2 * (size_t)ny] - 1;
+        const int any = (mine <= last) & (from <= to);
+        const int low = any ? from - last : INT_MAX, high = any ? to - mine : INT_MIN;
+        lo = low < lo ? low : lo;
+        hi = high > hi ? high : hi;
+    }
+    range[0] = lo;
+    range[1] = hi;
+}
+
+/* Range of dk for which bins k of trace f and k + dk of g share rows, widened into *lo, *hi. */
+static void row_range(const spx_trace_plan *p, const pairing *t, size_t f, size_t g, long *lo, long *hi)
 {
     const size_t n = p->nbin;
-    const int sorted = way[0] != 0 && way[0] == way[1], *mine = rows[0], *its = rows[1];
-    /* sorted: rows of bins before `from` end before those of k, bins before `to` begin so; `end` is one past the last
-     * of these with a spot (the bins of a trace that has left the CCD have none) */
-    size_t from = 0, to = 0, end = 0;
-    for (size_t k = 0; k < n; k++) {
-        const int row = mine[k];
-        if (row == NO_ROW)
-            continue;
-        if (sorted) {
-            while (from < n && its[from] <= row - p->ny)
-                from++;
-            for (; to < n && its[to] < row + p->ny; to++)
-                end = its[to] != NO_ROW ? to + 1 : end;
-            if (from < end) {
-                *lo = (long)from - (long)k < *lo ? (long)from - (long)k : *lo;
-                *hi = (long)end - 1 - (long)k > *hi ? (long)end - 1 - (long)k : *hi;
-            }
-            continue;
+    if (t->way[f] != 0 && t->way[f] == t->way[g]) {
+        int range[2];
+        sorted_range(t->nrow - 2 * (size_t)p->ny, p->ny, t->first + f * t->nrow, t->end + f * t->nrow,
+                     t->first + g * t->nrow, t->end + g * t->nrow, range);
+        if (range[0] <= range[1]) {
+            *lo = range[0] < *lo ? range[0] : *lo;
+            *hi = range[1] > *hi ? range[1] : *hi;
         }
-        for (size_t j = 0; j < n; j++) {
+        return;
+    }
+    const int *mine = t->row + f * n, *its = t->row + g * n;
+    for (size_t k = 0; k < n; k++)
+        for (size_t j = 0; j < n && mine[k] != NO_ROW; j++) {
             const long dk = (long)j - (long)k;
-            const int dy = its[j] == NO_ROW ? p->ny : (way[1] < 0 ? -its[j] : its[j]) - (way[0] < 0 ? -row : row);
+            const int dy =
+                its[j] == NO_ROW ? p->ny : (t->way[g] < 0 ? -its[j] : its[j]) - (t->way[f] < 0 ? -mine[k] : mine[k]);
             if (dy <= -p->ny || dy >= p->ny)
                 continue;
             *lo = dk < *lo ? dk : *lo;
             *hi = dk > *hi ? dk : *hi;
         }
-    }
-}
-
-/* 1: rows never fall with wavelength, -1: never rise, 0: the trace turns back. */
-static int direction(const spx_trace_plan *p, const spx_trace_bundle *b, size_t f)
-{
-    int up = 1, down = 1, last = 0, any = 0;
-    for (size_t k = 0; k < p->nbin; k++) {
-        if (b->state[k * b->nf + f] != SPX_TRACE_SPOT)
-            continue;
-        int yc = b->at[k * b->nf + f].yc;
-        up &= !any || yc >= last;
-        down &= !any || yc <= last;
-        last = yc;
-        any = 1;
-    }
-    return up ? 1 : down ? -1 : 0;
 }
 
 /* Which bins overlap with which. A trace whose bins overlap with too many of their own is left out. */
 static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size_t *left_out, spx_err *e)
 {
     const size_t nf = b->nf;
+    pairing t = {0};
     long *lo = spx_alloc(nf, sizeof *lo, e), *hi = spx_alloc(nf, sizeof *hi, e);
-    int *way = spx_alloc(nf, sizeof *way, e), *row = spx_alloc_unset(nf, p->nbin, sizeof *row, e);
-    box *boxes = spx_alloc2(p->nbin / BLOCK + 1, nf, sizeof *boxes, e);
-    if (!lo || !hi || !way || !row || !boxes) {
+    spx_status st = pairing_make(p, b, &t, e);
+    if (!lo || !hi || st != SPX_OK) {
         spx_free(lo);
         spx_free(hi);
-        spx_free(way);
-        spx_free(row);
-        spx_free(boxes);
+        pairing_free(&t);
         return SPX_EIO;
     }
+    find_rows(p, b, &t);
     for (size_t f = 0; f < nf; f++) {
-        way[f] = direction(p, b, f);
-        take_rows(p, b, f, way[f], row + f * p->nbin);
+        if (t.way[f] != 0)
+            sort_rows(p, b, f, &t);
         lo[f] = LONG_MAX;
         hi[f] = LONG_MIN;
     }
     for (size_t f = 0; f < nf; f++) {
         long from = 0, to = 0;
-        const int *const own = row + f * p->nbin;
-        row_range(p, (const int[2]){way[f], way[f]}, (const int *const[2]){own, own}, &from, &to);
+        row_range(p, &t, f, f, &from, &to);
         if (to > SPX_TRACE_MAX_BAND) {
-            for (size_t k = 0; k < p->nbin; k++)
+            for (size_t k = 0; k < p->nbin; k++) {
                 b->state[k * nf + f] = SPX_TRACE_NOSPOT;
-            take_rows(p, b, f, way[f], row + f * p->nbin);
+                t.row[f * p->nbin + k] = NO_ROW;
+            }
+            if (t.way[f] != 0)
+                sort_rows(p, b, f, &t);
             (*left_out)++;
             continue;
         }
@@ -360,17 +448,16 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     }
     lo[0] = 0;
     hi[0] = hi[0] > 0 ? hi[0] : 0;
-    find_boxes(p, b, boxes);
+    find_boxes(p, b, &t);
     for (size_t f = 0; f < nf; f++)
         for (size_t g = f + 1; g < nf; g++)
-            if (share_pixels(p, nf, boxes, f, g))
-                row_range(p, (const int[2]){way[f], way[g]},
-                          (const int *const[2]){row + f * p->nbin, row + g * p->nbin}, &lo[g - f], &hi[g - f]);
+            if (share_pixels(p, nf, &t, f, g))
+                row_range(p, &t, f, g, &lo[g - f], &hi[g - f]);
     b->reach = 0;
     for (size_t df = 1; df < nf; df++)
         if (lo[df] <= hi[df])
             b->reach = (int)df;
-    spx_status st = SPX_EIO;
+    st = SPX_EIO;
     size_t n = (size_t)b->reach + 1;
     if ((b->lo = spx_alloc(n, sizeof *b->lo, e)) && (b->hi = spx_alloc(n, sizeof *b->hi, e)) &&
         (b->first = spx_alloc(n, sizeof *b->first, e))) {
@@ -397,34 +484,26 @@ static spx_status pair_bundle(const spx_trace_plan *p, spx_trace_bundle *b, size
     b->fit_depth = 0;
     int up = 1;
     for (size_t f = 0; f < nf; f++)
-        up &= way[f] > 0;
+        up &= t.way[f] > 0;
     for (size_t k = 0, j = 0; up && k < p->nbin; k++) {
-        int end = INT_MIN;
-        for (size_t f = 0; f < nf; f++)
-            if (b->state[k * nf + f] == SPX_TRACE_SPOT && b->at[k * nf + f].yc + p->ny > end)
-                end = b->at[k * nf + f].yc + p->ny;
-        for (j = j > k ? j : k; j < p->nbin; j++) { /* bin j does not touch those rows any more: nor do later ones */
-            int clear = 1;
-            for (size_t f = 0; f < nf; f++)
-                clear &= b->state[j * nf + f] != SPX_TRACE_SPOT || b->at[j * nf + f].yc >= end;
-            if (clear)
-                break;
-        }
+        const long end = t.low[k] <= t.high[k] ? (long)t.high[k] + p->ny : INT_MIN;
+        /* a bin that does not touch those rows any more: nor do later ones */
+        for (j = j > k ? j : k; j < p->nbin && t.low[j] <= t.high[j] && t.low[j] < end;)
+            j++;
         b->fit_depth = (int)(j - k) > b->fit_depth ? (int)(j - k) : b->fit_depth;
     }
     if (((size_t)b->fit_depth + 1) * nf * (size_t)p->ny * p->nxp * sizeof(double) > MAX_RING)
         b->fit_depth = 0;
     spx_free(lo);
     spx_free(hi);
-    spx_free(way);
-    spx_free(row);
-    spx_free(boxes);
+    pairing_free(&t);
     return st;
 }
 
 spx_status spx_trace_bundle_make(const spx_trace_plan *p, spx_trace_bundle *b, size_t *left_out, spx_err *e)
 {
-    if (!(b->at = spx_alloc2(p->nbin, b->nf, sizeof *b->at, e)) || !(b->state = spx_alloc2(p->nbin, b->nf, 1, e)))
+    if (!(b->at = spx_alloc_unset(p->nbin, b->nf, sizeof *b->at, e)) ||
+        !(b->state = spx_alloc_unset(p->nbin, b->nf, 1, e)))
         return SPX_EIO;
     const spx_status st = bundle_geometry(p, b, e);
     return st != SPX_OK ? st : pair_bundle(p, b, left_out, e);
