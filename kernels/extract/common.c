@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "extract/common.h"
 #include "extract/end_math.h"
@@ -368,6 +369,24 @@ done:
     return st;
 }
 
+/* Whether some chi2[n] with ivar > 0 can be far above their median: not where the largest is not far above more than
+ * half of them. */
+SPX_CLONES
+static int may_fit_badly(size_t n, const double *restrict chi2, const double *restrict ivar)
+{
+    double most = 0.0, all = 0.0, near = 0.0;
+#pragma omp simd reduction(max : most) reduction(+ : all)
+    for (size_t k = 0; k < n; k++) {
+        const double value = ivar[k] > 0.0 ? chi2[k] : 0.0;
+        most = value > most ? value : most;
+        all += ivar[k] > 0.0 ? 1.0 : 0.0;
+    }
+#pragma omp simd reduction(+ : near)
+    for (size_t k = 0; k < n; k++)
+        near += (ivar[k] > 0.0) & (SPX_BAD_FIT * chi2[k] >= most) ? 1.0 : 0.0;
+    return most > 1.0 && !(near > 0.5 * all + 0.5);
+}
+
 /* Bins of fibre f that are far above its median, which is in *median: ask[nwave] becomes 1 there. values[nwave]:
  * scratch. */
 static void find_bad_fits(const spx_frame *out, size_t f, double *values, double *median, unsigned char *ask)
@@ -375,6 +394,9 @@ static void find_bad_fits(const spx_frame *out, size_t f, double *values, double
     const size_t nw = out->arm.nwave;
     const double *chi2 = out->chi2pix + f * nw, *ivar = out->arm.ivar + f * nw;
     size_t n = 0;
+    *median = INFINITY;
+    if (!may_fit_badly(nw, chi2, ivar)) /* nor is the median to be found, which takes longer */
+        return;
     for (size_t k = 0; k < nw; k++)
         if (ivar[k] > 0.0)
             values[n++] = chi2[k];
