@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "num/stat.h"
 #include "psf/psf_math.h"
@@ -13,17 +14,61 @@
 /* Bins of a range whose spots are said to be as wide as it. */
 #define FEWEST_BINS 50
 
-/* Traces have no ranges of their own: the polynomials at a wavelength are those of all. basis: scratch [ncoef of x] and
- * [ncoef of y]. counts[nspec]: 0 for traces that need not be there. */
-static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, const uint8_t *counts, double *basis)
+SPX_CLONES
+void spx_psf_series_beside(size_t ncoef, size_t n, const double *restrict coef, const double *restrict basis,
+                           double *restrict at)
 {
-    const size_t mx = psf->x.ncoef, my = psf->y.ncoef;
-    spx_legendre_basis(mx, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), basis);
-    spx_legendre_basis(my, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), basis + mx);
+    for (size_t f = 0; f < n; f++)
+        at[f] = 0;
+    for (size_t i = 0; i < ncoef; i++)
+#pragma omp simd
+        for (size_t f = 0; f < n; f++)
+            at[f] += coef[i * n + f] * basis[i];
+}
+
+/* Traces side by side: series of x and y, coefficients [ncoef][nspec] of each, polynomials and places at one
+ * wavelength. counts[nspec]: 0 for traces that need not be there. */
+typedef struct {
+    double *coef[2], *basis, *at[2];
+    uint8_t *counts;
+} traces_beside;
+
+static void traces_free(traces_beside *t)
+{
+    spx_free(t->coef[0]);
+    spx_free(t->counts);
+}
+
+static spx_status traces_make(const spx_psf *psf, traces_beside *t, spx_err *e)
+{
+    const spx_psf_series *const series[2] = {&psf->x, &psf->y};
+    const size_t n = psf->nspec, ncoef = psf->x.ncoef + psf->y.ncoef;
+    *t = (traces_beside){.coef = {spx_alloc2(ncoef + 3, n + 1, sizeof(double), e)}};
+    t->counts = spx_alloc(n, 1, e);
+    if (t->coef[0] == NULL || t->counts == NULL)
+        return SPX_EIO;
+    t->coef[1] = t->coef[0] + psf->x.ncoef * n;
+    t->at[0] = t->coef[1] + psf->y.ncoef * n;
+    t->at[1] = t->at[0] + n;
+    t->basis = t->at[1] + n;
+    for (int c = 0; c < 2; c++)
+        for (size_t f = 0; f < n; f++)
+            for (size_t i = 0; i < series[c]->ncoef; i++)
+                t->coef[c][i * n + f] = series[c]->coef[f * series[c]->ncoef + i];
+    return SPX_OK;
+}
+
+/* Traces have no ranges of their own: the polynomials at a wavelength are those of all. */
+static int all_on_ccd(const spx_psf *psf, size_t nx, size_t ny, double lambda, const traces_beside *t)
+{
+    const double right = (double)nx - 0.5, top = (double)ny - 0.5;
+    spx_legendre_basis(psf->x.ncoef, spx_psf_u(psf->x.wmin, psf->x.wmax, lambda), t->basis);
+    spx_psf_series_beside(psf->x.ncoef, psf->nspec, t->coef[0], t->basis, t->at[0]);
+    spx_legendre_basis(psf->y.ncoef, spx_psf_u(psf->y.wmin, psf->y.wmax, lambda), t->basis);
+    spx_psf_series_beside(psf->y.ncoef, psf->nspec, t->coef[1], t->basis, t->at[1]);
     for (size_t f = 0; f < psf->nspec; f++) {
-        const double x = spx_basis_sum((int)mx, psf->x.coef + f * mx, basis),
-                     y = spx_basis_sum((int)my, psf->y.coef + f * my, basis + mx);
-        if (counts[f] && !(x >= -0.5 && y >= -0.5 && x < (double)nx - 0.5 && y < (double)ny - 0.5))
+        const double x = t->at[0][f], y = t->at[1][f];
+        if (t->counts[f] && !(x >= -0.5 && y >= -0.5 && x < right && y < top))
             return 0;
     }
     return 1;
@@ -188,13 +233,12 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
         return spx_fail_remedy(e, SPX_EINPUT, "give {wavelength}",
                                "psf: no usable wavelengths between %g and %g Angstrom in steps of %g", lo, hi, step);
     double first = ceil(lo / step), last = floor(hi / step), best = 0.0, run = 0.0;
-    double *basis = spx_alloc(psf->x.ncoef + psf->y.ncoef, sizeof *basis, e);
-    uint8_t *counts = basis != NULL ? spx_alloc(psf->nspec, 1, e) : NULL;
-    if (counts == NULL) {
-        spx_free(basis);
+    traces_beside traces;
+    if (traces_make(psf, &traces, e) != SPX_OK) {
+        traces_free(&traces);
         return SPX_EIO;
     }
-    count_traces(psf, nx, ny, counts);
+    count_traces(psf, nx, ny, traces.counts);
     for (double k = first; k <= last && psf->wave_range != NULL; k += 1.0)
         if (any_on_ccd(psf, nx, ny, k * step)) {
             *wmin = best > 0.0 ? *wmin : k * step;
@@ -202,15 +246,14 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
             best = 1.0;
         }
     for (double k = first; k <= last && psf->wave_range == NULL; k += 1.0) {
-        run = all_on_ccd(psf, nx, ny, k * step, counts, basis) ? run + 1.0 : 0.0;
+        run = all_on_ccd(psf, nx, ny, k * step, &traces) ? run + 1.0 : 0.0;
         if (run > best) {
             best = run;
             *wmin = (k - run + 1.0) * step;
             *wmax = k * step;
         }
     }
-    spx_free(basis);
-    spx_free(counts);
+    traces_free(&traces);
     if (!(best > 0.0))
         return spx_fail(e, SPX_EINPUT,
                         "psf: at no wavelength do the traces lie on the CCD of %zu x %zu pixels: image and PSF do not "

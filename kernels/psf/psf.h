@@ -15,6 +15,10 @@ void spx_psf_range(const spx_psf *psf, double *lo, double *hi);
 /* Wavelengths at which a trace may be used, Angstrom: its valid_range, or its wave_range, or all. */
 void spx_psf_usable(const spx_psf *psf, size_t fibre, double *lo, double *hi);
 
+/* Series of n traces at a wavelength, where the polynomials basis[ncoef] are those of all, with the bits of
+ * spx_basis_sum(): at[n]; coef[ncoef][n]. */
+void spx_psf_series_beside(size_t ncoef, size_t n, const double *coef, const double *basis, double *at);
+
 /* Longest run of multiples of `step` (Angstrom) at which the trace centres of all fibres lie on a CCD of nx columns and
  * ny rows: first and last wavelength in *wmin, *wmax. Limited to spx_psf_range(). All fibres of the PSF count, also
  * those not extracted, so that the default grid of a camera does not depend on the selection of fibres; a quarter of

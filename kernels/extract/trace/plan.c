@@ -8,6 +8,7 @@
 #include "base/clones.h"
 #include "base/mem.h"
 #include "extract/trace/trace.h"
+#include "psf/psf.h"
 #include "psf/spot_math.h"
 
 /* A ring of spots larger than this (bytes a bundle) means traces that turn back: then spots are made twice. */
@@ -125,21 +126,20 @@ static void transpose(const spx_psf_series *s, const spx_trace_bundle *b, double
             to[i * b->nf + f] = s->coef[(b->fibre0 + f) * s->ncoef + i];
 }
 
-/* Series of all fibres of a bundle at one bin, with the bits of spx_basis_sum(), and the pixels that they are in:
- * coef[ncoef][nf]. */
+/* Pixels that places are in. */
 SPX_CLONES
-static void find_centres(size_t ncoef, size_t nf, const double *restrict coef, const double *restrict basis,
-                         double *restrict at, double *restrict pixel)
+static void find_pixels(size_t nf, const double *restrict at, double *restrict pixel)
 {
-    for (size_t f = 0; f < nf; f++)
-        at[f] = 0;
-    for (size_t i = 0; i < ncoef; i++)
-#pragma omp simd
-        for (size_t f = 0; f < nf; f++)
-            at[f] += coef[i * nf + f] * basis[i];
 #pragma omp simd
     for (size_t f = 0; f < nf; f++)
         pixel[f] = floor(at[f] + 0.5);
+}
+
+/* Series of all fibres of a bundle at one bin, and these pixels: coef[ncoef][nf]. */
+static void find_centres(size_t ncoef, size_t nf, const double *coef, const double *basis, double *at, double *pixel)
+{
+    spx_psf_series_beside(ncoef, nf, coef, basis, at);
+    find_pixels(nf, at, pixel);
 }
 
 /* The same where each fibre has a basis of its own. */
