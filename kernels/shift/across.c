@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "calib/bordered.h"
 #include "calib/dense.h"
@@ -312,6 +313,20 @@ static const double *of_next(const work *w, size_t f)
     return w->q + (f + 1 < w->ns ? f + 1 : f) * w->nm;
 }
 
+/* Adds (own mine_i + b its_i) mine_j + a mine_i its_j to element (i, j) of a block [nm][nm], rows of which are n apart.
+ */
+SPX_CLONES
+static void add_products(size_t nm, size_t n, double own, double a, double b, const double *mine, const double *its,
+                         double *restrict to)
+{
+    for (size_t m = 0; m < nm; m++) {
+        const double x = own * mine[m] + b * its[m], y = a * mine[m];
+#pragma omp simd
+        for (size_t i = 0; i < nm; i++)
+            to[m * n + i] += x * mine[i] + y * its[i];
+    }
+}
+
 /* Adds the sums of fibre f to the block of functions p_l of shifts or widths (q) with p_k of r: of the lower triangle.
  */
 static void add_functions(work *w, size_t q, size_t l, size_t r, size_t k, size_t f, const fibre_sums *s)
@@ -319,12 +334,7 @@ static void add_functions(work *w, size_t q, size_t l, size_t r, size_t k, size_
     const size_t nl = w->nl, nm = w->nm;
     const double *mine = of_fibre(w, f), *its = of_next(w, f);
     const double own = s->own[q][r][l * nl + k], a = s->next[q][r][l * nl + k], b = s->next[r][q][k * nl + l];
-    for (size_t m = 0; m < nm; m++) {
-        double *to = w->normal + (q * w->smooth + l * nm + m) * w->n + r * w->smooth + k * nm;
-        const double x = own * mine[m] + b * its[m], y = a * mine[m];
-        for (size_t i = 0; i < nm; i++)
-            to[i] += x * mine[i] + y * its[i];
-    }
+    add_products(nm, w->n, own, a, b, mine, its, w->normal + (q * w->smooth + l * nm) * w->n + r * w->smooth + k * nm);
 }
 
 /* The same of the offset of its bundle with p_k, or with the offset of r (k = nl). */
