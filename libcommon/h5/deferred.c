@@ -56,6 +56,7 @@ static void take_weights(const char *part, size_t n, float *weight)
     for (size_t first = 0; first < n; first += FEW) {
         const size_t end = n - first < FEW ? n : first + FEW;
         uint32_t any = 0;
+#pragma omp simd reduction(| : any)
         for (size_t i = first; i < end; i++)
             any |= mask[i];
         for (size_t i = first; i < end && any != 0; i++)
