@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "rvfit/model/setup.h"
 
-static const double PLATEAU = 0.04, DECAY = 0.04, DENSE = 18;
+static const double PLATEAU = 0.07, DECAY = 0.03, DENSE = 18;
 
 /* Intervals between knots for each unit of ln(wavelength): some 25 for an arm of a three-armed spectrograph, and one
  * cubic for a hundred Angstrom. */
@@ -18,7 +18,7 @@ static const double INTERVALS_PER_LN = 90;
 
 enum {
     MOST_INTERVALS = 28,
-    PIXELS_OF_INTERVAL = 40, /* at least, in the mean; the shortest has a fifth of them */
+    PIXELS_OF_INTERVAL = 40, /* at least, in the mean; the shortest has a quarter of them */
     CUBIC = 3,
     OTHER_FORMS = 10, /* functions */
     WIDEST = 6        /* functions of a span: the loops of model/lanes.h take no longer for them than for four */
