@@ -222,11 +222,13 @@ between() { awk -v x="$1" -v low="$2" -v high="$3" 'BEGIN { exit !(x >= low && x
     run -0 --separate-stderr specx-shift --sky-fibers 0 -o one.h5 "$d/image.h5"
     [[ $stderr == *"sky fibres: two or more"* && $stderr == *"y stays as it was"* ]]
     h5diff one.h5 "$d/image.h5" /psf/ytrace
+    [ "$(values one.h5 /shift/dy_error | sort -u)" = 0.5 ]
     specx-sim -q --arm z --fibers 25 --no-sky --mag 40 --wavelength 8300,8500 --psf-output dark-psf.fits -o dark.fits -f
     fits2h5 -q dark.fits dark-psf.fits -o dark.h5
     run -0 --separate-stderr specx-shift -o dark-out.h5 dark.h5
     [[ $stderr == *"stay where they were"* ]]
     h5diff dark-out.h5 dark.h5 /psf
+    [ "$(values dark-out.h5 /shift/dx_error | sort -u)" = 0.5 ]
     [ "$(figure dark-out.h5 chi2_after)" = "$(figure dark-out.h5 chi2_before)" ]
     h5check dark-out.h5
 }

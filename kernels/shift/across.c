@@ -27,8 +27,8 @@ enum { MANY_BUNDLES = 8, MANY_WINDOWS = 96 };
 #define FAR_STEP 0.005
 
 /* Priors: of coefficients and of bundles' offsets, pixels; of widths, relative. Of a width that is not free. */
-#define PRIOR_SHIFT        0.5
-#define PRIOR_WIDTH        0.1
+#define PRIOR_SHIFT        SPX_SHIFT_EXPECTED
+#define PRIOR_WIDTH        SPX_SHIFT_EXPECTED_WIDTH
 #define PRIOR_BUNDLE       0.01
 #define PRIOR_BUNDLE_WIDTH 0.005
 #define NOT_FREE           1e-9
@@ -1163,7 +1163,7 @@ static void fill_windows(work *w, const double *before, spx_shift *out)
         }
 }
 
-/* Shifts and widths at the places of the product. */
+/* Shifts and widths at the places of the product; traces that stay have the errors that were expected of them. */
 static void fill_places(const work *w, const uint8_t *moves, spx_shift *out)
 {
 #pragma omp parallel for num_threads(w->o->nthreads > 0 ? w->o->nthreads : omp_get_max_threads())
@@ -1176,6 +1176,8 @@ static void fill_places(const work *w, const uint8_t *moves, spx_shift *out)
             value(w, w->total, f, v, p, change);
             out->dx[at] = moves[f] ? change[0] : 0;
             out->width_x[at] = moves[f] && w->o->width ? change[1] : 0;
+            out->dx_error[at] = moves[f] ? out->dx_error[at] : PRIOR_SHIFT;
+            out->width_x_error[at] = moves[f] || !w->o->width ? out->width_x_error[at] : PRIOR_WIDTH;
         }
     }
 }

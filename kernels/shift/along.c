@@ -636,9 +636,15 @@ spx_status spx_shift_traces(const spx_shift_engine *g, const spx_image *image, s
         spx_free(before);
         spx_sky_free(&sky);
     }
-    for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++)
+    for (size_t f = 0; f < psf->nspec && st == SPX_OK; f++) {
         if (out->nline == 0)
             out->flags[f] |= SPX_SHIFT_RELATIVE;
+        for (size_t k = f * SPX_SHIFT_PLACES; k < (f + 1) * SPX_SHIFT_PLACES && (out->flags[f] & SPX_SHIFT_NOLINES);
+             k++) {
+            out->dy_error[k] = SPX_SHIFT_EXPECTED;
+            out->width_y_error[k] = o->width ? SPX_SHIFT_EXPECTED_WIDTH : 0;
+        }
+    }
     spx_free(sum);
     return st;
 }

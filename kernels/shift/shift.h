@@ -37,6 +37,10 @@ typedef struct {
 typedef spx_status spx_shift_measure(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
                                      spx_motion_row *row, spx_motion_fit *fit, spx_err *e);
 
+/* By how much traces (pixels) and widths (relative) are expected to change: errors of those that nothing tells. */
+#define SPX_SHIFT_EXPECTED       0.5
+#define SPX_SHIFT_EXPECTED_WIDTH 0.1
+
 /* Places at which a product gives changes. */
 enum { SPX_SHIFT_PLACES = 9 };
 

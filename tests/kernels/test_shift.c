@@ -241,6 +241,37 @@ static void check_dark_start(const shift_scene *scene)
     spx_psf_free(&psf);
 }
 
+/* As shift_on_cpu(), but shifts of 0.3 pixel that each step finds are never left: no convergence. */
+static spx_status never_there(void *ctx, const spx_image *image, const spx_psf *psf, const spx_motion_options *o,
+                              spx_motion_row *row, spx_motion_fit *fit, spx_err *e)
+{
+    const spx_status st = shift_on_cpu(NULL, image, psf, o, row, fit, e);
+    const double off = (*(int *)ctx)++ % 2 == 0 ? 0.3 : -0.3;
+    for (size_t i = 0; i < o->nwindow * NSPEC && st == SPX_OK; i++)
+        row[i].gradient[0] = off * row[i].fisher[0];
+    return st;
+}
+
+/* Traces that stay because the fit fails may be as far off as they could before. */
+static void check_failed(const shift_scene *scene)
+{
+    const shift_motion m = {.constant_x = 0.1};
+    spx_psf psf = {0};
+    spx_shift s = {0};
+    spx_err e = {0};
+    spx_shift_options o = options();
+    int calls = 0;
+    shift_psf_before(scene, &m, &psf);
+    CHECK(spx_shift_across(never_there, &calls, &scene->image, &psf, &o, &s, &e) == SPX_OK, "%s", spx_err_text(&e));
+    for (size_t i = 0; i < NSPEC * SPX_SHIFT_PLACES && s.flags != NULL; i++)
+        CHECK(s.failed && s.dx[i] == 0 && s.dx_error[i] == SPX_SHIFT_EXPECTED &&
+                  s.width_x_error[i] == SPX_SHIFT_EXPECTED_WIDTH,
+              "no convergence: failed %d, place %zu moves by %g +- %g, width %g", s.failed, i, s.dx[i], s.dx_error[i],
+              s.width_x_error[i]);
+    spx_shift_free(&s);
+    spx_psf_free(&psf);
+}
+
 /* A bundle without light keeps its traces; the others move. A frame without any is as it was. */
 static void check_dark(void)
 {
@@ -265,6 +296,8 @@ static void check_dark(void)
                   s.flags[f], same ? "as it was" : "moved");
             CHECK(dark ? s.dx[f * SPX_SHIFT_PLACES] == 0 : fabs(s.dx[f * SPX_SHIFT_PLACES] - 0.1) < 0.02,
                   "%s dark: fibre %zu moves by %g", none ? "all" : "a bundle", f, s.dx[f * SPX_SHIFT_PLACES]);
+            CHECK(dark == (s.dx_error[f * SPX_SHIFT_PLACES] == SPX_SHIFT_EXPECTED), "%s dark: fibre %zu: error %g",
+                  none ? "all" : "a bundle", f, s.dx_error[f * SPX_SHIFT_PLACES]);
         }
         spx_shift_free(&s);
         spx_psf_free(&psf);
@@ -689,6 +722,7 @@ int main(void)
     m = shift_wrong_psf();
     check_motion("0.05 pixel, many bundles", &scene, &m, &o, 0, NSPEC, 0.004, 0.004);
     check_dark_start(&scene);
+    check_failed(&scene);
     check_far(&scene, 5);
     check_short_range(&scene);
     check_lamp_variance();
