@@ -3,8 +3,9 @@
  * Signal of a row: g = log(1 + max(0, r/sigma - LEAST)), r the flux above its running median, sigma 1.4826 times the
  * median of |r|: a bright line counts more than a faint one, but not by its brightness, so that one hot column does not
  * decide. C(d) = sum_l w_l g(y_l + d) / sum_l w_l, w = log(1 + strength over that of the faintest), g = 0 beyond the
- * spectrum. An offset is believed where C stands out of all others, with the spectrum as it is and reversed, and is
- * larger than any other, and than where the list has its lines. */
+ * spectrum. An offset d is believed where C stands out of all others, with the spectrum as it is and reversed, and is
+ * larger than any other, and than where the list has its lines: C(0) is small, or the wing of bright lines that lie d
+ * away, which is as high on their other side, C(2d). */
 #include "shift/line_places.h"
 
 #include <math.h>
@@ -26,10 +27,17 @@ enum { STEPS = 2 };
 #define PART 0.4
 #define NEAR 0.5
 #define OFF  1.0
-/* Standard deviations by which a place stands out, and part of that which the list's own may have, and any other that
- * is more than APART rows away. */
-#define SURE   12.0
+/* Standard deviations by which a place stands out of all, or, with MANY lines, of the next one: where lines are close
+ * to each other, all places have some, and the deviation is larger. Part of that which the list's own may have, and any
+ * other that is more than APART rows away; and which its own may have as the wing of lines FAR rows away, within EVEN
+ * of that of their other wing. */
+#define SURE  12.0
+#define CLEAR 4.5
+enum { MANY = 10 };
 #define PALE   0.5
+#define WING   0.85
+#define EVEN   0.2
+#define FAR    1.75
 #define SECOND 0.7
 #define APART  10.0
 
@@ -180,6 +188,10 @@ static spx_status search(const rows *s, spx_line_places *out, spx_err *e)
     }
     const double offset = ((double)(best % one) - (double)most) / STEPS, top = c[best];
     const int mirrored = best >= one;
+    double other = 0; /* of the other wing, where the list's own is one */
+    for (size_t i = 0; i < one; i++)
+        if (fabs((double)i - (double)most - 2 * STEPS * offset) <= NEAR * STEPS)
+            other = fmax(other, c[i]);
     const size_t found = count_lines(s, offset, mirrored);
     for (size_t i = 0; i < 2 * one; i++)
         if ((i >= one) != mirrored || fabs((double)i - (double)best) > APART * STEPS)
@@ -187,8 +199,11 @@ static spx_status search(const rows *s, spx_line_places *out, spx_err *e)
     spread(2 * one, c, &mean, &sd);
     out->agree = sd > 0 ? (top - mean) / sd : 0;
     out->here = sd > 0 ? (here - mean) / sd : 0;
-    if (out->agree > SURE && here - mean < PALE * (top - mean) && second - mean < SECOND * (top - mean) &&
-        found >= FEWEST && (mirrored || fabs(offset) > OFF)) {
+    const double height = top - mean;
+    const int sure = out->agree > SURE || (found >= MANY && top - second > CLEAR * sd);
+    const int pale = here - mean < PALE * height || (!mirrored && fabs(offset) > FAR && here - mean < WING * height &&
+                                                     fabs(here - other) < EVEN * height);
+    if (sure && pale && second - mean < SECOND * height && found >= FEWEST && (mirrored || fabs(offset) > OFF)) {
         out->offset = offset;
         out->mirrored = mirrored;
         out->nline = found;
