@@ -72,6 +72,21 @@ passes() {
     [ "$(ls out)" = image.h5 ]
 }
 
+@test "a PSF in nm" {
+    local d=$BATS_FILE_TMPDIR name p range
+    cp "$d/image.h5" nm.h5
+    for name in xtrace ytrace coeff; do
+        for range in wavemin wavemax; do
+            h5edit nm.h5 attr-number /psf/$name $range "$(h5dump -a /psf/$name/$range nm.h5 | awk '/\(0\)/ { print $2 / 10 }')"
+        done
+    done
+    for p in specx-extract specx-shift; do
+        fails_with 3 '*traces end at * Angstrom: are their wavelengths in nm, or micron?*--allow unit goes on*' $p -q -o x.h5 nm.h5
+    done
+    run -0 --separate-stderr specx-shift --allow unit -o x.h5 nm.h5
+    [[ $stderr == *'warning: the PSF'*'in nm'* ]]
+}
+
 @test "an image in digits, a fibermap whose order is another than its numbers say" {
     cp "$BATS_FILE_TMPDIR/image.h5" edited.h5
     h5edit edited.h5 attr /image/data units ADU
@@ -93,9 +108,9 @@ passes() {
 }
 
 @test "--allow names a rule that the program refuses by" {
-    fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd traces horizon pointing blank*' \
+    fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd unit traces horizon pointing blank*' \
         specx-extract --allow chi2 -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
-    fails_with 2 '*--allow blank: no rule that specx-shift refuses by: it has camera ccd traces*' \
+    fails_with 2 '*--allow blank: no rule that specx-shift refuses by: it has camera ccd unit traces*' \
         specx-shift --allow blank -o x.h5 "$BATS_FILE_TMPDIR/image.h5"
 }
 

@@ -13,6 +13,12 @@ const spx_rule spx_rules[SPX_RULES] = {
                       .programs = "specx-extract specx-shift",
                       .measure = "Columns and rows of the image, and of the CCD that the PSF was made for",
                       .limits = "the same"},
+    [SPX_RULE_UNIT] = {.name = "unit",
+                       .programs = "specx-extract specx-shift",
+                       .measure = "Red end of the PSF's traces, Angstrom: wavelengths are in nm or micron where no "
+                                  "light would reach the ground",
+                       .lo = 2800,
+                       .hi = HUGE_VAL},
     [SPX_RULE_TRACES] = {.name = "traces",
                          .programs = "specx-extract specx-shift",
                          .measure =

@@ -15,6 +15,7 @@
 typedef enum {
     SPX_RULE_CAMERA,
     SPX_RULE_CCD,
+    SPX_RULE_UNIT,
     SPX_RULE_TRACES,
     SPX_RULE_FIBRES,
     SPX_RULE_HORIZON,

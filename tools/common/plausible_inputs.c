@@ -106,6 +106,15 @@ static spx_status look_at_traces(const spx_psf *psf, uint32_t *flags, const char
     return SPX_OK;
 }
 
+/* Longest wavelength of any trace. */
+static double red_end(const spx_psf *psf)
+{
+    double red = psf->wave_range != NULL ? 0 : psf->y.wmax;
+    for (size_t f = 0; f < psf->nspec && psf->wave_range != NULL; f++)
+        red = fmax(red, psf->wave_range[2 * f + 1]);
+    return red;
+}
+
 spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsigned allowed, const char *label,
                               uint32_t **odd, spx_err *e)
 {
@@ -117,6 +126,10 @@ spx_status spx_plausible_pair(const spx_image *image, const spx_psf *psf, unsign
     if (st == SPX_OK && psf->npix_x > 0 && psf->npix_y > 0 && (psf->npix_x != image->nx || psf->npix_y != image->ny))
         st = refuse(SPX_RULE_CCD, allowed, label, e, "the image has %zu x %zu pixels, the PSF was made for %zu x %zu",
                     image->nx, image->ny, psf->npix_x, psf->npix_y);
+    const double red = red_end(psf);
+    if (st == SPX_OK && spx_rule_broken(SPX_RULE_UNIT, red))
+        st = refuse(SPX_RULE_UNIT, allowed, label, e,
+                    "the PSF's traces end at %g Angstrom: are their wavelengths in nm, or micron?", red);
     double together = 0;
     uint32_t *flags = st == SPX_OK ? spx_alloc(psf->nspec, sizeof *flags, e) : NULL;
     if (st == SPX_OK)
