@@ -213,7 +213,7 @@ static spx_status read_exposure(void *ctx, spx_queue_item *x, spx_err *e)
                                    .widest = SPX_SHIFT_WIDEST,
                                    .sigmas = SPX_SHIFT_BIN,
                                    .max_device_mem = o.max_device_mem,
-                                   .tolerance = 1e-2}; /* shifts are within 3e-3 of their errors of those of 1e-6 */
+                                   .tolerance = SPX_SHIFT_TOLERANCE};
     spx_status st = spx_plausible_pair(&x->image, x->psf, w->allowed, x->label, &j->odd, e);
     if (st == SPX_OK)
         st = spx_shift_psf_copy(x->psf, &j->psf, e);

@@ -5,7 +5,8 @@
  * derivatives, 1 000 for what bins see of these. Made by `make bench-shift`. Without arguments: the CPU, with 1 and 2
  * threads; devices with 1 thread of the host, and all. Of these the time of their kernels counts, without copies; the
  * line "an exposure" has all of it, and what the host does. Several exposures at a time on a device, as specx-shift has
- * them in a queue, share it: the line "of a queue" is the time of all by their number.
+ * them in a queue, share it: the line "of a queue" is the time of all by their number. "Its frame made inside": as
+ * specx-shift without a /frame, whose traces have to be extracted, too.
  *
  * Then the zero point by the lines of the night sky in one fibre of ten, by the clock, and of devices their kernels.
  * Its floor is that of SUMS sums of its normal equations: 4 800 products for a spot of a line with both derivatives,
@@ -20,6 +21,7 @@
 #include "backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "common/shift_options.h"
 #include "curve.h"
 #include "floor.h"
 #include "num/stat.h"
@@ -131,7 +133,7 @@ static double seconds(spx_backend *b, const scene *s, int nthreads)
     return spx_median(t, RUNS);
 }
 
-enum { WINDOWS_OF, SKY, ZERO, PARTS };
+enum { WINDOWS_OF, EXTRACT, SKY, ZERO, PARTS };
 
 /* Parts of an exposure by the clock, of the smooth functions by this thread's processor time; kernels of a device. */
 typedef struct {
@@ -212,20 +214,33 @@ static spx_status zero(void *ctx, const spx_image *image, const spx_psf *psf, co
     return st;
 }
 
-/* A frame of the image, by the PSF as it is. */
-static void extract(spx_backend *b, const scene *s, spx_frame *frame)
+/* A frame of an image. Returns the seconds of a device. */
+static double extract(spx_backend *b, const spx_image *image, const spx_psf *psf, int nthreads, spx_frame *frame)
 {
     spx_extract_options o = spx_extract_trace_defaults();
     spx_extract_counts counts;
     spx_err e = {0};
-    o.nspec = s->psf.nspec;
+    o.nspec = psf->nspec;
     o.wmin = FIRST;
     o.wmax = LAST;
     o.dw = STEP_OF_BINS;
-    must(b->extract(b, &s->image, &s->psf, &o, frame, &counts, &e) == SPX_OK, &e);
+    o.tolerance = SPX_SHIFT_TOLERANCE;
+    o.nthreads = nthreads;
+    must(b->extract(b, image, psf, &o, frame, &counts, &e) == SPX_OK, &e);
+    return counts.device_seconds;
 }
 
-/* An exposure whose traces have moved by 0.05 pixel, from a frame on. Returns its seconds. */
+static spx_status extract_inside(void *ctx, const spx_image *image, const spx_psf *psf, spx_frame *frame, spx_err *e)
+{
+    watch *w = ctx;
+    (void)e;
+    const double begin = begin_part(w);
+    w->b->device_seconds = extract(w->b, image, psf, w->nthreads, frame);
+    end_part(w, begin, EXTRACT);
+    return SPX_OK;
+}
+
+/* An exposure whose traces have moved by 0.05 pixel, from a frame on; an empty one is made. Returns its seconds. */
 static double expose(const scene *s, spx_frame *frame, watch *w, double *smooth, int *steps)
 {
     const spx_shift_options o = {.wmin = FIRST,
@@ -238,7 +253,7 @@ static double expose(const scene *s, spx_frame *frame, watch *w, double *smooth,
                                  .degree_fibre = -1,
                                  .width = 1,
                                  .nthreads = w->nthreads};
-    const spx_shift_engine g = {w, windows, NULL, sky, zero};
+    const spx_shift_engine g = {w, windows, extract_inside, sky, zero};
     spx_psf psf = {0};
     spx_shift shift = {0};
     spx_err e = {0};
@@ -255,63 +270,77 @@ static double expose(const scene *s, spx_frame *frame, watch *w, double *smooth,
     return seconds;
 }
 
-static void whole(spx_backend *b, const scene *s, const char *name, int nthreads)
+/* inside: its frame is not there. */
+static void whole(spx_backend *b, const scene *s, const char *name, int nthreads, int inside)
 {
-    spx_frame frame = {0};
-    extract(b, s, &frame);
+    spx_frame given = {0};
+    if (!inside)
+        (void)extract(b, &s->image, &s->psf, nthreads, &given);
     for (int i = 0; i < RUNS; i++) { /* the last of them is shown */
         watch w = {.b = b, .nthreads = nthreads};
+        spx_frame made = {0};
         double smooth;
         int steps;
-        const double t = expose(s, &frame, &w, &smooth, &steps);
+        const double t = expose(s, inside ? &made : &given, &w, &smooth, &steps);
+        spx_frame_free(&made);
         if (i + 1 < RUNS)
             continue;
-        printf(
-            "  %-24s %8.1f ms an exposure: windows %.1f (%d steps), smooth functions %.1f, sky %.1f, zero point %.1f",
-            name, 1e3 * t, 1e3 * w.seconds[WINDOWS_OF], steps, 1e3 * smooth, 1e3 * w.seconds[SKY],
-            1e3 * w.seconds[ZERO]);
+        printf("  %-24s %8.1f ms an exposure%s: windows %.1f (%d steps), ", name, 1e3 * t,
+               inside ? ", its frame made inside" : "", 1e3 * w.seconds[WINDOWS_OF], steps);
+        if (inside)
+            printf("extraction %.1f, ", 1e3 * w.seconds[EXTRACT]);
+        printf("smooth functions %.1f, sky %.1f, zero point %.1f", 1e3 * smooth, 1e3 * w.seconds[SKY],
+               1e3 * w.seconds[ZERO]);
         if (w.device[WINDOWS_OF] > 0)
-            printf("; kernels of windows %.1f, sky %.1f, zero point %.1f", 1e3 * w.device[WINDOWS_OF],
-                   1e3 * w.device[SKY], 1e3 * w.device[ZERO]);
+            printf("; kernels of windows %.1f, extraction %.1f, sky %.1f, zero point %.1f", 1e3 * w.device[WINDOWS_OF],
+                   1e3 * w.device[EXTRACT], 1e3 * w.device[SKY], 1e3 * w.device[ZERO]);
         puts("");
     }
-    spx_frame_free(&frame);
+    spx_frame_free(&given);
 }
 
 /* A worker of a queue: its first exposures, for memory, come before `begin`. */
 typedef struct {
     spx_backend *b;
     const scene *s;
-    int nthreads;
+    int nthreads, inside;
     pthread_barrier_t *begin;
 } worker;
+
+static void work_on(const worker *k, spx_frame *given)
+{
+    watch w = {.b = k->b, .nthreads = k->nthreads};
+    spx_frame made = {0};
+    double smooth;
+    int steps;
+    (void)expose(k->s, k->inside ? &made : given, &w, &smooth, &steps);
+    spx_frame_free(&made);
+}
 
 static void *work(void *of)
 {
     const worker *k = of;
-    watch w = {.b = k->b, .nthreads = k->nthreads};
-    spx_frame frame = {0};
-    double smooth;
-    int steps;
-    extract(k->b, k->s, &frame);
+    spx_frame given = {0};
+    if (!k->inside)
+        (void)extract(k->b, &k->s->image, &k->s->psf, k->nthreads, &given);
     for (int i = 0; i < RUNS; i++)
-        (void)expose(k->s, &frame, &w, &smooth, &steps);
+        work_on(k, &given);
     (void)pthread_barrier_wait(k->begin);
     for (int i = 0; i < EXPOSURES; i++)
-        (void)expose(k->s, &frame, &w, &smooth, &steps);
+        work_on(k, &given);
     (void)pthread_barrier_wait(k->begin);
-    spx_frame_free(&frame);
+    spx_frame_free(&given);
     return NULL;
 }
 
 /* Half of the workers wait for the device: two of them have one's threads. */
-static void queue(spx_backend *b, const scene *s, const char *name, int nthreads, int nworker)
+static void queue(spx_backend *b, const scene *s, const char *name, int nthreads, int nworker, int inside)
 {
     pthread_t thread[WORKERS];
     pthread_barrier_t begin;
     spx_err e = {0};
     const int each = nworker < 2 ? nthreads : (2 * nthreads + nworker - 1) / nworker;
-    worker k = {b, s, each, &begin};
+    worker k = {b, s, each, inside, &begin};
     must(pthread_barrier_init(&begin, NULL, (unsigned)nworker + 1) == 0, &e);
     for (int i = 0; i < nworker; i++)
         must(pthread_create(&thread[i], NULL, work, &k) == 0, &e);
@@ -322,8 +351,8 @@ static void queue(spx_backend *b, const scene *s, const char *name, int nthreads
     for (int i = 0; i < nworker; i++)
         (void)pthread_join(thread[i], NULL);
     (void)pthread_barrier_destroy(&begin);
-    printf("  %-24s %8.1f ms an exposure of a queue, %d at a time of %d threads\n", name,
-           1e3 * t / (EXPOSURES * nworker), nworker, each);
+    printf("  %-24s %8.1f ms an exposure of a queue%s, %d at a time of %d threads\n", name,
+           1e3 * t / (EXPOSURES * nworker), inside ? ", its frame made inside" : "", nworker, each);
 }
 
 /* The zero point. rate: products a second. */
@@ -384,9 +413,11 @@ static void bench(size_t nspec, int ndevice, char **device)
             printf("  %-24s %8.1f ms, %.1f times the floor\n", name, 1e3 * t, t * nthreads / least);
             curve_point(name, (double)nspec, t);
             zero_point(&b, &s, name, nthreads, rate);
-            whole(&b, &s, name, nthreads);
-            for (int n = 1; n <= WORKERS && nthreads == all && strcmp(b.device, "cpu") != 0; n++)
-                queue(&b, &s, name, nthreads, n);
+            for (int inside = 0; inside < 2; inside++) {
+                whole(&b, &s, name, nthreads, inside);
+                for (int n = 1; n <= WORKERS && nthreads == all && strcmp(b.device, "cpu") != 0; n++)
+                    queue(&b, &s, name, nthreads, n, inside);
+            }
         }
         spx_backend_close(&b);
     }

@@ -142,7 +142,7 @@ static answer solve(const shift_scene *s, int given, const char *on, spx_backend
                                    .pix_pad_frac = 0.9,
                                    .widest = SPX_SHIFT_WIDEST,
                                    .sigmas = SPX_SHIFT_BIN,
-                                   .tolerance = 1e-2}; /* of specx-shift */
+                                   .tolerance = SPX_SHIFT_TOLERANCE};
     const spx_shift_args of_shift = {.windows = 6, .window = 60, .terms_x = NULL};
     engine g = {.scene = s};
     const spx_shift_engine functions = {&g, windows, extract, sky, zero};
