@@ -50,6 +50,15 @@ typedef struct {
     int nthreads;
 } spx_preproc_options;
 
+/* Values that pixels pile up at, because they are full: ADU, from, and to below which; INFINITY for the highest pile.
+ */
+typedef struct {
+    double from, to;
+    int charge; /* 1: above the level of their row or column, which the mean stands for in `from` and `to` */
+} spx_pile;
+
+enum { SPX_PILES = 4 };
+
 /* Overscan of one amplifier. */
 typedef struct {
     spx_overscan_model model;
@@ -63,9 +72,9 @@ typedef struct {
     double chi2;       /* per degree of freedom, of the rows' means about a constant */
     size_t ndropped;   /* columns left out, because they have charge of the pixels beside them */
     double trail;      /* part of the nearest pixel's signal that the first of them has */
-    double saturation; /* ADU from which on a pixel is saturated: the amplifier's, or `piled`; 0: none is */
-    double piled;      /* level below the amplifier's that pixels pile up at; 0: there is none */
-    int piled_charge;  /* 1: they do above the level of their row or column, which the mean stands for in `piled` */
+    double saturation; /* ADU from which on a pixel is saturated: the amplifier's, or the highest pile's; 0: none is */
+    size_t npile;      /* levels below the amplifier's that pixels pile up at, the highest first */
+    spx_pile pile[SPX_PILES];
     size_t nsaturated; /* pixels */
 } spx_overscan;
 
@@ -86,12 +95,25 @@ static inline double spx_overscan_above(const spx_overscan *s, double v, long x,
     return v - s->level[s->columns ? x : y];
 }
 
-/* Fills `piled`: the lowest of the values, ADU, that pixels of an amplifier pile up at, because no pixel holds more
- * charge or no digits are left; 0: there is none. Photons make the levels of bright pixels scatter by more than the
- * read noise r: where 20 or more, and fewer than half of all, lie within 6 r, five times as many as within 6 r below,
- * at most 2 % as many above, and most of them, in more than one column and eight rows, in runs along x that end beside
- * a bright one, they are full. Full digits are the same in all rows, full wells hold the same charge above a level that
- * may vary: both are looked for. A level that scatters from pixel to pixel by more is not found. */
+/* Does value v, u above its level, lie in a pile of the amplifier? */
+static inline int spx_overscan_piled(const spx_overscan *s, double v, double u)
+{
+    int in = 0;
+    for (size_t k = 0; k < s->npile && !in; k++) {
+        const double w = s->pile[k].charge ? u + s->mean : v;
+        in = w >= s->pile[k].from && w < s->pile[k].to;
+    }
+    return in;
+}
+
+/* Fills `pile`: values that pixels of an amplifier pile up at, because no pixel holds more charge or no digits are
+ * left. Photons make the levels of bright pixels scatter by more than the read noise r: where 20 or more, and fewer
+ * than half of all, lie within 6 r, five times as many as within 6 r below, at most 2 % as many above, and most of
+ * them, in more than one column and eight rows, in runs along x that end beside a bright one, they are full. Where
+ * parts of an amplifier hold less than others, pixels pile up below others that are right: there 50 or more within 6 r
+ * are full, five times as many as in any 6 r within 96 r on either side, which light does not make either. Four
+ * such levels are coarse digits, and none. Full digits are the same in all rows, full wells hold the same charge above
+ * a level that may vary: both are looked for. A level that scatters from pixel to pixel by more is not found. */
 spx_status spx_preproc_ceiling(const spx_raw *raw, const spx_amplifier *a, spx_overscan *s, spx_err *e);
 
 /* Calibrations to apply; each may be NULL. All have the size of the layout. `bad`: bits that are flagged, [ny][nx]. */

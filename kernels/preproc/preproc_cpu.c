@@ -62,7 +62,7 @@ static void one_pixel(const work *w, size_t amp, long x, long y, size_t i)
         w->out->mask[i] = mask | SPX_CCD_BAD;
         return;
     }
-    if ((a->saturation > 0 && v >= a->saturation) || (s->piled > 0 && (s->piled_charge ? u + s->mean : v) >= s->piled))
+    if ((a->saturation > 0 && v >= a->saturation) || spx_overscan_piled(s, v, u))
         mask |= SPX_CCD_SATURATED;
     if (w->l->crosstalk != NULL)
         u -= crosstalk(w, amp, x, y);
@@ -219,7 +219,7 @@ spx_status spx_preproc_cpu(const spx_raw *raw, const spx_layout *l, const spx_pr
                                  l->amp[k].name);
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++) {
         st = spx_preproc_ceiling(raw, &l->amp[k], &over[k], e);
-        over[k].saturation = over[k].piled > 0 ? over[k].piled : l->amp[k].saturation;
+        over[k].saturation = over[k].npile > 0 ? over[k].pile[0].from : l->amp[k].saturation;
     }
     for (size_t k = 0; k < l->namp && st == SPX_OK; k++)
         amplifier(&w, k);

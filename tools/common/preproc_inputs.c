@@ -227,6 +227,19 @@ spx_status spx_preproc_table(const spx_layout *l, const spx_overscan *over, spx_
     return st;
 }
 
+/* Levels that pixels pile up at. */
+static void warn_of_piles(const char *label, const spx_amplifier *a, const spx_overscan *s)
+{
+    char levels[96] = "";
+    for (size_t k = 0, used = 0; k < s->npile && used < sizeof levels; k++)
+        used += (size_t)snprintf(levels + used, sizeof levels - used,
+                                 isinf(s->pile[k].to) ? "%sfrom %.0f ADU on" : "%sat %.0f ADU", k > 0 ? ", and " : "",
+                                 s->pile[k].from);
+    spx_warn("%samplifier %s: its pixels pile up %s: %zu are taken for saturated, saturation= says from where on they "
+             "are",
+             label, a->name, levels, s->nsaturated);
+}
+
 void spx_preproc_report(const char *label, const spx_layout *l, const spx_overscan *over, unsigned *broken)
 {
     for (size_t k = 0; k < l->namp; k++) {
@@ -241,11 +254,8 @@ void spx_preproc_report(const char *label, const spx_layout *l, const spx_oversc
         if (s->trail > 0)
             spx_note("%samplifier %s: its overscan has %.1g of the signal of the pixels beside it", label, a->name,
                      s->trail);
-        if (s->piled > 0)
-            spx_warn(
-                "%samplifier %s: its pixels pile up from %.0f ADU on: %zu are taken for saturated, saturation= says "
-                "from where on they are",
-                label, a->name, s->piled, s->nsaturated);
+        if (s->npile > 0)
+            warn_of_piles(label, a, s);
         else if (s->nsaturated > 0)
             spx_note("%samplifier %s: %zu saturated pixels", label, a->name, s->nsaturated);
         if (noise > 0 && a->readnoise > 0 && spx_rule_broken(SPX_RULE_READNOISE, noise / a->readnoise)) {
