@@ -260,6 +260,10 @@ contradict() {
     specx-sky -q --keep-sky -o kept.h5 "$f"
     h5diff "$f" kept.h5 /frame/flux /frame/flux
     h5diff "$f" kept.h5 /frame/ivar /frame/ivar
+    # its sky is still there; one that was subtracted is no sky
+    specx-sky -q -o again.h5 kept.h5
+    fails_with 3 'specx-sky: again.h5:/sky: the sky was subtracted from the frame before: *specx-extract*' \
+        specx-sky -q -o no.h5 again.h5
 }
 
 @test "lines that are left are warned of: no flat field, traces that have moved" {

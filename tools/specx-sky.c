@@ -94,6 +94,9 @@ static spx_status read_frame(void *ctx, spx_queue_item *x, spx_err *e)
     const work *w = ctx;
     job *j = (job *)x;
     spx_frame *f = &j->frame;
+    if (spx_sky_is_subtracted(x->in->file))
+        return spx_fail_at(e, SPX_EINPUT, x->in->name, "/sky", "give the frame as specx-extract has made it",
+                           "the sky was subtracted from the frame before");
     spx_status st = w->flat_file != NULL ? spx_run_use_input(w->d.s, w->flat_file, 0, e) : SPX_OK;
     if (st == SPX_OK)
         st = spx_frame_read(x->in->file, f, e);

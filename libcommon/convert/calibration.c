@@ -17,6 +17,7 @@
 #include "products/cards_h5.h"
 #include "products/flat_h5.h"
 #include "products/frame_h5.h"
+#include "products/sky_h5.h"
 #include "products/spectra_h5.h"
 #include "products/wavelength_h5.h"
 
@@ -44,17 +45,9 @@ int spx_fits_is_cframe(hid_t in)
     return !in_electrons(in);
 }
 
-/* specx-sky may have kept the sky in the frame. */
-static int is_subtracted(hid_t in)
-{
-    char kept[16] = "";
-    return spx_h5_exists(in, "/sky") &&
-           !(spx_fits_recorded(in, "keep-sky", kept, sizeof kept) && strcmp(kept, "1") == 0);
-}
-
 int spx_fits_is_sframe(hid_t in)
 {
-    return in_electrons(in) && is_subtracted(in);
+    return in_electrons(in) && spx_sky_is_subtracted(in);
 }
 
 spx_status spx_fits_put_cframe(hid_t in, spx_fits_out *o, spx_err *e)
@@ -72,7 +65,7 @@ spx_status spx_fits_put_sframe(hid_t in, spx_fits_out *o, spx_err *e)
 {
     char unit[64];
     frame_unit(in, unit);
-    if (!is_subtracted(in))
+    if (!spx_sky_is_subtracted(in))
         return spx_fail_at(e, SPX_EINPUT, spx_h5_filename(in), "/sky",
                            "subtract it with specx-sky, or write --as frame", "no sky was subtracted from the frame");
     if (!in_electrons(in))

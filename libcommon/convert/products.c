@@ -30,24 +30,6 @@ enum { TEXT = 16384 };
 
 /* ---- provenance ---- */
 
-/* Value of the last `name=value` line among the options of all runs in the provenance; 0: none. */
-int spx_fits_recorded(hid_t in, const char *name, char *value, size_t size)
-{
-    const size_t len = strlen(name);
-    int found = 0;
-    spx_err e = {0};
-    char *text = spx_alloc(TEXT, 1, &e);
-    for (size_t i = spx_provenance_count(in); text != NULL && !found && i-- > 0;)
-        if (spx_provenance_field(in, i, "option", text, TEXT))
-            for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-                if (strncmp(line, name, len) == 0 && line[len] == '=' && line[len + 1]) {
-                    snprintf(value, size, "%s", line + len + 1);
-                    found = 1;
-                }
-    spx_free(text);
-    return found;
-}
-
 /* Adds HISTORY cards for each run in the provenance. */
 spx_status spx_fits_add_history(hid_t in, spx_cards *h, spx_err *e)
 {
@@ -234,10 +216,10 @@ spx_status spx_fits_frame_header(hid_t in, const spx_frame *f, spx_cards *h, spx
     if (!spx_cards_double(h, "HELIOCOR", &old) &&
         (st = spx_cards_set_double(h, "HELIOCOR", 1.0, "barycentric factor of the wavelengths", e)) != SPX_OK)
         return st;
-    if (spx_fits_recorded(in, "image", text, sizeof text) &&
+    if (spx_provenance_option(in, "image", text, sizeof text) &&
         (st = spx_cards_set_string(h, "IN_IMG", text, NULL, e)) != SPX_OK)
         return st;
-    if (spx_fits_recorded(in, "psf", text, sizeof text) &&
+    if (spx_provenance_option(in, "psf", text, sizeof text) &&
         (st = spx_cards_set_string(h, "IN_PSF", text, NULL, e)) != SPX_OK)
         return st;
     return spx_fits_add_history(in, h, e);
@@ -391,7 +373,7 @@ static spx_status add_setups(hid_t in, spx_cards *h, spx_err *e)
         if (!spx_h5_exists(in, key)) /* no arm: all records would be read in vain */
             continue;
         snprintf(key, sizeof key, "setup_%.40s", names[i]);
-        if (!spx_fits_recorded(in, key, setup, sizeof setup))
+        if (!spx_provenance_option(in, key, setup, sizeof setup))
             continue;
         snprintf(key, sizeof key, "TMPLCON%zu", found++ % 10);
         st = spx_cards_set_string(h, key, setup, "setup of the templates", e);
@@ -407,7 +389,7 @@ static spx_status put_rv_primary(hid_t in, spx_fits_out *o, spx_err *e)
     spx_status st = rv_header(in, &h, e);
     if (st == SPX_OK)
         st = add_setups(in, &h, e);
-    (void)spx_fits_recorded(in, "zbest", file, sizeof file);
+    (void)spx_provenance_option(in, "zbest", file, sizeof file);
     if (st == SPX_OK)
         st = spx_cards_set_string(&h, "RR_FILE", file, "redshift file", e);
     if (st == SPX_OK)

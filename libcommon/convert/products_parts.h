@@ -10,8 +10,6 @@
 
 struct spx_table;
 
-/* Value of the last `name=value` line among the options of all runs in the provenance; 0: none. */
-int spx_fits_recorded(hid_t in, const char *name, char *value, size_t size);
 /* Adds HISTORY cards for each run in the provenance. */
 spx_status spx_fits_add_history(hid_t in, spx_cards *h, spx_err *e);
 /* Unit of an image: BUNIT, none of pure numbers; words, which no reader of units takes, in a card of our own. Replaces

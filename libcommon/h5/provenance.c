@@ -91,6 +91,24 @@ int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, siz
     return has;
 }
 
+int spx_provenance_option(hid_t file, const char *name, char *value, size_t size)
+{
+    enum { MOST = 16384 };
+    const size_t len = strlen(name);
+    int found = 0;
+    spx_err e = {0};
+    char *text = spx_alloc(MOST, 1, &e);
+    for (size_t i = spx_provenance_count(file); text != NULL && !found && i-- > 0;)
+        if (spx_provenance_field(file, i, "option", text, MOST))
+            for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+                if (strncmp(line, name, len) == 0 && line[len] == '=' && line[len + 1]) {
+                    (void)snprintf(value, size, "%s", line + len + 1);
+                    found = 1;
+                }
+    spx_free(text);
+    return found;
+}
+
 /* Has record i all lines that it needs? */
 static spx_status check_record(hid_t file, size_t i, const record *r, spx_err *e)
 {

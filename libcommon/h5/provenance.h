@@ -43,5 +43,7 @@ spx_status spx_provenance_read(hid_t file, size_t i, const char *field, char *ou
 /* The same; 0: there is none. A record that cannot be read is kept as damage, with which no program ends with success
  * (h5/failure.h). */
 int spx_provenance_field(hid_t file, size_t i, const char *field, char *out, size_t size);
+/* Value of the last `name=value` line among the options of all runs; 0: there is none. */
+int spx_provenance_option(hid_t file, const char *name, char *value, size_t size);
 
 #endif

@@ -7,6 +7,8 @@
 
 #include "base/mem.h"
 #include "h5/attr.h"
+#include "h5/object.h"
+#include "h5/provenance.h"
 #include "h5/table.h"
 #include "h5/write.h"
 
@@ -163,4 +165,11 @@ spx_status spx_sky_write(hid_t file, const spx_sky *s, spx_medium medium, int pr
     if (st == SPX_OK)
         st = write_table(file, s, e);
     return st == SPX_OK ? write_figures(file, s, e) : st;
+}
+
+int spx_sky_is_subtracted(hid_t file)
+{
+    char kept[16] = "";
+    return spx_h5_exists(file, "/sky") &&
+           !(spx_provenance_option(file, "keep-sky", kept, sizeof kept) && strcmp(kept, "1") == 0);
 }

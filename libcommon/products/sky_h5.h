@@ -13,4 +13,7 @@
 spx_status spx_sky_write(hid_t file, const spx_sky *sky, spx_medium medium, int precision, spx_h5_writes *writes,
                          spx_err *e);
 
+/* Has the sky been subtracted from the frame? It may be there, and kept in the frame (specx-sky --keep-sky). */
+int spx_sky_is_subtracted(hid_t file);
+
 #endif
