@@ -74,7 +74,9 @@ values() {
     head -c 3000 net.npz >cut.npz
     fails_with 3 '*cut.npz*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 cut.npz
     echo text >text.npz
-    fails_with 3 '*no .npz archive*' npz2h5 -l a,b,c,d -o x.h5 text.npz
+    fails_with 3 '*no .npz archive*NumPy*' npz2h5 -l a,b,c,d -o x.h5 text.npz
+    mkdir folder
+    fails_with 3 'npz2h5: folder: is a directory: give a file' npz2h5 -l a,b,c,d -o x.h5 folder
 }
 
 @test "npz2h5: a network for each pixel, the first form of The Payne, becomes a library" {

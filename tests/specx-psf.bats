@@ -242,6 +242,10 @@ column() {
         specx-psf --start narrow.h5 "${fit[@]}" -o no.h5 "$d/arc.h5"
     specx-sim -q --arc Ne --fibers 10 --wavelength 5850,6000 -o small.h5
     fails_with 3 '*the first one*' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" small.h5
+    fails_with 3 '*the image has *, the PSF of --start is for *: give a PSF of this camera*' \
+        specx-psf --start "$d/arc.h5" -o no.h5 small.h5
+    mkdir folder
+    fails_with 3 'specx-psf: folder: is a directory: give a file' specx-psf --start "$d/arc.h5" --lines folder -o no.h5 "$d/arc.h5"
 }
 
 @test "a list in air of lamps that nobody knows: the move along the rows gives it away" {

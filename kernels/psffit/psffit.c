@@ -121,8 +121,9 @@ static spx_status make_plan(const spx_psffit_input *in, const spx_psffit_options
     if (st != SPX_OK)
         return st;
     if ((psf->npix_x > 0 && psf->npix_x != nx) || (psf->npix_y > 0 && psf->npix_y != ny))
-        return spx_fail(e, SPX_EINPUT, "the image has %zu x %zu pixels, the PSF to start from is for %zu x %zu", nx, ny,
-                        psf->npix_x, psf->npix_y);
+        return spx_fail_remedy(e, SPX_EINPUT, "give a PSF of this camera, or images that are binned like it",
+                               "the image has %zu x %zu pixels, the PSF of {start} is for %zu x %zu", nx, ny,
+                               psf->npix_x, psf->npix_y);
     *p = (spx_pf_plan){.deg = deg,
                        .narrow = deg < 2 ? 1 : o->hermite_width,
                        .norder = deg + 3,

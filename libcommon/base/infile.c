@@ -1,9 +1,10 @@
-/* Provides messages about unusable inputs: missing files, patterns without a match, compressed files
- * (base/infile.h). */
+/* Opens input files, and provides messages about unusable ones: missing files, patterns without a match, compressed
+ * files (base/infile.h). */
 #include "base/infile.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Is it the name's fault, and not the machine's? */
@@ -31,6 +32,19 @@ spx_status spx_fail_open(const char *name, int err, spx_err *e)
     if (strpbrk(name, "*?[") != NULL)
         return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "cannot open: no file matches this pattern");
     return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "cannot open: no such file: check the name");
+}
+
+spx_status spx_infile_open(const char *name, FILE **file, spx_err *e)
+{
+    struct stat sb;
+    *file = fopen(name, "rb");
+    if (*file == NULL)
+        return spx_fail_open(name, errno, e);
+    if (fstat(fileno(*file), &sb) != 0 || !S_ISDIR(sb.st_mode))
+        return SPX_OK;
+    (void)fclose(*file);
+    *file = NULL;
+    return spx_fail_at(e, SPX_EINPUT, name, NULL, "give a file", "is a directory");
 }
 
 const char *spx_packed_with(const unsigned char *head, size_t n, const char **command)

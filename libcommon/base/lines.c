@@ -8,8 +8,8 @@
 
 spx_status spx_lines_open(spx_lines *l, const char *name, spx_err *e)
 {
-    *l = (spx_lines){.name = name, .file = fopen(name, "r")};
-    return l->file != NULL ? SPX_OK : spx_fail_open(name, errno, e);
+    *l = (spx_lines){.name = name};
+    return spx_infile_open(name, &l->file, e);
 }
 
 char *spx_lines_raw(spx_lines *l, size_t *n)

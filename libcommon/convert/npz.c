@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/infile.h"
 #include "base/mem.h"
 
 enum {
@@ -192,7 +193,8 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
     while (size >= END_SIZE && end > stop && memcmp(data + end, "PK\5\6", 4) != 0)
         end--;
     if (size < END_SIZE || memcmp(data + end, "PK\5\6", 4) != 0)
-        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "is no .npz archive, or cut off");
+        return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL,
+                           "is no .npz archive, or cut off: give the file that NumPy's savez() has written");
     size_t n = u16(data + end + 10), at = u32(data + end + 16), held = 0;
     if (n > MAX_ARRAYS)
         return spx_fail_at(e, SPX_EINPUT, name, NULL, NULL, "has %zu arrays; up to %d are read", n, MAX_ARRAYS);
@@ -229,10 +231,10 @@ spx_status spx_npz_parse(const char *name, const uint8_t *data, size_t size, spx
 spx_status spx_npz_read(const char *path, spx_npz *z, spx_err *e)
 {
     memset(z, 0, sizeof *z);
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return spx_fail_at(e, SPX_EIO, path, NULL, NULL, "cannot be opened: %s", strerror(errno));
-    spx_status st = SPX_OK;
+    FILE *f = NULL;
+    spx_status st = spx_infile_open(path, &f, e);
+    if (st != SPX_OK)
+        return st;
     uint8_t *data = NULL;
     long size = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
     if (size < 0 || fseek(f, 0, SEEK_SET) != 0)
