@@ -107,6 +107,37 @@ passes() {
     [[ $stderr != *FIBER* ]]
 }
 
+@test "a PSF of other fibres than the fibermap's" {
+    local d=$BATS_FILE_TMPDIR first
+    # as DESI's files of one bundle
+    for first in 25 1; do
+        LC_ALL=C sed "s/FIBERMIN= *0/FIBERMIN= $(printf %20d $first)/g; s/FIBERMAX= *3/FIBERMAX= $(printf %20d $((first + 3)))/g" \
+            <"$d/psf-r0.fits" >some.fits
+        [ "$(stat -c %s some.fits)" -eq "$(stat -c %s "$d/psf-r0.fits")" ]
+        fits2h5 -q some.fits -o some-$first.h5
+        h52fits -q -f --as psf -o again.fits some-$first.h5
+        fits2h5 -q -f again.fits -o again.h5
+        h5diff some-$first.h5 again.h5 /psf/fibre
+    done
+    fits2h5 -q "$d/stars.fits" -o alone.h5
+    cp alone.h5 mine.h5
+    h5edit mine.h5 column /fibermap FIBER 25,26,27,28
+    cp alone.h5 petal.h5
+    h5edit petal.h5 column /fibermap FIBER 5025,5026,5027,5028
+    passes mine.h5 some-25.h5
+    passes petal.h5 some-25.h5
+    passes alone.h5 some-1.h5 # counted from 0
+    passes petal.h5 "$d/psf-r0.h5"
+    run --separate-stderr specx-extract -w $grid -f -o f.h5 alone.h5 some-25.h5
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"warning: the PSF's fibre 0 is number 25, FIBER of the fibermap is 0 there: its rows are taken"* ]]
+    # the rows of these fibres among those of all
+    edit_h5 all.h5 'm = f["fibermap"][:]; del f["fibermap"]; a = np.concatenate([m] * 8)
+a["FIBER"] = np.arange(32); a["TARGETID"] = 100 + np.arange(32); f["fibermap"] = a' alone.h5
+    passes all.h5 some-25.h5
+    [ "$(h5table --csv -t /fibermap -c TARGETID frame.h5 | tail -n +2 | tr '\n' ' ')" = '125 126 127 128 ' ]
+}
+
 @test "--allow names a rule that the program refuses by" {
     fails_with 2 '*--allow chi2: no rule that specx-extract refuses by: it has camera ccd unit traces horizon pointing blank*' \
         specx-extract --allow chi2 -o x.h5 "$BATS_FILE_TMPDIR/image.h5"

@@ -30,11 +30,14 @@ spx_status spx_image_write_fits(spx_fits_out *o, const spx_image *im, spx_err *e
 }
 
 /* Sets keywords that all three HDUs of a PSF have. */
-static spx_status ranges(spx_cards *h, double wmin, double wmax, size_t nspec, spx_err *e)
+static spx_status ranges(spx_cards *h, const spx_psf *p, double wmin, double wmax, spx_err *e)
 {
-    spx_status st = spx_cards_set_int(h, "FIBERMIN", 0, "first fibre", e);
+    long first = p->fibre != NULL ? (long)p->fibre[0] : 0;
+    for (size_t i = 1; i < p->nspec && first > 0; i++)
+        first = (long)p->fibre[i] == first + (long)i ? first : 0;
+    spx_status st = spx_cards_set_int(h, "FIBERMIN", first, "first fibre", e);
     if (st == SPX_OK)
-        st = spx_cards_set_int(h, "FIBERMAX", (long)nspec - 1, "last fibre", e);
+        st = spx_cards_set_int(h, "FIBERMAX", first + (long)p->nspec - 1, "last fibre", e);
     if (st == SPX_OK)
         st = spx_cards_set_double(h, "WAVEMIN", wmin, "[Angstrom] Legendre argument -1", e);
     if (st == SPX_OK)
@@ -44,11 +47,11 @@ static spx_status ranges(spx_cards *h, double wmin, double wmax, size_t nspec, s
     return st == SPX_OK ? spx_cards_set_string(h, "PSFVER", "3", NULL, e) : st;
 }
 
-static spx_status trace(spx_fits_out *o, const char *name, const spx_psf_series *s, size_t nspec, spx_err *e)
+static spx_status trace(spx_fits_out *o, const char *name, const spx_psf_series *s, const spx_psf *p, spx_err *e)
 {
-    size_t dims[2] = {nspec, s->ncoef};
+    size_t dims[2] = {p->nspec, s->ncoef};
     spx_cards h = {0};
-    spx_status st = ranges(&h, s->wmin, s->wmax, nspec, e);
+    spx_status st = ranges(&h, p, s->wmin, s->wmax, e);
     if (st == SPX_OK)
         st = spx_fits_out_image(o, name, -64, 2, dims, s->coef, &h, e);
     spx_cards_free(&h);
@@ -167,7 +170,7 @@ static spx_status write_two_cores(spx_fits_out *o, const spx_psf *p, spx_err *e)
     spx_table *t = NULL;
     spx_status st = spx_cards_copy(&h, &p->header, e);
     if (st == SPX_OK)
-        st = ranges(&h, p->wmin, p->wmax, p->nspec, e);
+        st = ranges(&h, p, p->wmin, p->wmax, e);
     if (st == SPX_OK)
         st = spx_cards_set_string(&h, "PSFTYPE", "GAUSS-HERMITE2", NULL, e);
     if (st == SPX_OK)
@@ -267,13 +270,13 @@ spx_status spx_psf_write_fits(spx_fits_out *o, const spx_psf *p, spx_err *e)
     if (st == SPX_OK && p->type == SPX_PSF_SPOTGRID)
         return write_grid(o, p, e);
     if (st == SPX_OK)
-        st = trace(o, "XTRACE", &p->x, p->nspec, e);
+        st = trace(o, "XTRACE", &p->x, p, e);
     if (st == SPX_OK)
-        st = trace(o, "YTRACE", &p->y, p->nspec, e);
+        st = trace(o, "YTRACE", &p->y, p, e);
     if (st == SPX_OK)
         st = spx_cards_copy(&h, &p->header, e);
     if (st == SPX_OK)
-        st = ranges(&h, p->wmin, p->wmax, p->nspec, e);
+        st = ranges(&h, p, p->wmin, p->wmax, e);
     if (st == SPX_OK)
         st = set_numbers(&h, p, e);
     if (st == SPX_OK && (t = parameters(p, e)) == NULL)

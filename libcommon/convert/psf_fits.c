@@ -179,6 +179,20 @@ static spx_status traces_of_rows(const spx_fits *f, int table, spx_psf *psf, spx
     return st;
 }
 
+/* Numbers of the fibres where the file has some of a spectrograph's, as DESI's of one bundle have. */
+static spx_status number_fibres(const spx_fits_hdu *h, spx_psf *psf, spx_err *e)
+{
+    long first, last;
+    if (!spx_cards_int(&h->header, "FIBERMIN", &first) || !spx_cards_int(&h->header, "FIBERMAX", &last) || first <= 0 ||
+        first > 1000000 || last - first + 1 != (long)psf->nspec)
+        return SPX_OK;
+    if ((psf->fibre = spx_alloc(psf->nspec, sizeof *psf->fibre, e)) == NULL)
+        return SPX_EIO;
+    for (size_t i = 0; i < psf->nspec; i++)
+        psf->fibre[i] = (uint32_t)first + (uint32_t)i;
+    return SPX_OK;
+}
+
 /* Gauss-Hermite PSFs of DESI and BOSS. */
 static spx_status read_gauss_hermite(spx_fits *f, spx_psf *psf, spx_err *e)
 {
@@ -236,6 +250,8 @@ static spx_status read_gauss_hermite(spx_fits *f, spx_psf *psf, spx_err *e)
             goto done;
     }
     st = spx_cards_copy(&psf->header, &h->header, e);
+    if (st == SPX_OK)
+        st = number_fibres(h, psf, e);
 done:
     spx_free(param);
     return st;

@@ -35,6 +35,28 @@ static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, 
     return spx_fail_at(e, SPX_EINPUT, NULL, NULL, remedy, "%s", text);
 }
 
+/* First row whose number is not that of its trace, where the PSF numbers them: the same, counted from 0 in place of 1,
+ * or of a later spectrograph, all of whose numbers are above the PSF's. map->nrow: there is none. */
+static size_t find_other_number(const spx_psf *psf, size_t n, const int64_t *fiber)
+{
+    int64_t last = 0, off = 0;
+    size_t first = n;
+    for (size_t k = 0; k < n; k++)
+        last = psf->fibre[k] > last ? psf->fibre[k] : last;
+    for (size_t k = 0; k < n; k++) {
+        const int64_t d = fiber[k] - (int64_t)psf->fibre[k];
+        if (fiber[k] < 0)
+            continue;
+        if (first < n ? d != off : d != 0 && d != -1 && d <= last)
+            return k;
+        if (first == n) {
+            first = k;
+            off = d;
+        }
+    }
+    return n;
+}
+
 /* Rows of a fibermap are the fibres in their order, where there are as many and the PSF does not number its fibres:
  * numbers that fall may mean another, and those that repeat are not the fibres'. Negative ones are none. */
 static spx_status look_at_order(const spx_image *image, const spx_psf *psf, const char *label, spx_err *e)
@@ -51,7 +73,13 @@ static spx_status look_at_order(const spx_image *image, const spx_psf *psf, cons
         same++;
     while (st == SPX_OK && k < map->nrow && (fiber[k] > fiber[k - 1] || fiber[k] < 0))
         k++;
-    if (st == SPX_OK && k < map->nrow && same == psf->nspec && fiber[k] == fiber[k - 1])
+    const size_t other =
+        st == SPX_OK && psf->fibre != NULL && psf->order == NULL ? find_other_number(psf, map->nrow, fiber) : map->nrow;
+    if (other < map->nrow && same == psf->nspec)
+        spx_warn("%sthe PSF's fibre %zu is number %u, FIBER of the fibermap is %lld there: its rows are taken for the "
+                 "traces of the PSF in their order; is the PSF of these fibres?",
+                 label, other, psf->fibre[other], (long long)fiber[other]);
+    else if (st == SPX_OK && k < map->nrow && same == psf->nspec && fiber[k] == fiber[k - 1])
         spx_warn(
             "%sFIBER of the fibermap is %lld in rows %zu and %zu: rows are taken for the traces of the PSF in their "
             "order, but tables and zero points by fibre will mix them",
