@@ -271,6 +271,7 @@ static spx_status write_psf(void *ctx, spx_queue_item *x, spx_err *e)
     unsigned broken = 0;
     if (st == SPX_OK)
         broken = (j->odd != NULL ? 1u << SPX_RULE_FIBRES : 0) | spx_plausible_bundles(x->label, &j->border) |
+                 spx_plausible_moved(x->label, &j->shift) |
                  spx_plausible_lines(x->label, &j->places, "rows", 0.5 * (j->o.wmin + j->o.wmax));
     if (st == SPX_OK)
         st = spx_run_output(w->d.s, "psf", &file, e);

@@ -142,6 +142,8 @@ static spx_status write_frame(void *ctx, spx_queue_item *x, spx_err *e)
     if (st == SPX_OK)
         st = spx_plausible_bins(w->d.s, j->x.label, &j->frame, &j->scene.in, e);
     if (st == SPX_OK)
+        st = spx_plausible_sky(w->d.s, j->x.label, &j->frame, &j->sky, e);
+    if (st == SPX_OK)
         st = spx_run_output(w->d.s, "frame", &file, e);
     if (st == SPX_OK)
         st = spx_frame_write(file, &j->frame, o.bytes, spx_run_writes(w->d.s), e);

@@ -98,6 +98,14 @@ const spx_rule spx_rules[SPX_RULES] = {
                                   "shifts of lines vary along the arm has errors that are too small",
                        .hi = 1.4,
                        .flag = "attribute implausible"},
+    [SPX_RULE_VARIANCE] = {.name = "variance",
+                           .programs = "specx-shift specx-sky",
+                           .measure = "chi squared of sky fibres off lines, as if each had been a target, and that of "
+                                      "the image with traces that were moved, to which the lower limit alone applies: "
+                                      "a variance that is wrong",
+                           .lo = 0.6,
+                           .hi = 1.5,
+                           .flag = "attribute implausible"},
     [SPX_RULE_FINITE] = {.name = "finite",
                          .programs = "h5merge",
                          .measure = "Values of spectra",

@@ -16,6 +16,9 @@
 #include "psf/psf.h"
 #include "spectral/star_lines.h"
 
+/* Values whose chi squared tells of the variance. */
+enum { FEWEST = 200 };
+
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
 static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, spx_err *e, const char *fmt, ...)
     SPX_PRINTF(5, 6);
@@ -291,20 +294,57 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
     return st == SPX_OK && broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
 }
 
+/* Adds a rule to those that a frame breaks, and to the provenance. */
+static spx_status add_broken(spx_run *s, spx_frame *frame, spx_rule_id rule, spx_err *e)
+{
+    const char *const name = spx_rules[rule].name;
+    const size_t used = strlen(frame->implausible);
+    if (strstr(frame->implausible, name) == NULL)
+        (void)snprintf(frame->implausible + used, sizeof frame->implausible - used, "%s%s", used > 0 ? " " : "", name);
+    return spx_run_record(s, "implausible", e, "%s", name);
+}
+
 spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const spx_sky_input *in, spx_err *e)
 {
-    const char *const name = spx_rules[SPX_RULE_BINS].name;
     const double wide = spx_sky_bin_in_sigma(in);
-    const size_t used = strlen(frame->implausible);
     if (!spx_rule_broken(SPX_RULE_BINS, wide))
         return SPX_OK;
     spx_warn(
         "%sbins are %.2f of the sigma of a line in them, and should be below %g: shifts of lines along the arm have "
         "errors that are too small: extract in narrower bins (specx-extract --wavelength)",
         label, wide, spx_rules[SPX_RULE_BINS].hi);
-    if (strstr(frame->implausible, name) == NULL)
-        (void)snprintf(frame->implausible + used, sizeof frame->implausible - used, "%s%s", used > 0 ? " " : "", name);
-    return spx_run_record(s, "implausible", e, "%s", name);
+    return add_broken(s, frame, SPX_RULE_BINS, e);
+}
+
+spx_status spx_plausible_sky(spx_run *s, const char *label, spx_frame *frame, const spx_sky *sky, spx_err *e)
+{
+    const double loo = sky->loo[SPX_SKY_OFF];
+    const int tells = sky->nsky > 1 && sky->nfitted[SPX_SKY_OFF] >= FEWEST && loo <= SPX_SKY_CONTRADICT * sky->noise;
+    const double off = tells ? loo : 1;
+    const double chi2 = sky->noise > spx_rules[SPX_RULE_VARIANCE].hi ? fmax(off, sky->noise) : off;
+    if (!spx_rule_broken(SPX_RULE_VARIANCE, chi2))
+        return SPX_OK;
+    if (chi2 > 1)
+        spx_warn("%schi2 of the sky fibres is %.2f: the variance of the frame is too small, or these fibres see no "
+                 "sky: is the fibermap of this image?",
+                 label, chi2);
+    else
+        spx_warn("%schi2 of the sky fibres is %.2f, off lines: the variance of the frame is too large, or a gain was "
+                 "left out of it",
+                 label, chi2);
+    return add_broken(s, frame, SPX_RULE_VARIANCE, e);
+}
+
+unsigned spx_plausible_moved(const char *label, const spx_shift *s)
+{
+    const double chi2 = s->dof >= FEWEST ? s->chi2_after / s->dof : 1;
+    if (!(chi2 < spx_rules[SPX_RULE_VARIANCE].lo))
+        return 0;
+    spx_warn(
+        "%schi2 of the image is %.2f, and should be above %g: its variance is too large, or a gain was left out of "
+        "it",
+        label, chi2, spx_rules[SPX_RULE_VARIANCE].lo);
+    return 1u << SPX_RULE_VARIANCE;
 }
 
 unsigned spx_plausible_lines(const char *label, const spx_line_places *places, const char *unit, double wavelength)

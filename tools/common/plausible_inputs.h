@@ -9,6 +9,8 @@
 #include "products/library.h"
 #include "products/plausible.h"
 #include "products/psf.h"
+#include "products/shift.h"
+#include "products/sky.h"
 #include "products/spectra.h"
 #include "shift/line_places.h"
 #include "sky/sky.h"
@@ -38,6 +40,17 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
  * provenance, and in frame->implausible. in: of the frame. */
 spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, const spx_sky_input *in,
                               spx_err *e) SPX_NODISCARD;
+
+/* chi squared of sky fibres without each, over that of the fit, above which they are of different light. */
+#define SPX_SKY_CONTRADICT 3.0
+
+/* The same of a variance that chi squared of its sky fibres contradicts. */
+spx_status spx_plausible_sky(spx_run *s, const char *label, spx_frame *frame, const spx_sky *sky,
+                             spx_err *e) SPX_NODISCARD;
+
+/* Warns of an image whose variance is too large for what is left of it with traces that were moved. Returns the rule
+ * that is broken, 1 << rule, or 0. */
+unsigned spx_plausible_moved(const char *label, const spx_shift *shift);
 
 /* Warns of lines that lie elsewhere than they should. unit: of the offset, "rows" or "bins"; wavelength: of the middle.
  * Returns the rule that is broken, 1 << rule, or 0. */

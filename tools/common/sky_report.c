@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* chi2 of sky fibres without each, over that of the fit, above which they are of different light. */
-#define CONTRADICT 3.0
+#include "common/plausible_inputs.h"
+
 /* The same on lines, over that between them, above which the fibres do not see one sky as they should; and bins of
  * lines that are enough to tell. */
 #define UNLIKE 1.5
@@ -71,17 +71,12 @@ static void tell(const char *label, const spx_sky *sky, int flat)
         spx_warn("%sthe sky still changes by %.2g errors after %zu passes (/sky, converged 0): is there other light in "
                  "sky fibres?",
                  label, sky->change, sky->passes);
-    if (role[SPX_SKY_FIBRE] > 1 && sky->loo[SPX_SKY_OFF] > CONTRADICT * sky->noise)
+    if (role[SPX_SKY_FIBRE] > 1 && sky->loo[SPX_SKY_OFF] > SPX_SKY_CONTRADICT * sky->noise)
         spx_warn("%sthe sky fibres contradict each other: other light in one of them? Name others, or more "
                  "(--sky-fibers)",
                  label);
     else if (role[SPX_SKY_FIBRE] > 1)
         tell_lines(label, sky, flat);
-    if (sky->noise > 1.5)
-        spx_warn(
-            "%schi2 of the sky fibres is %.2f: the variance of the frame is too small, or these fibres see no sky: is "
-            "the fibermap of this image?",
-            label, sky->noise);
 }
 
 static spx_status record_chi2(spx_run *s, const char *name, const double *value, const size_t *n, spx_err *e)
