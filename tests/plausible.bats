@@ -272,6 +272,32 @@ END
     h5dump -a /frame/implausible frame.h5 | grep -F '"chi2"'
 }
 
+@test "one trace that lies beside its light" {
+    local how off
+    specx-sim -q --arm r --fibers 10 --wavelength 6200,6400 --snr 150:200 --cosmics 0 --psf-output psf.fits -o stars.fits
+    fits2h5 -q stars.fits psf.fits -o image.h5
+    for off in 1 3 -2; do
+        edit_h5 off.h5 "f['psf/xtrace'][5, 0] += $off" image.h5
+        for how in '--reject 5' '--reject 0'; do
+            # shellcheck disable=SC2086
+            run --separate-stderr specx-extract -w 6210,6390,0.8 $how -f -o frame.h5 off.h5
+            [ "$status" -eq 0 ]
+            [[ $stderr == *'warning: '*' of the spectra (5'*') fit the image far worse than the others: '* ]]
+            h5dump -a /frame/implausible frame.h5 | grep -w misfit
+        done
+    done
+    # one star that is a thousand times brighter than others, and one that has nothing
+    specx-sim -q -f --arm r --fibers 10 --wavelength 6200,6400 --snr 1:1000 --sky-fibers 2 --psf-output psf.fits -o stars.fits
+    fits2h5 -q -f stars.fits psf.fits -o image.h5
+    specx-extract -w 6210,6390,0.8 --reject 5 -f -o frame.h5 image.h5 2>err
+    [ ! -s err ]
+    # spots of another shape, bright and faint
+    specx-sim -q -f --arm r --spots disc --fibers 10 --wavelength 6200,6400 --snr 5:400 --cosmics 0 --psf-output psf.fits -o stars.fits
+    fits2h5 -q -f stars.fits psf.fits -o image.h5
+    run --separate-stderr specx-extract -w 6210,6390,0.8 -f -o frame.h5 image.h5
+    [[ $stderr != *'worse than the others'* ]]
+}
+
 @test "traces that have moved, taken for cosmic rays" {
     local how
     specx-sim -q --arm r --fibers 8 --wavelength 6200,6400 --snr 60:90 --cosmics 0 --shift 0.5,0.5 -o moved.fits

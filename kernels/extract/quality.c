@@ -11,6 +11,7 @@
 
 enum {
     FEWEST = 10,    /* clean bins of a frame that is judged */
+    JUDGED = 50,    /* of a spectrum that is */
     SHORTEST = 200, /* wavelengths of one whose ends are */
     INSIDE = 125,   /* bins whose median an end is compared with, at most an eighth of all */
     BLOCK = 16,     /* bins of a gap between lines */
@@ -26,6 +27,8 @@ static const double LIMIT = 2.5, DETECTED = 3;
 static const double TINY = 0.005;
 /* Part of the light inside, below which a bin lies on the edge of the light. */
 static const double EDGE = 0.5;
+/* Median chi2pix of a misfit, at least, and the part of its bins that are hit. */
+static const double BAD = 5, HIT = 0.5;
 /* Part of the blocks inside that may be as dark as an unlit end. */
 static const double DARK_INSIDE = 0.05;
 
@@ -237,6 +240,19 @@ static void conclude(size_t nspec, const fibre_sums *s, double *work, spx_frame_
         q->negative = negative / fmax(positive, 0.5);
 }
 
+/* Spectra that are far worse than most. */
+static void find_misfits(size_t nspec, const fibre_sums *s, spx_frame_quality *q)
+{
+    const double limit = fmax(BAD, spx_rules[SPX_RULE_MISFIT].hi * q->chi2);
+    for (size_t f = 0; f < nspec; f++) {
+        const int poor = !(q->chi2 > spx_rules[SPX_RULE_CHI2].hi) && s[f].nbin >= JUDGED && s[f].chi2 > limit;
+        const int hit = !spx_rule_broken(SPX_RULE_HITS, q->hits) && s[f].nseen >= JUDGED &&
+                        (double)s[f].nhit > HIT * (double)s[f].nseen;
+        if ((poor || hit) && q->nmisfit++ < sizeof q->misfit / sizeof *q->misfit)
+            q->misfit[q->nmisfit - 1] = f;
+    }
+}
+
 static unsigned broken_rules(const spx_frame *frame, const spx_frame_quality *q)
 {
     unsigned broken = 0;
@@ -244,6 +260,8 @@ static unsigned broken_rules(const spx_frame *frame, const spx_frame_quality *q)
         broken |= 1u << SPX_RULE_UNLIT;
     if (spx_rule_broken(SPX_RULE_HITS, q->hits))
         broken |= 1u << SPX_RULE_HITS;
+    if (q->nmisfit > 0)
+        broken |= 1u << SPX_RULE_MISFIT;
     if (q->nbin < FEWEST)
         return broken;
     if (spx_rule_broken(SPX_RULE_BLANK, q->blank))
@@ -274,6 +292,7 @@ spx_status spx_extract_quality(spx_frame *frame, double psf_error, int nthreads,
                 mean_light(frame, k, k + TOGETHER < nw ? k + TOGETHER : nw, mean, mean + nw);
         }
         conclude(ns, s, work, q);
+        find_misfits(ns, s, q);
         if (nw >= SHORTEST && !spx_rule_broken(SPX_RULE_BLANK, q->blank))
             mark_unlit(frame, mean, q);
         q->broken = broken_rules(frame, q);

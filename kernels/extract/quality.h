@@ -17,6 +17,8 @@ typedef struct {
     double negative;   /* sum of squares of the signal-to-noise ratios of negative bins over that of positive ones; 0
                         * where   the difference is no more than noise gives */
     double hits;       /* part of the bins with information, or that were rejected, of mask COSMIC */
+    size_t nmisfit;    /* spectra whose light is not where their traces are */
+    size_t misfit[3];  /* the first of them */
     size_t unlit[2];   /* bins at the first and last wavelengths that no light reaches */
     unsigned broken;   /* rules that are broken, a sum of 1 << spx_rule_id */
 } spx_frame_quality;
@@ -28,6 +30,9 @@ typedef struct {
  * chi2_noise: chi2pix has the variance v + (psf_error m)^2 of a pixel with model m. A spot covers some seven pixels, so
  * that (m^2/v) is a seventh of the bin's squared signal-to-noise ratio, by which chi2pix is scaled back. Right frames
  * of any signal-to-noise ratio have 0.7 to 0.8.
+ *
+ * misfit: a spectrum of 50 clean bins or more whose median chi2pix is above 8 times that of all, and 5, where that of
+ * all breaks no rule; or more than half of which is hit, where less than a fifth of all bins are.
  *
  * unlit: the mean spectrum of the clean bins of all fibres, from an end inwards. Bins are unlit up to the last place
  * where their mean, with 2.5 errors added, is below 0.05 of the median of the 125 bins that follow (or an eighth of

@@ -92,6 +92,13 @@ const spx_rule spx_rules[SPX_RULES] = {
                                   "spots of another shape",
                        .hi = 0.2,
                        .flag = "attribute implausible"},
+    [SPX_RULE_MISFIT] = {.name = "misfit",
+                         .programs = "specx-extract",
+                         .measure = "Median chi2pix of a spectrum over that of all, where it is above 5; spectra more "
+                                    "than half of whose bins are hit by cosmic rays count, too: light that is not "
+                                    "where its trace is",
+                         .hi = 8,
+                         .flag = "attribute implausible"},
     [SPX_RULE_BINS] = {.name = "bins",
                        .programs = "specx-sky",
                        .measure = "Bins over sigma of a narrow line in them, by the resolution matrix, a median: how "

@@ -262,6 +262,18 @@ static unsigned flag_fibres(spx_frame *f, const uint32_t *odd)
     return broken;
 }
 
+static void warn_of_misfits(const char *label, const spx_frame_quality *q)
+{
+    enum { NAMED = sizeof q->misfit / sizeof *q->misfit };
+    char some[80] = "";
+    for (size_t i = 0, at = 0; i < q->nmisfit && i < NAMED; i++)
+        at += (size_t)snprintf(some + at, sizeof some - at, "%s%zu", i > 0 ? ", " : "", q->misfit[i]);
+    spx_warn(
+        "%s%zu of the spectra (%s%s) fit the image far worse than the others: their light is not where the PSF has "
+        "their traces",
+        label, q->nmisfit, some, q->nmisfit > NAMED ? ", ..." : "");
+}
+
 spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, const spx_frame_quality *q,
                                const spx_extract_border *border, const uint32_t *odd, unsigned allowed, spx_err *e)
 {
@@ -289,6 +301,8 @@ spx_status spx_plausible_frame(spx_run *s, const char *label, spx_frame *frame, 
         spx_warn("%s%.0f %% of the bins are masked as hit by cosmic rays: traces have moved (specx-shift), or spots "
                  "have another shape",
                  label, 100 * q->hits);
+    if (q->nmisfit > 0)
+        warn_of_misfits(label, q);
     if (st == SPX_OK && q->broken & 1u << SPX_RULE_UNLIT)
         warn_of_unlit(label, &frame->arm, q->unlit);
     return st == SPX_OK && broken != 0 ? spx_run_record(s, "implausible", e, "%s", frame->implausible) : st;
