@@ -190,8 +190,8 @@ y[0, 0] += 20;0;1 of the PSF's 9 traces (0) lie far from where their neighbours 
 y[8, 0] -= 20;8;1 of the PSF's 9 traces (8) lie far from where their neighbours do
 x[0, 0] += 30;0;1 of the PSF's 9 traces (0) lie far from where their neighbours do
 END
-    # slits whose fibres are staggered, or whose blocks are, are right
-    for change in 'y[::2, 0] += 15' 'y[3:6, 0] += 15' 'x[:] = x[::-1].copy()'; do
+    # slits whose fibres are staggered, or whose blocks are, are right, and fibres that are numbered in no order
+    for change in 'y[::2, 0] += 15' 'y[3:6, 0] += 15' 'x[:] = x[::-1].copy()' 'x[:] = x[[8, 0, 7, 1, 3, 6, 2, 4, 5]]'; do
         edit "$change"
         run --separate-stderr specx-extract -w $grid -f -o f.h5 edited.h5
         [[ $stderr != *"traces"*"lie"* ]] || { echo "$change: $stderr"; return 1; }

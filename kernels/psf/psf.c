@@ -269,6 +269,9 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
 #define COLUMNS 1.0
 /* Part of the traces that may be apart: with more, the arrangement is another. */
 #define MOST_APART 0.25
+/* Steps from trace to trace against the order of most, or a fifth of all: with more, fibres are numbered otherwise. */
+enum { FEW_BACK = 2 };
+#define MOST_BACK 0.2
 
 static double rows_between(const places *a, const places *b)
 {
@@ -284,6 +287,8 @@ static void find_apart(size_t n, const places *const *p, double *step, uint8_t *
         right += p[f + 1]->x[2] > p[f]->x[2];
     }
     const double far = fmax(ROWS, STEPS * spx_median(step, n - 1)), sign = 2 * right > n - 1 ? 1 : -1;
+    const size_t back = sign > 0 ? n - 1 - right : right;
+    const int ordered = back <= FEW_BACK || (double)back <= MOST_BACK * (double)n;
     for (size_t f = 0; f < n; f++) {
         /* of the first and last trace, the two beside it */
         const places *one = p[f > 0 ? f - 1 : 1], *two = p[f > 0 && f + 1 < n ? f + 1 : f > 0 ? n - 3 : 2];
@@ -292,7 +297,7 @@ static void find_apart(size_t n, const places *const *p, double *step, uint8_t *
         const int inside = f > 0 && f + 1 < n, beyond = f == 0   ? before > COLUMNS && order > 0
                                                         : inside ? order > 0 && fmin(before, after) < -COLUMNS
                                                                  : before < -COLUMNS && order < 0;
-        apart[f] = fmin(rows_between(p[f], one), rows_between(p[f], two)) > far || beyond;
+        apart[f] = fmin(rows_between(p[f], one), rows_between(p[f], two)) > far || (ordered && beyond);
         found += apart[f];
     }
     if ((double)found > MOST_APART * (double)n)
