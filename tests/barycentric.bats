@@ -113,6 +113,17 @@ END
     edit "t['TARGET_RA'][3] = t['TARGET_DEC'][3] = -999; t['TARGET_RA'][4] = t['TARGET_DEC'][4] = 0"
     run -0 --separate-stderr extract
     [[ $stderr == *'2 of 12 fibres have no position'* ]]
+    edit "t['TARGET_RA'][3] = t['TARGET_DEC'][3] = -99"
+    run -0 --separate-stderr extract
+    [[ $stderr == *'1 of 12 fibres have no position'* ]]
+    # right fields of few degrees of right ascension that are no round ones: a row along the meridian, fibres of two stars
+    local field
+    for field in "10 + 1e-4 * k; t['TARGET_DEC'] = 30 + 0.01 * k" \
+        "np.where(k % 2, 10, 10.001); t['TARGET_DEC'] = np.where(k % 2, 30, 30.01)"; do
+        edit "k = np.arange(12); t['TARGET_RA'] = $field; $up"
+        run -0 --separate-stderr extract
+        [ -z "$stderr" ]
+    done
     edit "t['TARGET_RA'][3] = 100"
     run -0 --separate-stderr extract
     [[ $stderr == *'warning: 1 fibres, such as 3, have targets more than 10 degrees from the others'* ]]

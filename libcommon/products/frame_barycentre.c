@@ -2,6 +2,7 @@
 #include "products/frame_barycentre.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,6 +27,23 @@ static double median_scatter(size_t n, const double *v, double *work, double *sc
     return middle;
 }
 
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Different ones of n values; work[n]. Orders of a fibre have one position, and so have fibres of one star. */
+static size_t count_different(size_t n, const double *v, double *work)
+{
+    size_t different = n > 0;
+    memcpy(work, v, n * sizeof *work);
+    qsort(work, n, sizeof *work, compare);
+    for (size_t k = 1; k < n; k++)
+        different += work[k] > work[k - 1];
+    return different;
+}
+
 /* Fills off, off_hours, flat, astray, stray from positions, which may be NAN. */
 static spx_status look_at_field(const spx_cards *h, size_t n, const double *ra, const double *dec,
                                 spx_directions *where, spx_err *e)
@@ -46,7 +64,7 @@ static spx_status look_at_field(const spx_cards *h, size_t n, const double *ra, 
         }
     if (m > 0) {
         const double a = median_scatter(m, r, work, &width), b = median_scatter(m, d, work, &height);
-        if (m >= FEWEST && hours && height > 0)
+        if (hours && height > 0 && count_different(m, d, work) >= FEWEST && count_different(m, r, work) >= FEWEST)
             where->flat = width * cos(b * (acos(-1) / 180)) / height;
         for (size_t k = n; k-- > 0;)
             if (spx_separation(ra[k], dec[k], a, b) > FIELD) {
@@ -101,10 +119,10 @@ static spx_status look_at_horizon(const spx_site *site, double mjd, size_t n, co
     return st;
 }
 
-/* A position that stands for none. */
+/* A position that stands for none: (0, 0), -99, -999. */
 static int no_place(double ra, double dec)
 {
-    return (ra == 0 && dec == 0) || (fabs(ra) > 360 && fabs(dec) > 90);
+    return (ra == 0 && dec == 0) || fabs(dec) > 90;
 }
 
 spx_status spx_image_barycentric(const spx_image *im, const spx_psf *psf, const spx_site *site, double *factor,

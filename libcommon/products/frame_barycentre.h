@@ -10,12 +10,13 @@
 #include "products/psf.h"
 #include "products/spectra.h"
 
-/* Where the targets of an exposure were. nowhere: fibres without a position, which (0, 0) and values that are both out
- * of range stand for. below: part of the others whose target was below the horizon in the middle of the exposure;
+/* Where the targets of an exposure were. nowhere: fibres without a position, which (0, 0) and declinations out of
+ * range stand for. below: part of the others whose target was below the horizon in the middle of the exposure;
  * altitude: of their mean direction, degrees; in_hours: what it would be with right ascensions in hours, NAN where
  * these are no hours. off: degrees from where the header says that the telescope pointed to the targets' median
  * direction, and off_hours, with right ascensions in hours; NAN: not known. flat: how far they scatter along right
- * ascension over that along declination, both in degrees on the sky, with eight positions or more; else NAN. astray:
+ * ascension over that along declination, both in degrees on the sky, with eight right ascensions and eight
+ * declinations or more; else NAN. astray:
  * fibres more than 10 degrees from the median direction; stray: the first. */
 typedef struct {
     size_t nowhere, astray, stray;

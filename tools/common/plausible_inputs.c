@@ -189,8 +189,10 @@ spx_status spx_plausible_ranges(const spx_psf *psf, const uint32_t *odd, double 
     return SPX_OK;
 }
 
-/* Scatter along right ascension over that along declination, of positions in hours: 1/15 where fields are round. */
-#define FLAT 0.125
+/* Scatter along right ascension over that along declination, of positions in hours: 1/15 where fields are round. Fibres
+ * in a row along the meridian have less. */
+#define FLAT    0.125
+#define FLATTER 0.02
 
 static const char in_hours[] = "TARGET_RA should be in degrees, and seems to be in hours";
 
@@ -212,7 +214,7 @@ spx_status spx_plausible_directions(const spx_directions *where, unsigned allowe
                    where->off_hours < spx_rules[SPX_RULE_POINTING].hi
                        ? in_hours
                        : "the fibermap is of another exposure, or TARGET_RA, TARGET_DEC are not in degrees");
-    else if (where->flat < FLAT && !(where->off < 1))
+    else if (where->flat < FLAT && where->flat > FLATTER && !(where->off < 1))
         st = refuse(SPX_RULE_POINTING, allowed, label, e,
                     "the targets scatter %.2f times as far along the right ascension as along the declination: %s",
                     where->flat, in_hours);
