@@ -154,9 +154,12 @@ SPX_HD double spx_trace_amplified(double z, double m, double x)
 #define SPX_TRACE_RETRY 1e-4
 
 /* Elements of M of fibres with others between them are left out where their spots share less light than this, of spots
- * whose light is 1: elements that matter have 0.01 and more. In usual cameras nearly all are, as spots touch at their
- * rims. Weights do not count, so that other masks leave out the same. */
-#define SPX_TRACE_NIL 1e-18
+ * whose light is 1: a smaller part with tolerances finer than 1e-8. Spots of such fibres touch at their rims; of usual
+ * cameras most share less, and all of them together move no flux by 1e-11 of its error. At most, the flux of bin i
+ * moves by M_ij x_j/M_ii, with M_ii some 0.1 of a weight: 1e-8 of its error for x_j of a signal-to-noise ratio of 100
+ * whose error is ten times that of bin i. Weights do not count, so that other masks leave out the same. */
+#define SPX_TRACE_NIL         1e-12
+#define SPX_TRACE_NIL_TO_HERE 1e-8
 
 /* Added to the diagonal of M whatever the regularisation is, as in the patch method. */
 #define SPX_TRACE_PRIOR 1e-15
@@ -186,7 +189,8 @@ typedef struct {
     size_t spot_work;    /* doubles of scratch that a spot needs */
     size_t motion_work;  /* and how many more with its derivatives */
     double tolerance, drop_tolerance;
-    int dense; /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
+    double nil; /* see SPX_TRACE_NIL */
+    int dense;  /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
 } spx_trace_plan;
 
 /* Polynomials of n coefficients for bin k of a fibre, in bx, by or bp. */
