@@ -289,7 +289,7 @@ grid=6410,6470,0.8
 }
 
 @test "a queue of frames gives what they give one by one" {
-    local n
+    local n device
     three_images
     # names made of the inputs' names, in a folder and in a pattern
     mkdir out
@@ -314,6 +314,11 @@ grid=6410,6470,0.8
     # whatever the threads and the memory
     specx-extract -f -m -w $grid -j 3 --max-mem 100M -o 'r-%s.h5' a.h5 b.h5 c.h5
     for n in a b c; do h5diff r-$n.h5 one-$n.h5 /frame; done
+    # the CPU computes a frame for each four threads
+    for device in auto cpu; do
+        specx-extract -f -m -w $grid -j 12 --device $device -o 'r-%s.h5' a.h5 b.h5 c.h5
+        for n in a b c; do h5diff r-$n.h5 one-$n.h5 /frame; done
+    done
 }
 
 @test "a queue through pipes: products follow each other" {

@@ -21,8 +21,8 @@
 #include "psf/psf.h"
 #include "run/queue_run.h"
 
-/* Frames in work on the CPU: one is read, one computed, one written. */
-enum { ON_CPU = 3 };
+/* Frames in work on the CPU besides those that are computed: one is read, one written. */
+enum { BESIDES = 2 };
 
 static spx_extract_args o = {.bytes = sizeof(float),
                              .method = SPX_METHOD_TRACE,
@@ -133,9 +133,9 @@ typedef struct {
     spx_extract_devices devices;
     spx_hook *hook;
     int opened;
-    pthread_mutex_t opening, cpu; /* held by the worker that opens, that computes on the CPU */
-    spx_err failed;               /* the backend could not be opened */
-    atomic_size_t most;           /* frames in work; see run/queue_run.h */
+    pthread_mutex_t opening; /* held by the worker that opens */
+    spx_err failed;          /* the backend could not be opened */
+    atomic_size_t most;      /* frames in work; see run/queue_run.h */
     atomic_int stop;
 } work;
 
@@ -198,9 +198,8 @@ static void start(void *ctx, size_t worker)
         const double begin = spx_seconds();
         if (spx_open_device(w->s, SPX_OP_EXTRACT, &w->devices.backend, &w->failed) != SPX_OK)
             atomic_store(&w->stop, 1);
-        else if (strcmp(w->devices.backend.device, "cpu") ==
-                 0) /* --device auto has as many workers as a GPU would need */
-            atomic_store(&w->most, ON_CPU);
+        else if (spx_extract_on_cpu(&w->devices, w->nworker, (size_t)w->s->common.threads)) /* perhaps by auto */
+            atomic_store(&w->most, w->devices.at_once + BESIDES);
         spx_detail("open %s: %.3f s", w->s->common.device, spx_seconds() - begin);
         w->opened = 1;
     }
@@ -220,18 +219,13 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
             spx_progress_start(w->s->common.progress, "extract", j->o.method == SPX_METHOD_TRACE ? "traces" : "patches",
                                spx_extract_units(j->psf, &j->o));
     j->o.hook = w->hook;
-    /* frames share the devices, and a frame has them all when it is alone; on the CPU it has all threads */
-    const int on_cpu = strcmp(w->devices.backend.device, "cpu") == 0;
+    /* frames share the devices, and a frame has them all when it is alone */
     j->o.device = -1;
-    if (on_cpu)
-        (void)pthread_mutex_lock(&w->cpu);
-    else if (w->nworker > 1) /* half of them wait for the device */
+    if (w->nworker > 1) /* half of them wait for the device */
         j->o.nthreads = (int)((2 * (size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
     spx_extract_devices *d = &w->devices;
     spx_status st = w->total != 1 ? spx_extract_on_one(d, worker, &x->image, j->psf, &j->o, &j->frame, &j->counts, e)
                                   : d->backend.extract(&d->backend, &x->image, j->psf, &j->o, &j->frame, &j->counts, e);
-    if (on_cpu)
-        (void)pthread_mutex_unlock(&w->cpu);
     spx_progress_end(j->o.progress);
     spx_image_drop_pixels(&x->image);
     if (st == SPX_OK)
@@ -293,7 +287,7 @@ static void clear(void *ctx, spx_queue_item *x)
 static spx_status run(spx_run *s, spx_err *e)
 {
     spx_queue *queue = NULL;
-    work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER, .cpu = PTHREAD_MUTEX_INITIALIZER};
+    work w = {.s = s, .opening = PTHREAD_MUTEX_INITIALIZER};
     spx_status st = spx_extract_args_complete(&o, e);
     spx_backend_restrict(s->common.device);
     if (st == SPX_OK)
@@ -307,7 +301,8 @@ static spx_status run(spx_run *s, spx_err *e)
         if (w.total == 1) /* as fast with one, and each takes 13 ms to be made */
             spx_device_queues(1);
         /* a hook sees one frame after another */
-        w.nworker = spx_extract_workers(s->common.device, w.total, s->common.hook != NULL, &w.devices.n);
+        w.nworker = spx_extract_workers(s->common.device, w.total, s->common.hook != NULL, (size_t)s->common.threads,
+                                        &w.devices.n);
         st = spx_extract_args_device(&o, &s->common.device, e);
     }
     if (st == SPX_OK && (w.devices.lost = spx_alloc(w.devices.n, sizeof *w.devices.lost, e)) == NULL)
