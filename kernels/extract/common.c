@@ -383,7 +383,7 @@ static int may_fit_badly(size_t n, const double *restrict chi2, const double *re
     }
 #pragma omp simd reduction(+ : near)
     for (size_t k = 0; k < n; k++)
-        near += (ivar[k] > 0.0) & (SPX_BAD_FIT * chi2[k] >= most) ? 1.0 : 0.0;
+        near += ((ivar[k] > 0.0) & (SPX_BAD_FIT * chi2[k] >= most)) ? 1.0 : 0.0;
     return most > 1.0 && !(near > 0.5 * all + 0.5);
 }
 
