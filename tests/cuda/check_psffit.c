@@ -283,8 +283,9 @@ static void compare_results(const char *name, const spx_psffit *a, const spx_psf
 {
     for (size_t i = 0; i < a->nspec; i++) {
         const spx_psffit_fibre *x = &a->fibre[i], *y = &b->fibre[i];
+        /* spots agree to 1e-6 of their peak, which is 200 of its noise: chi squared of some hundred pixels, to 1e-5 */
         CHECK(x->npix == y->npix && x->status == y->status && x->nline == y->nline &&
-                  fabs(x->chi2 - y->chi2) <= 1e-6 * x->chi2,
+                  fabs(x->chi2 - y->chi2) <= 1e-5 * x->chi2,
               "%s: fibre %zu: chi squared %.9g of %ld pixels, status %d, not %.9g of %ld, %d", name, i, y->chi2,
               (long)y->npix, (int)y->status, x->chi2, (long)x->npix, (int)x->status);
     }
