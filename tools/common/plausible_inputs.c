@@ -39,7 +39,7 @@ static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, 
 }
 
 /* First row whose number is not that of its trace, where the PSF numbers them: the same, counted from 0 in place of 1,
- * or of a later spectrograph, all of whose numbers are above the PSF's. map->nrow: there is none. */
+ * or of a later spectrograph, all of whose numbers are above the PSF's. n: there is none. */
 static size_t find_other_number(const spx_psf *psf, size_t n, const int64_t *fiber)
 {
     int64_t last = 0, off = 0;
