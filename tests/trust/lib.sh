@@ -42,10 +42,25 @@ without_inventory() {
 # shellcheck source=tests/programs.sh
 . "$SPX_ROOT/tests/programs.sh"
 
+# Datasets that programs write on demand only: coadds, velocities of exposures and second stars, templates, the sky's gradient
+# and amplifiers, models and background of images, one lamp, masters.
+# shellcheck disable=SC2016
+on_demand=(
+    'h5merge -q -j 1 --coadd optimal --allow-topocentric $d/frame-r0.h5'
+    'rvs-fit -q -j 1 -t $d/templates.h5 --joint target --epochs --rows 0:2 $d/spectra.h5'
+    'rvs-fit -q -j 1 -t $d/templates.h5 --components 2 --rows 0:1 $d/spectra.h5'
+    'specx-sky -q -j 1 --gradient x --sectors $d/frame-r0.h5'
+    'specx-extract -q -j 1 $d/image-r0.h5 --wavelength 6400,6420,0.8 --spectra 0:2 --model --background 64 --reject 5'
+    'specx-flat -q -j 1 --lamps one --native $d/lamp-r0-1.h5 $d/lamp-r0-2.h5'
+    'specx-psf -q -j 1 --start $d/arc-r0.h5 --trace-degree 2 --hermite-degree 2 --shape-degree 0,0 --model out/model.h5 $d/arc-r0.h5'
+    'specx-preproc -q -j 1 --combine bias $d/raw-r0.h5 $d/raw-r0.h5'
+    'specx-shift -q -j 1 --lamp $d/arc-r0.h5'
+)
+
 # Commands that are attacked: all programs, pipes, a queue and side files. Evaluated in the class's folder; products go into
 # out/ or to standard output.
 cases=()
-for w in "${writers[@]}"; do
+for w in "${writers[@]}" "${on_demand[@]}"; do
     cases+=("$w --reproducible -f -o out/product")
 done
 cases+=("${readers[@]}")
