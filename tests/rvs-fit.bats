@@ -465,6 +465,26 @@ column() {
         rvs-fit -t templates.h5 -o x.h5 dark.h5
 }
 
+@test "rvs-fit asks of exposures of lamps whether they are stars" {
+    data frame-r0.h5 lamp-r0-1.h5 templates.h5
+    rvs-fit -t templates.h5 -o stars.h5 frame-r0.h5 2>stars
+    run ! grep 'spectra of stars' stars
+    rvs-fit -t templates.h5 -o lamp.h5 lamp-r0-1.h5 2>lamp
+    grep 'warning: lamp-r0-1.h5: OBSTYPE in its header is FLAT: are these spectra of stars?' lamp
+    # other words of the same, and light of the sun
+    local of says
+    for of in "FLAVOR  = 'arc     '" "IMAGETYP= 'dome flat'" "IMAGETYP= 'COMP    '"; do
+        h5edit frame-r0.h5 strings /frame/header "$of"
+        rvs-fit -t templates.h5 -f -o lamp.h5 frame-r0.h5 2>lamp
+        grep "warning: frame-r0.h5: ${of%%[ =]*} in its header is .*: are these" lamp
+    done
+    for says in "OBSTYPE = 'TWILIGHT FLAT'" "FLAVOR  = 'science '" "IMAGETYP= 'search  '"; do
+        h5edit frame-r0.h5 strings /frame/header "$says"
+        rvs-fit -t templates.h5 -f -o stars.h5 frame-r0.h5 2>stars
+        run ! grep 'spectra of stars' stars
+    done
+}
+
 @test "rvs-fit refuses what it cannot use" {
     data spectra.h5 templates.h5 frame-r0.h5
     fails_with 2 '*--templates*' rvs-fit -o x.h5 spectra.h5

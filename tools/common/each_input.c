@@ -100,18 +100,3 @@ void spx_inputs_free(spx_inputs *all)
     spx_free(all->name);
     *all = (spx_inputs){0};
 }
-
-void spx_warn_of_purpose(const spx_cards *header, const char *name, const char *const *words, const char *what)
-{
-    static const char *const keyword[] = {"OBSTYPE", "FLAVOR", "IMAGETYP"};
-    char purpose[32];
-    for (size_t i = 0; i < sizeof keyword / sizeof *keyword; i++) {
-        int is = !spx_cards_string(header, keyword[i], purpose, sizeof purpose) || purpose[0] == '\0';
-        for (const char *const *w = words; *w != NULL && !is; w++)
-            is = strcasestr(purpose, *w) != NULL;
-        if (is)
-            continue;
-        spx_warn("%s: %s in its header is %s: is it %s?", name, keyword[i], purpose, what);
-        return;
-    }
-}

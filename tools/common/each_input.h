@@ -4,7 +4,6 @@
 #define SPX_TOOLS_EACH_INPUT_H
 
 #include "app/main.h"
-#include "fits/cards.h"
 
 /* Calls use() for every input of the run, in order: for a file once, for standard input with each of the products that
  * it holds. Ends with the first error. */
@@ -25,9 +24,5 @@ typedef struct {
 /* Opens the inputs `name` likewise, all of them. Free *all in any case. */
 spx_status spx_all_inputs(spx_run *s, size_t n, char *const *name, spx_inputs *all, spx_err *e);
 void spx_inputs_free(spx_inputs *all);
-
-/* Warns where the header says that the exposure was taken for something else (OBSTYPE, FLAVOR, IMAGETYP without any of
- * `words`, ended by NULL); `what` for the message: "a flat". */
-void spx_warn_of_purpose(const spx_cards *header, const char *name, const char *const *words, const char *what);
 
 #endif

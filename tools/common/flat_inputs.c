@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "common/each_input.h"
+#include "common/purpose.h"
 #include "h5/file.h"
 #include "h5/object.h"
 #include "h5/table.h"

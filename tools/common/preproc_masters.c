@@ -7,6 +7,7 @@
 
 #include "common/each_input.h"
 #include "common/plausible_inputs.h"
+#include "common/purpose.h"
 #include "h5/object.h"
 #include "products/master_h5.h"
 #include "products/plausible.h"

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "common/each_input.h"
+#include "common/purpose.h"
 #include "h5/object.h"
 #include "products/site.h"
 #include "products/templates_h5.h"
@@ -284,6 +285,16 @@ spx_status spx_rvfit_explain_swap(const spx_rvfit_args *o, const spx_input *spec
                     o->templates, kind, spectra->name);
 }
 
+static spx_status warn_of_lamps(const spx_spectra_part *part, const char *name, spx_err *e)
+{
+    spx_cards header = {0};
+    const spx_status st = spx_spectra_part_header(part, &header, e);
+    if (st == SPX_OK)
+        spx_warn_of_lamp(&header, name);
+    spx_cards_free(&header);
+    return st;
+}
+
 spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n, char **name, spx_spectra_parts *p,
                                  spx_err *e)
 {
@@ -297,6 +308,8 @@ spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n
                 st = spx_fail(e, SPX_EINPUT, "%s: is an input twice", in[i]->name);
         if (st == SPX_OK && (st = spx_spectra_parts_add(p, in[i]->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
             st = spx_rvfit_explain_swap(o, in[i], e);
+        if (st == SPX_OK)
+            st = warn_of_lamps(&p->part[p->npart - 1], in[i]->name, e);
     }
     spx_inputs_free(&all);
     if (st == SPX_OK && p->dropped.n > 0)
