@@ -189,6 +189,9 @@ y[5, 0] += 40;5;1 of the PSF's 9 traces (5) lie far from where their neighbours 
 y[0, 0] += 20;0;1 of the PSF's 9 traces (0) lie far from where their neighbours do
 y[8, 0] -= 20;8;1 of the PSF's 9 traces (8) lie far from where their neighbours do
 x[0, 0] += 30;0;1 of the PSF's 9 traces (0) lie far from where their neighbours do
+x[[4, 5]], y[[4, 5]], c[:, [4, 5]] = x[[5, 4]], y[[5, 4]], c[:, [5, 4]];4 5;2 of the PSF's 9 traces (4, 5) have changed places
+x[[0, 1]] = x[[1, 0]];0 1;2 of the PSF's 9 traces (0, 1) have changed places
+x[[2, 7]] = x[[7, 2]];2 7;2 of the PSF's 9 traces (2, 7) have changed places
 END
     # slits whose fibres are staggered, or whose blocks are, are right, and fibres that are numbered in no order
     for change in 'y[::2, 0] += 15' 'y[3:6, 0] += 15' 'x[:] = x[::-1].copy()' 'x[:] = x[[8, 0, 7, 1, 3, 6, 2, 4, 5]]'; do

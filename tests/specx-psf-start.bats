@@ -116,6 +116,17 @@ near() {
     [[ "$output" != *"moved there"* ]]
 }
 
+@test "--start: two traces that have changed places are named, and flagged" {
+    local d=$BATS_FILE_TMPDIR/d
+    specx-sim -q --arm r --fibers 10 --wavelength 5850,6450 --arc Ne,Kr --format hdf5 -o arc.h5
+    edit_h5 changed.h5 "p = f['psf']
+for name in 'xtrace', 'ytrace': p[name][3:5] = p[name][3:5][::-1]
+p['coeff'][:, 3:5] = p['coeff'][:, 3:5][:, ::-1]" arc.h5
+    run -0 specx-psf --start changed.h5 --trace-degree 4 --bundle-size 10 --hermite-degree 2 -o psf.h5 arc.h5
+    [[ "$output" == *"changed.h5: traces (3, 4) have changed places in pairs: put them in order"* ]]
+    h5table -q --csv -c STATUS -t /psffit/fibre psf.h5 | awk 'NR > 1 && (int($1 / 16) % 2 == 1) != (NR == 5 || NR == 6) { bad = 1 } END { exit bad || NR != 11 }'
+}
+
 @test "what has no start" {
     local d=$BATS_FILE_TMPDIR/d at=(--centre 6150 --dispersion 0.53)
     fails_with 2 '*--start PSF is needed*--flat*' specx-psf -o no.h5 "$d/arc.h5"

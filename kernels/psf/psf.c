@@ -304,6 +304,34 @@ static void find_apart(size_t n, const places *const *p, double *step, uint8_t *
         memset(apart, 0, n);
 }
 
+/* Marks in exchanged[n] pairs of traces that are apart each, and in the other's place neither; at most MOST_EXCHANGED
+ * traces that are apart are looked at. again[n]: room. */
+static void find_exchanged(size_t n, const places **p, double *step, const uint8_t *apart, uint8_t *again,
+                           uint8_t *exchanged)
+{
+    enum { MOST_EXCHANGED = 16 };
+    size_t which[MOST_EXCHANGED], m = 0;
+    for (size_t f = 0; f < n; f++) {
+        if (apart[f] && m == MOST_EXCHANGED)
+            return;
+        if (apart[f])
+            which[m++] = f;
+    }
+    for (size_t i = 0; i < m; i++)
+        for (size_t k = i + 1; k < m; k++) {
+            const size_t a = which[i], b = which[k];
+            if (exchanged[a] || exchanged[b])
+                continue;
+            const places *const first = p[a];
+            p[a] = p[b];
+            p[b] = first;
+            find_apart(n, p, step, again);
+            exchanged[a] = exchanged[b] = !again[a] && !again[b];
+            p[b] = p[a];
+            p[a] = first;
+        }
+}
+
 spx_status spx_psf_odd_traces(const spx_psf *psf, size_t nx, size_t ny, uint32_t *odd, double *together, spx_err *e)
 {
     enum { FEWEST = 5 }; /* traces that have neighbours */
@@ -312,7 +340,7 @@ spx_status spx_psf_odd_traces(const spx_psf *psf, size_t nx, size_t ny, uint32_t
     const places **used = p != NULL ? spx_alloc(n, sizeof *used, e) : NULL;
     size_t *which = used != NULL ? spx_alloc(n, sizeof *which, e) : NULL, m = 0, next = 0;
     double *step = which != NULL ? spx_alloc(n, sizeof *step, e) : NULL;
-    uint8_t *apart = step != NULL ? spx_alloc(n, 1, e) : NULL;
+    uint8_t *apart = step != NULL ? spx_alloc2(3, n, sizeof *apart, e) : NULL;
     spx_status st = apart != NULL ? SPX_OK : SPX_EIO;
     for (size_t f = 0; f < n && st == SPX_OK; f++) {
         p[f] = places_of(psf, f);
@@ -331,8 +359,10 @@ spx_status spx_psf_odd_traces(const spx_psf *psf, size_t nx, size_t ny, uint32_t
             }
     if (st == SPX_OK && m >= FEWEST && psf->wave_range == NULL && psf->order == NULL) {
         find_apart(m, used, step, apart);
+        uint8_t *exchanged = apart + n;
+        find_exchanged(m, used, step, apart, apart + 2 * n, exchanged);
         for (size_t i = 0; i < m; i++)
-            odd[which[i]] |= apart[i] ? SPX_ODD_APART : 0;
+            odd[which[i]] |= exchanged[i] ? SPX_ODD_EXCHANGED : apart[i] ? SPX_ODD_APART : 0;
     }
     *together = n > 1 ? (double)next / (double)(n - 1) : 0.0;
     spx_free(p);

@@ -30,10 +30,11 @@ spx_status spx_psf_coverage(const spx_psf *psf, size_t nx, size_t ny, double ste
 
 /* What a trace of a PSF cannot be. Fibres of an empty valid_range are nothing of it. */
 enum {
-    SPX_ODD_TOGETHER = 1, /* coincides with another: half a pixel in x and five in y at both ends and in the middle */
-    SPX_ODD_OFF = 2,      /* lies nowhere on the CCD, or in one row */
-    SPX_ODD_LOST = 8,     /* the PSF says that it may be used nowhere; spx_psf_odd_traces() does not set this */
-    SPX_ODD_APART = 4     /* far from both neighbours along the rows, or not between them, where most others are not */
+    SPX_ODD_TOGETHER = 1,  /* coincides with another: half a pixel in x and five in y at both ends and in the middle */
+    SPX_ODD_OFF = 2,       /* lies nowhere on the CCD, or in one row */
+    SPX_ODD_LOST = 8,      /* the PSF says that it may be used nowhere; spx_psf_odd_traces() does not set this */
+    SPX_ODD_APART = 4,     /* far from both neighbours along the rows, or not between them, where most others are not */
+    SPX_ODD_EXCHANGED = 16 /* the same, but in the place of another such trace, which is in its */
 };
 
 /* Sets odd[nspec], a sum of SPX_ODD_..., of traces on a CCD of nx columns and ny rows, and *together: the part of the

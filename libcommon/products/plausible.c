@@ -30,7 +30,8 @@ const spx_rule spx_rules[SPX_RULES] = {
          .programs = "specx-extract specx-shift",
          .measure =
              "Fibres whose trace coincides with another, lies nowhere on the CCD or in one row, is 10 rows or more "
-             "and ten times as far as usual from both neighbours, or not between them; and those "
+             "and ten times as far as usual from both neighbours, or not between them, two that have changed places "
+             "among them; and those "
              "whose spots have no width or light",
          .limits = "none",
          .flag = "mask BADFIBER of these fibres, attribute implausible"},

@@ -114,6 +114,7 @@ static spx_status look_at_traces(const spx_psf *psf, uint32_t *flags, const char
     } what[] = {{SPX_ODD_TOGETHER, "coincide with another"},
                 {SPX_ODD_OFF, "lie nowhere on the CCD, or in one row"},
                 {SPX_ODD_APART, "lie far from where their neighbours do"},
+                {SPX_ODD_EXCHANGED, "have changed places in pairs"},
                 {SPX_ODD_LOST, "have no spots, or may be used nowhere (valid_range)"}};
     int any = 0;
     for (size_t f = 0; f < psf->nspec; f++)

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "convert/ccd.h"
 #include "h5/object.h"
 #include "products/psf_h5.h"
@@ -34,12 +36,33 @@ spx_status spx_psf_file_read(spx_run *s, const char *path, spx_psf *psf, spx_err
     return st;
 }
 
+/* Warns of traces that are in each other's place: the fit finds light there, and cannot tell. */
+static spx_status warn_of_exchanged(const char *path, const spx_psf *psf, spx_err *e)
+{
+    const size_t any = 1u << 20; /* pixels of the CCD */
+    char some[80];
+    double together;
+    uint32_t *odd = spx_alloc(psf->nspec, sizeof *odd, e);
+    const spx_status st = odd != NULL ? spx_psf_odd_traces(psf, any, any, odd, &together, e) : SPX_EIO;
+    if (st == SPX_OK) {
+        spx_text_flagged(psf->nspec, odd, SPX_ODD_EXCHANGED, some);
+        if (some[0] != '\0')
+            spx_warn("%s: traces%s have changed places in pairs: put them in order, or their fibres have each other's "
+                     "light",
+                     path, some);
+    }
+    spx_free(odd);
+    return st;
+}
+
 spx_status spx_psf_file_start(spx_run *s, const char *path, int as_it_is, spx_psf *psf, spx_err *e)
 {
     spx_psf from = {0};
     spx_status st = spx_psf_file_read(s, path, psf, e);
     if (st == SPX_OK)
         st = spx_psf_one_range(psf, e);
+    if (st == SPX_OK)
+        st = warn_of_exchanged(path, psf, e);
     if (st != SPX_OK || as_it_is || (psf->type == SPX_PSF_GAUSS_HERMITE && psf->tilt < 0))
         return st;
     from = *psf;
