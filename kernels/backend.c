@@ -73,8 +73,9 @@ static spx_status load_library(const char *name, void **lib, char *path, size_t 
     const spx_status st = spx_plugin_path(file, path, size, e);
     if (st != SPX_OK)
         return st;
-    /* the backend's libraries take hundreds of megabytes: do not load them where there is no CUDA driver */
-    void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
+    /* the backend's libraries take hundreds of megabytes: do not load them where there is no CUDA driver, which stays
+     * loaded for them */
+    void *driver = strcmp(name, "cuda") == 0 ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) : NULL;
     if (driver != NULL)
         (void)dlclose(driver);
     else if (strcmp(name, "cuda") == 0)
