@@ -12,9 +12,9 @@
 #include "psf/psf_math.h"
 #include "shift/shift.h"
 
-/* Fibres whose light is looked at for the choice of windows, and bins between places of their traces; most terms in
- * wavelength. */
-enum { SAMPLES = 40, STRAIGHT = 8, MOST_TERMS = 10 };
+/* Fibres whose light is looked at for the choice of windows, and those that are enough for a bin; bins between places
+ * of their traces; most terms in wavelength. */
+enum { SAMPLES = 40, ENOUGH = 9, STRAIGHT = 32, MOST_TERMS = 10 };
 
 /* Steps at most, halved ones too, and a step that needs no other: the error that is left is about its square. */
 enum { MOST_STEPS = 12 };
@@ -146,50 +146,59 @@ static double sample_pixels(const spx_image *im, size_t at)
     return variance > 0 && signal > 0 ? signal * signal / variance : 0;
 }
 
-/* Pixels around STRAIGHT bins of a trace, from bin `first` on, at[some]; SIZE_MAX: none. Traces are straight between.
- * Pixels are rows apart, and come from memory while those of the fibre before are looked at. */
-static void ask_for_pixels(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t f, size_t first,
-                           size_t some, size_t *at)
+/* Bins of a trace that are looked at: some, each `step` behind the one before. */
+typedef struct {
+    size_t first, some, step, at[STRAIGHT]; /* at: the first of their three pixels; SIZE_MAX: none */
+} bins_of;
+
+/* Finds the pixels of bins less than STRAIGHT apart, between which a trace is straight. They are rows apart, and come
+ * from memory while those of the fibre before are looked at. */
+static void ask_for_pixels(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t f, bins_of *b)
 {
-    const double from = o->wmin + (double)first * o->dw, to = from + STRAIGHT * o->dw;
+    const double from = o->wmin + (double)b->first * o->dw, to = from + STRAIGHT * o->dw;
     const double x = spx_psf_series_value(&psf->x, f, from), y = spx_psf_series_value(&psf->y, f, from);
     const double dx = (spx_psf_series_value(&psf->x, f, to) - x) / STRAIGHT,
                  dy = (spx_psf_series_value(&psf->y, f, to) - y) / STRAIGHT;
     double lo, hi;
     spx_psf_usable(psf, f, &lo, &hi);
-    for (size_t i = 0; i < some; i++) {
-        const double lambda = from + (double)i * o->dw;
-        at[i] = lambda >= lo && lambda <= hi ? pixels_around(im, x + (double)i * dx, y + (double)i * dy) : SIZE_MAX;
-        if (at[i] == SIZE_MAX)
+    for (size_t i = 0; i < b->some; i++) {
+        const double bins = (double)(i * b->step), lambda = from + bins * o->dw;
+        const size_t at = lambda >= lo && lambda <= hi ? pixels_around(im, x + bins * dx, y + bins * dy) : SIZE_MAX;
+        b->at[i] = at;
+        if (at == SIZE_MAX)
             continue;
-        __builtin_prefetch(im->ivar + at[i]);
-        __builtin_prefetch(im->data + at[i]);
+        __builtin_prefetch(im->ivar + at);
+        __builtin_prefetch(im->data + at);
         if (im->mask != NULL)
-            __builtin_prefetch(im->mask + at[i]);
+            __builtin_prefetch(im->mask + at);
     }
 }
 
-static void add_light(const spx_image *im, size_t some, const size_t *at, double *info)
+static void add_light(const spx_image *im, const bins_of *b, double *info)
 {
-    for (size_t i = 0; i < some; i++)
-        info[i] += at[i] != SIZE_MAX ? sample_pixels(im, at[i]) : 0;
+    for (size_t i = 0; i < b->some; i++)
+        info[b->first + i * b->step] += b->at[i] != SIZE_MAX ? sample_pixels(im, b->at[i]) : 0;
 }
 
-/* Information on a shift that the light of some fibres has at each bin, info[n]. */
+/* Information on a shift that the light of some fibres has at each bin, info[n]. Fibres take turns in bins: windows
+ * have many, and the pixels of almost every one come from memory. */
 static void sample_light(const spx_image *im, const spx_psf *psf, const spx_shift_options *o, size_t n, double *info)
 {
-    const size_t every = psf->nspec / SAMPLES + 1;
+    const size_t every = psf->nspec / SAMPLES + 1, seen = (psf->nspec - every / 2 + every - 1) / every;
+    const size_t turns = seen < 2 * ENOUGH ? 1 : seen / ENOUGH;
 #pragma omp parallel for num_threads(o->nthreads > 0 ? o->nthreads : omp_get_max_threads())
-    for (size_t first = 0; first < n; first += STRAIGHT) {
-        const size_t some = n - first < STRAIGHT ? n - first : STRAIGHT;
-        size_t at[2][STRAIGHT], asked = 0;
-        for (size_t f = every / 2; f < psf->nspec; f += every, asked++) {
-            ask_for_pixels(im, psf, o, f, first, some, at[asked % 2]);
-            if (asked > 0)
-                add_light(im, some, at[(asked - 1) % 2], info + first);
+    for (size_t from = 0; from < n; from += STRAIGHT) {
+        const size_t end = n - from < STRAIGHT ? n : from + STRAIGHT;
+        bins_of bins[2] = {{.some = 0}};
+        for (size_t f = every / 2, asked = 0; f < psf->nspec; f += every, asked++) {
+            bins_of *now = &bins[asked % 2];
+            now->step = turns;
+            now->first = from + asked % turns;
+            now->some = end > now->first ? (end - now->first + turns - 1) / turns : 0;
+            ask_for_pixels(im, psf, o, f, now);
+            add_light(im, &bins[(asked + 1) % 2], info);
         }
-        if (asked > 0)
-            add_light(im, some, at[(asked - 1) % 2], info + first);
+        add_light(im, &bins[(seen + 1) % 2], info);
     }
 }
 
@@ -238,6 +247,27 @@ static double least_length(const work *w, const spx_psf *psf)
     return need;
 }
 
+/* Bins of the rows at an end of a window that light of other bins reaches: those of a spot. */
+static size_t bins_of_end(const spx_psf *psf, const spx_shift_options *o)
+{
+    const double middle = 0.5 * (o->wmin + o->wmax);
+    const size_t f = psf->nspec / 2;
+    const double rows =
+        fabs(spx_psf_series_value(&psf->y, f, middle + 0.5) - spx_psf_series_value(&psf->y, f, middle - 0.5));
+    return rows > 0 ? (size_t)fmin(spx_psf_ny(psf) / (rows * o->dw) + 0.5, (double)nbins(o)) : 0;
+}
+
+/* What the light of a window of `length` bins from `first` on tells, times its part of that and of the light around its
+ * ends, `end` bins to each side: a bright line there is of no use in its rows, and may reach those that are.
+ * below[n + 1]: information of the bins before each. */
+static double worth(size_t n, const double *below, size_t first, size_t length, size_t end)
+{
+    const size_t last = first + length, before = first > end ? first - end : 0,
+                 behind = last + end < n ? last + end : n;
+    const double inside = below[last - end] - below[first + end], around = below[behind] - below[before];
+    return around > 0 ? inside * inside / around : 0;
+}
+
 /* Windows of `length` bins, one in each of nw parts of the range: where the light tells most. */
 static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w, spx_err *e)
 {
@@ -253,12 +283,18 @@ static spx_status place_windows(const spx_image *im, const spx_psf *psf, work *w
     const size_t part = border(n, 1, w->nw, w->whole);
     length = w->whole || length > part ? part : length;
     length = length > 0 ? length : 1;
+    const size_t of_end = bins_of_end(psf, o), end = of_end < length / 4 ? of_end : length / 4;
     for (size_t i = 0; i < w->nw; i++) {
         const size_t from = border(n, i, w->nw, w->whole), to = border(n, i + 1, w->nw, w->whole);
         size_t best = to - from > length ? from + (to - from - length) / 2 : from;
-        for (size_t k = from; k + length <= to; k++)
-            if (info[k + length] - info[k] > 1.001 * (info[best + length] - info[best]))
+        double most = best + length <= to ? worth(n, info, best, length, end) : INFINITY;
+        for (size_t k = from; k + length <= to; k++) {
+            const double here = worth(n, info, k, length, end);
+            if (here > 1.001 * most) {
                 best = k;
+                most = here;
+            }
+        }
         w->first[i] = o->wmin + (double)best * o->dw;
         w->last[i] = w->first[i] + (double)(length - 1) * o->dw;
     }
