@@ -97,6 +97,14 @@ setup_file() {
     done
 }
 
+@test "a backslash of an example is one on the page, too" {
+    # \e is a backslash; \( and \& begin a character, and \- is a minus; anything else is lost or another character
+    awk 'FNR == 1 || /^\.Ed/ { display = 0 }
+         /^\.Bd -literal/ { display = 1 }
+         display && /\\[^e(&-]/ { print FILENAME ":" FNR ": " $0; bad = 1 }
+         END { exit bad }' "$SPX_ROOT"/man/*.in
+}
+
 @test "columns of the tables in specpipe-schema(5) are as wide as their entries" {
     awk '/^\.Bl -column/ { n = split($0, width, "\""); tables++; next }
          /^\.El/ { n = 0 }
