@@ -485,6 +485,18 @@ column() {
     done
 }
 
+@test "rvs-fit warns of variances that are too large, by chi squared of all stars" {
+    local arm factor
+    data spectra.h5 templates.h5
+    for factor in 1 0.67; do
+        cp spectra.h5 scaled.h5
+        for arm in b r z; do h5edit scaled.h5 scale /spectra/$arm/ivar $factor; done
+        rvs-fit -t templates.h5 -f -o rv.h5 scaled.h5 2>says.$factor
+    done
+    grep 'warning: median chi2 a degree of freedom is 0.[67].*, and should be above 0.8: the variance' says.0.67
+    run ! grep 'degree of freedom' says.1
+}
+
 @test "rvs-fit refuses what it cannot use" {
     data spectra.h5 templates.h5 frame-r0.h5
     fails_with 2 '*--templates*' rvs-fit -o x.h5 spectra.h5

@@ -108,10 +108,11 @@ const spx_rule spx_rules[SPX_RULES] = {
                        .flag = "attribute implausible"},
     [SPX_RULE_VARIANCE] = {.name = "variance",
                            .programs = "specx-shift specx-sky",
-                           .measure = "chi squared of sky fibres off lines, as if each had been a target, and that of "
-                                      "the image with traces that were moved, to which the lower limit alone applies: "
-                                      "a variance that is wrong",
-                           .lo = 0.6,
+                           .measure =
+                               "chi squared of sky fibres off lines, as if each had been a target, or, where it is "
+                               "too low, of the image with traces that were moved; 4 of its errors or more from "
+                               "1: a variance that is wrong",
+                           .lo = 0.8,
                            .hi = 1.5,
                            .flag = "attribute implausible"},
     [SPX_RULE_FINITE] = {.name = "finite",

@@ -16,8 +16,8 @@
 #include "psf/psf.h"
 #include "spectral/star_lines.h"
 
-/* Values whose chi squared tells of the variance. */
-enum { FEWEST = 200 };
+/* Errors of its own that chi squared is from 1, where it tells of the variance. */
+static const double TELLING = 4;
 
 /* Breaks a rule: SPX_EINPUT with that text, or, where it is allowed, a warning. */
 static spx_status refuse(spx_rule_id rule, unsigned allowed, const char *label, spx_err *e, const char *fmt, ...)
@@ -333,12 +333,20 @@ spx_status spx_plausible_bins(spx_run *s, const char *label, spx_frame *frame, c
     return add_broken(s, frame, SPX_RULE_BINS, e);
 }
 
+/* Does a reduced chi squared of n values say that their variance is wrong? */
+static int tells_of_variance(double chi2, double n)
+{
+    return n > 0 && spx_rule_broken(SPX_RULE_VARIANCE, chi2) && fabs(chi2 - 1) > TELLING * sqrt(2 / n);
+}
+
 spx_status spx_plausible_sky(spx_run *s, const char *label, spx_frame *frame, const spx_sky *sky, spx_err *e)
 {
-    const double loo = sky->loo[SPX_SKY_OFF];
-    const int tells = sky->nsky > 1 && sky->nfitted[SPX_SKY_OFF] >= FEWEST && loo <= SPX_SKY_CONTRADICT * sky->noise;
-    const double off = tells ? loo : 1;
-    const double chi2 = sky->noise > spx_rules[SPX_RULE_VARIANCE].hi ? fmax(off, sky->noise) : off;
+    /* each fibre is compared with the others: of two fibres the differences are the same */
+    const double loo = sky->loo[SPX_SKY_OFF], n = (double)sky->nfitted[SPX_SKY_OFF],
+                 apart = sky->nsky > 1 ? n * (1 - 1 / (double)sky->nsky) : 0;
+    const int contradicts = loo > SPX_SKY_CONTRADICT * sky->noise;
+    const double off = !contradicts && tells_of_variance(loo, apart) ? loo : 1,
+                 chi2 = tells_of_variance(sky->noise, n) ? fmax(off, sky->noise) : off;
     if (!spx_rule_broken(SPX_RULE_VARIANCE, chi2))
         return SPX_OK;
     if (chi2 > 1)
@@ -354,8 +362,8 @@ spx_status spx_plausible_sky(spx_run *s, const char *label, spx_frame *frame, co
 
 unsigned spx_plausible_moved(const char *label, const spx_shift *s)
 {
-    const double chi2 = s->dof >= FEWEST ? s->chi2_after / s->dof : 1;
-    if (!(chi2 < spx_rules[SPX_RULE_VARIANCE].lo))
+    const double chi2 = s->dof > 0 ? s->chi2_after / s->dof : 1;
+    if (chi2 > 1 || !tells_of_variance(chi2, s->dof))
         return 0;
     spx_warn(
         "%schi2 of the image is %.2f, and should be above %g: its variance is too large, or a gain was left out of "

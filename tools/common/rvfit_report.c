@@ -5,6 +5,40 @@
 
 #include "base/mem.h"
 #include "num/stat.h"
+#include "products/plausible.h"
+
+/* Degrees of freedom of a star's fit with nq quantities, at least 1. */
+static double freedom(const spx_rvfit_star *star, size_t nq)
+{
+    double functions = 0;
+    for (size_t a = 0; a < SPX_MAX_ARM; a++)
+        functions += star->npoly[a] * star->nexp;
+    return fmax(1, (double)star->npix - functions - (double)nq);
+}
+
+/* Warns where chi^2 of most stars is that of a variance that is too large. */
+static spx_status say_variance(const spx_rvfit_stars *stars, const spx_rvfit *all, spx_err *e)
+{
+    static const double TELLING = 5; /* errors of the median, which is that of the mean times sqrt(pi / 2) */
+    double *reduced = spx_alloc(stars->nstar, sizeof *reduced, e), sum = 0;
+    if (reduced == NULL)
+        return SPX_EIO;
+    size_t n = 0;
+    for (size_t i = 0; i < stars->nstar; i++) {
+        const double dof = freedom(&all->star[i], 2 + all->npar);
+        if (all->star[i].npix == 0 || all->star[i].warn & SPX_RVS_BAD)
+            continue;
+        reduced[n++] = all->star[i].chisq / dof;
+        sum += dof;
+    }
+    const double median = spx_median(reduced, n);
+    if (n > 0 && median < spx_rules[SPX_RULE_VARIANCE].lo && 1 - median > TELLING * sqrt(M_PI / sum))
+        spx_warn("median chi2 a degree of freedom is %.2f, and should be above %g: the variance of the spectra is too "
+                 "large, and so are errors; or neighbouring pixels share noise, as in spectra that were rebinned",
+                 median, spx_rules[SPX_RULE_VARIANCE].lo);
+    spx_free(reduced);
+    return SPX_OK;
+}
 
 /* Says which bits of RVS_WARN how many stars have, and the median of chi^2 a pixel. */
 static spx_status say_quality(const spx_rvfit_stars *stars, const spx_rvfit *all, spx_err *e)
@@ -141,6 +175,8 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
         spx_note("exposures of %zu stars were compared: the velocities of %zu change (VARIABLE; 0.27 %% do by chance)",
                  compared, variable);
     spx_status st = say_quality(stars, all, e);
+    if (st == SPX_OK)
+        st = say_variance(stars, all, e);
     if (st == SPX_OK)
         st = say_nodes(s, stars, p, setup, all, e);
     if (st == SPX_OK)
