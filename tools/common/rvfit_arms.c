@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "common/each_input.h"
 #include "common/purpose.h"
 #include "h5/object.h"
@@ -317,6 +318,24 @@ spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n
     return st;
 }
 
+/* Says which parameters have two nodes, and stay linear between them. */
+static spx_status say_straight(const spx_setup *s, spx_err *e)
+{
+    spx_text names = {0};
+    spx_status st = SPX_OK;
+    size_t n = 0;
+    for (size_t q = 0; q < s->npar && s->node != NULL && st == SPX_OK; q++)
+        if (s->naxis[q] == 2)
+            st = spx_text_add(&names, e, "%s%s", n++ > 0 ? ", " : "", s->parname[q]);
+    if (st == SPX_OK && n > 0)
+        spx_note(
+            "%s %s two nodes: templates are straight lines between them, which biases %s where lines saturate: add "
+            "nodes to the library, or hold %s (--fix)",
+            names.s, n > 1 ? "have" : "has", n > 1 ? "them" : "it", n > 1 ? "them" : "it");
+    spx_text_free(&names);
+    return st;
+}
+
 spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, const spx_input *in, spx_templates *t, spx_err *e)
 {
     const char *bent = NULL;
@@ -331,15 +350,11 @@ spx_status spx_rvfit_read_templates(const spx_rvfit_args *o, const spx_input *in
     else
         for (size_t i = 0; i < t->nsetup; i++) /* they are of that interpolator */
             t->setup[i].nodes.sn = 0;
-    const spx_setup *s = t->nsetup > 0 ? &t->setup[0] : NULL;
     if (bent != NULL)
         spx_note("%s has two nodes: between them, templates are bent as the metallicity predicts", bent);
-    for (size_t q = 0; st == SPX_OK && s != NULL && s->node != NULL && q < s->npar; q++)
-        if (s->naxis[q] == 2 && o->interpolator != SPX_INTERPOLATE_NN && o->interpolator != SPX_INTERPOLATE_SIMPLEX)
-            spx_note(
-                "%s has two nodes: templates are straight lines between them, which biases it where lines saturate: "
-                "add nodes to the library, or hold it (--fix)",
-                s->parname[q]);
+    if (st == SPX_OK && t->nsetup > 0 && o->interpolator != SPX_INTERPOLATE_NN &&
+        o->interpolator != SPX_INTERPOLATE_SIMPLEX)
+        st = say_straight(&t->setup[0], e);
     return st;
 }
 
