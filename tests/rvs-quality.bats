@@ -84,6 +84,29 @@ flagged() {
     [ "$(flagged 1024 single.h5)" -eq 0 ]
 }
 
+@test "an arm whose wavelengths are in air is flagged, arms that agree are not" {
+    local arm
+    specx-sim -q --library stars -w 5100,6700 --axis teff=5000,5500,6000 --axis logg=3.5,4,4.5 --axis feh=-1,-0.5,0 \
+        --axis alpha=0
+    fits2h5 -q stars | rvs-template -q -s b:5180:5420:0.4:FWHM=1.1774 -s r:6380:6620:0.4:FWHM=1.1774 -o t.h5
+    for arm in b:5200,5400 r:6400,6600; do
+        specx-sim -q --arm "${arm%:*}" --fibers 8 --sky-fibers 0 --no-sky --wavelength "${arm#*:}" --snr 30:50 \
+            --teff 5200:5800 --logg 3.7:4.3 --feh -0.8:-0.2 --alpha 0 -o image.h5 -f
+        specx-extract -q -w "${arm#*:},0.8" image.h5 -o "${arm%:*}.h5"
+    done
+    rvs-fit -t t.h5 --resolution-matrix b.h5 r.h5 -o right.h5 2>log
+    [ "$(flagged 4096 right.h5)" -eq 0 ]
+    run ! grep 'in arm' log
+    # lambda / 1.000277, still called vacuum
+    h5edit b.h5 scale /frame/wavelength 0.99972308
+    rvs-fit -t t.h5 --resolution-matrix b.h5 r.h5 -o air.h5 2>log
+    [ "$(flagged 4096 air.h5)" -ge 6 ]
+    grep 'of 8 stars in arm [br] are [-+]8[0-9] km/s .*4096.*in air' log
+    # an arm by itself has nothing to disagree with
+    rvs-fit -q -t t.h5 --resolution-matrix b.h5 -o alone.h5
+    [ "$(flagged 4096 alone.h5)" -eq 0 ]
+}
+
 # stars_with_misfit SEED MISFIT: templates t.h5, stars.h5 with lines of their own, truth (any_library).
 stars_with_misfit() {
     any_library "$1" 2 grid library.h5 stars.h5 "$2" >truth

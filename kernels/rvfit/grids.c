@@ -292,6 +292,8 @@ static void join_parts(const group *g, size_t narm, const spx_rvfit_star *from, 
     }
     for (size_t a = 0; a < SPX_MAX_ARM; a++)
         to->sn[a] = copysign(sqrt(fabs(to->sn[a])), to->sn[a]);
+    if (from->warn & SPX_RVS_ARMS)
+        to->odd_arm = (int32_t)g->from[from->odd_arm];
 }
 
 static void join_exposure(const group *g, size_t narm, const spx_rvfit_exposure *from, spx_rvfit_exposure *to)

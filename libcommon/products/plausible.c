@@ -153,6 +153,13 @@ const spx_rule spx_rules[SPX_RULES] = {
                                 "that of the joint fit",
                             .hi = 6,
                             .flag = "RVS_WARN 1024"},
+    [SPX_RULE_ARMS] = {.name = "arms",
+                       .programs = "rvs-fit",
+                       .measure = "Errors by which the velocity of an arm, more than 25 km/s away, differs from that "
+                                  "of the others: wavelengths in air, or of another night, which in an arm without "
+                                  "lines of the sky nothing else tells",
+                       .hi = 6,
+                       .flag = "RVS_WARN 4096"},
     [SPX_RULE_READNOISE] = {.name = "readnoise",
                             .programs = "specx-preproc",
                             .measure = "Noise of an amplifier's overscan, times its gain, over the read noise that the "

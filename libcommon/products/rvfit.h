@@ -26,7 +26,8 @@ enum {
     SPX_RVS_NEGATIVE = 512,   /* the light is negative */
     SPX_RVS_EXPOSURES = 1024, /* exposures that are fitted jointly have different velocities */
     SPX_RVS_WIDE = 2048,      /* templates too wide to be made as sharp as the resolution matrix says */
-    SPX_RVS_LAST = SPX_RVS_WIDE,
+    SPX_RVS_ARMS = 4096,      /* an arm has another velocity than the others */
+    SPX_RVS_LAST = SPX_RVS_ARMS,
     SPX_RVS_PROFILE = 128 /* width of the profile in v differs from the curvature's by more than a quarter */
 };
 
@@ -81,6 +82,8 @@ typedef struct {
      * units of chi^2 a degree of freedom where that is above 1, and 1 where that is a detection. */
     double vrad1, vrad1_err, vrad2, vrad2_err, flux_ratio, flux_ratio_err, teff2, dchisq_2;
     int32_t is_double;
+    int32_t odd_arm;   /* with SPX_RVS_ARMS: the arm, */
+    double odd_by;     /* and its velocity less that of the others, km/s */
     int32_t ccf_entry; /* entry of the cross-correlation set whose curves are kept; -1: none */
     int64_t warn;      /* SPX_RVS_* */
     spx_rvfit_bad bad; /* with SPX_RVS_BAD */

@@ -222,7 +222,7 @@ velocities() {
           for (b = 1; b <= 1048576; b *= 2) if (int($3 / b) % 2) { bits[g, b]++; any[b] = 1 } }
         END {
             text[1] = "no lines"; text[2] = "edge of velocities"; text[4] = "error above 100 km/s"; text[8] = "edge of parameters"; text[16] = "v sin i above 100 km/s"
-            text[32] = "bad spectrum"; text[64] = "bad curvature"; text[128] = "bad profile"; text[256] = "χ² not of noise"; text[512] = "negative light"; text[1024] = "exposures disagree"; text[2048] = "templates too wide"
+            text[32] = "bad spectrum"; text[64] = "bad curvature"; text[128] = "bad profile"; text[256] = "χ² not of noise"; text[512] = "negative light"; text[1024] = "exposures disagree"; text[2048] = "templates too wide"; text[4096] = "arms disagree"
             printf "<div class=scroll><table><thead><tr><th>group<th>stars<th>without<br>warning<th>median error<br>km/s"
             for (b = 1; b <= 1048576; b *= 2) if (any[b]) printf "<th>%s<br>(%d)", b in text ? text[b] : "bit", b
             print "</thead><tbody>"

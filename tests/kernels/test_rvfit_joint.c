@@ -1,6 +1,6 @@
 /* Checks kernel `rvfit` on stars of several exposures: their objective is the sum of those of the exposures, the same
  * spectrum twice has errors smaller by sqrt 2, two exposures are as good as their coadd, bad exposures change nothing,
- * and curves of the cross-correlation add up. */
+ * curves of the cross-correlation add up, and exposures or arms of another velocity are found. */
 #include "rv_stars.h"
 
 static int close_to(double a, double b, double tol)
@@ -248,6 +248,50 @@ static void other_velocity(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* Arms of one velocity are as one, also where one is off by what a calibration may be; where one has another velocity,
+ * the star says which and by how much, wherever between them the fit has settled: of stars of one and two exposures,
+ * whose rows are their own or looked at by others. */
+static void other_arm(const spx_templates *t)
+{
+    enum { STARS = 8 };
+    static const double off[STARS] = {0, -83, 83, 10, -83, 0, 50, -83};
+    static const size_t first[STARS + 1] = {0, 1, 2, 3, 4, 5, 6, 7, 9};
+    const size_t nrow = first[STARS];
+    spx_spectra s;
+    spx_rvfit_options o;
+    alloc_spectra(&s, nrow + 1);
+    for (size_t i = 0; i < nrow; i++) {
+        const size_t star = i < STARS ? i : STARS - 1;
+        truth put = {10, star == 4 ? 60 : 5, 5000 + 150 * (double)star, -0.5, 40};
+        draw(&s, i, &put);
+        put.v += off[star];
+        draw(&s, nrow, &put);
+        memcpy(s.arm[0].flux + i * NPIX, s.arm[0].flux + nrow * NPIX, NPIX * sizeof(double));
+    }
+    for (int look = 0; look < 3; look++) {
+        spx_rvfit r;
+        init(&o);
+        o.reject = look == 1;
+        o.jitter = look == 2;
+        spx_rvfit_input in = input_of(&s, t);
+        in.first = first;
+        in.nstar = STARS;
+        in.nrow = nrow;
+        fit(&in, &o, &r);
+        for (size_t i = 0; i < STARS; i++) {
+            const spx_rvfit_star *star = &r.star[i];
+            const int flagged = (star->warn & SPX_RVS_ARMS) != 0;
+            CHECK(flagged == (fabs(off[i]) > 25), "arm b of star %zu by %g km/s: RVS_WARN %d", i, off[i],
+                  (int)star->warn);
+            /* of two arms, each is odd to the other */
+            CHECK(!flagged || close_to(star->odd_arm == 0 ? star->odd_by : -star->odd_by, off[i], 10),
+                  "arm b of star %zu by %g km/s: found %g of arm %d", i, off[i], star->odd_by, (int)star->odd_arm);
+        }
+        spx_rvfit_free(&r);
+    }
+    free_spectra(&s);
+}
+
 /* Curves of the pieces add up to what the start was found with: their sum has its maximum there. */
 static void kept_ccf(const spx_templates *t)
 {
@@ -349,6 +393,7 @@ static void body(spx_templates *t)
         same_spectrum_twice(t);
         odd_stars(t);
         other_velocity(t);
+        other_arm(t);
     }
     interpolator = SPX_INTERPOLATE_CUBIC;
     coadd(t);

@@ -137,6 +137,54 @@ static spx_status say_nodes(spx_run *s, const spx_rvfit_stars *stars, const spx_
     return st;
 }
 
+static int is_odd(const spx_rvfit_star *s, size_t arm)
+{
+    return (s->warn & SPX_RVS_ARMS) != 0 && (size_t)s->odd_arm == arm;
+}
+
+/* The arm that is odd in most stars; *by: median of its velocities less those of the other arms. */
+static spx_status find_odd_arm(const spx_rvfit *all, size_t *arm, double *by, spx_err *e)
+{
+    size_t n[SPX_MAX_ARM] = {0}, m = 0;
+    double *of = spx_alloc(all->nstar, sizeof *of, e);
+    if (of == NULL)
+        return SPX_EIO;
+    *arm = 0;
+    for (size_t a = 0; a < all->narm; a++) {
+        for (size_t i = 0; i < all->nstar; i++)
+            n[a] += is_odd(&all->star[i], a);
+        *arm = n[a] > n[*arm] ? a : *arm;
+    }
+    for (size_t i = 0; i < all->nstar; i++)
+        if (is_odd(&all->star[i], *arm))
+            of[m++] = all->star[i].odd_by;
+    *by = spx_median(of, m);
+    spx_free(of);
+    return SPX_OK;
+}
+
+/* Warns where the velocities of many stars are off alike in one arm: it is not they that are odd, but its wavelengths.
+ */
+static spx_status say_arms(const spx_rvfit *all, spx_err *e)
+{
+    enum { FEWEST = 3 };
+    static const double PART = 0.1, ALIKE = 15, AIR = 82; /* of the stars with lines; km/s */
+    size_t arm, good = 0, alike = 0;
+    double by;
+    const spx_status st = find_odd_arm(all, &arm, &by, e);
+    for (size_t i = 0; i < all->nstar && st == SPX_OK; i++) {
+        const spx_rvfit_star *s = &all->star[i];
+        good += (s->warn & (SPX_RVS_BAD | SPX_RVS_CHISQ)) == 0;
+        alike += is_odd(s, arm) && fabs(s->odd_by - by) < ALIKE;
+    }
+    if (alike >= FEWEST && (double)alike > PART * (double)good)
+        spx_warn("velocities of %zu of %zu stars in arm %s are %+.0f km/s from those in their other arms (RVS_WARN "
+                 "4096): its wavelengths are wrong, or theirs%s",
+                 alike, good, all->arm[arm].name, by,
+                 fabs(fabs(by) - AIR) < ALIKE ? ", as where they are in air and called vacuum, or the other way" : "");
+    return st;
+}
+
 spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_spectra_parts *p,
                             const spx_setup *const *setup, const spx_rvfit *all, spx_err *e)
 {
@@ -177,6 +225,8 @@ spx_status spx_rvfit_report(spx_run *s, const spx_rvfit_stars *stars, const spx_
     spx_status st = say_quality(stars, all, e);
     if (st == SPX_OK)
         st = say_variance(stars, all, e);
+    if (st == SPX_OK)
+        st = say_arms(all, e);
     if (st == SPX_OK)
         st = say_nodes(s, stars, p, setup, all, e);
     if (st == SPX_OK)

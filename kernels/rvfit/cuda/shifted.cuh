@@ -1,4 +1,4 @@
-/* Models of exposures, shifted along their pixels and scaled (search/exposures.c), on CUDA devices. */
+/* Models of exposures and arms, shifted along their pixels and scaled (search/agreement.c), on CUDA devices. */
 #ifndef SPX_RVFIT_CUDA_SHIFTED_CUH
 #define SPX_RVFIT_CUDA_SHIFTED_CUH
 

@@ -224,6 +224,11 @@ void spx_rv_finish_star(const spx_rv_ctx *c, const spx_rv_star *star, spx_rvfit 
         s->warn |= SPX_RVS_NEGATIVE;
     if (star->differ)
         s->warn |= SPX_RVS_EXPOSURES;
+    if (star->odd != SPX_RV_ALL) {
+        s->warn |= SPX_RVS_ARMS;
+        s->odd_arm = (int32_t)c->arm[star->odd].index;
+        s->odd_by = star->odd_by;
+    }
     if (is_too_wide(star, s))
         s->warn |= SPX_RVS_WIDE;
 }

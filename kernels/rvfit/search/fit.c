@@ -192,7 +192,8 @@ static spx_status finish(spx_rv_group *g, size_t n, spx_rv_star *const *star, sp
     for (size_t k = 0; k < n; k++)
         keep_models(g->c, &star[k]->spectra, out);
     if (st != SPX_OK || (st = models(g, n, star, e)) != SPX_OK ||
-        (st = spx_rv_compare_exposures(g, n, star, out, e)) != SPX_OK)
+        (st = spx_rv_compare_exposures(g, n, star, out, e)) != SPX_OK ||
+        (st = spx_rv_compare_arms(g, n, star, e)) != SPX_OK)
         return st;
     EACH_STAR(k, n, 1)
     {

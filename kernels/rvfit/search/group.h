@@ -42,6 +42,8 @@ typedef struct {
     size_t inside; /* number of the start that is the first one away from bounds; 0: none */
     int masked;    /* pixels were, in this round */
     int differ;    /* an exposure has another velocity */
+    size_t odd;    /* arm whose velocity is another than that of the others; SPX_RV_ALL: none, */
+    double odd_by; /* by which, km/s */
 } spx_rv_star;
 
 /* What an engine is asked for at a time: n stars, a point of each, or velocities at it, and its answer. */
@@ -134,9 +136,11 @@ spx_status spx_rv_group_minimise(spx_rv_group *g, size_t n, spx_rv_star *const *
 /* The same for the multilinear interpolation, which has kinks (minimise.c). */
 spx_status spx_rv_minimise(const spx_rv_engine *engine, const spx_rv_ctx *c, size_t n, spx_rv_star *const *star,
                            spx_err *e);
-/* Do exposures of n stars, after models(), differ from them in velocity? Into `differ` (exposures.c). */
+/* Do exposures of n stars, after models(), differ from them in velocity? Into `differ`. Do their arms differ from each
+ * other? Into `odd` and `odd_by` (agreement.c). */
 spx_status spx_rv_compare_exposures(spx_rv_group *g, size_t n, spx_rv_star *const *star, const spx_rvfit *out,
                                     spx_err *e);
+spx_status spx_rv_compare_arms(spx_rv_group *g, size_t n, spx_rv_star *const *star, spx_err *e);
 /* Second component of a star whose fit has ended, into *out (double.c). The workspace is that of the calling thread. */
 void spx_rv_double(spx_rv_star *star, spx_rvfit *out);
 /* Velocities of the exposures of n stars whose fits have ended, n <= together, and their constancy, into *out

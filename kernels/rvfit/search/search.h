@@ -43,11 +43,13 @@ int spx_rv_pattern_point(const spx_rv_ctx *c, const double *chol, size_t i, cons
 /* w->scan with the templates in the workspace. */
 void spx_rv_velocity_scan(spx_rv_spectra *w);
 
-/* Shifts of an exposure's models, each scaled to its pixels: chi^2 of all its pieces of at least four pixels, without
- * a shift and at velocities first + k step, into chisq[n] (exposures.c). */
+/* Shifts of the models of an exposure, or of an arm (SPX_RV_ALL: of all of them), each scaled to its pixels: chi^2 of
+ * all their pieces of at least four pixels, without a shift and at velocities first + k step, into chisq[n]
+ * (agreement.c). */
+#define SPX_RV_ALL SIZE_MAX
 typedef struct {
     spx_rv_spectra *w;
-    size_t exposure;
+    size_t exposure, arm;
     double first, step; /* km/s */
     size_t n;
     double *chisq;
@@ -84,7 +86,8 @@ void spx_rv_inform(const spx_rv_information *s);
 static inline int spx_rv_is_shifted(const spx_rv_shifts *s, size_t piece)
 {
     const spx_rv_data *d = &s->w->piece[piece];
-    return d->exposure == s->exposure && s->w->ctx->arm[d->arm].n >= 4;
+    return (s->exposure == SPX_RV_ALL || d->exposure == s->exposure) && (s->arm == SPX_RV_ALL || d->arm == s->arm) &&
+           s->w->ctx->arm[d->arm].n >= 4;
 }
 
 static inline double spx_rv_shift(const spx_rv_shifts *s, size_t k)
@@ -126,7 +129,7 @@ typedef struct {
     /* Of such stars, models of the last two points that models() was asked of, the former kept: length and factor. */
     spx_status (*keep_models)(void *state, size_t n, spx_rv_spectra *const *w, spx_err *e);
     spx_status (*misfit)(void *state, size_t n, spx_rv_shared_misfit *s, spx_err *e);
-    /* Shifts s[n] of exposures of stars that models() was the last to be asked of. */
+    /* Shifts s[n] of stars that models() was the last to be asked of. */
     spx_status (*shifted)(void *state, size_t n, const spx_rv_shifts *s, spx_err *e);
     /* Information s[n] on velocities. n is at most `together`. */
     spx_status (*inform)(void *state, size_t n, const spx_rv_information *s, spx_err *e);
