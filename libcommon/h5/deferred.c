@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -250,6 +251,8 @@ spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, spx
     for (size_t k = 0; k < w->n && st == SPX_OK; k++) {
         const spx_h5_values values = w->array[k].values;
         const size_t n = w->array[k].bytes, step = SPX_H5_PIECE * sizeof(float);
+        /* the kernel lets one thread write to a file at a time, and others would spin there */
+        pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
         int failed = 0, bad = 0; /* failed: errno */
 #pragma omp parallel for num_threads(nthreads) schedule(dynamic) reduction(| : bad) reduction(max : failed)
         for (size_t at = 0; at < n; at += step) {
@@ -266,7 +269,9 @@ spx_status spx_h5_flush_writes(const spx_h5_writes *w, int fd, int nthreads, spx
             }
             if (inventory != NULL)
                 spx_inventory_enter(inventory, (uint64_t)w->array[k].at + at, from, part);
+            (void)pthread_mutex_lock(&writing);
             const int why = write_at(fd, from, part, w->array[k].at + (int64_t)at);
+            (void)pthread_mutex_unlock(&writing);
             failed = why > failed ? why : failed;
         }
         if (bad)
