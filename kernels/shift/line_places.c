@@ -105,15 +105,12 @@ static void find_signal(rows *s)
 {
     double window[MEDIAN];
     size_t m = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        size_t k = 0;
-        for (size_t j = i > MEDIAN / 2 ? i - MEDIAN / 2 : 0; j < s->n && j <= i + MEDIAN / 2; j++)
-            if (!isnan(s->flux[j]))
-                window[k++] = s->flux[j];
-        s->signal[i] = s->flux[i] - spx_median(window, k);
+    spx_running_median(s->n, s->flux, MEDIAN / 2, window, s->scratch);
+    for (size_t i = 0; i < s->n; i++)
+        s->signal[i] = s->flux[i] - s->scratch[i];
+    for (size_t i = 0; i < s->n; i++)
         if (!isnan(s->signal[i]))
             s->scratch[m++] = fabs(s->signal[i]);
-    }
     const double sigma = 1.4826 * spx_median(s->scratch, m);
     for (size_t i = 0; i < s->n; i++) {
         const double r = s->signal[i] / sigma;

@@ -1,7 +1,9 @@
-/* Provides order statistics: Hoare's selection behind a sampling pass of Floyd and Rivest (num/stat.h). */
+/* Provides order statistics: Hoare's selection behind a sampling pass of Floyd and Rivest; of windows that move along
+ * values, which stay sorted (num/stat.h). */
 #include "num/stat.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/clones.h"
 
@@ -122,6 +124,38 @@ double spx_median_smallest(double *v, size_t n, size_t m)
 double spx_median(double *v, size_t n)
 {
     return spx_median_smallest(v, n, n);
+}
+
+/* How many of sorted v[n] are less than x. */
+static size_t count_below(size_t n, const double *v, double x)
+{
+    const double *first = v;
+    while (n > 1) {
+        const size_t half = n / 2;
+        first += first[half - 1] < x ? half : 0;
+        n -= half;
+    }
+    return (size_t)(first - v) + (n == 1 && *first < x);
+}
+
+void spx_running_median(size_t n, const double *v, size_t half, double *sorted, double *median)
+{
+    size_t m = 0;
+    for (size_t i = 0, next = 0; i < n; i++) {
+        if (i > half && !isnan(v[i - half - 1])) {
+            const size_t k = count_below(m, sorted, v[i - half - 1]);
+            memmove(sorted + k, sorted + k + 1, (--m - k) * sizeof *sorted);
+        }
+        for (; next < n && next <= i + half; next++) {
+            if (isnan(v[next]))
+                continue;
+            const size_t k = count_below(m, sorted, v[next]);
+            memmove(sorted + k + 1, sorted + k, (m++ - k) * sizeof *sorted);
+            sorted[k] = v[next];
+        }
+        const double lower = m > 0 ? sorted[(m - 1) / 2] : 0, upper = m > 0 ? sorted[m / 2] : 0;
+        median[i] = lower + (upper - lower) / 2.0;
+    }
 }
 
 double spx_log10_chisq_tail(double chisq, double dof)

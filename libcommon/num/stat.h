@@ -11,6 +11,10 @@ double spx_median(double *v, size_t n);
 /* The same of the m smallest of v[n], m <= n: those that do not count may be infinite. */
 double spx_median_smallest(double *v, size_t n, size_t m);
 
+/* median[i] of v[i - half] ... v[i + half], as far as they are among the n and are numbers, as spx_median(): 0 where
+ * none is. sorted: memory, [2 half + 1]. */
+void spx_running_median(size_t n, const double *v, size_t half, double *sorted, double *median);
+
 /* log10 of the probability that chi squared with `dof` degrees of freedom (> 0) exceeds `chisq`: log10 Q(dof/2,
  * chisq/2), the incomplete gamma function (Abramowitz & Stegun 6.5.29, 6.5.31), which does not underflow: -193 000 for
  * 1e6 of 8 000. Exact to 1e-10 of its value or of 1. */

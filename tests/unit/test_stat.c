@@ -1,5 +1,5 @@
 /* Checks spx_median() against a full sort, for every small length and some larger ones, with and without ties, ordered
- * and unordered, with few outliers far away. */
+ * and unordered, with few outliers far away; running medians against those of their windows. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,35 @@ static int tails(void)
     if (!(fabs(got - far) < 1e-6 * fabs(far))) {
         printf("tail of chi2 1e6, 8000 degrees of freedom: %.10g, not %.10g\n", got, far);
         return 1;
+    }
+    return 0;
+}
+
+/* Running medians are those of each window by itself, of values with ties and without, in which some are no numbers. */
+static int running(void)
+{
+    enum { MOST = 400, HALF = 60 };
+    double v[MOST], median[MOST], window[2 * HALF + 1], sorted[2 * HALF + 1];
+    for (int trial = 0; trial < 200; trial++) {
+        const size_t n = trial % 5 == 0 ? (size_t)(rand() % 4) : (size_t)(rand() % MOST),
+                     half = (size_t)(rand() % (HALF + 1));
+        for (size_t i = 0; i < n; i++)
+            v[i] = rand() % 7 < trial % 3 || (trial % 4 == 1 && i > n / 3 && i < n / 2)
+                       ? NAN
+                       : (double)(rand() % (trial % 2 ? 9 : 10000));
+        spx_running_median(n, v, half, sorted, median);
+        for (size_t i = 0; i < n; i++) {
+            size_t m = 0;
+            for (size_t k = i > half ? i - half : 0; k < n && k <= i + half; k++)
+                if (!isnan(v[k]))
+                    window[m++] = v[k];
+            const double want = spx_median(window, m);
+            if (median[i] != want) {
+                printf("running median, trial %d, place %zu of %zu, half %zu: %g, want %g\n", trial, i, n, half,
+                       median[i], want);
+                return 1;
+            }
+        }
     }
     return 0;
 }
@@ -124,7 +153,7 @@ static int intrinsic(void)
 
 int main(void)
 {
-    if (tails() || intrinsic())
+    if (tails() || running() || intrinsic())
         return 1;
     enum { MAX = 60, MOST = 5000 };
     static double v[MOST], sorted[MOST], among[2 * MOST];
