@@ -391,15 +391,16 @@ template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_
                                      ring[warp], NULL);
 }
 
-/* of those that are longer; */
+/* of those that are longer, and of no others: who else is in a warp depends on the bundles of the piece; */
 template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_WARPS) schur_term_long_kernel(params k)
 {
     __shared__ double ring[SCHUR_WARPS][TURNS_AHEAD * SCHUR_COLUMNS * schur_row(M, LONG_RING)];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first = blockIdx.y * SCHUR_BINS;
     const int column = (blockIdx.x * SCHUR_WARPS + warp) * LONG_RING + lane % LONG_RING;
-    if (__any_sync(FULL, column < k.lanes && (k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_LONG)))
-        schur_term<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, column, first, min(first + SCHUR_BINS, k.n), 0,
-                                        ring[warp], NULL);
+    const bool is_long = column < k.lanes && (k.schur_flags[blockIdx.y * k.lanes + column] & SCHUR_LONG);
+    if (__any_sync(FULL, is_long))
+        schur_term<M, LONG_RING, false>(k, 2 * (int)blockIdx.z - 1, is_long ? column : k.lanes, first,
+                                        min(first + SCHUR_BINS, k.n), 0, ring[warp], NULL);
 }
 
 /* and the diagonals that M does not have: block (fibres, segment, side and diagonals). */
@@ -434,12 +435,17 @@ template <int M> __global__ void __launch_bounds__(SCHUR_WARPS *WARP, 8 / SCHUR_
         }
         return;
     }
-    if (!__any_sync(FULL, said & SCHUR_LONG) && k.band <= ring_of(SHORT_RING) - FAR_DIAGONALS)
-        schur_term<M, SHORT_RING, true>(k, 2 * side - 1, column, first, last, from, ring[warp], large[warp]);
-    else
-        for (int i = 0; i < SHORT_RING; i += LONG_RING)
-            schur_term<M, LONG_RING, true>(k, 2 * side - 1, column0 + i + lane % LONG_RING, first, last, from,
+    const bool is_long = (said & SCHUR_LONG) || k.band > ring_of(SHORT_RING) - FAR_DIAGONALS;
+    if (__any_sync(FULL, !is_long))
+        schur_term<M, SHORT_RING, true>(k, 2 * side - 1, is_long ? k.lanes : column, first, last, from, ring[warp],
+                                        large[warp]);
+    for (int i = 0; i < SHORT_RING; i += LONG_RING) {
+        const int its = i + lane % LONG_RING;
+        const bool its_long = __shfl_sync(FULL, is_long, its);
+        if (__any_sync(FULL, its_long))
+            schur_term<M, LONG_RING, true>(k, 2 * side - 1, its_long ? column0 + its : k.lanes, first, last, from,
                                            ring[warp], large[warp] + i);
+    }
 }
 
 /* k.taken, of a bin. */

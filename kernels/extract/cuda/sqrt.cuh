@@ -79,9 +79,9 @@ template <int M> __global__ void root_kernel(params k, batch o)
     constexpr int COLUMN = column_pairs(M), LINE = factor_pairs(M);
     extern __shared__ double2 pairs[];
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP, side = lane / POLES;
-    const int h = k.h, n = o.rows, size = (int)root_terms(k, M);
-    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const item v = o.at[blockIdx.x];
+    const int h = k.h, n = rows_to_middle(v, min(v.last + EXTRA, k.n)), size = (int)root_terms(k, M);
+    const size_t lanes = k.lanes, arow = (size_t)(k.band + 1) * lanes;
     const auto wait = [&]() {
         if (warps == 1)
             __syncwarp();
@@ -94,7 +94,7 @@ template <int M> __global__ void root_kernel(params k, batch o)
     const int skip = side ? max(own.bin0 - (own.last + h - 1), 0) : max(v.first - own.bin0, 0);
     double *all_terms = (double *)pairs, *terms = all_terms + warp * size;
     double2 *ring = (double2 *)terms + (terms_size(k, STRIDE) + 1) / 2;
-    double2 *l = (double2 *)o.lower + ((size_t)blockIdx.x * warps + warp) * (n + M) * LINE * WARP + lane;
+    double2 *l = (double2 *)o.lower + ((size_t)blockIdx.x * warps + warp) * (o.rows + M) * LINE * WARP + lane;
     bool good = true;
     for (int pole0 = 0; pole0 < npole; pole0 += warps * POLES) {
         const int pole = pole0 + warp * POLES + lane % POLES;

@@ -36,6 +36,14 @@ __device__ __host__ inline int middle_of(int first, int last, int mm)
     return last - first > mm ? first + (last - first - mm) / 2 : first;
 }
 
+/* Bins that the recurrences of an item take from each of its ends up to the middle, on the longer side; last: end of
+ * what is written. Of the item alone, so that what it gives does not depend on those that it is worked on with. */
+__device__ __host__ inline int rows_to_middle(const item &v, int last)
+{
+    const int middle = middle_of(v.first, last, v.mm), up = middle - v.begin, down = v.end - middle - v.mm;
+    return round_to(up > down ? up : down, STRIDE);
+}
+
 /* Items of a kind: one half-bandwidth, or all that a warp each works on. */
 struct kind {
     bool wide;
@@ -122,20 +130,14 @@ void list_items(const params &k, tables &t, const int *npole, int how, list &l)
         kind &v = l.kinds[i];
         for (int j = v.first; j < v.first + v.count; j++) {
             const item &o = t.items[j];
-            const int written = (o.last + EXTRA < k.n ? o.last + EXTRA : k.n) - o.first,
+            const int last = o.last + EXTRA < k.n ? o.last + EXTRA : k.n, written = last - o.first,
+                      rows = npole && has_lanes(o.mm) ? rows_to_middle(o, last) : o.end - o.begin,
                       tasks = npole && v.wide ? npole[o.column] : 1;
             v.mm = o.mm > v.mm ? o.mm : v.mm;
-            int rows = o.end - o.begin;
-            if (npole && has_lanes(o.mm)) { /* of one of its sides, up to the middle */
-                const int middle = middle_of(o.first, o.first + written, o.mm), up = middle - o.begin,
-                          down = o.end - middle - o.mm;
-                rows = up > down ? up : down;
-            }
             v.rows = rows > v.rows ? rows : v.rows;
             v.span = written > v.span ? written : v.span;
             v.npole = tasks > v.npole ? tasks : v.npole;
         }
-        v.rows = round_to(v.rows, STRIDE);
     }
     /* The longest chains come first, those of warps and of wide bands: behind the many of the usual bands they would
      * wait for room on the device. */
