@@ -34,6 +34,7 @@ struct context {
     slot slots[SLOTS];
     cudaStream_t upload;
     cudaEvent_t strip_there[STRIPS], dark; /* a strip of the image; light beyond the spots is off all of it */
+    cudaEvent_t uploaded;                  /* what the host waits for on `upload` */
     light_finder beyond;                   /* of that light */
     unsigned long long *counted;           /* page-locked, [PIXEL_COUNTS] */
     spx::array<char> memory;
@@ -126,7 +127,8 @@ void free_context(context *c)
     }
     for (cudaEvent_t v : c->strip_there)
         (void)(v && cudaEventDestroy(v));
-    (void)(c->dark && cudaEventDestroy(c->dark));
+    for (cudaEvent_t v : {c->dark, c->uploaded})
+        (void)(v && cudaEventDestroy(v));
     (void)(c->upload && cudaStreamDestroy(c->upload));
     delete c;
 }
@@ -138,6 +140,9 @@ void fill_context(context *c, int device)
         return cudaStreamCreateWithPriority(to, cudaStreamNonBlocking, priority);
     };
     const auto event = [&](cudaEvent_t *to) { return cudaEventCreateWithFlags(to, cudaEventDisableTiming); };
+    const auto awaited = [&](cudaEvent_t *to, unsigned flags) {
+        return cudaEventCreateWithFlags(to, spx::host_event(flags, sleeps()));
+    };
     int low, high, shared;
     spx::check(cudaDeviceGetStreamPriorityRange(&low, &high), "device");
     spx::check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "device");
@@ -162,6 +167,7 @@ void fill_context(context *c, int device)
     for (cudaEvent_t &v : c->strip_there)
         spx::check(event(&v), "event");
     spx::check(event(&c->dark), "event");
+    spx::check(awaited(&c->uploaded, cudaEventDisableTiming), "event");
     spx::check(cudaMallocHost((void **)&c->counted, PIXEL_COUNTS * sizeof *c->counted), "page-locked memory");
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &c->slots[i];
@@ -170,16 +176,17 @@ void fill_context(context *c, int device)
         spx::check(stream(&s->stream, priority), "stream");
         spx::check(stream(&s->aside, priority), "stream");
         spx::check(stream(&s->last, low), "stream");
-        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->stepped, &s->forked})
+        for (cudaEvent_t *v : {&s->begun, &s->ended, &s->forked})
             spx::check(event(v), "event");
+        spx::check(awaited(&s->stepped, cudaEventDisableTiming), "event");
         for (int j = 0; j < BESIDE; j++) {
             spx::check(stream(&s->beside[j], priority), "stream");
             spx::check(event(&s->joined[j]), "event");
         }
         for (cudaEvent_t &v : s->step)
-            spx::check(cudaEventCreateWithFlags(&v, spx::host_event()), "event");
+            spx::check(awaited(&v, cudaEventDefault), "event");
         for (cudaEvent_t *v : {&s->solved, &s->fitted})
-            spx::check(cudaEventCreateWithFlags(v, spx::host_event()), "event");
+            spx::check(awaited(v, cudaEventDefault), "event");
     }
 }
 

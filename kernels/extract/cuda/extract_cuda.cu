@@ -249,7 +249,7 @@ void fetch_results(piece &w)
     get(s, w.t.bad, k.bad, k.nbundle);
     get(s, w.t.narrow, k.narrow, 4 * (size_t)k.lanes);
     get(s, w.t.bin_state, k.state, (size_t)k.n * k.lanes);
-    spx::check(cudaStreamSynchronize(s->stream), "stream"); /* no staging worker is to wait for kernels */
+    wait_for(s->stream, s->stepped); /* no staging worker is to wait for kernels */
     const double *const results[RESULTS] = {k.out_flux, k.out_ivar, k.out_res, k.out_seen, k.out_chi2};
     for (int i = 0; i < RESULTS; i++) {
         const result &r = job.results[i];
@@ -263,7 +263,7 @@ void fetch_results(piece &w)
                  n * row * sizeof(double));
         });
     }
-    spx::check(cudaStreamSynchronize(s->stream), "stream");
+    wait_for(s->stream, s->stepped);
     for (int step = 0; step < STEPS; step++) {
         const bool is_fit = step == STEPS - 1;
         float ms = 0.0f;
@@ -685,7 +685,7 @@ spx_status check_coverage(const call &all, unsigned long long *counted, outcome 
     count_coverage(all.k, (int)job->o->first, (int)job->o->nspec, counted, c->upload);
     spx::check(cudaMemcpyAsync(c->counted, counted, PIXEL_COUNTS * sizeof *counted, cudaMemcpyDeviceToHost, c->upload),
                "copy");
-    spx::check(cudaStreamSynchronize(c->upload), "stream");
+    wait_for(c->upload, c->uploaded);
     memcpy(got->counted, c->counted, sizeof got->counted);
     if (all.covered)
         return SPX_OK;

@@ -1153,7 +1153,7 @@ class hit_search
                                            cudaMemcpyDeviceToHost, s_->stream),
                            "copy");
         }
-        spx::check(cudaStreamSynchronize(s_->stream), "stream");
+        wait_for(s_->stream, s_->stepped);
         for (int b = 0; b < nb_; b++)
             std::sort(found[b].pixel.begin(), found[b].pixel.end());
     }

@@ -627,7 +627,7 @@ void root(params &k, arena m, tables &t, list &l, size_t most_shared, slot *s)
         root_seams_kernel<<<dim3(blocks(lanes, 128), EXTRA, (unsigned)(w.nseg - 1)), 128, 0, s->stream>>>(w);
         spx::check(cudaGetLastError(), "launch");
         get(s, t.redo, w.redo, w.nseg * lanes);
-        spx::check(cudaStreamSynchronize(s->stream), "stream");
+        wait_for(s->stream, s->stepped);
         bool again = false;
         for (size_t i = 0; i < w.nseg * lanes; i++)
             again |= t.redo[i] != 0;

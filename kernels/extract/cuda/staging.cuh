@@ -119,7 +119,8 @@ class staging_workers
         if (!*block)
             spx::check(cudaMallocHost((void **)block, (size_t)EACH_BLOCK * CHUNK_BYTES), "page-locked memory");
         do {
-            spx::check(cudaEventCreateWithFlags(&used_[nchunk_], spx::host_event(cudaEventDisableTiming)), "event");
+            spx::check(cudaEventCreateWithFlags(&used_[nchunk_], spx::host_event(cudaEventDisableTiming, sleeps())),
+                       "event");
             free_[(first_ + nfree_++) % CHUNKS] = {*block + (size_t)(nchunk_ % EACH_BLOCK) * CHUNK_BYTES,
                                                    used_[nchunk_]};
         } while (++nchunk_ % EACH_BLOCK != 0);
