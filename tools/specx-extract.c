@@ -221,6 +221,7 @@ static spx_status compute(void *ctx, size_t worker, spx_queue_item *x, spx_err *
     j->o.hook = w->hook;
     /* frames share the devices, and a frame has them all when it is alone */
     j->o.device = -1;
+    j->o.queued = w->nworker > 1;
     if (w->nworker > 1) /* half of them wait for the device */
         j->o.nthreads = (int)((2 * (size_t)j->o.nthreads + w->nworker - 1) / w->nworker);
     spx_extract_devices *d = &w->devices;

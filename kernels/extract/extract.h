@@ -71,6 +71,7 @@ typedef struct {
     /* Backends with devices; calls may be made from several threads at the same time, for a queue of frames. */
     int device;            /* which of the backend's devices, modulo their number; negative: a frame's bundles are
                             * shared out among all of them */
+    int queued;            /* 1: others are extracted on the device beside this frame, which is not waited for */
     size_t max_device_mem; /* bytes that the call may take on a device; 0: what is free */
     spx_progress *progress;
     spx_hook *hook; /* called with the result, which it may change (spx_extract_hook()); may be NULL */

@@ -23,10 +23,10 @@ typedef struct {
 } spx_extract_devices;
 
 /* Workers for `total` frames on `device`, the value of --device, and in *ndevice how many devices that names: four for
- * each device of a queue, where two frames share it while the host reads and completes others; one for a single frame,
- * which is shared out among the devices by its bundles, and where frames are taken one after another. On the CPU one
- * for SPX_EXTRACT_THREADS of `threads`: a frame has some twenty bundles, and the threads of a larger team wait for the
- * last of these. */
+ * each device of a queue, where three frames share it while the host reads and completes others; one for a single
+ * frame, which is shared out among the devices by its bundles, and where frames are taken one after another. On the CPU
+ * one for SPX_EXTRACT_THREADS of `threads`: a frame has some twenty bundles, and the threads of a larger team wait for
+ * the last of these. */
 enum { SPX_EXTRACT_THREADS = 4 };
 size_t spx_extract_workers(const char *device, size_t total, int one_after_another, size_t threads, size_t *ndevice);
 

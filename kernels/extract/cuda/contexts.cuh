@@ -47,8 +47,8 @@ struct context {
     staging_workers staging;           /* for pages that are not locked */
 };
 
-/* Calls that share a device: transfers of one run beside the other's work. Three were no faster. */
-enum { MAX_CONCURRENT_CALLS = 2 };
+/* Calls that share a device: transfers of one run beside the others' work. */
+enum { MAX_CONCURRENT_CALLS = 3 };
 
 /* Of a device: as many contexts as there have been calls at a time. */
 struct pool {

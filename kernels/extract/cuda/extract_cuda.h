@@ -40,8 +40,8 @@ void spx_extract_cuda_free(spx_extract_device *dev);
  * counts->seconds are of these. Hits (o->reject) are found on the devices by a pass before, those of such bundles on
  * the CPU: the same pixels as on the CPU, unless an excess is at a threshold to within rounding; with the variance of
  * the model, both on the CPU for all. SPX_EDEVICE: a device failed or has too little memory; SPX_EUSAGE also for
- * patches. Several threads may call it for the same device: two calls at a time share it, transfers of one beside the
- * computation of the other, and more wait. A call that finds the memory taken by others waits for them, too. Where
+ * patches. Several threads may call it for the same device: three calls at a time share it, transfers of some beside
+ * the computation of others, and more wait. A call that finds the memory taken by others waits for them, too. Where
  * memory is kept (spx_mem_cache()), all arrays have to be blocks of spx_alloc() and its like. */
 spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
                                   const spx_psf *psf, const spx_extract_options *o, spx_frame *out,

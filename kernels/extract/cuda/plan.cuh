@@ -149,10 +149,10 @@ template <class LIMIT> bool reserve_memory(call &job, size_t shared, bool alone,
     context *c = job.c;
     const int nbundle = (int)job.nbundle;
     size_t least = 0, best = 0, size = 0;
-    int nslot = SLOTS, count = 0;
+    int nslot = job.p->job->o->queued ? 1 : (int)SLOTS, count = 0;
     bool waited = false;
     job.npiece = SLOTS;
-    job.uneven = nbundle >= FOR_UNEVEN;
+    job.uneven = nbundle >= FOR_UNEVEN && nslot == SLOTS;
     for (size_t i = 0; i < SLOTS && job.uneven; i++)
         count = std::max(count, (int)(job.start(i + 1) - job.start(i)));
     if (job.uneven) {
