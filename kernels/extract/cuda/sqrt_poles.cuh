@@ -28,7 +28,7 @@ inline bool has_lanes(int mm)
 
 /* Poles that a warp of the root has, and warps for a trace that has more: those beyond come after. What a row of a
  * factor has beside it there, and bins that are worked on at a time; items of bounds that are few. */
-enum { POLES = WARP / ENDS, MOST_WARPS = 2, FACTOR_MORE = 3, STRIDE = 4, FEW = 1024 };
+enum { POLES = WARP / ENDS, MOST_WARPS = 2, FACTOR_MORE = 2, STRIDE = 4, FEW = 1024 };
 
 /* First of the mm bins in the middle of first .. last - 1, where those meet who come from both ends. */
 __device__ __host__ inline int middle_of(int first, int last, int mm)
