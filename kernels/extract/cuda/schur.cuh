@@ -164,10 +164,13 @@ __device__ constexpr int schur_row(int m, int fibres)
     return SCHUR_COLUMNS * WARP + fibres * (m + 1);
 }
 
-/* From global to shared memory, on its way; 0 where there is nothing. */
+/* From global to shared memory, on its way; 0 where there is nothing. One instruction: __pipeline_memcpy_async() makes
+ * two of a number of zeros that is not known when it is compiled, one for either case. */
 __device__ void fetch_or_zero(double *to, const double *from, bool there)
 {
-    __pipeline_memcpy_async(to, from, sizeof(double), there ? 0 : sizeof(double));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(there ? 8 : 0)
+                 : "memory");
 }
 
 /* Bins of which one is looked at, to tell how narrow those of a trace are; and the pivot, as a fraction of the
