@@ -11,8 +11,8 @@
  * for the frames of a queue. New memory of the host comes page by page, which took longer than copying: the threads
  * that carry what is not page-locked fetch the pages meanwhile. In a queue of frames pages that were locked once stay
  * so (base/mem.h) and transfers go there directly, plan and constants stay, too, and three frames share the device, one
- * behind the other, each in one piece: its kernels take 10.6 ms one after another, where those of four pieces take
- * 16.4, as chains are as long for few traces as for many: 0.0094 s a frame. */
+ * behind the other, each in one piece: its kernels take 10.3 ms one after another, where those of four pieces take
+ * 16, as chains are as long for few traces as for many: 0.0095 s a frame. */
 #include <algorithm>
 #include <exception>
 #include <future>
