@@ -905,46 +905,83 @@ static void report(job *j, const spx_sky_chi2 *chi2)
     }
 }
 
-/* Coordinates are counted from the mean of the sky fibres, so that s is the sky in the middle. covariance[npair]. */
-static void centre_modes(job *j, double *covariance)
+/* Means of the coordinates over sky fibres, at[nmode + 1], behind that of s. */
+static void find_centre(const job *j, double *at)
 {
-    const size_t ns = j->in->nspec, n = j->in->nwave, nd = j->in->ndiag, nm = j->w.nmode;
-    double at[SPX_SKY_MODES + 1] = {1};
+    const size_t nm = j->w.nmode;
     size_t used = 0;
-    for (size_t i = 0; i < ns; i++) {
+    memset(at, 0, (nm + 1) * sizeof *at);
+    at[0] = 1;
+    for (size_t i = 0; i < j->in->nspec; i++) {
         used += j->w.use[i];
         for (size_t q = 0; q < nm; q++)
             at[q + 1] += j->w.use[i] ? j->w.x[i * nm + q] : 0;
     }
-    for (size_t q = 0; q < nm; q++) {
+    for (size_t q = 0; q < nm; q++)
         at[q + 1] /= (double)used;
-        for (size_t k = 0; k < n; k++)
-            j->out->s[k] += at[q + 1] * j->out->mode[q * n + k];
-        for (size_t i = 0; i < ns; i++)
-            j->out->coordinate[i * nm + q] = j->w.x[i * nm + q] - at[q + 1];
-    }
-    for (size_t q = 0; q <= nm; q++)
-        for (size_t r = 0; r <= q; r++)
-            for (size_t k = 0; k < nd * n; k++)
-                j->out->covariance[k] += at[q] * at[r] * covariance[spx_sky_pair(q, r) * nd * n + k];
 }
 
-/* All fibres, with the sky that was found. */
-static spx_status finish(job *j, spx_err *e)
+/* Coordinates are counted from the mean of the sky fibres, so that s is the sky in the middle. */
+static void centre_modes(job *j)
+{
+    const size_t n = j->in->nwave, nm = j->w.nmode;
+    double at[SPX_SKY_MODES + 1];
+    find_centre(j, at);
+    for (size_t q = 0; q < nm; q++) {
+        for (size_t k = 0; k < n; k++)
+            j->out->s[k] += at[q + 1] * j->out->mode[q * n + k];
+        for (size_t i = 0; i < j->in->nspec; i++)
+            j->out->coordinate[i * nm + q] = j->w.x[i * nm + q] - at[q + 1];
+    }
+}
+
+/* Covariance of that s; covariance[npair]. */
+static void centre_covariance(job *j, const double *covariance)
+{
+    const size_t size = j->in->ndiag * j->in->nwave;
+    double at[SPX_SKY_MODES + 1];
+    find_centre(j, at);
+    for (size_t q = 0; q <= j->w.nmode; q++)
+        for (size_t r = 0; r <= q; r++)
+            for (size_t k = 0; k < size; k++)
+                j->out->covariance[k] += at[q] * at[r] * covariance[spx_sky_pair(q, r) * size + k];
+}
+
+/* From now on all fibres are worked on, those that the sky is not made of as if they had a star. */
+static void take_all_fibres(job *j)
+{
+    for (size_t i = 0; i < j->in->nspec; i++) {
+        const int sky = j->in->role[i] == SPX_SKY_FIBRE;
+        j->w.active[i] = 1;
+        j->w.kind[i] = (uint8_t)(j->w.use[i] ? SPX_SKY_ALONE : SPX_SKY_STAR);
+        j->out->role[i] = (uint8_t)(!sky ? j->in->role[i] : j->w.use[i] ? SPX_SKY_FIBRE : SPX_SKY_REJECTED);
+    }
+}
+
+/* Quantities of all fibres, and chi2 of sky fibres as they are fitted, with the sky that was found. */
+static spx_status finish_quantities(job *j, spx_err *e)
+{
+    spx_status st = find_quantities(j, e);
+    for (size_t i = 0; i < j->in->nspec; i++)
+        j->w.active[i] = j->in->role[i] == SPX_SKY_FIBRE;
+    if (st == SPX_OK)
+        st = j->g->model(j->g, &j->w, INFINITY, j->sums, e);
+    for (size_t i = 0; i < j->in->nspec && st == SPX_OK; i++) {
+        const spx_sky_sums *s = &j->sums[i];
+        j->out->nrejected[i] = (uint32_t)s->nout;
+        j->out->chi2[i] = j->w.active[i] && s->n > 0 ? s->chi2 / s->n : 0;
+    }
+    return st;
+}
+
+/* The same with models, and variances, of all of them. */
+static spx_status finish_models(job *j, spx_err *e)
 {
     const size_t ns = j->in->nspec, n = j->in->nwave, nd = j->in->ndiag;
     double *covariance = spx_alloc2(j->npair * nd, n, sizeof *covariance, e);
     double *mean = spx_alloc2(3, n, sizeof *mean, e);
     spx_sky_chi2 *chi2 = spx_alloc(ns, sizeof *chi2, e);
     spx_status st = covariance != NULL && mean != NULL && chi2 != NULL ? SPX_OK : SPX_EIO;
-    for (size_t i = 0; i < ns && st == SPX_OK; i++) {
-        const int sky = j->in->role[i] == SPX_SKY_FIBRE;
-        j->w.active[i] = 1;
-        j->w.kind[i] = (uint8_t)(j->w.use[i] ? SPX_SKY_ALONE : SPX_SKY_STAR);
-        j->out->role[i] = (uint8_t)(!sky ? j->in->role[i] : j->w.use[i] ? SPX_SKY_FIBRE : SPX_SKY_REJECTED);
-    }
-    if (st == SPX_OK)
-        st = j->g->spectra(j->g, &j->w, e);
     if (st == SPX_OK)
         st = j->g->mean(j->g, &j->w, mean, e);
     if (st == SPX_OK && j->w.nq > 0 && j->g->begin_measure != NULL)
@@ -965,15 +1002,26 @@ static spx_status finish(job *j, spx_err *e)
         st = j->g->finish(j->g, &j->w, covariance, j->out->line_class, j->out->model, j->out->variance, chi2, e);
     if (st == SPX_OK) {
         report(j, chi2);
-        if (j->w.nq > 0)
-            st = spx_sky_gauge_errors(&j->found, j->info, j->w.use, j->w.cov, e);
-        centre_modes(j, covariance);
-        for (size_t k = 0; k < n; k++)
-            j->out->wavelength[k] = j->in->wavelength[k] / (1 + j->out->mean_velocity / LIGHT);
+        centre_covariance(j, covariance);
     }
     spx_free(covariance);
     spx_free(mean);
     spx_free(chi2);
+    return st;
+}
+
+static spx_status finish(job *j, spx_err *e)
+{
+    take_all_fibres(j);
+    spx_status st = j->g->spectra(j->g, &j->w, e);
+    if (st == SPX_OK)
+        st = j->o->quantities ? finish_quantities(j, e) : finish_models(j, e);
+    if (st == SPX_OK && j->w.nq > 0)
+        st = spx_sky_gauge_errors(&j->found, j->info, j->w.use, j->w.cov, e);
+    if (st == SPX_OK)
+        centre_modes(j);
+    for (size_t k = 0; k < j->in->nwave && st == SPX_OK; k++)
+        j->out->wavelength[k] = j->in->wavelength[k] / (1 + j->out->mean_velocity / LIGHT);
     return st;
 }
 

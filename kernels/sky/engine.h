@@ -63,8 +63,8 @@ typedef struct spx_sky_engine {
     /* Normal equations of fibres in use, weights w t^2: a[pair][ndiag][nwave] with x_q x_r of pairs (q, r), r <= q, x_0
      * = 1, by q; y[q][nwave] = sum x_q R^T w t (d - m). a NULL: only y. */
     spx_status (*normal)(struct spx_sky_engine *g, const spx_sky_work *w, double *a, double *y, spx_err *e);
-    /* Models and variances of all fibres into model, variance[nspec][nwave], NULL: not wanted; covariance[pair][ndiag]
-     * [nwave] of s and the modes. chi2[nspec] of sky fibres; line_class[nwave]. */
+    /* Models and variances of all fibres into model, variance[nspec][nwave]; covariance[pair][ndiag][nwave] of s and
+     * the modes. chi2[nspec] of sky fibres; line_class[nwave]. */
     spx_status (*finish)(struct spx_sky_engine *g, const spx_sky_work *w, const double *covariance,
                          const uint8_t *line_class, double *model, double *variance, spx_sky_chi2 *chi2, spx_err *e);
     /* Mean of c over fibres in use: mean[nwave]. */

@@ -29,7 +29,8 @@ typedef struct {
     size_t degree;          /* of the prior of shift and width over the fibres */
     const double *together; /* [K] fibres have moved as one: little scatter is expected (sky/params.h); NULL: they have
                                not */
-    int quantities;         /* those of the fibres alone are wanted: no model, no variance (NULL) */
+    int quantities;         /* those of the fibres alone are wanted: no model, no variance (NULL), no covariance of s;
+                               chi2 is that of the fit, of all bins, and there is no other */
     double reject;          /* bins of sky fibres further off than this many errors are left out; 0: none */
     double shift_error;     /* Angstrom: a shift that is not reason enough to leave a bin out */
     double tolerance;       /* the iteration ends when no bin of a sky fibre changes by more, in errors */

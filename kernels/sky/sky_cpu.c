@@ -369,12 +369,8 @@ static spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const do
 #pragma omp parallel for schedule(dynamic, 4) num_threads(g->nthreads)
     for (size_t i = 0; i < g->in->nspec; i++) {
         scratch *t = &g->scratch[omp_get_thread_num()];
-        double *m = model != NULL ? model + i * n : t->s, *v = variance != NULL ? variance + i * n : t->shifted;
+        double *m = model + i * n, *v = variance + i * n;
         const double *cov = w->cov + i * nq * nq;
-        if (model == NULL && g->in->role[i] == SPX_SKY_TARGET) {
-            memset(&chi2[i], 0, sizeof chi2[i]);
-            continue;
-        }
         make_model(g, w, i, t, m);
         spx_resolution_variance(n, nd, g->in->resolution + i * nd * n, covariance_of(g, w, i, covariance, t->band),
                                 t->v);

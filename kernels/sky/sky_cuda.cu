@@ -856,8 +856,6 @@ spx_status finish(spx_sky_engine *engine, const spx_sky_work *w, const double *c
         check(cudaGetLastError(), "launch");
         take(c, chi2, g.chi2, g.ns);
         c.seconds = now() - c.began;
-        if (model == nullptr)
-            return;
         (void)spx_mem_pagelocked(model);
         (void)spx_mem_pagelocked(variance);
         take(c, model, g.m, g.ns * g.n);
@@ -972,6 +970,8 @@ extern "C" spx_status spx_sky_cuda(spx_backend *b, const spx_sky_input *in, cons
         engine.finish = finish;
         engine.mean = mean_spectrum;
         const spx_status status = spx_sky_solve(&engine, in, &used, out, e);
+        if (used.quantities)
+            c.seconds = now() - c.began;
         spx::note_seconds(b, c.seconds);
         return status;
     });
