@@ -238,7 +238,7 @@ g['flux'][...], g['ivar'][...] = d, v" u2.h5
         h5merge --coadd simple r1.h5 r2.h5 -o x.h5
     # Nothing moves in one exposure.
     h5merge -q --coadd simple r1.h5 -o alone.h5
-    fails_with 3 '*r1.h5: is there twice*' coadd simple r1.h5 r1.h5 -o x.h5
+    fails_with 3 '*r1.h5: is an input twice*' coadd simple r1.h5 r1.h5 -o x.h5
     fails_with 3 '*again.h5: exposure 1 of fibre 0 is in r1.h5 already*' coadd simple r1.h5 again.h5 -o x.h5
     fails_with 3 '*step.h5:/frame: has another number of bins*--wavelength*' coadd simple z3.h5 step.h5 -o x.h5
     h5edit r2.h5 set /frame/wavelength 0 6400.1

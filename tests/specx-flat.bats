@@ -152,6 +152,15 @@ values() {
     h5check out.h5
 }
 
+@test "an exposure that is there twice is warned of, under another name, too" {
+    local d=$BATS_FILE_TMPDIR/d
+    cp "$d/one.h5" copy.h5
+    run -0 specx-flat "$d/one.h5" copy.h5 -o out.h5
+    [[ $output == *'warning: copy.h5: has the light of an input before it, to the last digit: '* ]]
+    run -0 specx-flat "$d/one.h5" "$d/one.h5" -f -o out.h5
+    [[ $output == *'warning: '*'one.h5: has the light of an input before it'* ]]
+}
+
 @test "barycentric frames get the flat of where their bins are" {
     local d=$BATS_FILE_TMPDIR/d
     # lamps have no direction

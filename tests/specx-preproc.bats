@@ -401,6 +401,11 @@ camera=amps=1,gain=1,bias=4,dark=0.02,response=0.02,hot=500
     fails_with 3 '*has no light*' specx-preproc --combine flat --bias bias.h5 bias-1.h5 -o out.h5
     run -0 specx-preproc --combine bias dark-1.h5 -o one.h5
     [[ $output == *'FLAVOR in its header is dark: is it a bias?'* && $output == *'one exposure'* ]]
+    # an exposure twice
+    cp bias-2.h5 copy.h5
+    run -0 specx-preproc --combine bias bias-1.h5 bias-2.h5 copy.h5 -o three.h5
+    [ "$(grep -c 'has the light of an input before it' <<<"$output")" -eq 1 ]
+    [[ $output == *'warning: copy.h5: has the light'* ]]
     # any number of threads, a pipe, and little memory
     specx-preproc -q -j 1 --combine dark --bias bias.h5 dark-?.h5 -o a.h5
     cat dark-?.h5 | specx-preproc -q -j 3 --max-mem 8M --combine dark --bias bias.h5 -o b.h5

@@ -201,6 +201,7 @@ column() {
 @test "input that cannot be fitted" {
     local d=$BATS_FILE_TMPDIR/d
     fails_with 2 '*--start*' specx-psf -o no.h5 "$d/arc.h5"
+    fails_with 3 '*arc.h5: is an input twice: *' specx-psf --start "$d/arc.h5" -o no.h5 "$d/arc.h5" "$d/arc.h5"
     # what is no PSF
     h5copy -i "$d/arc.h5" -o image.h5 -s /image -d /image
     fails_with 3 '*image.h5:/psf: is missing: give traces and PSF: *specx-psf makes*' \

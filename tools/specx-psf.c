@@ -156,7 +156,7 @@ static spx_status read_lines(spx_run *s, spx_arc_line **line, size_t *n, spx_err
 
 static spx_status read_exposures(spx_run *s, exposures *x, spx_err *e)
 {
-    spx_status st = spx_all_inputs(s, s->ninput, s->input, &x->from, e);
+    spx_status st = spx_all_inputs_once(s, s->ninput, s->input, &x->from, e);
     if (st == SPX_OK && (x->image = spx_alloc(x->from.n, sizeof *x->image, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; i < x->from.n && st == SPX_OK; i++)

@@ -41,16 +41,13 @@ static spx_status look_at(spx_coadd_inputs *in, const spx_spectra_part *part, in
 static spx_status open_all(spx_run *run, spx_coadd_inputs *in, spx_err *e)
 {
     spx_inputs all = {0};
-    spx_status st = spx_all_inputs(run, run->ninput, run->input, &all, e);
+    spx_status st = spx_all_inputs_once(run, run->ninput, run->input, &all, e);
     spx_input *const *file = all.in;
     if (st == SPX_OK && (in->name = spx_alloc(all.n, sizeof *in->name, e)) == NULL)
         st = SPX_EIO;
     for (size_t i = 0; i < all.n && st == SPX_OK; i++) {
         const char *base = strrchr(file[i]->name, '/');
-        for (size_t k = 0; k < i && st == SPX_OK; k++)
-            if (file[i]->ino != 0 && file[k]->ino == file[i]->ino && file[k]->dev == file[i]->dev)
-                st = spx_fail(e, SPX_EINPUT, "%s: is there twice: its exposures would count twice", file[i]->name);
-        if (st == SPX_OK && !spx_h5_exists(file[i]->file, "/frame") && !spx_h5_exists(file[i]->file, "/spectra"))
+        if (!spx_h5_exists(file[i]->file, "/frame") && !spx_h5_exists(file[i]->file, "/spectra"))
             st = spx_fail_at(e, SPX_EINPUT, file[i]->name, NULL, "give extracted frames or spectra",
                              "holds nothing that can be coadded (/frame or /spectra)");
         if (st == SPX_OK)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 typedef spx_status use_input(void *ctx, spx_input *in, spx_err *e);
@@ -92,6 +93,27 @@ spx_status spx_all_inputs(spx_run *s, size_t n, char *const *name, spx_inputs *a
     for (size_t i = 0; i < all->n; i++)
         all->name[i] = all->in[i]->name;
     return SPX_OK;
+}
+
+spx_status spx_all_inputs_once(spx_run *s, size_t n, char *const *name, spx_inputs *all, spx_err *e)
+{
+    const spx_status st = spx_all_inputs(s, n, name, all, e);
+    for (size_t i = 0; i < all->n && st == SPX_OK; i++)
+        for (size_t k = 0; k < i; k++)
+            if (all->in[i]->ino != 0 && all->in[i]->ino == all->in[k]->ino && all->in[i]->dev == all->in[k]->dev)
+                return spx_fail(e, SPX_EINPUT, "%s: is an input twice: it would count twice", all->in[i]->name);
+    return st;
+}
+
+int spx_warn_of_repeated(const void *light, const void *before, size_t n, const char *name)
+{
+    const int same = memcmp(light, before, n) == 0;
+    if (same)
+        spx_warn(
+            "%s: has the light of an input before it, to the last digit: the exposure counts twice, and errors are "
+            "too small",
+            name);
+    return same;
 }
 
 void spx_inputs_free(spx_inputs *all)

@@ -23,6 +23,11 @@ typedef struct {
 
 /* Opens the inputs `name` likewise, all of them. Free *all in any case. */
 spx_status spx_all_inputs(spx_run *s, size_t n, char *const *name, spx_inputs *all, spx_err *e);
+/* The same of inputs whose light is added: SPX_EINPUT where a file is there twice. */
+spx_status spx_all_inputs_once(spx_run *s, size_t n, char *const *name, spx_inputs *all, spx_err *e);
 void spx_inputs_free(spx_inputs *all);
+
+/* Warns where the light of an exposure, n bytes, is that of one `before`, which noise never gives: 1, else 0. */
+int spx_warn_of_repeated(const void *light, const void *before, size_t n, const char *name);
 
 #endif

@@ -81,6 +81,10 @@ static spx_status add_frame(void *ctx, spx_input *in, spx_err *e)
         (void)spx_err_at(e, in->name, NULL);
     if (st == SPX_OK)
         spx_warn_of_purpose(&frame->header, in->name, flat, "a flat");
+    const size_t size = frame->nspec * frame->arm.nwave * sizeof *frame->arm.flux;
+    for (size_t k = 0; k < f->n && st == SPX_OK; k++)
+        if (spx_warn_of_repeated(frame->arm.flux, f->frame[k].arm.flux, size, in->name))
+            break;
     f->n++;
     return st;
 }

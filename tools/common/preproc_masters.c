@@ -93,6 +93,15 @@ static spx_status preprocess(maker *m, const spx_raw *raw, const char *name, con
     return st;
 }
 
+/* Of the exposure that was added last. */
+static void warn_if_repeated(const spx_combine *c, const spx_layout *l, const char *name)
+{
+    const float *const last = c->exposure[c->n - 1].data;
+    for (size_t k = 0; k + 1 < c->n; k++)
+        if (spx_warn_of_repeated(last, c->exposure[k].data, l->ny * l->nx * sizeof *last, name))
+            return;
+}
+
 static spx_status add(void *ctx, spx_input *in, spx_err *e)
 {
     maker *m = ctx;
@@ -107,6 +116,8 @@ static spx_status add(void *ctx, spx_input *in, spx_err *e)
         st = same_layout(m, &l, raw.camera, e);
     if (st == SPX_OK)
         st = preprocess(m, &raw, in->name, &l, e);
+    if (st == SPX_OK)
+        warn_if_repeated(&m->stack, &l, in->name);
     if (st == SPX_OK)
         st = m->stack.n == 1 ? keep_first(m, &l, &raw, in->name, e) : common_header(m, &raw, e);
     spx_layout_free(&l);

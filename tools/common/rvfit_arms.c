@@ -300,14 +300,12 @@ spx_status spx_rvfit_read_inputs(const spx_rvfit_args *o, spx_run *run, size_t n
                                  spx_err *e)
 {
     spx_inputs all = {0};
-    spx_status st = spx_all_inputs(run, n, name, &all, e);
+    spx_status st =
+        o->joint == SPX_JOINT_NO ? spx_all_inputs_once(run, n, name, &all, e) : spx_all_inputs(run, n, name, &all, e);
     spx_input *const *in = all.in;
     p->with_resolution = o->resolution;
     for (size_t i = 0; i < all.n && st == SPX_OK; i++) {
-        for (size_t k = 0; k < i && o->joint == SPX_JOINT_NO && st == SPX_OK; k++)
-            if (in[i]->ino != 0 && in[i]->ino == in[k]->ino && in[i]->dev == in[k]->dev)
-                st = spx_fail(e, SPX_EINPUT, "%s: is an input twice", in[i]->name);
-        if (st == SPX_OK && (st = spx_spectra_parts_add(p, in[i]->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
+        if ((st = spx_spectra_parts_add(p, in[i]->file, o->joint != SPX_JOINT_NO, e)) != SPX_OK)
             st = spx_rvfit_explain_swap(o, in[i], e);
         if (st == SPX_OK)
             st = warn_of_lamps(&p->part[p->npart - 1], in[i]->name, e);
