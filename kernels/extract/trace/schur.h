@@ -52,7 +52,8 @@ static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     size_t k0, k1;
     unsigned char *needed = a->reached + lane / SPX_VL * n;
     find_strong(p, b, s, lane, a->drop_scale, strong);
-    for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1)
+    for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1) {
+        int tail = SPX_TRACE_TAIL;
         for (size_t j0 = k0; j0 < k1; j0 += SPX_TRACE_RUN) { /* in pieces, for the sake of memory */
             const size_t j1 = j0 + SPX_TRACE_RUN < k1 ? j0 + SPX_TRACE_RUN : k1;
             const size_t low = j0 > k0 + b->band ? j0 - b->band : k0;
@@ -62,7 +63,7 @@ static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundl
                 continue;
             }
             double change = 1.0, before[2] = {INFINITY, INFINITY}; /* of the last two rounds */
-            int tail = SPX_TRACE_TAIL, last = 0;
+            int last = 0;
             for (size_t j = j0; j < j1; j++)
                 last = needed[j] > last ? needed[j] : last;
             const int begin = last > 2 ? last : 2; /* with a wider band: as many neighbours as before */
@@ -82,6 +83,7 @@ static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundl
                 memset(needed + j0, reach, j1 - j0);
             }
         }
+    }
     return SPX_OK;
 }
 

@@ -194,6 +194,12 @@ ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *
     }
 }
 
+/* Whether columns are to be made again with a longer tail. */
+ALWAYS_INLINE int must_go_further(const others *o)
+{
+    return o->cut && o->tail < SPX_TRACE_LONG_TAIL;
+}
+
 /* Columns j0 .. j1 - 1 of T = V^T D^-1 V, from row `low` on, into *t: what the Schur complement with respect to the
  * others takes off. Column j of V starts at the first bin that overlaps with j and goes on until what is left of it is
  * too little for any element of T; where a later column turns out to be larger than that, it is followed further.
@@ -201,10 +207,11 @@ ALWAYS_INLINE void fetch_ahead(const spx_trace_plan *p, const spx_trace_bundle *
  * Diagonals that M does not have are small: they are made only where T is above `far` of the diagonal of M near
  * by, and where they may be above `nothing`; they are 0 elsewhere. All limits are multiplied with t->known.
  * Of elements beyond the band there is a bound: see leave(), *t->ends.
- * own[nbin][nl], unless it is NULL, gets the diagonal of T. Returns, where elements of T are replaced, the largest
- * change as a fraction of the diagonal of M times t->known: of the diagonal; and of elements with rows low .. j0 - 1,
- * of which T has the diagonal with as many others as they need: what more others add to T is positive semidefinite, so
- * that the square of what they add to an element is at most the product of that of its two diagonal ones. */
+ * own[nbin][nl], unless it is NULL, gets the diagonal of T. Ends where must_go_further(). Returns, where elements of T
+ * are replaced, the largest change as a fraction of the diagonal of M times t->known: of the diagonal; and of elements
+ * with rows low .. j0 - 1, of which T has the diagonal with as many others as they need: what more others add to T is
+ * positive semidefinite, so that the square of what they add to an element is at most the product of that of its two
+ * diagonal ones. */
 ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bundle *b, others *o, int m, int q,
                                    size_t lane, size_t low, size_t j0, size_t j1, schur_mode mode,
                                    spx_trace_diagonals *t, double *own, double *columns)
@@ -224,7 +231,7 @@ ALWAYS_INLINE double schur_columns(const spx_trace_plan *p, const spx_trace_bund
     const size_t begin = j0 > (size_t)band ? j0 - (size_t)band : 0;
     const size_t from = begin > (size_t)depth ? begin - (size_t)depth : 0, reach = j1 + (size_t)(depth + o->tail);
     memset(ends + from * SPX_VL, 0, ((reach < p->nbin ? reach : p->nbin) - from) * SPX_VL * sizeof *ends);
-    for (size_t j = begin; j < j1; j++) {
+    for (size_t j = begin; j < j1 && !must_go_further(o); j++) {
         if (q == 1)
             fetch_ahead(p, b, o, t, lane, j, wide);
         const vec diagonal = load(b->m + j * b->nelem * nl + lane);
@@ -427,8 +434,9 @@ static spx_status neighbours_to(const spx_trace_plan *p, const spx_trace_bundle 
     return SPX_OK;
 }
 
-/* The same as far as it has to go. *tail: SPX_TRACE_TAIL in the first call for these columns; later ones begin with
- * what it had to become, so that *change is what more fibres change, and not what a longer tail does. */
+/* The same as far as it has to go. *tail: what columns before these had to be given, SPX_TRACE_TAIL to begin with;
+ * later calls for these columns begin with what it had to become, so that *change is what more fibres change, and not
+ * what a longer tail does. */
 static spx_status many_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r,
                                   size_t lane, const int *off, int noff, int *tail, size_t low, size_t k0, size_t k1,
                                   spx_trace_diagonals *t, double *change, spx_err *e)
