@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "extract/trace/coupling.h"
 #include "extract/trace/drop_scale.h"
+#include "extract/trace/outer.h"
 
 /* The scale of the drop tolerances of a vector; *a: for this vector alone. */
 static spx_status begin_vector(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
@@ -44,6 +45,24 @@ static spx_status next_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     return SPX_OK;
 }
 
+/* Whether what the next fibres take off already says that A_s of a vector is wider than b->band, so that all of it is
+ * to be made once more: see bandwidth(). Neighbours make Z larger than that of the fibres' own blocks, with which
+ * elements count here. scale[nbin]: scratch. */
+static int is_wider(const spx_trace_plan *p, const spx_trace_bundle *b, scales s, size_t lane,
+                    const spx_trace_diagonals *a, double *scale)
+{
+    const size_t n = p->nbin, nl = b->nl, least = least_band(p, b);
+    if (!a->wide || least >= b->band || b->band == SPX_TRACE_MOST_BAND)
+        return 0;
+    if (a->ends[lane / SPX_VL])
+        return 1;
+    for (size_t k = 0; k < n; k++)
+        store(scale + k * SPX_VL,
+              counted_inverse(p, load(a->drop_scale + k * nl + lane), load(b->m + k * b->nelem * nl + lane),
+                              square(load(s.root + k * nl + lane))));
+    return goes_on(p, b, a, lane, 0, n, least, SPX_TRACE_EDGE * p->drop_tolerance, scale);
+}
+
 /* All fibres that matter, where more than these do; strong[nbin]: scratch. */
 static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundle *b, spx_trace_workspace *r, scales s,
                                   size_t lane, spx_trace_diagonals *a, unsigned char *strong)
@@ -51,6 +70,13 @@ static spx_status more_neighbours(const spx_trace_plan *p, const spx_trace_bundl
     const size_t n = p->nbin;
     size_t k0, k1;
     unsigned char *needed = a->reached + lane / SPX_VL * n;
+    double *scale = spx_trace_workspace_get(r, SPX_BUFFER_COLUMNS, n, SPX_VL, NULL);
+    if (!scale)
+        return SPX_EIO;
+    if (is_wider(p, b, s, lane, a, scale)) {
+        a->ends[lane / SPX_VL] = 1;
+        return SPX_OK;
+    }
     find_strong(p, b, s, lane, a->drop_scale, strong);
     for (size_t from = 0; next_run(n, strong, from, b->band, &k0, &k1); from = k1) {
         int tail = SPX_TRACE_TAIL;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "calib/root_lanes.h"
 #include "extract/trace/band.h"
-#include "extract/trace/schur_columns.h"
+#include "extract/trace/outer.h"
 
 /* A part of a trace: bins k0 .. k1 - 1 are kept, rows r0 .. r1 - 1 worked on. */
 typedef struct {
@@ -50,49 +50,6 @@ static int keep_lane(const spx_trace_plan *p, size_t f, int i, int h, const root
         }
     }
     return 1;
-}
-
-/* Lanes v .. v + SPX_VL - 1 that are fibres. */
-ALWAYS_INLINE ivec lanes_used(const spx_trace_bundle *b, size_t v)
-{
-    return lanes_there(b, v, 0);
-}
-
-/* Whether an element of a fibre of the vector on diagonal d of A_s, in rows r0 .. r1 - 1, is above `limit`, scaled with
- * scale[r1 - r0] of its two bins. */
-static int is_above(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                    size_t r0, size_t r1, size_t d, double limit, const double *scale)
-{
-    const ivec used = lanes_used(b, v);
-    for (size_t k = r0; k + d < r1; k++) {
-        const vec e = load(element(p, b, a, k, (int)d) + v);
-        const vec by = load(scale + (k - r0) * SPX_VL) * load(scale + (k + d - r0) * SPX_VL);
-        if (any_lane((e * e * by > every(limit * limit)) & used))
-            return 1;
-    }
-    return 0;
-}
-
-/* Largest diagonal of A_s, more than `from`, with such an element; `from` where there is none. */
-static size_t outermost(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                        size_t r0, size_t r1, size_t from, double limit, const double *scale)
-{
-    for (size_t d = b->band; d > from; d--)
-        if (is_above(p, b, a, v, r0, r1, d, limit, scale))
-            return d;
-    return from;
-}
-
-/* Whether the outermost SPX_TRACE_RIM diagonals of A_s, but for the first `least`, say that others beyond them are
- * above `limit`. They fall by SPX_TRACE_FALL or more from one to the next, unless bins without light lie between: where
- * fewer than that many do, a diagonal further in shows it. */
-static int goes_on(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
-                   size_t r0, size_t r1, size_t least, double limit, const double *scale)
-{
-    for (size_t d = b->band; d > least && d + SPX_TRACE_RIM > b->band; d--, limit *= SPX_TRACE_FALL)
-        if (is_above(p, b, a, v, r0, r1, d, limit, scale))
-            return 1;
-    return 0;
 }
 
 /* Whether a vector has one fibre alone: then its lanes are poles of that fibre's square root. */
@@ -160,7 +117,7 @@ static vec largest_beyond(const spx_trace_plan *p, const spx_trace_bundle *b, co
 static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, const spx_trace_diagonals *a, size_t v,
                         segment s, size_t h, double *memory, vec *left)
 {
-    const size_t n = s.r1 - s.r0, least = h > (size_t)b->hi[0] ? h : (size_t)b->hi[0], most = b->band;
+    const size_t n = s.r1 - s.r0, least = least_band(p, b), most = b->band;
     if (!a->wide || least >= most)
         return least;
     if (a->ends[v / SPX_VL] && most < SPX_TRACE_MOST_BAND)
@@ -178,14 +135,11 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     vec u[SPX_LANES_BLOCK * (SPX_TRACE_MOST_BAND + 1)], z[SPX_TRACE_MOST_BAND + 1];
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
     inverse_rows rows = inverse_begin((int)m, w.inverse);
-    const vec least_scale = every(spx_trace_least_scale(p->tolerance));
     for (size_t j = n; j-- > 0;) {
         const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, &rows, z);
-        const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v),
-                  scale_here = load(a->drop_scale + (s.r0 + j) * b->nl + v);
-        const vec largest = every(SPX_TRACE_MAX_INVERSE) / choose(scale_here < least_scale, scale_here, least_scale);
+        const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v);
         store(w.sumx + j * SPX_VL, inverse);
-        store(w.sum1 + j * SPX_VL, choose(inverse * diagonal < largest, inverse, largest / diagonal));
+        store(w.sum1 + j * SPX_VL, counted_inverse(p, load(a->drop_scale + (s.r0 + j) * b->nl + v), diagonal, inverse));
     }
     const double limit = SPX_TRACE_EDGE * p->drop_tolerance;
     if (most < SPX_TRACE_MOST_BAND && goes_on(p, b, a, v, s.r0, s.r1, least, limit, w.sum1))

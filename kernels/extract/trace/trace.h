@@ -249,7 +249,8 @@ typedef struct {
     /* [nl / lanes][nbin], 0 to begin with: neighbours on each side that bins have needed, where a wider A_s is made
      * after a narrower one */
     unsigned char *reached;
-    unsigned char *ends; /* [nl / lanes] 1: elements beyond the band may matter, however small the outermost are */
+    /* [nl / lanes] 1: elements beyond the band matter, or may, however small the outermost are */
+    unsigned char *ends;
     /* Largest Z M of wanted bins, masks aside; SPX_TRACE_MAX_INVERSE where none is above it. 0 where fibres do not
      * overlap: nothing is left out there, and what remains is rounding. */
     double z;
