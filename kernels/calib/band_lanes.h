@@ -134,96 +134,157 @@ ALWAYS_INLINE ivec factor(size_t n, int m, const double *a, size_t arow, size_t 
     return bad;
 }
 
-/* Rows of the inverse Z that the one before follows from, Z(r, r+d), d = 0..m-1, in order: `memory` has
- * SPX_INVERSE_ROWS(m) vectors, and is used from its end on; row `at` is the last that was made. */
+/* Rows of the inverse Z that those before follow from, Z(r, r+d), d = 0..m, in order: `memory` has SPX_INVERSE_ROWS(m)
+ * vectors, and is used from its end on; row `at` is the last that was made, and the last `ahead` are still to be asked
+ * for. */
 typedef struct {
     double *memory, *at;
+    size_t ahead;
 } inverse_rows;
 
 enum { SPX_LANES_AHEAD = 24 }; /* rows until those m are moved back to the end: many rows are for the second cache */
-#define SPX_INVERSE_ROWS(m) (((size_t)(m) + SPX_LANES_AHEAD) * (size_t)(m))
+#define SPX_INVERSE_ROWS(m) (((size_t)(m) + SPX_LANES_AHEAD) * ((size_t)(m) + 1))
 
 /* Behind the last row are zeros. */
 ALWAYS_INLINE inverse_rows inverse_begin(int m, double *memory)
 {
-    const size_t zrow = (size_t)m * SPX_VL;
+    const size_t zrow = (size_t)(m + 1) * SPX_VL;
     memset(memory + SPX_LANES_AHEAD * zrow, 0, (size_t)m * zrow * sizeof *memory);
-    return (inverse_rows){memory, memory + SPX_LANES_AHEAD * zrow};
+    return (inverse_rows){memory, memory + SPX_LANES_AHEAD * zrow, 0};
 }
 
-/* The first `done` elements of z, four at a time, where a row is wider than registers hold. */
-ALWAYS_INLINE int inverse_blocks(int m, const double *lj, size_t lelem, const double *to, vec *z)
+/* Room for `count` rows more, which become the last. */
+ALWAYS_INLINE double *inverse_room(int m, size_t count, inverse_rows *rows)
 {
-    const size_t zrow = (size_t)m * SPX_VL;
-    int done = 0;
-    for (; done + 4 <= m; done += 4) {
-        const int i = done + 1;
-        vec sum[4] = {every(0.0), every(0.0), every(0.0), every(0.0)};
-        for (int t = 1; t <= i; t++) {
-            const vec l = load(lj + (size_t)t * lelem);
-            for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(to + (size_t)t * zrow + (i + s - t) * SPX_VL);
-        }
-        for (int t = i + 1; t < i + 4; t++) {
-            const vec l = load(lj + (size_t)t * lelem);
-            for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(i + s < t ? to + (size_t)(i + s) * zrow + (t - i - s) * SPX_VL
-                                             : to + (size_t)t * zrow + (i + s - t) * SPX_VL);
-        }
-        for (int t = i + 4; t <= m; t++) {
-            const vec l = load(lj + (size_t)t * lelem);
-            for (int s = 0; s < 4; s++)
-                sum[s] -= l * load(to + (size_t)(i + s) * zrow + (t - i - s) * SPX_VL);
-        }
-        for (int s = 0; s < 4; s++)
-            z[i + s] = sum[s];
+    const size_t zrow = (size_t)(m + 1) * SPX_VL;
+    if (rows->at < rows->memory + count * zrow) {
+        double *end = rows->memory + SPX_LANES_AHEAD * zrow;
+        memmove(end, rows->at, (size_t)m * zrow * sizeof *end);
+        rows->at = end;
     }
-    return done;
+    return rows->at -= count * zrow;
+}
+
+/* Sums of Z(r, k) L(k, c) over the rows k = 0 .. m - 1 behind a block with columns c, for `tall` of these rows from r
+ * on; L is u[k][c]. Z is symmetric, and its rows lie from `behind` on. */
+ALWAYS_INLINE void inverse_sums(int m, int r, int tall, const double *behind, const vec *u, vec (*sum)[SPX_LANES_BLOCK])
+{
+    enum { N = SPX_LANES_BLOCK };
+    const size_t zrow = (size_t)(m + 1) * SPX_VL;
+    for (int i = 0; i < tall; i++)
+        for (int c = 0; c < N; c++)
+            sum[i][c] = every(0.0);
+    for (int k = 0; k < r; k++)
+        for (int i = 0; i < tall; i++) {
+            const vec e = load(behind + (size_t)k * zrow + (r + i - k) * SPX_VL);
+            for (int c = 0; c < N; c++)
+                sum[i][c] += e * u[k * N + c];
+        }
+    for (int k = r; k < r + tall; k++)
+        for (int i = 0; i < tall; i++) {
+            const int low = k < r + i ? k : r + i, high = k < r + i ? r + i : k;
+            const vec e = load(behind + (size_t)low * zrow + (high - low) * SPX_VL);
+            for (int c = 0; c < N; c++)
+                sum[i][c] += e * u[k * N + c];
+        }
+    for (int k = r + tall; k < m; k++)
+        for (int i = 0; i < tall; i++) {
+            const vec e = load(behind + (size_t)(r + i) * zrow + (k - r - i) * SPX_VL);
+            for (int c = 0; c < N; c++)
+                sum[i][c] += e * u[k * N + c];
+        }
+}
+
+/* SPX_LANES_BLOCK rows of a wide band, as factor_block() makes its columns, of which the first is at l: each element of
+ * Z that is read serves as many sums. Elements beyond the band of a row are not stored; what is computed of them meets
+ * zeros of L. */
+ALWAYS_INLINE void inverse_block(int m, const double *l, size_t lrow, size_t lelem, inverse_rows *rows)
+{
+    enum { N = SPX_LANES_BLOCK, TALL = SPX_LANES_TALL };
+    const size_t zrow = (size_t)(m + 1) * SPX_VL;
+    double *z = inverse_room(m, N, rows);
+    const double *behind = z + N * zrow;
+    vec u[N * SPX_LANES_MOST_BAND], within[N][N], d[N][N]; /* L behind the block and in it; Z(q, c) in it */
+    for (int k = 0; k < m; k++)
+        for (int c = 0; c < N; c++)
+            u[k * N + c] = k + N - c <= m ? load(l + (size_t)c * lrow + (size_t)(k + N - c) * lelem) : every(0.0);
+    for (int c = 0; c < N; c++) {
+        d[c][c] = load(l + (size_t)c * lrow);
+        for (int q = c + 1; q < N; q++) {
+            within[q][c] = load(l + (size_t)c * lrow + (size_t)(q - c) * lelem);
+            d[q][c] = every(0.0);
+        }
+    }
+    for (int r = 0, tall = TALL; r < m; r += tall) {
+        vec sum[TALL][N];
+        tall = m - r < TALL ? 1 : TALL;
+        if (tall == TALL)
+            inverse_sums(m, r, TALL, behind, u, sum);
+        else
+            inverse_sums(m, r, 1, behind, u, sum);
+        for (int i = 0; i < tall; i++)
+            for (int c = N - 1; c >= 0; c--) {
+                vec v = every(0.0) - sum[i][c];
+                for (int q = c + 1; q < N; q++)
+                    v -= sum[i][q] * within[q][c];
+                sum[i][c] = v;
+                if (r + i + N - c <= m)
+                    store(z + (size_t)c * zrow + (r + i + N - c) * SPX_VL, v);
+                for (int b = 0; b <= c; b++)
+                    d[c][b] -= v * u[(r + i) * N + b];
+            }
+    }
+    for (int c = N - 1; c >= 0; c--) {
+        for (int q = N - 1; q > c; q--) {
+            for (int k = c + 1; k < N; k++)
+                d[q][c] -= (k < q ? d[q][k] : d[k][q]) * within[k][c];
+            store(z + (size_t)c * zrow + (q - c) * SPX_VL, d[q][c]);
+        }
+        for (int q = c + 1; q < N; q++)
+            d[c][c] -= d[q][c] * within[q][c];
+        store(z + (size_t)c * zrow, d[c][c]);
+    }
 }
 
 /* Row j of the inverse Z from rows j + 1 .. j + m, by Takahashi's recurrence: z[1..m] and Z(j, j), which is returned.
- * lelem as in factor(). Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j). Z is
- * symmetric: an element that is read serves two sums. */
-ALWAYS_INLINE vec inverse_row(int m, const double *lj, size_t lelem, inverse_rows *rows, vec *z)
+ * lrow, lelem as in factor(). Z(j+i, j) = -sum_t Z(j+i, j+t) L(j+t, j), Z(j, j) = 1/D_j - sum_t L(j+t, j) Z(j+t, j). Z
+ * is symmetric: an element that is read serves two sums. */
+ALWAYS_INLINE vec inverse_row(int m, size_t j, const double *lj, size_t lrow, size_t lelem, inverse_rows *rows, vec *z)
 {
-    const size_t zrow = (size_t)m * SPX_VL;
-    if (rows->at == rows->memory) {
-        rows->at += SPX_LANES_AHEAD * zrow;
-        memmove(rows->at, rows->memory, (size_t)m * zrow * sizeof *rows->at);
+    const size_t zrow = (size_t)(m + 1) * SPX_VL;
+    if (SPX_LANES_BY_BLOCKS(m) && rows->ahead == 0 && j + 1 >= SPX_LANES_BLOCK) {
+        inverse_block(m, lj - (SPX_LANES_BLOCK - 1) * lrow, lrow, lelem, rows);
+        rows->ahead = SPX_LANES_BLOCK;
     }
-    double *to = rows->at -= zrow;
-    if (SPX_LANES_BY_BLOCKS(m)) {
-        const int done = inverse_blocks(m, lj, lelem, to, z);
-        for (int i = done + 1; i <= m; i++) {
-            z[i] = every(0.0);
-            for (int t = 1; t <= m; t++)
-                z[i] -= load(lj + (size_t)t * lelem) * load(i < t ? to + (size_t)i * zrow + (t - i) * SPX_VL
-                                                                  : to + (size_t)t * zrow + (i - t) * SPX_VL);
-        }
-    } else {
+    if (SPX_LANES_BY_BLOCKS(m) && rows->ahead > 0) {
+        const double *made = rows->at + --rows->ahead * zrow;
+        for (int d = 1; d <= m; d++)
+            z[d] = load(made + (size_t)d * SPX_VL);
+        return load(made);
+    }
+    double *to = inverse_room(m, 1, rows);
+    SPX_LANES_UNROLL
+    for (int i = 1; i <= m; i++)
+        z[i] = every(0.0);
+    SPX_LANES_UNROLL
+    for (int r = 1; r <= m; r++) {
+        const double *row = to + (size_t)r * zrow;
+        const vec l = load(lj + (size_t)r * lelem);
+        vec sum = z[r] - load(row) * l;
         SPX_LANES_UNROLL
-        for (int i = 1; i <= m; i++)
-            z[i] = every(0.0);
-        SPX_LANES_UNROLL
-        for (int r = 1; r <= m; r++) {
-            const double *row = to + (size_t)r * zrow;
-            const vec l = load(lj + (size_t)r * lelem);
-            vec sum = z[r] - load(row) * l;
-            SPX_LANES_UNROLL
-            for (int c = r + 1; c <= m; c++) {
-                const vec e = load(row + (c - r) * SPX_VL);
-                sum -= e * load(lj + (size_t)c * lelem);
-                z[c] -= e * l;
-            }
-            z[r] = sum;
+        for (int c = r + 1; c <= m; c++) {
+            const vec e = load(row + (c - r) * SPX_VL);
+            sum -= e * load(lj + (size_t)c * lelem);
+            z[c] -= e * l;
         }
+        z[r] = sum;
     }
     vec sum = load(lj);
     SPX_LANES_UNROLL
     for (int t = 1; t <= m; t++)
         sum -= load(lj + (size_t)t * lelem) * z[t];
     SPX_LANES_UNROLL
-    for (int d = 0; d < m; d++)
+    for (int d = 0; d <= m; d++)
         store(to + (size_t)d * SPX_VL, d == 0 ? sum : z[d]);
     return sum;
 }

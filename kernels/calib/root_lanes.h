@@ -123,7 +123,7 @@ ALWAYS_INLINE void pole_of(size_t n, int m, int h, matrix a, vec shift, vec weig
             flux -= l * load(w->flux + (j + (size_t)t) * SPX_VL);
         }
         vec z[SPX_LANES_MOST_BAND + 1];
-        const vec sum = inverse_row(m, lj, SPX_VL, &rows, z);
+        const vec sum = inverse_row(m, j, lj, lrow, SPX_VL, &rows, z);
         store(w->one + j * SPX_VL, one);
         store(w->flux + j * SPX_VL, flux);
         double *root = w->root + j * rrow;

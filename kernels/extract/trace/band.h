@@ -18,7 +18,7 @@ static void own_variance(const spx_trace_plan *p, const spx_trace_bundle *b, dou
         vec z[SPX_TRACE_MOST_BAND + 1];
         inverse_rows rows = inverse_begin(m, memory);
         for (size_t k = p->nbin; k-- > 0;)
-            store(variance + k * b->nl + v, inverse_row(m, b->ldl + k * lrow + v, b->nl, &rows, z));
+            store(variance + k * b->nl + v, inverse_row(m, k, b->ldl + k * lrow + v, lrow, b->nl, &rows, z));
     }
 }
 

@@ -78,7 +78,7 @@ static void find_drop_scale(const spx_trace_plan *p, const spx_trace_bundle *b, 
     vec z[SPX_TRACE_MAX_BAND + 1], smallest = all;
     inverse_rows rows = inverse_begin(m, memory);
     for (size_t k = n; k-- > 0;) {
-        const vec inverse = inverse_row(m, b->ldl + k * lrow + lane, nl, &rows, z);
+        const vec inverse = inverse_row(m, k, b->ldl + k * lrow + lane, lrow, nl, &rows, z);
         const vec v = every(SPX_TRACE_MAX_INVERSE) / (inverse * load(b->m + k * mrow + lane));
         const vec scale = choose(v < all, vmax(v, none), all);
         store(a->drop_scale + k * nl + lane, scale);

@@ -113,7 +113,7 @@ static spx_status leverage(const spx_trace_plan *p, const spx_trace_bundle *b, s
         vec z[SPX_TRACE_MOST_BAND + 1];
         inverse_rows rows = inverse_begin((int)m, memory);
         for (size_t k = n; k-- > 0;) {
-            store(inverse + k * lrow + v, inverse_row((int)m, b->ldl + k * lrow + v, nl, &rows, z));
+            store(inverse + k * lrow + v, inverse_row((int)m, k, b->ldl + k * lrow + v, lrow, nl, &rows, z));
             for (size_t d = 1; d <= m; d++)
                 store(inverse + k * lrow + d * nl + v, z[d]);
         }

@@ -136,7 +136,7 @@ static size_t bandwidth(const spx_trace_plan *p, const spx_trace_bundle *b, cons
     (void)factor(n, (int)m, mat.a, lrow, SPX_VL, mat.extra, w.l, lrow, SPX_VL, w.diag, u);
     inverse_rows rows = inverse_begin((int)m, w.inverse);
     for (size_t j = n; j-- > 0;) {
-        const vec inverse = inverse_row((int)m, w.l + j * lrow, SPX_VL, &rows, z);
+        const vec inverse = inverse_row((int)m, j, w.l + j * lrow, lrow, SPX_VL, &rows, z);
         const vec diagonal = load(element(p, b, a, s.r0 + j, 0) + v);
         store(w.sumx + j * SPX_VL, inverse);
         store(w.sum1 + j * SPX_VL, counted_inverse(p, load(a->drop_scale + (s.r0 + j) * b->nl + v), diagonal, inverse));
