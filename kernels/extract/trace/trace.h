@@ -46,8 +46,8 @@ enum {
 /* Tolerance of the square root at most, whatever that of the fluxes. Poles follow from bounds of the eigenvalues, which
  * are those of whole traces on a GPU, and on the CPU those of parts of a trace: so what the poles leave is another
  * error on each, of all bins alike, and so is what parts leave at their ends. With 1e-2 shifts along the traces of
- * specx-shift parted by up to 4e-4 of their errors. From there to this are four poles of eleven. */
-#define SPX_TRACE_ROOT_MOST 1e-5
+ * specx-shift parted by up to 4e-4 of their errors, with 1e-5 by 2e-6. From 1e-2 to 1e-5 are four poles of eleven. */
+#define SPX_TRACE_ROOT_MOST 1e-6
 
 /* Tolerance from which on T is left out where a bound of it is below SPX_TRACE_LITTLE (coupling.h). In usual cameras T
  * is some 1e-7 of the diagonal, 1e-4 beside masks, and the bound ten to a hundred times that: with finer tolerances it
