@@ -147,7 +147,7 @@ static void close_cuda(spx_backend *b)
     spx_extract_close_cuda(s);
     spx_psffit_close_cuda();
     if (s->pagelock)
-        spx_mem_set_pagelock(nullptr);
+        spx_mem_end_pagelock();
     free(b->state);
     b->state = nullptr;
 }

@@ -20,7 +20,7 @@ struct spx_cuda_state {
     int ndevice;
     int device[SPX_CUDA_MOST_DEVICES];
     void *extract; /* what extraction keeps from frame to frame */
-    /* 1: an operation other than extraction has pages of blocks locked (spx_mem_set_pagelock()) */
+    /* 1: an operation other than extraction has pages of blocks locked (spx_mem_begin_pagelock()) */
     std::atomic<int> pagelock;
 };
 
@@ -54,7 +54,7 @@ inline int use_first(spx_backend *b)
 inline void lock_blocks(spx_backend *b)
 {
     if (state_of(b)->pagelock.exchange(1) == 0)
-        spx_mem_set_pagelock(lock_pages);
+        spx_mem_begin_pagelock(lock_pages);
 }
 
 /* Notes the seconds of an operation's kernels, which several workers of a queue may do at a time. */

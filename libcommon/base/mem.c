@@ -54,6 +54,7 @@ static atomic_int keeping; /* how many ask for it */
 static head *waiting, *locked;
 static size_t waiting_bytes;
 static spx_mem_pagelock *locker;
+static int lockers; /* how many have begun to lock pages */
 
 #ifdef SPX_FAULTS
 /* Fault-injection build (make asan): the SPX_FAULT_ALLOC-th allocation fails, as in SQLite's malloc tests. */
@@ -357,12 +358,22 @@ void spx_mem_cache(int keep)
     (void)pthread_mutex_unlock(&kept_lock);
 }
 
-void spx_mem_set_pagelock(spx_mem_pagelock *lock)
+void spx_mem_begin_pagelock(spx_mem_pagelock *lock)
 {
     (void)pthread_mutex_lock(&kept_lock);
-    while (locked != NULL)
-        unlock(locked);
     locker = lock;
+    lockers++;
+    (void)pthread_mutex_unlock(&kept_lock);
+}
+
+void spx_mem_end_pagelock(void)
+{
+    (void)pthread_mutex_lock(&kept_lock);
+    if (--lockers == 0) {
+        while (locked != NULL)
+            unlock(locked);
+        locker = NULL;
+    }
     (void)pthread_mutex_unlock(&kept_lock);
 }
 

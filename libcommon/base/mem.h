@@ -65,9 +65,11 @@ spx_status spx_mem_check(const char *name, size_t bytes, spx_err *e);
 void spx_mem_cache(int keep);
 
 /* Page-locks memory for direct transfers of a device: lock(at, bytes, 1) locks pages, lock(at, bytes, 0) releases them;
- * it returns 0 on failure. Setting NULL releases all; no other thread may ask for memory meanwhile. */
+ * it returns 0 on failure. All parts of a program that begin give the same function: pages that a device reads for one
+ * of them stay locked when another begins or ends. The last end releases all. */
 typedef int spx_mem_pagelock(void *at, size_t bytes, int on); /* thread-safe */
-void spx_mem_set_pagelock(spx_mem_pagelock *lock);
+void spx_mem_begin_pagelock(spx_mem_pagelock *lock);
+void spx_mem_end_pagelock(void);
 /* 1 when the pages of a whole block (from spx_alloc() and its like) are locked. The first call tries to lock them, for
  * blocks of the free list only, because it takes long; they stay locked until they are returned to the system. */
 int spx_mem_pagelocked(const void *p);

@@ -13,7 +13,7 @@ static struct {
     char *at;
     size_t bytes;
 } page_locked[MOST];
-static int nlocked, refuse;
+static int nlocked, nreleased, refuse;
 
 static int lock_pages(void *at, size_t bytes, int on)
 {
@@ -29,6 +29,7 @@ static int lock_pages(void *at, size_t bytes, int on)
     } else {
         CHECK(k < nlocked && page_locked[k].bytes == bytes);
         page_locked[k] = page_locked[--nlocked];
+        nreleased++;
     }
     return 1;
 }
@@ -91,7 +92,7 @@ int main(void)
     grow();
     /* as always without it */
     void *plain = spx_alloc_unset(4, MIB, 1, &e);
-    spx_mem_set_pagelock(lock_pages);
+    spx_mem_begin_pagelock(lock_pages);
     CHECK(plain != NULL && !spx_mem_pagelocked(plain));
     spx_free(plain);
 
@@ -135,10 +136,17 @@ int main(void)
     a = spx_alloc(MIB, 1, &e);
     b = spx_alloc(16, 1, &e);
     CHECK(a != NULL && b != NULL && spx_mem_pagelocked(a) && nlocked == 1 && !spx_mem_pagelocked(b));
-    spx_mem_set_pagelock(NULL);
+    spx_mem_end_pagelock();
     CHECK(nlocked == 0 && !spx_mem_pagelocked(a));
-    spx_mem_set_pagelock(lock_pages);
+    spx_mem_begin_pagelock(lock_pages);
     CHECK(spx_mem_pagelocked(a) && nlocked == 1);
+
+    /* a device may read what is locked while another part of the program begins or ends */
+    nreleased = 0;
+    spx_mem_begin_pagelock(lock_pages);
+    CHECK(nreleased == 0 && spx_mem_pagelocked(a) && nlocked == 1);
+    spx_mem_end_pagelock();
+    CHECK(nreleased == 0 && spx_mem_pagelocked(a) && nlocked == 1);
     spx_free(a);
     CHECK(nlocked == 1);
     spx_mem_cache(0);

@@ -1166,7 +1166,7 @@ extern "C" spx_status spx_extract_cuda_open(spx_extract_device *dev, int device,
     open_pools = (pool *)dev->pool;
     spx::give_back = free_idle_contexts;
     if (open_devices++ == 0)
-        spx_mem_set_pagelock(spx::lock_pages);
+        spx_mem_begin_pagelock(spx::lock_pages);
     return SPX_OK;
 }
 
@@ -1186,7 +1186,7 @@ extern "C" void spx_extract_cuda_free(spx_extract_device *dev)
     delete all;
     dev->pool = NULL;
     if (--open_devices == 0)
-        spx_mem_set_pagelock(NULL);
+        spx_mem_end_pagelock();
 }
 
 extern "C" spx_status spx_extract_trace_cuda(const spx_extract_device *dev, size_t ndev, const spx_image *image,
