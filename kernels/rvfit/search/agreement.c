@@ -183,8 +183,8 @@ static int is_beyond_noise(const spx_rv_star *star)
     return c->opt->jitter || chisq - dof > BEYOND * sqrt(2 * fmax(1, dof));
 }
 
-/* What is asked of the arms of a star, s[narm], at shifts that all of them share, by half of the narrowest pixel; how
- * many arms: 0 where there are not two. */
+/* What is asked of the arms of a star, s[narm], at shifts that all of them share, by the narrowest pixel; how many
+ * arms: 0 where there are not two. */
 static size_t shifts_of_arms(spx_rv_star *star, spx_rv_shifts *s)
 {
     spx_rv_spectra *w = &star->spectra;
