@@ -103,7 +103,7 @@ ALWAYS_INLINE int share_light(const spx_trace_plan *p, const spx_bin_geometry *i
     if (columns > SIDE || p->nx < SPX_VL)
         return 1;
     const double both = side_i[(dx > 0 ? SIDE : 0) + columns - 1] * side_j[(dx > 0 ? 0 : SIDE) + columns - 1];
-    return both > p->nil * p->nil;
+    return both > SPX_TRACE_NIL * SPX_TRACE_NIL;
 }
 
 /* Whether a spot lies on rows of which no pixel may be used. */

@@ -56,7 +56,6 @@ spx_status spx_trace_plan_make(const spx_extract_job *job, const spx_trace_plan 
     p->degy = psf->ghdegy;
     p->tolerance = o->tolerance;
     p->drop_tolerance = spx_trace_drop_tolerance(p->tolerance);
-    p->nil = SPX_TRACE_NIL * fmin(p->tolerance / SPX_TRACE_NIL_TO_HERE, 1.0);
     const size_t nghx = (size_t)p->degx + 1, nghy = (size_t)p->degy + 1;
     size_t ngh;
     if (spx_mul(nghx, nghy, &ngh, e) != SPX_OK)

@@ -154,12 +154,11 @@ SPX_HD double spx_trace_amplified(double z, double m, double x)
 #define SPX_TRACE_RETRY 1e-4
 
 /* Elements of M of fibres with others between them are left out where their spots share less light than this, of spots
- * whose light is 1: a smaller part with tolerances finer than 1e-8. Spots of such fibres touch at their rims; of usual
- * cameras most share less, and all of them together move no flux by 1e-11 of its error. At most, the flux of bin i
- * moves by M_ij x_j/M_ii, with M_ii some 0.1 of a weight: 1e-8 of its error for x_j of a signal-to-noise ratio of 100
- * whose error is ten times that of bin i. Weights do not count, so that other masks leave out the same. */
-#define SPX_TRACE_NIL         1e-12
-#define SPX_TRACE_NIL_TO_HERE 1e-8
+ * whose light is 1: M has some 0.1 of a weight on its diagonal, of which this is SPX_TRACE_LAST_PLACE, whose bound
+ * holds it. Bins may be so narrow that the flux makes 10^6 times as much of it: 1e-12
+ * left fluxes 1.8e-4 of their errors off, where 4e-5 was said. Weights do not count, so that other masks leave out the
+ * same. */
+#define SPX_TRACE_NIL 1e-15
 
 /* Added to the diagonal of M whatever the regularisation is, as in the patch method. */
 #define SPX_TRACE_PRIOR 1e-15
@@ -189,8 +188,7 @@ typedef struct {
     size_t spot_work;    /* doubles of scratch that a spot needs */
     size_t motion_work;  /* and how many more with its derivatives */
     double tolerance, drop_tolerance;
-    double nil; /* see SPX_TRACE_NIL */
-    int dense;  /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
+    int dense; /* spots are no plain Gauss-Hermite series: made one by one, without vectors (psf/spot_math.h) */
 } spx_trace_plan;
 
 /* Polynomials of n coefficients for bin k of a fibre, in bx, by or bp. */
