@@ -213,6 +213,16 @@ static void odd_stars(const spx_templates *t)
     free_spectra(&s);
 }
 
+/* The fit as it is, with rejection (1), with a jitter (2). */
+static void fit_as(int look, const spx_rvfit_input *in, spx_rvfit *out)
+{
+    spx_rvfit_options o;
+    init(&o);
+    o.reject = look == 1;
+    o.jitter = look == 2;
+    fit(in, &o, out);
+}
+
 /* Exposures of one velocity are as one; where one of them has another, the star says so: whatever their order, also
  * where an arm of it is missing, and where its pixels are looked at by others. */
 static void other_velocity(const spx_templates *t)
@@ -221,7 +231,6 @@ static void other_velocity(const spx_templates *t)
     static const double off[STARS] = {0, 60, -60, 300, 0, 60, -900, 0};
     size_t first[STARS + 1];
     spx_spectra s;
-    spx_rvfit_options o;
     alloc_spectra(&s, STARS * EXPOSURES);
     for (size_t i = 0; i <= STARS; i++)
         first[i] = i * EXPOSURES;
@@ -233,13 +242,10 @@ static void other_velocity(const spx_templates *t)
     }
     for (int look = 0; look < 3; look++) {
         spx_rvfit r;
-        init(&o);
-        o.reject = look == 1;
-        o.jitter = look == 2;
         spx_rvfit_input in = input_of(&s, t);
         in.first = first;
         in.nstar = STARS;
-        fit(&in, &o, &r);
+        fit_as(look, &in, &r);
         for (size_t i = 0; i < STARS; i++)
             CHECK(!(r.star[i].warn & SPX_RVS_EXPOSURES) == (off[i] == 0),
                   "exposure of star %zu by %g km/s: RVS_WARN %d", i, off[i], (int)r.star[i].warn);
@@ -258,7 +264,6 @@ static void other_arm(const spx_templates *t)
     static const size_t first[STARS + 1] = {0, 1, 2, 3, 4, 5, 6, 7, 9};
     const size_t nrow = first[STARS];
     spx_spectra s;
-    spx_rvfit_options o;
     alloc_spectra(&s, nrow + 1);
     for (size_t i = 0; i < nrow; i++) {
         const size_t star = i < STARS ? i : STARS - 1;
@@ -270,14 +275,11 @@ static void other_arm(const spx_templates *t)
     }
     for (int look = 0; look < 3; look++) {
         spx_rvfit r;
-        init(&o);
-        o.reject = look == 1;
-        o.jitter = look == 2;
         spx_rvfit_input in = input_of(&s, t);
         in.first = first;
         in.nstar = STARS;
         in.nrow = nrow;
-        fit(&in, &o, &r);
+        fit_as(look, &in, &r);
         for (size_t i = 0; i < STARS; i++) {
             const spx_rvfit_star *star = &r.star[i];
             const int flagged = (star->warn & SPX_RVS_ARMS) != 0;
