@@ -179,9 +179,9 @@ static spx_status say_arms(const spx_rvfit *all, spx_err *e)
     }
     if (alike >= FEWEST && (double)alike > PART * (double)good)
         spx_warn("velocities of %zu of %zu stars in arm %s are %+.0f km/s from those in their other arms (RVS_WARN "
-                 "4096): its wavelengths are wrong, or theirs%s",
+                 "4096): wavelengths of that arm or of the others are wrong%s",
                  alike, good, all->arm[arm].name, by,
-                 fabs(fabs(by) - AIR) < ALIKE ? ", as where they are in air and called vacuum, or the other way" : "");
+                 fabs(fabs(by) - AIR) < ALIKE ? ", as where some are in air and called vacuum" : "");
     return st;
 }
 

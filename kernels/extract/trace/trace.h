@@ -154,10 +154,10 @@ SPX_HD double spx_trace_amplified(double z, double m, double x)
 #define SPX_TRACE_RETRY 1e-4
 
 /* Elements of M of fibres with others between them are left out where their spots share less light than this, of spots
- * whose light is 1: M has some 0.1 of a weight on its diagonal, of which this is SPX_TRACE_LAST_PLACE, whose bound
- * holds it. Bins may be so narrow that the flux makes 10^6 times as much of it: 1e-12
- * left fluxes 1.8e-4 of their errors off, where 4e-5 was said. Weights do not count, so that other masks leave out the
- * same. */
+ * whose light is 1. The diagonal of M is some 0.1 of a weight, so that this is as small a part of it as rounding
+ * (SPX_TRACE_LAST_PLACE), and within the bound of that. 1e-12 is enough for usual bins, but those far narrower than the
+ * spots amplify what is left out, as they do rounding: fluxes were 1.8e-4 of their errors off, where 4e-5 was said.
+ * Weights do not count, so that other masks leave out the same. */
 #define SPX_TRACE_NIL 1e-15
 
 /* Added to the diagonal of M whatever the regularisation is, as in the patch method. */
